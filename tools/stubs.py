@@ -18,6 +18,7 @@ from pathlib import Path
 
 from armillary import relay
 from armillary.ops.misc.user import FUNCTIONS
+from armillary.relay.lazy_registry import is_lowered
 from armillary.relay.op import OPS, Op
 from armillary.relay.op.signature import signature
 
@@ -62,7 +63,7 @@ _PLAIN = re.compile(r"(str|int|bool|float)( \| None)?")
 def relay_stub() -> str:
     """The stub of `armillary.relay`, whose operators are functions."""
     spaces: dict[str, list[str]] = defaultdict(list)
-    shown = [name for name in sorted({*OPS, *FUNCTIONS}) if not name.startswith(("nn.contrib_", "opencl."))]
+    shown = [name for name in sorted({*OPS, *FUNCTIONS}) if not is_lowered(name)]
     for name in shown:
         space, _, short = name.rpartition(".")
         spaces[space] += _user_function(name, short) if name in FUNCTIONS else _operator(OPS[name], short, bool(space))

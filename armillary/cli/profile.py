@@ -197,7 +197,7 @@ def short_name(kernel: KernelProfile | DeviceKernel) -> str:
     if name and name != "node":
         return name + times
     words = kernel.function.removeprefix("fused_").rpartition("_")[0] or kernel.function
-    return words.replace("nn_contrib_", "").replace("nn_", "") + times
+    return words.replace("nn_contrib_", "").replace("nn_", "").replace("cpu_", "") + times
 
 
 def summary(profile: Profile) -> str:

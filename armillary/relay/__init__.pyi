@@ -685,6 +685,18 @@ class _Nn:
         """data plus one bias per channel."""
 
     @staticmethod
+    def contrib_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW8i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
+        """The operator `nn.contrib_conv2d_NCHWc`."""
+
+    @staticmethod
+    def contrib_dense_pack(data: _Operand, weight: _Operand, weight_layout: str = 'NC8n', units: int | None = None, out_dtype: str = '', choice: str = '') -> _Call:
+        """The operator `nn.contrib_dense_pack`."""
+
+    @staticmethod
+    def contrib_depthwise_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW1i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
+        """The operator `nn.contrib_depthwise_conv2d_NCHWc`."""
+
+    @staticmethod
     def conv1d(data: _Operand, weight: _Operand, strides: _Numbers = (1,), padding: _Numbers = (0,), dilation: _Numbers = (1,), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCW', kernel_layout: str = 'OIW', out_layout: str = '', out_dtype: str = '') -> _Call:
         """Convolution over one spatial axis."""
 

@@ -46,6 +46,15 @@ def is_lowered(key: str) -> bool:
     return any(name.split(".")[1] == "backends" for name in listed_files(key))
 
 
+def current_name(key: str) -> str:
+    """The name of an operator of the CPU's for the one that texts of before, and scripts of the Relay era, have.
+
+    nn.contrib_conv2d_NCHWc_int8  ->  cpu.conv2d_NCHWc_int8
+    """
+    moved = key.replace("nn.contrib_", "cpu.", 1)
+    return moved if moved != key and listed_files(moved) else key
+
+
 class LazyRegistry(MutableMapping[K, V]):
     """A table of what operators' files register; `spelled` writes a key as the list does, without blanks."""
 

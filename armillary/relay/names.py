@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from armillary.relay.lazy_registry import is_lowered, listed_operators
+from armillary.relay.lazy_registry import current_name, is_lowered, listed_operators
 from armillary.relay.op import OPS, register_legalize
 from armillary.relay.op.signature import OperatorFunction, function_of
 
@@ -63,7 +63,7 @@ def find_operator(name: str) -> OperatorFunction | OpNames | Callable[..., Any] 
     if name.startswith("_"):
         return None
     if name.startswith("nn.contrib_"):  # as scripts of the Relay era write it
-        name = name.replace("nchwc", "NCHWc")
+        name = current_name(name.replace("nchwc", "NCHWc"))
     space = OpNames(name + ".")
     if any(known.startswith(name + ".") for known in listed_operators()):
         return space

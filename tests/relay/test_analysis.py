@@ -114,7 +114,7 @@ def test_macs_of_products_and_transposed_convolutions() -> None:
     assert analysis.get_total_mac_number(up) == 4 * 25 * 6 * 4
     attrs = {"data_layout": "NCHW4c", "kernel_layout": "OHWI4i2o", "strides": 2}
     data, weight = var("d", shape=(1, 1, 5, 5, 4)), var("w", shape=(3, 2, 2, 1, 4, 2))
-    blocked = relay.nn.contrib_conv2d_transpose_NCHWc(data, weight, **attrs)
+    blocked = relay.cpu.conv2d_transpose_NCHWc(data, weight, **attrs)
     assert analysis.get_total_mac_number(blocked) == 4 * 25 * 6 * 4
 
 

@@ -91,4 +91,4 @@ def test_convolutions_of_bytes_use_dot_products_too() -> None:
     layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     y = relay.qnn.conv2d(x, weight, *numbers, kernel_size=(3, 3), channels=32, padding=(1, 1, 1, 1), **layouts)
     calls = _optimized(y, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76")
-    assert "nn.contrib_conv2d_NCHWc_int8" in {c.op.name for c in calls}
+    assert "cpu.conv2d_NCHWc_int8" in {c.op.name for c in calls}

@@ -18,7 +18,7 @@ from armillary.relay.op import OPS, Op
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 
-FRAMES = "nn.contrib_conv2d_frames_NCHWc"
+FRAMES = "cpu.conv2d_frames_NCHWc"
 
 
 def film(channels: int, outputs: int, depth: int, size: tuple[int, int], **attrs: Any) -> tuple[relay.Function, Any]:
@@ -64,7 +64,7 @@ def test_winograd_keeps_its_copies() -> None:
     """Its tiles are transformed once for all taps of the depth."""
     function, _ = film(64, 64, 6, (28, 28), kernel=(3, 3, 3), padding=(1, 1, 1))
     names = operators(function)
-    assert "nn.contrib_conv2d_winograd_NCHWc" in names and FRAMES not in names
+    assert "cpu.conv2d_winograd_NCHWc" in names and FRAMES not in names
 
 
 @pytest.mark.parametrize("axis", [1, 0])

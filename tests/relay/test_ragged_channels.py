@@ -86,7 +86,7 @@ def test_blocks_meet_whole_and_every_3x3_convolution_is_winograds(block, wanted:
         after = relay.optimize(module, AVX512)[0]
     counts = op_frequency(after)
     kernels = sum(c.args[1].held.shape[2:] == (3, 3) for c in _convolutions(module))
-    assert counts["nn.contrib_conv2d_winograd_NCHWc"] == kernels
+    assert counts["cpu.conv2d_winograd_NCHWc"] == kernels
     assert counts.get("layout_transform", 0) <= 1  # the input
 
 
@@ -94,7 +94,7 @@ def test_networks_of_ragged_channels_compile_without_winograd() -> None:
     module = module_of(harmonic(Net(2), var("x", shape=(1, 64, 56, 56))))
     with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
         counts = op_frequency(relay.optimize(module, AVX512)[0])
-    assert "nn.contrib_conv2d_winograd_NCHWc" not in counts and counts["nn.contrib_conv2d_NCHWc"] > 0
+    assert "cpu.conv2d_winograd_NCHWc" not in counts and counts["nn.contrib_conv2d_NCHWc"] > 0
 
 
 def _convolutions(module: IRModule) -> list[Call]:
@@ -218,7 +218,7 @@ def network(*weights: np.ndarray | Constant) -> IRModule:
 def test_weights_of_many_added_channels_are_stored_without_them() -> None:
     module = network(blocked(32, 32, (18, 18)), blocked(32, 32, (18, 18)))
     after = T.InferType()(trim_weights(module))
-    assert op_frequency(after)["nn.contrib_fill_channels"] == 2
+    assert op_frequency(after)["cpu.fill_channels"] == 2
     assert stored(after) == 2 * 4 * 9 * 18 * 18
     shape = (1, 2, 5, 5, 16)
     np.testing.assert_array_equal(run(after, shape), run(module, shape))
@@ -228,11 +228,11 @@ def test_only_the_largest_are_trimmed_until_the_zeros_are_few() -> None:
     full, ragged, small = blocked(64, 64, (64, 64)), blocked(64, 64, (40, 64)), blocked(64, 64, (62, 64))
     module = network(full, ragged, full, small)
     after = T.InferType()(trim_weights(module))
-    assert op_frequency(after)["nn.contrib_fill_channels"] == 1
+    assert op_frequency(after)["cpu.fill_channels"] == 1
     zeros = 4 * 9 * 2 * 64
     assert stored(module) - stored(after) == 4 * 9 * 24 * 64
     assert zeros <= SHARE * stored(module)
-    assert "nn.contrib_fill_channels" not in op_frequency(trim_weights(network(full, small, full, full)))
+    assert "cpu.fill_channels" not in op_frequency(trim_weights(network(full, small, full, full)))
 
 
 class InFile:
@@ -258,7 +258,7 @@ def test_weights_in_a_file_are_trimmed_as_others_are_piece_by_piece(step: int) -
     after, wanted = (
         T.InferType()(trim_weights(network(*ws))) for ws in ([Constant(f.held(step)) for f in files], weights)
     )
-    assert op_frequency(after)["nn.contrib_fill_channels"] == 1
+    assert op_frequency(after)["cpu.fill_channels"] == 1
     assert [f.largest <= 1 << 20 for f in files] == [True, True]
     assert files[1].read < weights[1].nbytes / 4, "what is full at both ends is not read"
     (compact,) = (e for e in post_order(after["main"]) if isinstance(e, Constant) and len(e.held.shape) == 4)

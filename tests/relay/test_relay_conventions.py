@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import armillary
 from armillary import relay, te, tir
-from armillary.errors import TypeMismatch
+from armillary.errors import ArmillaryError, TypeMismatch
 from armillary.relay.dataflow_pattern import CallPattern, is_op, wildcard
 from armillary.transform import PassContext, module_pass
 
@@ -215,8 +215,18 @@ def test_recurrent_sequences_may_have_no_steps(kind: str, gates: int, lengths: l
 
 
 def test_operators_of_back_ends_are_not_shown_but_found_by_their_old_names() -> None:
-    assert "conv2d" in dir(relay.nn) and "contrib_conv2d_NCHWc" not in dir(relay.nn)
-    assert "nn" in dir(relay) and "opencl" not in dir(relay)
+    assert [name for name in dir(relay.nn) if "contrib" in name] == [
+        "contrib_conv2d_NCHWc",
+        "contrib_dense_pack",
+        "contrib_depthwise_conv2d_NCHWc",
+    ]
+    assert "nn" in dir(relay) and not {"opencl", "cpu"} & set(dir(relay))
+    old_text = relay.fromtext("def @main(%w: Tensor[(16), int8]) { nn.contrib_widen(%w) }")
+    assert "cpu.widen(%w)" in old_text.astext()
+    old = relay.nn.contrib_widen(relay.var("w", shape=(16,), dtype="int8"))
+    assert old.op.name == "cpu.widen" and relay.op.get("nn.contrib_conv2d_NCHWc_bf16").name == "cpu.conv2d_NCHWc_bf16"
+    with pytest.raises(ArmillaryError, match=r"no operator 'nn\.contrib_winograd'"):
+        relay.op.get("nn.contrib_winograd")
     x, w = relay.var("x", shape=(1, 1, 4, 4, 8)), relay.var("w", shape=(2, 1, 3, 3, 8, 8))
     call = relay.nn.contrib_conv2d_nchwc(x, w, data_layout="NCHW8c", kernel_layout="OIHW8i8o")
     assert call.checked_type.static == (1, 2, 2, 2, 8)

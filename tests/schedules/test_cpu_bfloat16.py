@@ -146,5 +146,5 @@ def test_winograds_algorithm_stays_where_vectors_are_slower() -> None:
     layers = convolution(relay.nn.relu(convolution(x, normal(64, 64, 3, 3), pad=1)), normal(64, 64, 1, 1))
     with PassContext(opt_level=3):
         texts = {t: optimize(mixed(layers, x), t + " -mtriple=x86_64-linux-gnu").astext() for t in (TILES, DOTS)}
-    assert texts[TILES].count("nn.contrib_conv2d_NCHWc_bf16") == 2
-    assert texts[DOTS].count("nn.contrib_conv2d_NCHWc_bf16") == 1 and "winograd" in texts[DOTS]
+    assert texts[TILES].count("cpu.conv2d_NCHWc_bf16") == 2
+    assert texts[DOTS].count("cpu.conv2d_NCHWc_bf16") == 1 and "winograd" in texts[DOTS]

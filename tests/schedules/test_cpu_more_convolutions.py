@@ -92,9 +92,9 @@ def test_three_channels_of_a_transposed_convolution_fill_a_block_of_four_where_t
 def test_a_transposed_convolution_is_blocked_unless_it_has_groups() -> None:
     w, x = Weights(3), relay.var("x", shape=(1, 16, 6, 6))
     text = optimized(relay.nn.conv2d_transpose(x, w(16, 16, 2, 2), strides=(2, 2)), x)
-    assert "nn.contrib_conv2d_transpose_NCHWc" in text
+    assert "cpu.conv2d_transpose_NCHWc" in text
     text = optimized(relay.nn.conv2d_transpose(x, w(16, 8, 2, 2), strides=(2, 2), groups=2), x)
-    assert "nn.contrib_conv2d_transpose_NCHWc" not in text
+    assert "cpu.conv2d_transpose_NCHWc" not in text
 
 
 def test_weights_of_a_transposed_convolution_that_are_computed_are_packed() -> None:
@@ -102,7 +102,7 @@ def test_weights_of_a_transposed_convolution_that_are_computed_are_packed() -> N
     w, x = Weights(7), relay.var("x", shape=(1, 32, 5, 6))
     style = relay.reshape(relay.mean(x, axis=(0, 2, 3)), (32, 1, 1, 1))
     y = relay.nn.conv2d_transpose(x, w(32, 32, 3, 3) * style, strides=(2, 2))
-    assert "nn.contrib_conv2d_transpose_NCHWc" in optimized(y, x)
+    assert "cpu.conv2d_transpose_NCHWc" in optimized(y, x)
     check(y, x)
 
 

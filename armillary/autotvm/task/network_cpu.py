@@ -24,7 +24,7 @@ from armillary.target import Target
 from armillary.target.choice import Choice
 from armillary.target.cpu import cpu_model
 
-CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "nn.contrib_conv2d_winograd_NCHWc"
+CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
 _WITH_CONSTANT = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "dense_pack.cpu")
 
 

@@ -42,7 +42,7 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
         Candidate("few_outputs", narrow_output.refuses),
         Candidate("direct_blocked", algorithm=DIRECT),
     ),
-    "nn.contrib_conv2d_winograd_NCHWc": (Candidate("winograd", algorithm=WINOGRAD),),
+    "cpu.conv2d_winograd_NCHWc": (Candidate("winograd", algorithm=WINOGRAD),),
     "nn.contrib_depthwise_conv2d_NCHWc": (Candidate("depthwise_blocked", algorithm=DEPTHWISE),),
     "nn.contrib_dense_pack": (
         Candidate("byte_tiles", space_amx.refuses),

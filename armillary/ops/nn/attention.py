@@ -66,6 +66,16 @@ def sizes_of(attrs: AttentionAttrs, shapes: Sequence[Sequence[int]]) -> Sizes:
     return Sizes(q["B"], q["T"], k["T"], attrs.heads or q["H"], q["D"], v["D"])
 
 
+def _macs(attrs: AttentionAttrs, types: Sequence[TensorType], _result: TensorType) -> int:
+    """Of both products: each query position of each head with each key position."""
+    size = sizes_of(attrs, [ty.static for ty in types])
+    return size.b * size.t * size.h * size.s * (size.d + size.e)
+
+
+attention.macs(_macs)
+masked_attention.macs(_macs)
+
+
 def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type) -> TensorType:
     given = [need_tensor(name, ty, what) for ty, what in ((query, "query"), (key, "key"), (value, "value"))]
     first = need_float(name, given[0])

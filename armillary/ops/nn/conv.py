@@ -47,6 +47,7 @@ from armillary.ops.nn._windows import (
 )
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
+from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import Dim, TensorType, Type
 
 
@@ -256,6 +257,8 @@ def _int(dim: Any) -> int | None:
 conv1d = Op("nn.conv1d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over one spatial axis.")
 conv2d = Op("nn.conv2d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over two spatial axes.")
 conv3d = Op("nn.conv3d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over three spatial axes.")
+for _op in (conv1d, conv2d, conv3d):
+    _op.macs(convolution_macs)
 
 
 def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:

@@ -38,6 +38,7 @@ from armillary.ops.nn._windows import (
 from armillary.ops.nn.conv import Window, complete_weight, plain, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
+from armillary.relay.op.macs import transposed_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
 
@@ -197,6 +198,7 @@ conv3d_transpose = Op("nn.conv3d_transpose", kind=Kind.CONTRACTION, inputs=("dat
 
 def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.attrs(attrs_class)
+    op.macs(transposed_macs)
     op.complete(complete_weight(grouped="O"))
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(op.name, rank, attrs, data, weight))

@@ -36,6 +36,7 @@ from armillary.ops.nn._windows import (
 from armillary.ops.nn.conv import result_dtype
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision
+from armillary.relay.op.macs import product_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
 
@@ -80,6 +81,8 @@ batch_matmul.attrs(BatchMatmulAttrs)
 dense_pack.attrs(DensePackAttrs)
 for _op in (dense, matmul, batch_matmul):
     _op.decompose(partial(widened_product, _op))
+for _op in (dense, matmul, batch_matmul, dense_pack):
+    _op.macs(product_macs)
 
 
 def _inner(op: str, k: Dim, wk: Dim, a: TensorType, b: TensorType, hint: str) -> None:

@@ -33,6 +33,7 @@ from armillary.ops.qnn.quantize import centred, check_parameters, is_zero, place
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows
+from armillary.relay.op.macs import convolution_macs, product_macs
 from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
 
@@ -79,6 +80,8 @@ class QDenseAttrs:
 
 qconv2d = Op("qnn.conv2d", kind=Kind.CONTRACTION, inputs=PRODUCT_INPUTS, doc="nn.conv2d of affine integers, in int32.")
 qdense = Op("qnn.dense", kind=Kind.CONTRACTION, inputs=PRODUCT_INPUTS, doc="nn.dense of affine integers, in int32.")
+qconv2d.macs(convolution_macs)
+qdense.macs(product_macs)
 qconv2d.attrs(QConv2DAttrs)
 qdense.attrs(QDenseAttrs)
 

@@ -24,6 +24,7 @@ from armillary.ops.qnn.product import PRODUCT_INPUTS, check_product, moved_array
 from armillary.ops.qnn.quantize import check_parameters
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import product_macs, transposed_macs
 from armillary.relay.types import TensorType, Type
 
 
@@ -50,6 +51,8 @@ qbatch_matmul = Op(
     inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
     doc="nn.batch_matmul of affine integers, in int32.",
 )
+qconv2d_transpose.macs(transposed_macs)
+qbatch_matmul.macs(product_macs)
 qconv2d_transpose.attrs(QConv2DTransposeAttrs)
 qbatch_matmul.attrs(QBatchMatmulAttrs)
 

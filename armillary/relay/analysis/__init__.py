@@ -8,7 +8,6 @@ and cache entries. The language has no type variables, so the functions that lis
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, 
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, is_primitive
 from armillary.relay.printer import literal_text
-from armillary.relay.types import TensorType, tensor_fields
+from armillary.relay.types import tensor_fields
 from armillary.relay.walk import children, is_leaf, post_order, scopes
 
 __all__ = [
@@ -282,82 +281,12 @@ def get_total_mac_number(expr: Expr | IRModule) -> int:
 
 
 def mac_numbers(expr: Expr) -> Iterator[tuple[Call, int]]:
-    """Each convolution, dense layer or product with its multiply-accumulates."""
+    """Each contraction that states them (`Op.macs`) with its multiply-accumulates."""
     for e in post_order(expr):
-        rule = _MACS.get(e.op.name) if isinstance(e, Call) and isinstance(e.op, Op) else None
+        rule = e.op.macs_rule if isinstance(e, Call) and isinstance(e.op, Op) else None
         if rule is not None:
             assert isinstance(e, Call), "a rule belongs to a call"
-            yield e, rule(e)
-
-
-def _tensor(expr: Expr) -> TensorType:
-    (ty,) = tensor_fields(infer_type(expr))
-    return ty
-
-
-def _conv_macs(call: Call) -> int:
-    """Each output element reads one filter: all of the weight but the output channels."""
-    weight = _tensor(call.args[1])
-    return _tensor(call).size * weight.size // _channels(weight, call.attrs.kernel_layout, "O")
-
-
-def _transposed_macs(call: Call) -> int:
-    """Each input element is multiplied with all of the weight but the input channels."""
-    weight = _tensor(call.args[1])
-    return _tensor(call.args[0]).size * weight.size // _channels(weight, call.attrs.kernel_layout, "I")
-
-
-def _channels(weight: TensorType, layout: str, axis: str) -> int:
-    """Elements of a weight along an axis and its blocks (`O` and `8o`); a weight without any has no work to share."""
-    axes = [letter for letter in layout.upper() if letter.isalpha()]
-    return max(1, math.prod(n for n, name in zip(weight.static, axes, strict=True) if name == axis))
-
-
-def _winograd_macs(call: Call) -> int:
-    """As the 3x3 convolution that it computes."""
-    data = _tensor(call.args[0]).static
-    return _tensor(call).size * data[1] * data[-1] * 9
-
-
-def _fourier_macs(call: Call) -> int:
-    """As the direct convolution."""
-    weight = _tensor(call.args[1]).static
-    return _tensor(call).size * math.prod(weight[1:-1])
-
-
-def _product_macs(call: Call) -> int:
-    """Each output element is a sum over the inner axis of the left operand."""
-    transposed = getattr(call.attrs, "transpose_a", False)
-    return _tensor(call).size * _tensor(call.args[0]).static[-2 if transposed else -1]
-
-
-def _attention_macs(call: Call) -> int:
-    """Of both products: each query position of each head with each key position."""
-    attrs = call.attrs
-    letters = (attrs.query_layout, attrs.key_layout, attrs.value_layout)
-    q, k, v = (dict(zip(text, _tensor(a).static, strict=True)) for text, a in zip(letters, call.args, strict=False))
-    return int(q["B"] * q["T"] * (attrs.heads or q["H"]) * k["T"] * (q["D"] + v["D"]))
-
-
-_BLOCKED = (
-    "conv2d_NCHWc",
-    "depthwise_conv2d_NCHWc",
-    "conv2d_frames_NCHWc",
-    "conv2d_NCHWc_int8",
-    "depthwise_conv2d_NCHWc_int8",
-    "conv2d_NCHWc_bf16",
-)
-_MACS: dict[str, Callable[[Call], int]] = {
-    **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},
-    **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},
-    "nn.contrib_conv2d_transpose_NCHWc": _transposed_macs,
-    **{f"nn.contrib_{kind}": _conv_macs for kind in _BLOCKED},
-    "qnn.conv2d": _conv_macs,
-    "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
-    "nn.contrib_conv2d_fourier_NCHWc": _fourier_macs,
-    **dict.fromkeys(("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs),
-    **dict.fromkeys(("nn.attention", "nn.masked_attention"), _attention_macs),
-}
+            yield e, rule(e.attrs, [infer_type(a) for a in e.args], infer_type(e))
 
 
 def extract_fused_functions(mod: IRModule) -> dict[str, Function]:

@@ -24,7 +24,7 @@ from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
-from armillary.relay.lazy_registry import LazyRegistry
+from armillary.relay.lazy_registry import LazyRegistry, current_name
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Type
 
@@ -115,6 +115,7 @@ class Op(Expr):
         "kind",
         "layout_follows",
         "layout_rule",
+        "macs_rule",
         "name",
         "precision",
         "reads_rule",
@@ -135,6 +136,7 @@ class Op(Expr):
         self.decompose_rule: Callable[..., Expr | None] | None = None
         self.layout_rule: Callable[..., Any] | None = None
         self.flops_rule: Callable[..., float] | None = None
+        self.macs_rule: Callable[..., int] | None = None
         self.reads_rule: Callable[..., Sequence[int]] | None = None
         self.sample_source: Callable[[], Iterator[Sample]] | None = None
         self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
@@ -197,6 +199,11 @@ class Op(Expr):
     def flops(self, rule: Callable[..., float]) -> Callable[..., float]:
         """Facet: (attrs, input types, result type) -> operations done, where they differ from two per multiply-add."""
         self.flops_rule = rule
+        return rule
+
+    def macs(self, rule: Callable[..., int]) -> Callable[..., int]:
+        """Facet of contractions: (attrs, input types, result type) -> multiply-adds of the definition (op/macs.py)."""
+        self.macs_rule = rule
         return rule
 
     def reads(self, rule: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
@@ -335,7 +342,8 @@ def get(op_name: str) -> Op:
 
 
 def get_op(name: str) -> Op:
-    """The operator of that name."""
+    """The operator of that name, or of the one that it had before."""
+    name = current_name(name)
     if name not in OPS:
         close = sorted((n for n in OPS if name.split(".")[-1] in n), key=lambda n: (len(n), n))[:5]
         close = close or similar(name, OPS, 3, 0.6)

@@ -1,4 +1,4 @@
-"""nn.contrib_widen: the numbers of a weight that a package stores in fewer bits.
+"""cpu.widen: the numbers of a weight that a package stores in fewer bits.
 
 In: a weight whose values a narrower type holds exactly. Out: the same values as float32. Invariant: exact. Runs when
 weights are loaded (`expands`), as a kernel of its own; made by backends/cpu/graph/narrow_weights.py.
@@ -16,7 +16,7 @@ from armillary.ops.nn._windows import Tensor, need_tensor, tensor
 from armillary.relay.op import Array, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
-widen = Op("nn.contrib_widen", kind=Kind.OPAQUE, inputs=("weight",), doc="A narrow weight as float32, when loaded.")
+widen = Op("cpu.widen", kind=Kind.OPAQUE, inputs=("weight",), doc="A narrow weight as float32, when loaded.")
 widen.expands = True
 
 

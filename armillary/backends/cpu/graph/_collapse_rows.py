@@ -18,7 +18,10 @@ from armillary.relay.walk import post_order, substitute
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-CONVOLUTIONS = tuple(f"nn.contrib_conv2d_{kind}" for kind in ("NCHWc", "NCHWc_int8", "NCHWc_bf16", "frames_NCHWc"))
+CONVOLUTIONS = (
+    "nn.contrib_conv2d_NCHWc",
+    *(f"cpu.conv2d_{kind}" for kind in ("NCHWc_int8", "NCHWc_bf16", "frames_NCHWc")),
+)
 ROWS, COLUMNS = -3, -2  # axes of blocked data
 
 

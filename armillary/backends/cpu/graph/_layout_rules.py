@@ -117,7 +117,7 @@ def _is_of_halves(expr: Call) -> bool:
     return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
 
 
-_IN_WORDS = {BYTES: "nn.contrib_conv2d_NCHWc_int8", HALVES: "nn.contrib_conv2d_NCHWc_bf16"}
+_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", HALVES: "cpu.conv2d_NCHWc_bf16"}
 
 
 def _conv2d_words(
@@ -148,7 +148,7 @@ def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -
     outer, constant = agreed_block(expr, weight[0], request), expr.args[1]
     if not outer or not isinstance(constant, Constant):
         return None
-    op, out = get_op("nn.contrib_conv2d_first_layer_NCHWc_bf16"), layout(f"NCHW{outer}c")
+    op, out = get_op("cpu.conv2d_first_layer_NCHWc_bf16"), layout(f"NCHW{outer}c")
     kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     together = channels_together(weight[1], weight[3])
     kept |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}
@@ -197,7 +197,7 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
     weight = expr.args[1]
     if block < 2 or not isinstance(weight, Constant):
         return None
-    found = blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
+    found = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
     return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{BYTES}w"})
 
@@ -249,12 +249,12 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
         block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
         if block < 2 or attrs.groups != shape[1] or weight[1] != 1:
             return None
-        return blocked("nn.contrib_conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
+        return blocked("cpu.conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
     current = have[0].new.block("C") if have[0] is not None else 0
     inner, outer = current or agreed_block(expr.args[0], shape[1], request) or 1, agreed_block(expr, weight[1], request)
     if not outer:
         return None
-    return blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
+    return blocked("cpu.conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
 
 
 # --- dense ----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """fourier-conv2d: blocked convolutions with large kernels by Fourier transforms, where the cost model says it pays.
 
 In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant float32 kernel of 4x4 to 15x15,
-stride 1 and one group become nn.contrib_conv2d_fourier_NCHWc, their weights in the order that its transform reads.
+stride 1 and one group become cpu.conv2d_fourier_NCHWc, their weights in the order that its transform reads.
 Invariant: no larger rounding error than the direct convolution's, no larger package; weights of whole numbers, whose
 sums are exact, are left alone. `relay.FourierConv2D.use`: 0 switches the pass off, 1 asks for it wherever it can be.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
-    nn.contrib_conv2d_fourier_NCHWc(%x, layout_transform(weight))
+    cpu.conv2d_fourier_NCHWc(%x, layout_transform(weight))
 
 The model: backends/cpu/conv2d/fourier/cost.py. Measurements: docs/notes/016-large-kernels.md.
 """
@@ -83,6 +83,6 @@ def _replaced(expr: Any) -> Call:  # Any: a Call, as tested
     inner, outer = tensor(weight).static[4:]  # type: ignore[union-attr]
     old, new = f"OIHW{inner}i{outer}o", f"OI{inner}iHW{outer}o"
     turned = get_op("layout_transform")(weight, src_layout=old, dst_layout=new)
-    op = get_op("nn.contrib_conv2d_fourier_NCHWc")
+    op = get_op("cpu.conv2d_fourier_NCHWc")
     attrs = op.make_attrs(named={"padding": expr.attrs.padding, "channels": expr.attrs.channels})
     return Call(op, (data, turned), attrs, expr.span)

@@ -7,7 +7,7 @@ there are taps. Who writes them: convolution_as_2d.py, for convolutions over thr
 
     nn.contrib_conv2d_NCHWc(concatenate((%x[0:2], %x[1:3], %x[2:4]), axis=1), %w)
     ->
-    nn.contrib_conv2d_frames_NCHWc(%x, %w, frames=3)
+    cpu.conv2d_frames_NCHWc(%x, %w, frames=3)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
-CONVOLUTION, FRAMES = "nn.contrib_conv2d_NCHWc", "nn.contrib_conv2d_frames_NCHWc"
+CONVOLUTION, FRAMES = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_frames_NCHWc"
 
 
 @define_pass("frames-conv2d", opt_level=3)

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from armillary.backends.cpu.conv2d.direct.operator import separable_of
-from armillary.backends.cpu.conv2d.separable.cost import band_rows
+from armillary.backends.cpu.conv2d.separable.cost import band_rows, separable_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
 from armillary.relay.transform._rules import tensor

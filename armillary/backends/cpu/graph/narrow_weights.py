@@ -1,13 +1,13 @@
 """narrow-weights: weights whose values fit a 16-bit float are stored so, and widened when they are loaded.
 
 In: a module with packed float32 weights. Out: the same; large constants that float16 (or bfloat16) holds exactly are
-stored in it, behind nn.contrib_widen, which runs when they are loaded. Invariant: values stay; as few weights as bring
+stored in it, behind cpu.widen, which runs when they are loaded. Invariant: values stay; as few weights as bring
 the package down to the size of the narrow ones and a share that it can bear, the largest first. Networks in half
 precision are computed in float32 (widen-small-floats); this is why their packages do not double.
 
     nn.contrib_conv2d_NCHWc(%x, weight[32, 32, 1, 1, 16, 16])
     ->
-    %0 = nn.contrib_widen(weight[262144]);
+    %0 = cpu.widen(weight[262144]);
     %1 = reshape(%0, newshape=[32, 32, 1, 1, 16, 16]);
     nn.contrib_conv2d_NCHWc(%x, %1)
 
@@ -55,7 +55,7 @@ class _Fit:
 
     def widened(self) -> Expr:
         """The weight again, from the narrow one; flat, so that weights of one size share a kernel."""
-        made = call("nn.contrib_widen", Constant(self._flat(), self.weight.span))
+        made = call("cpu.widen", Constant(self._flat(), self.weight.span))
         return call("reshape", made, newshape=self.weight.held.shape)
 
     def _flat(self) -> Array | Deferred:

@@ -5,11 +5,11 @@ on bfloat16 and gives a blocked image in float32 rounds it, where all that read 
 elements or with windows of them, not such as only move it; these widen it again. Half as many bytes lie between them.
 Invariant: arithmetic stays in float32, and so does what leaves the function or enters any other kernel.
 
-    %0 = fn (%p0, %p1, Primitive=1) { nn.relu(nn.contrib_conv2d_NCHWc_bf16(%p0, %p1)) };
+    %0 = fn (%p0, %p1, Primitive=1) { nn.relu(cpu.conv2d_NCHWc_bf16(%p0, %p1)) };
     %1 = fn (%p0, Primitive=1) { nn.max_pool2d(%p0, layout="NCHW32c") };
     %1(%0(%x, weight))
     ->
-    %0 = fn (%p0, %p1, Primitive=1) { cast(nn.relu(nn.contrib_conv2d_NCHWc_bf16(%p0, %p1)), dtype="bfloat16") };
+    %0 = fn (%p0, %p1, Primitive=1) { cast(nn.relu(cpu.conv2d_NCHWc_bf16(%p0, %p1)), dtype="bfloat16") };
     %1 = fn (%p0, Primitive=1) { nn.max_pool2d(cast(%p0, dtype="float32"), layout="NCHW32c") };
     %1(%0(%x, weight))
 """

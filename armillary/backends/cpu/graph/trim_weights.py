@@ -1,13 +1,13 @@
 """trim-weights: weights without the channels that were added to fill blocks, where those make a package large.
 
 In: a module in blocked layouts, weights packed. Out: the same; constant weights of blocked convolutions of which whole
-channels are zero are stored without them and filled up by nn.contrib_fill_channels, which runs when they are loaded.
+channels are zero are stored without them and filled up by cpu.fill_channels, which runs when they are loaded.
 Invariant: values stay; as few weights as bring the zeros of the network down to a share of its parameters that a
 package can bear, the largest first.
 
     nn.contrib_conv2d_NCHWc(%x, weight[1, 1, 3, 3, 16, 16])
     ->
-    nn.contrib_conv2d_NCHWc(%x, nn.contrib_fill_channels(weight[9, 3, 3, 9]))
+    nn.contrib_conv2d_NCHWc(%x, cpu.fill_channels(weight[9, 3, 3, 9]))
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from armillary.relay.walk import copy_type, map_children, not_primitive, post_or
 from armillary.transform import define_pass
 
 SHARE = 0.08  # of the parameters, in zeros: no weight is trimmed for less
-_WEIGHTS = {"nn.contrib_conv2d_NCHWc": 1, "nn.contrib_conv2d_winograd_weight_transform": 0}  # which argument
+_WEIGHTS = {"nn.contrib_conv2d_NCHWc": 1, "cpu.conv2d_winograd_weight_transform": 0}  # which argument
 
 
 @record
@@ -48,7 +48,7 @@ class _Ragged:
     def filled(self) -> Expr:
         """The weight again, from one without them."""
         attrs = {"inputs": _runs(self.inputs), "outputs": _runs(self.outputs), "blocks": self.weight.held.shape[4:]}
-        return call("nn.contrib_fill_channels", self._compact(), **attrs)
+        return call("cpu.fill_channels", self._compact(), **attrs)
 
     def _compact(self) -> Constant:
         """The real channels; those of a weight that is in a file are read when they are used or written."""

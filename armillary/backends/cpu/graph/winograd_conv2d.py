@@ -1,14 +1,14 @@
 """winograd-conv2d: blocked 3x3 convolutions by Winograd's algorithm, where the cost model says it is faster.
 
 In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1, any
-dilation and groups of whole blocks become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that
+dilation and groups of whole blocks become cpu.conv2d_winograd_NCHWc; their weights go through a transform that
 runs when they are loaded. Invariant: the result agrees with the direct convolution to a few units of its rounding
 error; tiles above `relay.WinogradConv2D.max_tile` (default 4; 0 switches the pass off) are never used, since F(6,3) is
 ten times less exact.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
-    nn.contrib_conv2d_winograd_NCHWc(%x, nn.contrib_conv2d_winograd_weight_transform(weight))
+    cpu.conv2d_winograd_NCHWc(%x, cpu.conv2d_winograd_weight_transform(weight))
 
 The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/notes/002-winograd.md, docs/notes/007-cost-model.md.
 """
@@ -132,8 +132,8 @@ def _replaced(expr: Any, choice: Choice) -> Call:  # Any: a Call, as tested
         choice,
         layouts=(expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or expr.attrs.data_layout),
     )
-    transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
-    op = get_op("nn.contrib_conv2d_winograd_NCHWc")
+    transformed = get_op("cpu.conv2d_winograd_weight_transform")(weight, tile_size=tile)
+    op = get_op("cpu.conv2d_winograd_NCHWc")
     kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
     attrs = op.make_attrs(named={"tile_size": tile, **kept, "choice": str(choice)})
     return Call(op, (data, transformed), attrs, expr.span)

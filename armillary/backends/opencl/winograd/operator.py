@@ -172,6 +172,12 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     return made
 
 
+@winograd.macs
+def _macs(_attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """As the 3x3 convolution that it computes."""
+    return result.size * types[0].static[1] * KERNEL**2
+
+
 @winograd.flops
 def _flops(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType) -> float:
     """A multiply-add for each point and pair of channels of a tile."""

@@ -1,6 +1,6 @@
 """Convolution by matrix tiles (AMX): sixteen neighbouring pixels, sixteen outputs, 64 bytes of channels at a time.
 
-In: a fused function anchored at nn.contrib_conv2d_NCHWc_int8 or _bf16 whose weight takes 64 or 32 channels together.
+In: a fused function anchored at cpu.conv2d_NCHWc_int8 or _bf16 whose weight takes 64 or 32 channels together.
 Out: a copy of the data with its padding and so many channels of a pixel side by side, from which tiles take pixels at
 any stride, or the data itself where it lies so; then blocks of tiles of sums in a scratch buffer, from which what
 follows is computed while they are in the first cache. Groups of outputs are outermost: their weights stay near for all
@@ -25,7 +25,6 @@ from armillary.backends.cpu.conv2d.amx.cost import (
     has_prefetch,
     ranked_blocks,
 )
-from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
@@ -34,13 +33,14 @@ from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import HALVES, dot
 from armillary.ops.nn.conv import Window, window
+from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import Expr, Var
 
-OPERATOR, HALVES_OPERATOR = "nn.contrib_conv2d_NCHWc_int8", "nn.contrib_conv2d_NCHWc_bf16"
+OPERATOR, HALVES_OPERATOR = "cpu.conv2d_NCHWc_int8", "cpu.conv2d_NCHWc_bf16"
 TAG = "tiled_convolution"
 BLOCKED_AXES = 5  # of data in blocks of channels
 Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next

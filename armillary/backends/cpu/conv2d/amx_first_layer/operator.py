@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_first_layer_NCHWc_bf16: convolution of an image of few channels in bfloat16, for matrix tiles.
+"""cpu.conv2d_first_layer_NCHWc_bf16: convolution of an image of few channels in bfloat16, for matrix tiles.
 
 In: data (N, C, H, W) of float32, which is rounded, or bfloat16; weight bfloat16 (O/co, KH, groups, 16, co, 2): of a
 line of the window and a group of `together` channels 32 numbers, those of a column side by side; of the columns behind
@@ -9,7 +9,8 @@ operator_bfloat16.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,14 @@ class FirstLayerConv2DAttrs(Conv2DAttrs):
     together: int = PAIR
 
 
-conv2d_first_layer = Op("nn.contrib_conv2d_first_layer_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_first_layer = Op("cpu.conv2d_first_layer_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv2d_first_layer.attrs(FirstLayerConv2DAttrs)
+
+
+@conv2d_first_layer.macs
+def _macs(attrs: FirstLayerConv2DAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """Each output element reads all channels of a window; what fills up its rows are zeros."""
+    return result.size * types[0].static[1] * math.prod(attrs.kernel_size or ())
 
 
 @conv2d_first_layer.infer

@@ -1,6 +1,6 @@
 """Convolution of an image of few channels by matrix tiles (AMX): a row of a tile is a part of a line of the image.
 
-In: a fused function anchored at nn.contrib_conv2d_first_layer_NCHWc_bf16. Out: a copy of the data, rounded, with its
+In: a fused function anchored at cpu.conv2d_first_layer_NCHWc_bf16. Out: a copy of the data, rounded, with its
 padding and two or four channels of a pixel in one number, in which the columns of a window follow each other; tiles
 start at the window of each pixel, so that their rows overlap. Then as amx/schedule.py. Invariant: as there.
 """
@@ -28,7 +28,7 @@ from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import Var
 
-OPERATOR = "nn.contrib_conv2d_first_layer_NCHWc_bf16"
+OPERATOR = "cpu.conv2d_first_layer_NCHWc_bf16"
 HALF_BYTES, WORD_BITS = 2, 32
 
 

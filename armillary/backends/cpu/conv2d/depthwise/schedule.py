@@ -19,7 +19,6 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     choose_depthwise,
 )
 from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest, explain_depthwise
-from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
 from armillary.backends.cpu.conv2d.direct.space import has_wide_border, is_banded
 from armillary.backends.cpu.cost.model import Tile
@@ -29,6 +28,7 @@ from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import result_dtype, window
+from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel
 
 MAX_SPELLED = 1536  # products of the different tiles of a line; of more the decoded instructions do not stay at hand

@@ -1,6 +1,6 @@
 """Depthwise convolution of bytes (NCHW[c]c data, weights with four taps of a line together) by dot products.
 
-In: a fused function whose anchor is nn.contrib_depthwise_conv2d_NCHWc_int8. Out: for each band of rows of a block of
+In: a fused function whose anchor is cpu.depthwise_conv2d_NCHWc_int8. Out: for each band of rows of a block of
 channels, a copy of its data with padding, which stays in L1; then for each tile of neighbouring columns the sums in
 registers. Four columns of a block lie side by side: one load and one shuffle bring the four of each channel together,
 one dot product multiplies them with their taps. Invariant: the same integers as tap by tap; nothing outside the copy is
@@ -47,7 +47,7 @@ def _tile(workload: Workload, cpu: CpuModel) -> tuple[int, int]:
 
 
 @implement(
-    "nn.contrib_depthwise_conv2d_NCHWc_int8",
+    "cpu.depthwise_conv2d_NCHWc_int8",
     family="cpu",
     name="depthwise_bytes",
     compute=depthwise_compute,

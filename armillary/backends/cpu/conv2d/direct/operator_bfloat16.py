@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_NCHWc_bf16: convolution of bfloat16 in blocked layouts.
+"""cpu.conv2d_NCHWc_bf16: convolution of bfloat16 in blocked layouts.
 
 In: data (N, C/ci, H, W, ci) of bfloat16, ci even, as NCHW{ci}c; weight bfloat16 (O/co, I/ci, KH, KW, ci/2, co, 2): what
 one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with zeros behind the
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import output_shape, unblock
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -21,7 +20,9 @@ from armillary.ops._deferred import te
 from armillary.ops._dot_operands import HALVES
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, window
+from armillary.ops.nn.conv_blocked import output_shape, unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import TensorType, Type
 
 
@@ -34,7 +35,8 @@ class HalvesConv2DAttrs(Conv2DAttrs):
     out_dtype: str = "float32"
 
 
-conv2d_halves = Op("nn.contrib_conv2d_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_halves = Op("cpu.conv2d_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_halves.macs(convolution_macs)
 conv2d_halves.attrs(HalvesConv2DAttrs)
 
 

@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_NCHWc_int8, nn.contrib_depthwise_conv2d_NCHWc_int8: convolutions of bytes in blocked layouts.
+"""cpu.conv2d_NCHWc_int8, cpu.depthwise_conv2d_NCHWc_int8: convolutions of bytes in blocked layouts.
 
 In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c; weight int8 (O/co, I/ci, KH, KW, ci/4,
 co, 4): what one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import output_shape, unblock
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -23,7 +22,9 @@ from armillary.ops._deferred import T, te
 from armillary.ops._dot_operands import BYTES
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
+from armillary.ops.nn.conv_blocked import output_shape, unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import TensorType, Type
 
 
@@ -44,9 +45,11 @@ class BytesDepthwiseAttrs(BytesConv2DAttrs):
     kernel_layout: str = "OHW16o4w"
 
 
-depthwise_bytes = Op("nn.contrib_depthwise_conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+depthwise_bytes = Op("cpu.depthwise_conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 depthwise_bytes.attrs(BytesDepthwiseAttrs)
-conv2d_bytes = Op("nn.contrib_conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_bytes = Op("cpu.conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_bytes.macs(convolution_macs)
+depthwise_bytes.macs(convolution_macs)
 conv2d_bytes.attrs(BytesConv2DAttrs)
 
 

@@ -1,4 +1,4 @@
-"""nn.contrib_fill_channels: the weight of a blocked convolution from one without its added channels.
+"""cpu.fill_channels: the weight of a blocked convolution from one without its added channels.
 
 In: a weight (I, KH, KW, O) of real channels alone. Out: (OB, IB, KH, KW, i, o), as OIHW{i}i{o}o, with zeros for the
 channels that pad-channels added; `inputs` and `outputs` are runs (real, added) in order, `blocks` the sizes i and o.
@@ -31,7 +31,7 @@ class FillAttrs:
     blocks: tuple[int, int]
 
 
-fill = Op("nn.contrib_fill_channels", kind=Kind.INJECTIVE, inputs=("weight",))
+fill = Op("cpu.fill_channels", kind=Kind.INJECTIVE, inputs=("weight",))
 fill.attrs(FillAttrs)
 fill.expands = True
 

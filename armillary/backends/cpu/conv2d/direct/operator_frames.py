@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_frames_NCHWc: a blocked convolution whose results each read several images of the batch.
+"""cpu.conv2d_frames_NCHWc: a blocked convolution whose results each read several images of the batch.
 
 In: data (T, I/ci, H, W, ci), the frames of a film; weight (O/co, frames*I/ci, KH, KW, ci, co), the blocks of the first
 frame first. Out: (T', O/co, OH, OW, co), where result t is the convolution of the frames t * frame_stride -
@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import BlockedConv2DAttrs, conv2d_blocked
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
+from armillary.ops.nn.conv_blocked import BlockedConv2DAttrs, conv2d_blocked
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import TensorType, Type
 
 
@@ -32,7 +33,8 @@ class FramesConv2DAttrs(BlockedConv2DAttrs):
     frame_padding: tuple[int, int] = (0, 0)
 
 
-conv2d_frames = Op("nn.contrib_conv2d_frames_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_frames = Op("cpu.conv2d_frames_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_frames.macs(convolution_macs)
 conv2d_frames.attrs(FramesConv2DAttrs)
 
 

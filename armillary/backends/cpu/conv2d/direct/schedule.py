@@ -1,6 +1,6 @@
 """Direct convolution on blocked layouts (NCHW[v]c data, OIHW[i]i[o]o weights), with a register tile.
 
-In: a fused function whose anchor is nn.contrib_conv2d_NCHWc or nn.contrib_conv2d_frames_NCHWc (tag "conv2d_NCHWc").
+In: a fused function whose anchor is nn.contrib_conv2d_NCHWc or cpu.conv2d_frames_NCHWc (tag "conv2d_NCHWc").
 Out: for each tile of the output - `rows` neighbouring columns, of `tall` lines, times `vectors` blocks of channels -
 one loop nest over the reduction whose accumulators all stay in registers; the elementwise consumers run on the tile
 before it is stored.
@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
@@ -55,6 +54,7 @@ from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import dot
 from armillary.ops.nn.conv import result_dtype, window
+from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 
@@ -133,7 +133,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
 
 
 @implement(
-    "nn.contrib_conv2d_frames_NCHWc",
+    "cpu.conv2d_frames_NCHWc",
     family="cpu",
     name="direct_frames",
     algorithm=DIRECT.name,
@@ -141,7 +141,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     explain=explain_direct,
 )
 @implement(
-    "nn.contrib_conv2d_NCHWc_bf16",
+    "cpu.conv2d_NCHWc_bf16",
     family="cpu",
     name="direct_halves",
     algorithm=DIRECT.name,
@@ -150,7 +150,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     explain=explain_direct,
 )
 @implement(
-    "nn.contrib_conv2d_NCHWc_int8",
+    "cpu.conv2d_NCHWc_int8",
     family="cpu",
     name="direct_bytes",
     algorithm=DIRECT.name,

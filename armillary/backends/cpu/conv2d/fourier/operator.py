@@ -2,7 +2,7 @@
 
 In: data (N, C/ci, H, W, ci), weight (O/co, C/ci, ci, KH, KW, co) as OI{ci}iHW{co}o, kernels of 4x4 to 15x15, stride 1.
 Out: (N, O/co, OH, OW, co). A tile of 16x16 inputs gives (17 - KH) x (17 - KW) outputs. Operator:
-nn.contrib_conv2d_fourier_NCHWc. Invariant: equal to the direct convolution up to rounding, which is below that of a
+cpu.conv2d_fourier_NCHWc. Invariant: equal to the direct convolution up to rounding, which is below that of a
 direct sum: every factor of the transforms has absolute value 1. Chosen by backends/cpu/graph/fourier_conv2d.py.
 
 Rows are multiplied modulo x^16 + 1, whose roots come in pairs of conjugates: 16 numbers become 8 complex ones, with no
@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import unblock, unblock_weight
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS, SIDE
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes
 from armillary.ops.nn.conv import convolve, image_size, window
+from armillary.ops.nn.conv_blocked import unblock, unblock_weight
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
@@ -50,7 +50,7 @@ class FourierAttrs:
     dilation: tuple[int, ...] = (1, 1)
 
 
-fourier = Op("nn.contrib_conv2d_fourier_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+fourier = Op("cpu.conv2d_fourier_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 fourier.attrs(FourierAttrs)
 
 
@@ -340,6 +340,12 @@ def _output_tiles(product: te.Tensor, kernel: tuple[int, int]) -> te.Tensor:
     back = _twist(-1)
     untwist = [back[2 * (x % HALF) + x // HALF] for x in range(kw - 1, SIDE)]
     return _stage((tiles, o_blocks, m_h, m_w, co), untwist, partial(_along, rows), "output_tile", "output")
+
+
+@fourier.macs
+def _macs(_attrs: FourierAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """As the direct convolution."""
+    return result.size * math.prod(types[1].static[1:-1])
 
 
 @fourier.flops

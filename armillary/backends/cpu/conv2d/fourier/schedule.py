@@ -1,4 +1,4 @@
-"""The schedule of nn.contrib_conv2d_fourier_NCHWc: where the stages of convolution by Fourier transforms run.
+"""The schedule of cpu.conv2d_fourier_NCHWc: where the stages of convolution by Fourier transforms run.
 
 In: a fused function anchored at that convolution. Out: three phases with a barrier between: tiles to points; products,
 for which a thread first transforms the weights of a group of output channels for an eighth of the points, into its own
@@ -41,7 +41,7 @@ def explain_fourier(workload: Workload) -> Explanation:
     return explained("Fourier transforms of 16x16 tiles", f"{tile}", rows, cpu)
 
 
-@implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier", explain=explain_fourier)
+@implement("cpu.conv2d_fourier_NCHWc", family="cpu", name="fourier", explain=explain_fourier)
 def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     """Three phases, or strips."""
     cpu = cpu_model(fused.workload.target)

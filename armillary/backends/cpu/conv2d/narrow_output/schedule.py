@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
-from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside
 from armillary.backends.cpu.conv2d.narrow_output.space import explain, refuses
 from armillary.backends.cpu.cost.narrow import pixel_tile
@@ -22,6 +21,7 @@ from armillary.backends.cpu.gemm.narrow import halved_to_two
 from armillary.backends.cpu.loops import followers, fuse_all, static_extent, stored_or_fused
 from armillary.backends.registry import Fused, implement
 from armillary.ops.nn.conv import window
+from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
 
 SUMS = ("pixel_sums", "few_halves")

@@ -8,6 +8,7 @@ Who asks: the pass fuse-depthwise whether to, the schedule conv2d_separable for 
 from __future__ import annotations
 
 from armillary.base.record import record
+from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 
@@ -63,3 +64,9 @@ def band_rows(layer: Separable, cpu: CpuModel) -> int:
         and (layer.bands(rows) >= MIN_BANDS or layer.bands(rows) % 2 == 0)
     )
     return next(fitting, 0)
+
+
+def separable_of(data: TensorType, result: TensorType) -> Separable:
+    """The sizes of a 1x1 convolution behind a depthwise one: of its blocked data and result."""
+    (batch, blocks, height, width, block), (_, chunks, _, _, lanes) = data.static, result.static
+    return Separable(batch, blocks * block, chunks * lanes, height, width)

@@ -16,10 +16,9 @@ from armillary import te
 from armillary.backends.cpu.conv2d.depthwise.cost import choose_depthwise, depthwise_estimate
 from armillary.backends.cpu.conv2d.depthwise.schedule import tile_depthwise
 from armillary.backends.cpu.conv2d.depthwise.space import depthwise_nest
-from armillary.backends.cpu.conv2d.direct.operator import separable_of
 from armillary.backends.cpu.conv2d.direct.schedule import direct_compute, tile_lines
 from armillary.backends.cpu.conv2d.direct.space import nest_of
-from armillary.backends.cpu.conv2d.separable.cost import Separable, band_rows
+from armillary.backends.cpu.conv2d.separable.cost import Separable, band_rows, separable_of
 from armillary.backends.cpu.cost.model import Estimate, Nest, choose_tile, explained, tile_estimate
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all

@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_transpose_NCHWc: transposed convolution in blocked layouts, one ordinary convolution per phase.
+"""cpu.conv2d_transpose_NCHWc: transposed convolution in blocked layouts, one ordinary convolution per phase.
 
 In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, KH, KW, C/ci, ci, co) as OHWI{ci}i{co}o: the taps of a phase
 are not neighbours, and so each is one run of memory over all inputs. Out: (N, O/co, OH, OW, co). Attributes as
@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import unblock, unblock_weight
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, f32, known, need_dtype, need_rank, per_axis
 from armillary.ops.nn.conv import result_dtype, window
+from armillary.ops.nn.conv_blocked import unblock, unblock_weight
 from armillary.ops.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose, output_size
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import transposed_macs
 from armillary.relay.types import TensorType, Type
 
-NAME = "nn.contrib_conv2d_transpose_NCHWc"
+NAME = "cpu.conv2d_transpose_NCHWc"
 
 
 @record
@@ -39,6 +40,7 @@ class BlockedConv2DTransposeAttrs(Conv2DTransposeAttrs):
 
 
 transpose_blocked = Op(NAME, kind=Kind.CONTRACTION, inputs=("data", "weight"))
+transpose_blocked.macs(transposed_macs)
 transpose_blocked.attrs(BlockedConv2DTransposeAttrs)
 
 

@@ -1,6 +1,6 @@
 """Transposed convolution on blocked layouts: a register tile per phase of the output.
 
-In: a fused function anchored at nn.contrib_conv2d_transpose_NCHWc. Out: for each tile - `rows` columns of each phase
+In: a fused function anchored at cpu.conv2d_transpose_NCHWc. Out: for each tile - `rows` columns of each phase
 times `vectors` blocks of channels, of `tall` rows where the image is small and has one phase - one loop nest per phase
 over its taps with all accumulators in registers; elementwise consumers run on the tile before it is stored. Invariant:
 as for conv2d_blocked; no product with an inserted zero is made.
@@ -21,7 +21,7 @@ from armillary.backends.workload import Workload
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.te import static_shape
 
-NAME = "nn.contrib_conv2d_transpose_NCHWc"
+NAME = "cpu.conv2d_transpose_NCHWc"
 SMALL = 8  # rows and columns up to which a tile takes several rows, so that weights are read fewer times; the sums of
 # several phases of several rows would not fit the registers
 

@@ -1,8 +1,8 @@
 """Winograd convolution in blocked layouts: 3x3 kernels, stride 1, any dilation, groups of whole blocks.
 
 In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/groups/ci, ci, co), where a = m + 2 and each tile
-gives m x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (run when
-weights are loaded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the
+gives m x m outputs. Out: (N, O/co, OH, OW, co). Operators: cpu.conv2d_winograd_weight_transform (run when
+weights are loaded) and cpu.conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the
 points of F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single
 layer's error at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic
 Complexity of Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015);
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator import unblock
 from armillary.backends.cpu.conv2d.winograd.cost import KERNEL, Layer, tiles_along
 from armillary.backends.winograd import POINTS, matrices
 from armillary.backends.winograd import pick_row as _pick
@@ -28,11 +27,12 @@ from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
 from armillary.ops.nn.conv import convolve, image_size, window
+from armillary.ops.nn.conv_blocked import unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 if TYPE_CHECKING:
-    from armillary.backends.cpu.conv2d.direct.operator import BlockedConv2DAttrs
+    from armillary.ops.nn.conv_blocked import BlockedConv2DAttrs
 
 
 @record
@@ -53,8 +53,8 @@ class WinogradAttrs:
 
 _PART = 1 << 15  # kernels transformed together
 
-weight_transform = Op("nn.contrib_conv2d_winograd_weight_transform", kind=Kind.OPAQUE, inputs=("weight",))
-winograd = Op("nn.contrib_conv2d_winograd_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+weight_transform = Op("cpu.conv2d_winograd_weight_transform", kind=Kind.OPAQUE, inputs=("weight",))
+winograd = Op("cpu.conv2d_winograd_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 weight_transform.attrs(WeightTransformAttrs)
 weight_transform.expands = True
 winograd.attrs(WinogradAttrs)
@@ -231,6 +231,12 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
 
     made: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
     return made
+
+
+@winograd.macs
+def _macs(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """As the 3x3 convolution that it computes."""
+    return result.size * types[0].static[1] * types[0].static[4] * KERNEL**2 // attrs.groups
 
 
 @winograd.flops

@@ -1,4 +1,4 @@
-"""Schedules of nn.contrib_conv2d_winograd_NCHWc: where the stages of Winograd convolution run.
+"""Schedules of cpu.conv2d_winograd_NCHWc: where the stages of Winograd convolution run.
 
 In: a fused function anchored at the Winograd convolution. Out: one of two forms. *Strips*: a thread takes a row of
 tiles of a group, transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*:
@@ -33,7 +33,7 @@ SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the p
 
 
 @implement(
-    "nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", algorithm=WINOGRAD.name, explain=explain_winograd
+    "cpu.conv2d_winograd_NCHWc", family="cpu", name="winograd", algorithm=WINOGRAD.name, explain=explain_winograd
 )
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""

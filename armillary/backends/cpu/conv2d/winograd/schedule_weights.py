@@ -1,4 +1,4 @@
-"""The schedule of nn.contrib_conv2d_winograd_weight_transform, which runs when a network is loaded.
+"""The schedule of cpu.conv2d_winograd_weight_transform, which runs when a network is loaded.
 
 In: a fused function that is this transform alone. Out: a thread takes a pair of channel blocks; for each input channel
 a vector of kernels is transformed by rows, then by columns, in registers, and stored to the a x a places. Invariant:
@@ -12,7 +12,7 @@ from armillary.backends.cpu.loops import fuse_all
 from armillary.backends.registry import Fused, implement
 
 
-@implement("nn.contrib_conv2d_winograd_weight_transform", family="cpu", name="winograd_weights")
+@implement("cpu.conv2d_winograd_weight_transform", family="cpu", name="winograd_weights")
 def schedule_weights(schedule: te.Schedule, fused: Fused) -> None:
     """Rows in registers, all points unrolled, one vector of output channels at a time."""
     (output,) = fused.outputs

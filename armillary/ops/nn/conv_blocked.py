@@ -2,7 +2,8 @@
 
 In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, I/ci, KH, KW, ci, co) as OIHW{ci}i{co}o, for depthwise
 (O/co, 1, KH, KW, 1, co) as OIHW1i{co}o. Out: (N, O/co, OH, OW, co). The block sizes are those of the arrays; layout
-strings may leave the numbers out. Made by alter-op-layout from nn.conv2d; same arithmetic.
+strings may leave the numbers out. The arithmetic of nn.conv2d, from which back ends make them; scripts call them as
+relay.nn.contrib_conv2d_nchwc too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.separable.cost import Separable
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -29,6 +29,7 @@ from armillary.ops.nn._windows import (
 )
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import ANY_DIM, TensorType, Type
 
 
@@ -54,6 +55,8 @@ conv2d_blocked = Op("nn.contrib_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("d
 depthwise_blocked = Op("nn.contrib_depthwise_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv2d_blocked.attrs(BlockedConv2DAttrs)
 depthwise_blocked.attrs(BlockedDepthwiseAttrs)
+conv2d_blocked.macs(convolution_macs)
+depthwise_blocked.macs(convolution_macs)
 
 
 def _result(op: str, attrs: Conv2DAttrs, x: TensorType, w: TensorType) -> TensorType:
@@ -196,9 +199,3 @@ def _bad_samples() -> Iterator[BadSample]:
 @depthwise_blocked.bad_samples
 def _bad_depthwise() -> Iterator[BadSample]:
     yield BadSample(BlockedDepthwiseAttrs(), (f32(1, 2, 6, 6, 8), f32(2, 1, 3, 3, 8, 8)), "must be (O/co, 1, KH, KW")
-
-
-def separable_of(data: TensorType, result: TensorType) -> Separable:
-    """The sizes of a 1x1 convolution behind a depthwise one: of its blocked data and result."""
-    (batch, blocks, height, width, block), (_, chunks, _, _, lanes) = data.static, result.static
-    return Separable(batch, blocks * block, chunks * lanes, height, width)
