@@ -37,7 +37,7 @@ _CORE = {
         "Size2D",
         "WeightsInfo",
     ),
-    "kernel": ("CPUInfo", "IKernel", "Status", "ThreadInfo"),
+    "kernel": ("CPUInfo", "ErrorCode", "IKernel", "Status", "ThreadInfo"),
     "iterator": ("Iterator", "execute_window_loop"),
 }
 _RUNTIME = {
@@ -100,6 +100,7 @@ _VISION = {
         "NEMedian3x3",
         "NENonLinearFilter",
         "NENonMaximaSuppression3x3",
+        "NEScharr3x3",
         "NESobel3x3",
         "NESobel5x5",
         "NESobel7x7",
@@ -111,6 +112,16 @@ _VISION = {
         "DetectionWindow",
     ),
     "features": ("KeyPoint", "NECannyEdge", "NEFastCorners", "NEHarrisCorners"),
+    "flow": ("NEOpticalFlow", "Termination"),
+    "hog": (
+        "HOG",
+        "HOGInfo",
+        "HOGNormType",
+        "MultiHOG",
+        "NEHOGDescriptor",
+        "NEHOGDetector",
+        "NEHOGMultiDetection",
+    ),
     "geometry": ("NERemap", "NEScale", "NEWarpAffine", "NEWarpPerspective"),
     "pyramid": (
         "NEGaussianPyramidHalf",

@@ -27,7 +27,7 @@ from armillary.compute import (
     TensorInfo,
     ThresholdType,
 )
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 
 Array = npt.NDArray[Any]  # Any: of an image's type
 KINDS = {"uint8": Format.U8, "int16": Format.S16, "int32": Format.S32, "uint32": Format.U32, "float32": Format.F32}
@@ -303,7 +303,7 @@ def test_colours_to_rgb_and_back() -> None:
     assert np.abs(planes.plane(0).array() - luma).max() <= 1
     u = ((rgb[..., 2] - luma) * 0.5389 + 128).reshape(5, 2, 17, 2).mean((1, 3))
     assert np.abs(planes.plane(1).array() - u).max() <= 1
-    with pytest.raises(UnsupportedError, match="RGB888 to UYVY422"):
+    with pytest.raises(TypeMismatch, match="RGB888 to UYVY422, there is from RGB888: RGBA8888"):
         compute.NEColorConvert().configure(picture, _image(np.zeros((10, 34)), Format.UYVY422))
 
 
@@ -323,9 +323,46 @@ def test_channels_apart_and_together() -> None:
     np.testing.assert_array_equal(packed.array()[..., 0], values[0])
     np.testing.assert_array_equal(packed.array()[:, ::2, 1], values[1])
     np.testing.assert_array_equal(found.array(), values[2])
-    with pytest.raises(UnsupportedError, match="YUYV422 has no R"):
+    with pytest.raises(TypeMismatch, match="YUYV422 has no R, it has Y, U, V"):
         compute.NEChannelExtract().configure(packed, Channel.R, found)
     with pytest.raises(TypeMismatch, match="planes of half the size, 33x10 is odd"):
         MultiImage().init(33, 10, Format.NV12)
     with pytest.raises(TypeMismatch, match="NV12 has 2 planes"):
         TensorInfo(32, 10, Format.NV12)
+
+
+def test_what_validate_says_configure_says() -> None:
+    u8, s16 = TensorInfo(32, 16, Format.U8), TensorInfo(32, 16, Format.S16)
+    rgb, small = TensorInfo(32, 16, Format.RGB888), TensorInfo(8, 8, Format.U8)
+    scalar, found = compute.Scalar(), list[compute.KeyPoint]()
+    pyramid = compute.Pyramid()
+    pyramid.init(2, 0.5, 8, 8)
+    cases: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = [
+        ("NEColorConvert", (rgb, small), (), ()),
+        ("NEChannelExtract", (rgb,), (Channel.R, small), (Channel.R, small)),
+        ("NEChannelCombine", (u8, small, u8), (None, rgb), (None, rgb)),
+        ("NEHistogram", (s16,), (), (compute.Distribution1D(4, 0, 256),)),
+        ("NEEqualizeHistogram", (u8, s16), (), ()),
+        ("NEMeanStdDev", (s16,), (), (scalar, scalar)),
+        ("NEMinMaxLocation", (rgb.__class__(4, 4, Format.U32),), (), (scalar, scalar)),
+        ("NEIntegralImage", (u8, u8), (), ()),
+        ("NEGaussianPyramidHalf", (u8,), (pyramid,), (pyramid,)),
+        ("NEFastCorners", (u8,), (0,), (0, True, found)),
+        ("NEHarrisCorners", (u8,), (0.1, 1.0, 4, 3), (0.1, 1.0, 0.05, 4, 3, found)),
+        ("NECannyEdge", (u8, u8), (10, 20, 3, 1), (10, 20, 3, 1)),
+    ]
+
+    def image_of(info: Any) -> Any:  # Any: information becomes an image, other arguments stay
+        if not isinstance(info, TensorInfo):
+            return info
+        made = Image()
+        made.allocator().init(info)
+        return made
+
+    for name, infos, more, given in cases:
+        status = getattr(compute, name).validate(*infos, *more)
+        assert not status and status.error_code is compute.ErrorCode.RUNTIME_ERROR, name
+        with pytest.raises(TypeMismatch) as error:
+            getattr(compute, name)().configure(*map(image_of, (*infos, *given)))
+        assert error.value.message == status.error_description
+    assert compute.NEFastCorners.validate(u8, 20).error_code is compute.ErrorCode.OK

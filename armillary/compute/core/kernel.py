@@ -6,6 +6,8 @@ Invariant: `run` starts no thread and allocates nothing; a window that is no sub
 
 from __future__ import annotations
 
+from enum import Enum
+
 from armillary.base.record import record
 from armillary.compute.core.tensor_info import BorderSize
 from armillary.compute.core.window import Window
@@ -37,11 +39,22 @@ class ThreadInfo:
     cpu_info: CPUInfo = CPUInfo()
 
 
+class ErrorCode(Enum):
+    """What a `Status` says, without its text."""
+
+    OK, RUNTIME_ERROR = "ok", "runtime_error"
+
+
 @record(slots=True)
 class Status:
     """Whether a configuration is possible, and if not, why not; false where it is not."""
 
     error_description: str = ""
+
+    @property
+    def error_code(self) -> ErrorCode:
+        """OK, or RUNTIME_ERROR where there is a description."""
+        return ErrorCode.RUNTIME_ERROR if self.error_description else ErrorCode.OK
 
     def __bool__(self) -> bool:
         return not self.error_description

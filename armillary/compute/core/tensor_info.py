@@ -173,10 +173,13 @@ class TensorInfo:
             self.format, self.data_type = None, kind
         else:
             raise TypeMismatch(f"the last argument of TensorInfo is a Format or a DataType, got {kind!r}")
+        self.channels = self.format.num_channels if self.format is not None else 1
         if sizes and isinstance(sizes[0], TensorShape):
-            if sizes[1:] not in ([], [1]):
-                raise TypeMismatch(f"a tensor has 1 channel, got {sizes[1:]}")
+            told, most = sizes[1:], 1 << 16 if self.data_type is DataType.F32 else 1
+            if len(told) > 1 or any(not isinstance(n, int) or not 1 <= n <= most for n in told):
+                raise TypeMismatch(f"a tensor has 1 channel (of F32, 1 to {most}), got {told}")
             self.shape = sizes[0]
+            self.channels = max([self.channels, *(n for n in told if isinstance(n, int))])
         else:
             self.shape = TensorShape(*(n for n in sizes if isinstance(n, int)))
         self.padding = PaddingSize()
@@ -203,7 +206,7 @@ class TensorInfo:
 
     def num_channels(self) -> int:
         """Values of a pixel."""
-        return self.format.num_channels if self.format is not None else 1
+        return self.channels
 
     def valid_region(self) -> ValidRegion:
         """Where elements were computed."""

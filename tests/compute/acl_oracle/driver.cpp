@@ -268,6 +268,7 @@ void flow(Case &c)
     b->configure(c.t(1), new_p.get(), c.border(0), c.constant(1));
     auto from = std::make_shared<KeyPointArray>(points), to = std::make_shared<KeyPointArray>(points);
     for(size_t n = 0; n < points; ++n) { KeyPoint k{}; k.x = int32_t(c.p(7 + 2 * n)); k.y = int32_t(c.p(8 + 2 * n)); k.tracking_status = 1; from->push_back(k); }
+    c.kept.push_back(from);
     auto f = std::make_shared<NEOpticalFlow>();
     f->configure(old_p.get(), new_p.get(), from.get(), from.get(), to.get(), Termination::TERM_CRITERIA_BOTH, float(c.p(3)), unsigned(c.p(4)), size_t(c.p(5)), false, c.border(0), c.constant(1));
     c.after_allocate = [=] { old_p->allocate(); new_p->allocate(); };

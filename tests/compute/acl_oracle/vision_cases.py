@@ -6,8 +6,6 @@ neither side.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -354,51 +352,7 @@ def _extremes(rng: Rng) -> Case:
     return Case("NEMinMaxLocation", tensors, [], calling(configure), outputs=(), has_region=False)
 
 
-def _fast(rng: Rng) -> Case:
-    sizes, (mode, constant, params) = size(rng, 10), border(rng)
-    threshold, keeps_largest = int(rng.integers(10, 120)), int(rng.integers(2))
-
-    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-        found: list[compute.KeyPoint] = []
-        function.configure(images[0], threshold, bool(keeps_largest), found, mode, constant)
-        return lambda: [float(n) for k in found for n in (k.x, k.y, k.strength)]
-
-    tensors = [drawn(rng, "U8", sizes)]
-    return Case(
-        "NEFastCorners", tensors, [*params, threshold, keeps_largest], calling(configure), outputs=(), has_region=False
-    )
-
-
-def _pyramid(name: str, scale: float, kind: str = "U8") -> Build:
-    """Sizes and values of all levels; with a border, as what lies beside the valid region is not defined."""
-
-    def case(rng: Rng) -> Case:
-        sizes, (mode, constant, params) = size(rng, 12), border(rng, BORDERS[1:])
-        levels = int(rng.integers(1, 6 if "Orb" in name else 4))
-
-        def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-            pyramid = compute.Pyramid()
-            pyramid.init(levels, scale, *sizes, Format[kind])
-            function.configure(images[0], pyramid, *images[1:], mode, constant)
-            pyramid.allocate()
-            made = [pyramid.get_pyramid_level(n) for n in range(levels)]
-            return lambda: [float(v) for t in made for v in (*t.info().shape, *t.array().ravel())]
-
-        tensors = [drawn(rng, "U8", sizes)]
-        if kind == "S16":
-            last = [functools.reduce(lambda n, _: math.ceil(n * scale), range(levels - 1), side) for side in sizes]
-            tensors.append(drawn(rng, kind, (last[0], last[1])))
-        outputs = (-1,) if kind == "S16" else ()
-        return Case(name, tensors, [*params, levels], calling(configure), outputs=outputs, has_region=False)
-
-    return case
-
-
 BUILDERS: dict[str, Build] = {
-    "NEFastCorners": _fast,
-    "NEGaussianPyramidHalf": _pyramid("NEGaussianPyramidHalf", compute.SCALE_PYRAMID_HALF),
-    "NEGaussianPyramidOrb": _pyramid("NEGaussianPyramidOrb", compute.SCALE_PYRAMID_ORB),
-    "NELaplacianPyramid": _pyramid("NELaplacianPyramid", compute.SCALE_PYRAMID_HALF, "S16"),
     "NEHistogram": _histogram,
     "NEMinMaxLocation": _extremes,
     "NEEqualizeHistogram": _plain("NEEqualizeHistogram", "U8", "U8"),

@@ -42,7 +42,8 @@ class Case:
     tensors: list[Tensor]
     params: list[float]
     ours: Callable[[Case], Result]
-    bound: float = 0.0  # in units of the last place of the largest value, for real numbers
+    bound: float = 0.0  # how far numbers may be apart, as a part of the largest; an eighth of it on average
+    share: float = 1.0  # of numbers that must agree, where iterations may end at one value or at another
     outputs: tuple[int, ...] = (-1,)
     has_region: bool = True  # the library's own regions of colour images do not say what was computed
     step: int = 0  # how far whole numbers may differ, where the library's own order of operations decides

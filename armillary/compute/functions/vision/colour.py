@@ -12,17 +12,19 @@ from enum import Enum
 from functools import cache
 
 from armillary.compute.core.compiled import Formula, Read
-from armillary.compute.core.tensor_info import DataType, Format
+from armillary.compute.core.kernel import Status
+from armillary.compute.core.tensor_info import DataType, Format, TensorInfo
 from armillary.compute.functions.formulas import colour
 from armillary.compute.functions.formulas.expressions import Options, truncated
-from armillary.compute.functions.vision.base import VisionFunction, step
+from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of, step
 from armillary.compute.runtime.tensor import MultiImage, Tensor
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
 U8 = DataType.U8
 Picture = Tensor | MultiImage
+PictureInfo = TensorInfo | MultiImage  # what is known of a picture; one of several planes says it itself
 F = Format
 _RGB = {F.RGB888: colour.packed_rgb(3), F.RGBA8888: colour.packed_rgb(4)}
 _YUV: dict[Format, colour.Reader] = {
@@ -55,19 +57,26 @@ def _planes(picture: Picture) -> list[Tensor]:
     return list(picture.planes()) if isinstance(picture, MultiImage) else [picture]
 
 
-def _format(picture: Picture) -> Format:
-    if isinstance(picture, MultiImage):
-        return picture.format()
-    found = picture.info().format
-    if found is None:
-        raise TypeMismatch(f"{picture.describe()} has no format", hint="TensorInfo(width, height, Format.…)")
-    return found
+def _info(picture: Picture) -> PictureInfo:
+    return picture if isinstance(picture, MultiImage) else picture.info()
 
 
-def _size(picture: Picture) -> tuple[int, int]:
-    if isinstance(picture, MultiImage):
-        return picture.size()
-    return picture.info().dimension(0), picture.info().dimension(1)
+def _format(info: PictureInfo) -> Format:
+    if isinstance(info, MultiImage):
+        return info.format()
+    if info.format is None:
+        raise TypeMismatch(f"the tensor {info!r} has no format", hint="TensorInfo(width, height, Format.…)")
+    return info.format
+
+
+def _size(info: PictureInfo) -> tuple[int, int]:
+    return info.size() if isinstance(info, MultiImage) else size_of(info)
+
+
+def _no_image(what: str, info: PictureInfo, size: tuple[int, int]) -> str:
+    """An objection to what is no image of U8 and a size."""
+    is_right = isinstance(info, TensorInfo) and info.data_type is U8 and info.num_channels() == 1
+    return "" if is_right and _size(info) == size else f"{what} is {info!r}, wanted {size[0]}x{size[1]} U8"
 
 
 Values = Callable[[Read, Expr, Expr], Sequence[Expr]]
@@ -140,16 +149,22 @@ def _conversion(source: Format, target: Format) -> tuple[tuple[Formula, tuple[in
 class NEColorConvert(VisionFunction):
     """The same image in another format."""
 
+    @classmethod
+    def validate(cls, input: PictureInfo, output: PictureInfo) -> Status:  # type: ignore[override]  # named
+        """Whether pictures of this information can be configured."""
+        source, target = _format(input), _format(output)
+        known = ", ".join(f.name for f in CONVERSIONS.get(source, ())) or "nothing"
+        is_known = target in CONVERSIONS.get(source, ())
+        return objection(
+            cls.__name__,
+            "" if is_known else f"{source.name} to {target.name}, there is from {source.name}: {known}",
+            f"the images are {_size(input)} and {_size(output)}" if _size(input) != _size(output) else "",
+        )
+
     def configure(self, input: Picture, output: Picture) -> None:
         """Set the images; their formats say what is converted to what."""
-        source, target = _format(input), _format(output)
-        if target not in CONVERSIONS.get(source, ()):
-            known = ", ".join(f.name for f in CONVERSIONS.get(source, ())) or "nothing"
-            raise UnsupportedError(
-                f"NEColorConvert: {source.name} to {target.name}", hint=f"from {source.name}: {known}"
-            )
-        if _size(input) != _size(output):
-            raise TypeMismatch(f"NEColorConvert: the images are {_size(input)} and {_size(output)}")
+        refuse(self.validate(_info(input), _info(output)))
+        source, target = _format(_info(input)), _format(_info(output))
         planes = _planes(output)
         work = [(formula, [planes[n] for n in places]) for formula, places in _conversion(source, target)]
         self._set_kernels([kernel for formula, outputs in work for kernel in step(formula, _planes(input), outputs)])
@@ -179,18 +194,23 @@ def _extraction(stride: int, at: int) -> Formula:
 class NEChannelExtract(VisionFunction):
     """One channel of an image, as U8; chroma of half size stays so."""
 
-    def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
-        """Set the images and the channel."""
+    @classmethod
+    def validate(cls, input: PictureInfo, channel: Channel, output: TensorInfo) -> Status:  # type: ignore[override]  # named
+        """Whether pictures of this information, and this channel, can be configured."""
         source = _format(input)
         place = _PLACES.get(source, {}).get(channel)
         if place is None:
             known = ", ".join(c.name for c in _PLACES.get(source, {})) or "none"
-            raise UnsupportedError(f"NEChannelExtract: {source.name} has no {channel.name}", hint=f"it has {known}")
-        plane, at, spread = place
+            return Status(f"{cls.__name__}: {source.name} has no {channel.name}, it has {known}")
+        plane, _, spread = place
+        given = input.plane(plane).info() if isinstance(input, MultiImage) else input
+        return objection(cls.__name__, _no_image("the output", output, (given.shape[0] // spread, given.shape[1])))
+
+    def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
+        """Set the images and the channel."""
+        refuse(self.validate(_info(input), channel, output.info()))
+        plane, at, spread = _PLACES[_format(_info(input))][channel]
         given = _planes(input)[plane]
-        size = (given.info().dimension(0) // spread, given.info().dimension(1))
-        if _size(output) != size or output.info().data_type is not U8 or output.info().num_channels() != 1:
-            raise TypeMismatch(f"NEChannelExtract: the output is {output.info()!r}, wanted {size[0]}x{size[1]} U8")
         self._configure([given], [output], formula=_extraction(given.info().num_channels() * spread, at))
 
 
@@ -222,15 +242,32 @@ def _copy(inputs: int) -> Formula:
 class NEChannelCombine(VisionFunction):
     """Planes of one channel as one image; the fourth plane is None but for RGBA8888."""
 
+    @classmethod
+    def validate(  # type: ignore[override]  # named
+        cls,
+        plane0: TensorInfo,
+        plane1: TensorInfo,
+        plane2: TensorInfo,
+        plane3: TensorInfo | None,
+        output: PictureInfo,
+    ) -> Status:
+        """Whether planes and a picture of this information can be configured."""
+        target, (width, height) = _format(output), _size(output)
+        given = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
+        wide = 2 if target in (F.YUYV422, F.UYVY422, F.NV12, F.NV21, F.IYUV) else 1
+        high = 2 if target in (F.NV12, F.NV21, F.IYUV) else 1
+        sizes = [(width // wide, height // high) if n else (width, height) for n in range(len(given))]
+        is_known = target in _PLACES and len(given) == (4 if target is F.RGBA8888 else 3)
+        told = f"{target.name} from {len(given)} planes, there are {', '.join(f.name for f in _PLACES)}"
+        wrong = (_no_image(f"plane {n}", *pair) for n, pair in enumerate(zip(given, sizes, strict=True)))
+        return objection(cls.__name__, "" if is_known else told, *wrong)
+
     def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
         """Set the planes, in the order R, G, B, A or Y, U, V, and the image."""
-        target = _format(output)
+        fourth = plane3.info() if plane3 is not None else None
+        refuse(self.validate(plane0.info(), plane1.info(), plane2.info(), fourth, _info(output)))
+        target = _format(_info(output))
         given = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
-        wanted = 4 if target is F.RGBA8888 else 3
-        if target not in _PLACES or len(given) != wanted:
-            told = f"{target.name} from {len(given)} planes"
-            raise UnsupportedError(f"NEChannelCombine: {told}", hint=f"formats: {', '.join(f.name for f in _PLACES)}")
-        self._check_sizes(given, output, target)
         planes = _planes(output)
         if target in (F.NV12, F.NV21):
             pair = given[1:] if target is F.NV12 else given[:0:-1]
@@ -240,16 +277,3 @@ class NEChannelCombine(VisionFunction):
         else:
             work = [(_combination(target), given, planes)]
         self._set_kernels([kernel for formula, inputs, outputs in work for kernel in step(formula, inputs, outputs)])
-
-    def _check_sizes(self, given: Sequence[Tensor], output: Picture, target: Format) -> None:
-        width, height = _size(output)
-        wide, high = 1, 1
-        if target in (F.YUYV422, F.UYVY422):
-            wide = 2
-        elif target in (F.NV12, F.NV21, F.IYUV):
-            wide, high = 2, 2
-        for n, tensor in enumerate(given):
-            size = (width // wide, height // high) if n else (width, height)
-            if _size(tensor) != size or tensor.info().data_type is not U8:
-                told = f"plane {n} is {tensor.info()!r}, wanted {size[0]}x{size[1]} U8"
-                raise TypeMismatch(f"NEChannelCombine: {told}")

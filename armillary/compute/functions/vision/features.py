@@ -40,11 +40,12 @@ _SOBEL = {3: (NESobel3x3, S16), 5: (NESobel5x5, S16), 7: (NESobel7x7, S32)}
 
 @record(slots=True)
 class KeyPoint:
-    """A place in an image and how strong it is."""
+    """A place in an image and how strong it is; `tracking_status`: 1 where it was found again in the next image."""
 
     x: int
     y: int
     strength: float = 0.0
+    tracking_status: int = 1
 
 
 def _valid(tensor: Tensor) -> tuple[Array, int, int]:

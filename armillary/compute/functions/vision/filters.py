@@ -138,6 +138,12 @@ class NESobel7x7(_Gradient):
     formula = formulas.SOBEL_7X7
 
 
+class NEScharr3x3(_Gradient):
+    """Gradients by 3x3 pixels with the weights 3 10 3, as S16."""
+
+    formula = formulas.SCHARR_3X3
+
+
 class NEDerivative(_Gradient):
     """Differences of the pixels on both sides, as S16."""
 

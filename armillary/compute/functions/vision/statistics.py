@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -88,12 +89,19 @@ _EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for 
 class _Counting:
     """A kernel with a row of partial results for each band."""
 
+    _kinds: ClassVar[tuple[DataType, ...]] = (U8,)
+
     def __init__(self) -> None:
         self._work: Work | None = None
         self._input: Tensor | None = None
 
-    def _set(self, loops: Loops, input: Tensor, values: int, *kinds: DataType) -> None:
-        refuse(objection(type(self).__name__, wrong_type("tensor 0", input.info(), *kinds)))
+    @classmethod
+    def validate(cls, input: TensorInfo) -> Status:
+        """Whether an image of this information can be configured."""
+        return objection(cls.__name__, wrong_type("tensor 0", input, *cls._kinds))
+
+    def _set(self, loops: Loops, input: Tensor, values: int) -> None:
+        refuse(self.validate(input.info()))
         kernel, self._input = LoopsKernel(loops), input
         self._counts = np.zeros((BANDS, values), loops.partial)
         kernel.configure([input], self._counts)
@@ -154,7 +162,7 @@ class NEHistogram(_Counting):
 
     def configure(self, input: Tensor, output: Distribution1D) -> None:
         """Set the image and where the counts go."""
-        self._set(_COUNTS, input, 256 * _COPIES, U8)
+        self._set(_COUNTS, input, 256 * _COPIES)
         self._output = output
 
     def run(self) -> None:
@@ -169,9 +177,19 @@ class NEHistogram(_Counting):
 class NEEqualizeHistogram(_Counting):
     """Values by how many pixels are at most as bright."""
 
+    @classmethod
+    def validate(cls, input: TensorInfo, output: TensorInfo | None = None) -> Status:
+        """Whether images of this information can be configured."""
+        size = size_of(input)
+        wrong = (
+            [wrong_type("tensor 1", output, U8), wrong_size("tensor 1", output, *size)] if output is not None else []
+        )
+        return objection(cls.__name__, wrong_type("tensor 0", input, U8), *wrong)
+
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        self._set(_COUNTS, input, 256 * _COPIES, U8)
+        refuse(self.validate(input.info(), output.info()))
+        self._set(_COUNTS, input, 256 * _COPIES)
         self._table = Lut(256, U8)
         self._lookup = NETableLookup()
         self._lookup.configure(input, self._table, output)
@@ -201,7 +219,7 @@ class NEMeanStdDev(_Counting):
 
     def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
         """Set the image and where the numbers go."""
-        self._set(_SUMS, input, 2, U8)
+        self._set(_SUMS, input, 2)
         self._mean, self._deviation = mean, stddev
 
     def run(self) -> None:
@@ -217,6 +235,8 @@ class NEMeanStdDev(_Counting):
 class NEMinMaxLocation(_Counting):
     """The least and the greatest value of U8, S16 or F32, how often they are there, and where."""
 
+    _kinds = (U8, S16, F32)
+
     def configure(
         self,
         input: Tensor,
@@ -229,7 +249,7 @@ class NEMinMaxLocation(_Counting):
     ) -> None:
         """Set the image, and where values, places (x, y) and counts go."""
         kind = input.info().data_type
-        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, 2, U8, S16, F32)
+        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, 2)
         self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
 
     def run(self) -> None:

@@ -1,0 +1,147 @@
+"""Random cases of corners, pyramids, histograms of gradients and optical flow.
+
+In: a generator of random numbers. Out: a `Case`, whose results are numbers: places, strengths, values of all levels.
+Invariant: as for `vision_cases.py`. Of some cases numbers may differ (`bound`, `share`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from armillary import compute
+from armillary.compute import Format, HOGInfo, HOGNormType, PhaseType, Size2D, Termination
+from tests.compute.acl_oracle.vision_cases import BORDERS, Build, Function, Images, Rng, border, calling, drawn, size
+from tests.compute.acl_oracle.wire import Case, Tensor
+
+
+def _fast(rng: Rng) -> Case:
+    sizes, (mode, constant, params) = size(rng, 10), border(rng)
+    threshold, keeps_largest = int(rng.integers(10, 120)), int(rng.integers(2))
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        found: list[compute.KeyPoint] = []
+        function.configure(images[0], threshold, bool(keeps_largest), found, mode, constant)
+        return lambda: [float(n) for k in found for n in (k.x, k.y, k.strength)]
+
+    tensors = [drawn(rng, "U8", sizes)]
+    return Case(
+        "NEFastCorners", tensors, [*params, threshold, keeps_largest], calling(configure), outputs=(), has_region=False
+    )
+
+
+def _pyramid(name: str, scale: float, kind: str = "U8") -> Build:
+    """Sizes and values of all levels; with a border, as what lies beside the valid region is not defined."""
+
+    def case(rng: Rng) -> Case:
+        sizes, (mode, constant, params) = size(rng, 12), border(rng, BORDERS[1:])
+        levels = int(rng.integers(1, 6 if "Orb" in name else 4))
+
+        def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+            pyramid = compute.Pyramid()
+            pyramid.init(levels, scale, *sizes, Format[kind])
+            function.configure(images[0], pyramid, *images[1:], mode, constant)
+            pyramid.allocate()
+            made = [pyramid.get_pyramid_level(n) for n in range(levels)]
+            return lambda: [float(v) for t in made for v in (*t.info().shape, *t.array().ravel())]
+
+        tensors = [drawn(rng, "U8", sizes)]
+        if kind == "S16":
+            last = [functools.reduce(lambda n, _: math.ceil(n * scale), range(levels - 1), side) for side in sizes]
+            tensors.append(drawn(rng, kind, (last[0], last[1])))
+        outputs = (-1,) if kind == "S16" else ()
+        return Case(name, tensors, [*params, levels], calling(configure), outputs=outputs, has_region=False)
+
+    return case
+
+
+NORMS, PHASES = list(HOGNormType), list(PhaseType)
+
+
+def hog_info(rng: Rng) -> tuple[HOGInfo, list[float]]:
+    """Sizes, and what the driver takes for them."""
+    cell = Size2D(int(rng.integers(4, 10)), int(rng.integers(4, 10)))
+    block = Size2D(cell.width * int(rng.integers(1, 3)), cell.height * int(rng.integers(1, 3)))
+    window = Size2D(block.width + cell.width, block.height + cell.height)
+    bins, norm, phase = int(rng.integers(3, 12)), int(rng.integers(3)), int(rng.integers(2))
+    info = HOGInfo(cell, block, window, cell, bins, NORMS[norm], 0.25, PHASES[phase])
+    sizes = [n for pair in (cell, block, window, cell) for n in (pair.width, pair.height)]
+    return info, [*map(float, sizes), bins, norm + 1, 0.25, phase]
+
+
+def _hog_descriptor(rng: Rng) -> Case:
+    sizes, (mode, constant, params) = (int(rng.integers(24, 60)), int(rng.integers(24, 40))), border(rng, BORDERS[1:])
+    info, more = hog_info(rng)
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        hog, output = compute.HOG(), compute.Tensor()
+        hog.init(info)
+        output.allocator().init(info.tensor_info(*sizes))
+        function.configure(images[0], output, hog, mode, constant)
+        output.allocator().allocate()
+        blocks = info.num_block_positions_per_image(Size2D(*sizes))
+        head = [blocks.width, blocks.height, info.num_bins_per_block()]
+        return lambda: [*map(float, head), *output.array().ravel().tolist()]
+
+    tensors = [drawn(rng, "U8", sizes)]
+    return Case(
+        "NEHOGDescriptor", tensors, [*params, *more], calling(configure), bound=0.06, outputs=(), has_region=False
+    )
+
+
+def _moving(rng: Rng, sizes: tuple[int, int]) -> list[Tensor]:
+    """Two smooth images, the second one moved by some pixels."""
+    width, height = sizes
+    waves, phase = rng.uniform(0.1, 0.4, (4, 2)), rng.uniform(0, 6, 4)
+    shift = rng.uniform(-1, 1, 2)
+    planes = []
+    for dx, dy in ((0.0, 0.0), shift):
+        y, x = np.mgrid[:height, :width]
+        total = sum(np.sin(a * (x - dx) + b * (y - dy) + c) for (a, b), c in zip(waves, phase, strict=True))
+        planes.append(np.asarray(127 + 30 * total, np.uint8))
+    return [Tensor("U8", sizes, [plane]) for plane in planes]
+
+
+def _flow(rng: Rng) -> Case:
+    """Windows of three columns: of four and more, the library's points run away, where OpenCV's and ours agree."""
+    sizes, (mode, constant, params) = (int(rng.integers(40, 64)), int(rng.integers(32, 48))), border(rng, BORDERS[2:])
+    levels, count, side = int(rng.integers(1, 4)), int(rng.integers(1, 12)), 3
+    points = [(int(rng.integers(sizes[0])), int(rng.integers(sizes[1]))) for _ in range(count)]
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        found: list[compute.KeyPoint] = []
+        pyramids, makers = [compute.Pyramid(), compute.Pyramid()], []
+        for pyramid, image in zip(pyramids, images, strict=True):
+            pyramid.init(levels, compute.SCALE_PYRAMID_HALF, *sizes)
+            makers.append(compute.NEGaussianPyramidHalf())
+            makers[-1].configure(image, pyramid, mode, constant)
+        given = [compute.KeyPoint(*place) for place in points]
+        both = Termination.TERM_CRITERIA_BOTH
+        function.configure(*pyramids, given, given, found, both, 0.01, 12, side, False, mode, constant)
+        for pyramid in pyramids:
+            pyramid.allocate()
+
+        def numbers() -> list[float]:
+            for maker in makers:
+                maker.run()
+            function.run()
+            return [float(n) for k in found for n in (k.x, k.y, k.tracking_status)]
+
+        return numbers
+
+    params += [levels, 0.01, 12, side, count, *(n for place in points for n in place)]
+    images = _moving(rng, sizes)
+    return Case("NEOpticalFlow", images, params, calling(configure), share=0.7, outputs=(), has_region=False)
+
+
+FEATURES: dict[str, Build] = {
+    "NEFastCorners": _fast,
+    "NEGaussianPyramidHalf": _pyramid("NEGaussianPyramidHalf", compute.SCALE_PYRAMID_HALF),
+    "NEGaussianPyramidOrb": _pyramid("NEGaussianPyramidOrb", compute.SCALE_PYRAMID_ORB),
+    "NELaplacianPyramid": _pyramid("NELaplacianPyramid", compute.SCALE_PYRAMID_HALF, "S16"),
+    "NEHOGDescriptor": _hog_descriptor,
+    "NEOpticalFlow": _flow,
+}
