@@ -40,7 +40,7 @@ class Analyzer:
 
     rewrite_simplify = canonical_simplify = simplify
 
-    def can_prove(self, expr: Any) -> bool:  # Any: a condition
+    def can_prove(self, expr: object) -> bool:  # a condition
         """Whether a condition always holds."""
         return as_int(self.simplify(expr)) == 1
 

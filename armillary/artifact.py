@@ -494,7 +494,7 @@ def params_size(params: Mapping[str, Array | Deferred]) -> int:
     return 32 + names + sum(_ARRAY_HEAD.size + 8 * (len(v.shape) + 1) + v.nbytes for v in map(_held, params.values()))
 
 
-def _held(value: Any) -> Array | Deferred:  # Any: array-likes
+def _held(value: object) -> Array | Deferred:  # array-likes
     return value if isinstance(value, Deferred) else np.asarray(value)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArtifactError
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*\Z")
@@ -32,7 +33,7 @@ def dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:  # Any: JSON
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key occurs twice in one object")
@@ -48,7 +49,7 @@ class Reader:
 
     __slots__ = ("path", "value")
 
-    def __init__(self, value: Any, path: str) -> None:  # Any: JSON
+    def __init__(self, value: object, path: str) -> None:  # JSON
         self.value = value
         self.path = path
 

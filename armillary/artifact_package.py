@@ -106,7 +106,7 @@ class WriteBehind:
             self._put(b"".join(self._small))
             self._small, self._small_size = [], 0
 
-    def _put(self, piece: Any) -> None:  # Any: bytes-like, or an Event
+    def _put(self, piece: object) -> None:  # bytes-like, or an Event
         if self._failure is not None:
             raise self._failure
         self._room.acquire()

@@ -51,7 +51,7 @@ class Attrs(tuple[tuple[str, Any], ...]):  # Any: attribute values differ by key
         """The pairs."""
         return tuple(self)
 
-    def get(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
+    def get(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key
         """The value of a name, or `default`."""
         return next((value for name, value in self if name == key), default)
 
@@ -76,14 +76,14 @@ class BaseFunc(Node):
     _verifier: ClassVar[str] = ""  # "module:function" of (function, module): raises unless it is well formed
     attrs: tuple[tuple[str, Any], ...]
 
-    def get_attr(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
+    def get_attr(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key
         return next((value for name, value in self.attrs if name == key), default)
 
-    def __call__(self, *args: Any) -> Any:  # Any: expressions in, a call out
+    def __call__(self, *args: object) -> Any:  # Any: expressions in, a call out
         """A call of the function, in a Relay expression."""
         return _call(self, args)
 
-    def with_attr(self, key: str, value: Any) -> Any:  # Any: the same class as self
+    def with_attr(self, key: str, value: object) -> Any:  # Any: the same class as self
         held = getattr(value, "value", None) if isinstance(value, Node) else None
         value = held if isinstance(held, int | float | str) else value  # an immediate stands for what it holds
         kept = tuple(pair for pair in self.attrs if pair[0] != key)
@@ -102,7 +102,7 @@ class GlobalVar(Node):
     _binds: ClassVar[bool] = True
     name_hint: str
 
-    def __call__(self, *args: Any) -> Any:  # Any: expressions in, a call out
+    def __call__(self, *args: object) -> Any:  # Any: expressions in, a call out
         """A call of the module's function of this name."""
         return _call(self, args)
 

@@ -6,19 +6,19 @@ found that was not registered in this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.errors import ConfigError
 from armillary.tir.build import convert as _as_expression
 
-Function = Callable[..., Any]
+Function = AnyFunction
 _FUNCTIONS: dict[str, Function] = {}
 
 
 @boundary("register_func", arguments=True)
-def register_func(func_name: Any, f: Function | None = None, override: bool = False) -> Any:
+def register_func(func_name: str | Function, f: Function | None = None, override: bool = False) -> Any:
     """Register a function under a name; usable as a decorator, with or without the name (then `func_name` is it)."""
     if callable(func_name):
         return register_func(func_name.__name__, func_name, override)
@@ -57,7 +57,7 @@ def remove_global_func(name: str) -> None:
     del _FUNCTIONS[name]
 
 
-def convert(value: Any) -> Any:  # Any: numbers, sequences, mappings, functions, nodes
+def convert(value: object) -> Any:  # Any: numbers, sequences, mappings, functions, nodes
     """Numbers as expressions, in sequences and mappings too; what is neither stays as it is."""
     if isinstance(value, bool | int | float):
         return _as_expression(value)

@@ -49,7 +49,7 @@ _PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # asked w
 
 
 @boundary("transform.register_config_option", arguments=True)
-def register_config_option(name: str, kind: type | tuple[type, ...], default: Any, doc: str) -> ConfigOption:
+def register_config_option(name: str, kind: type | tuple[type, ...], default: object, doc: str) -> ConfigOption:
     """Declare a configuration key. Called at import by the module that reads the key."""
     option = ConfigOption(name, kind, default, doc)
     CONFIG_OPTIONS[name] = option
@@ -119,7 +119,7 @@ class PassContext:
         opt_level: int = 2,
         required_pass: Sequence[str] | None = None,
         disabled_pass: Sequence[str] | None = None,
-        instruments: Sequence[Any] | None = None,  # Any: PassInstrument, or an object with some of its hooks
+        instruments: Sequence[object] | None = None,  # PassInstrument, or an object with some of its hooks
         config: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(opt_level, int) or isinstance(opt_level, bool) or not 0 <= opt_level <= MAX_LEVEL:
@@ -159,7 +159,7 @@ class PassContext:
         """Whether the required list names the pass."""
         return not info.names.isdisjoint(self.required_pass)
 
-    def override_instruments(self, instruments: Sequence[Any]) -> None:
+    def override_instruments(self, instruments: Sequence[object]) -> None:
         """Other instruments from here on: the old ones leave, the new ones enter."""
         _each(i.exit_pass_ctx for i in self.instruments)
         self.instruments = tuple(map(_as_instrument, instruments))
@@ -211,7 +211,7 @@ def _each(actions: Iterable[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-def _as_instrument(item: Any) -> PassInstrument:
+def _as_instrument(item: object) -> PassInstrument:
     """An instrument, or a view of an object that has some of the hooks."""
     if isinstance(item, PassInstrument):
         return item
@@ -277,7 +277,7 @@ def _checked(key: str, value: Any) -> Any:
     return value
 
 
-def _check_type(key: str, value: Any, kind: type | tuple[type, ...]) -> None:
+def _check_type(key: str, value: object, kind: type | tuple[type, ...]) -> None:
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return
     kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -285,7 +285,7 @@ def _check_type(key: str, value: Any, kind: type | tuple[type, ...]) -> None:
     raise ConfigError(f"{key}: expected {wanted}, got {type(value).__name__} {value!r}")
 
 
-def _check_fields(key: str, value: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+def _check_fields(key: str, value: Mapping[str, object], fields: Mapping[str, object]) -> None:
     for name, item in value.items():
         if name not in fields:
             raise ConfigError(f"{key} has no option {name!r}", hint=f"it has: {', '.join(fields)}")
@@ -364,10 +364,10 @@ class PassDefinition:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         self.options = {p.name: p.default for p in parameters}
 
-    def __call__(self, module: IRModule, **options: Any) -> IRModule:
+    def __call__(self, module: IRModule, **options: object) -> IRModule:
         return self.bind(**options)(module)
 
-    def bind(self, *args: Any, **options: Any) -> Pass:
+    def bind(self, *args: Any, **options: object) -> Pass:
         """A Pass with these options (by position in the order of the function's signature, or by name)."""
         options.update(zip(self.options, args, strict=False))
         unknown = [name for name in options if name not in self.options]
@@ -411,7 +411,7 @@ def find_pass(name: str) -> PassDefinition:
 
 @boundary("transform.module_pass", arguments=True)
 def module_pass(
-    function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()
+    function: object = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()
 ) -> Any:  # Any: a Pass, or a decorator giving one, as Relay-era scripts expect
     """Decorator for user passes: `f(module, context) -> module` becomes a Pass.
 
@@ -431,7 +431,7 @@ def module_pass(
 
 
 @boundary("transform.function_pass", arguments=True)
-def function_pass(function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()) -> Any:
+def function_pass(function: object = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()) -> Any:
     """Decorator for user passes over one function: `f(function, module, context) -> function` becomes a Pass.
 
     A class with a method `transform_function(function, module, context)` becomes one whose objects are passes.
@@ -455,7 +455,7 @@ def _pass_class(user: type, method: str, make: Callable[[Any], Pass]) -> type[Pa
     """A class like the user's whose objects are passes, and have the attributes of the user's."""
 
     class UserPass(Pass):
-        def __init__(self, *args: Any, **options: Any) -> None:  # Any: what the user's constructor takes
+        def __init__(self, *args: object, **options: object) -> None:  # what the user's constructor takes
             held = user(*args, **options)
             made = make(getattr(held, method))
             super().__init__(made.function, made.info)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of, nodes_of, statements_inside, uses_var
 
-Numbers = np.ndarray[Any, Any]
+Numbers = Array
 LOOPS, BUFFERS, SAMPLES = 24, 5, 20
 _KINDS = tuple(S.LoopKind)
 _ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)

@@ -27,6 +27,7 @@ from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.boundary import boundary
 from armillary.base.files import unwritable, write_atomic
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
 
@@ -79,7 +80,7 @@ def decode(row: str, protocol: str = "json") -> Pair | None:
         raise TuningError(f"it is no record: {type(error).__name__} {error}") from None
 
 
-def _pair(found: dict[str, Any]) -> Pair:  # Any: JSON
+def _pair(found: JsonObject) -> Pair:  # Any: JSON
     if "v" in found and "version" not in found:
         raise TuningError("it is of version 0.1, which no current tool writes", hint="tune again")
     if float(found["version"]) != VERSION:
@@ -103,7 +104,7 @@ def _pair(found: dict[str, Any]) -> Pair:  # Any: JSON
     return MeasureInput(where, task, config), result
 
 
-def _tuples(value: Any) -> Any:  # Any: JSON
+def _tuples(value: object) -> Any:  # Any: JSON
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 

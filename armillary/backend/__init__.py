@@ -55,7 +55,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self._compiled: dict[Any, Compiled] = {}
         self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
-    def run(self, inputs: Any, **_options: Any) -> tuple[Any, ...]:  # Any: an array, a sequence or a mapping of them
+    def run(self, inputs: object, **_options: object) -> tuple[Any, ...]:  # Any: fields differ
         """Outputs for these inputs, as a named tuple in the graph's order."""
         arrays = self._named(inputs)
         runner, static, main = self._runner(arrays)
@@ -86,7 +86,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
             raise ExecutionError(f"the model's inputs are {self.input_names}, got {sorted(given)}")
         return {name: self._value(name, value) for name, value in given.items()}
 
-    def _value(self, name: str, value: Any) -> Value:  # Any: whatever a caller passes
+    def _value(self, name: str, value: object) -> Value:  # whatever a caller passes
         kind = self.kinds[name]
         if kind != "tensor_type" and value is None:
             return None
@@ -117,7 +117,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
             return self._compiled[key]
 
 
-def is_array(value: Any) -> TypeGuard[Array]:
+def is_array(value: object) -> TypeGuard[Array]:
     """Whether an input is one tensor."""
     return isinstance(value, np.ndarray)
 
@@ -170,7 +170,7 @@ class ArmillaryBackend(Backend):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def prepare(
-        cls, model: ModelProto, device: str = "CPU", engine: str = "armillary", **options: Any
+        cls, model: ModelProto, device: str = "CPU", engine: str = "armillary", **options: object
     ) -> PreparedModel:
         """Check the model and get ready to compile it. Raises UnsupportedError where it cannot be supported at all."""
         if not cls.supports_device(device):

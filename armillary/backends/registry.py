@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from armillary import te
 from armillary.backends.base import Backend, backend_of
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Reason, Workload
+from armillary.base.aliases import AnyFunction
 from armillary.errors import InternalError
 from armillary.target.choice import stored_choice
 
-ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
+ComputeRule = AnyFunction  # (attrs, *tensors) -> te tensor or list
 
 
 @dataclass(frozen=True)

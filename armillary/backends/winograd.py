@@ -54,7 +54,7 @@ def matrices(tile: int) -> Matrices:
     return Matrices(output, weight, data)
 
 
-def pick_row(row: Any, matrix: Array, value: Callable[[int], Any]) -> Any:
+def pick_row(row: object, matrix: Array, value: Callable[[int], Any]) -> Any:
     """Row `row` (known after unrolling) of matrix @ value, as a choice between sums."""
     opposites = _opposites(matrix)
     sums = [_sum_of_pairs(c, opposites, value) if opposites else _sum(c, value) for c in matrix]

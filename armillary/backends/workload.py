@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.errors import InternalError
 from armillary.relay.op import Op
-from armillary.relay.types import Type
+from armillary.relay.types import TensorType, Type
 from armillary.target import Target
 
 Reason = str | None
@@ -34,3 +35,18 @@ class Workload:
     def name(self) -> str:
         """The operators, as `implement` names them: in the order they are computed, with plus signs between."""
         return " + ".join((*(w.op.name for w in self.inner), self.op.name))
+
+    def tensor(self, index: int) -> TensorType:
+        """The type of an argument that is a tensor."""
+        return _tensor(self.types[index])
+
+    @property
+    def result(self) -> TensorType:
+        """The type of the result, which is a tensor."""
+        return _tensor(self.op.infer_type(self.attrs, self.types))
+
+
+def _tensor(ty: Type) -> TensorType:
+    if not isinstance(ty, TensorType):
+        raise InternalError(f"a workload has a {ty} where inference has found a tensor")
+    return ty

@@ -1,8 +1,8 @@
 """Types that have a name because many files say them.
 
-In: nothing. Out: aliases. Invariant: what is left open here is open by nature (the dtype of an array that a user gives,
-the inside of a JSON text) and is left open nowhere else. What user code may pass for a scalar expression:
-`tir.expr.ExprLike`.
+In: nothing. Out: aliases. Invariant: what is left open here is open by nature (the dtype of an array that a user gives)
+and is left open nowhere else. What user code may pass for a scalar expression: `tir.expr.ExprLike`; the inside of a
+JSON text: `json_types.py`.
 """
 
 from __future__ import annotations
@@ -15,5 +15,4 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]  # Any: an array of whatever dtype
 NumpyDtype: TypeAlias = np.dtype[Any]  # Any: whatever scalar
-JsonObject: TypeAlias = dict[str, Any]  # Any: what a JSON text holds below a key
 AnyFunction: TypeAlias = Callable[..., Any]  # Any: a function that is passed on, whatever its signature

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aliases import Array
+from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.record import record
 
 ALIGNMENT = 64
@@ -28,7 +28,7 @@ _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 class Values(np.ndarray[Any, Any]):  # Any: every shape and dtype
     """An array that scripts may take for a tensor of the runtime: what is computed with it is a plain array."""
 
-    def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:  # Any: numpy's
+    def __array_wrap__(self, array: Array, context: object = None, return_scalar: bool = False) -> Any:  # Any: numpy's
         plain = array.view(np.ndarray)
         return plain[()] if return_scalar or not plain.ndim else plain
 
@@ -48,7 +48,7 @@ class Deferred:
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]  # Any: as in Array
+    dtype: NumpyDtype  # Any: as in Array
     compute: Callable[[], Array]
     rows: Callable[[int, int], Array] | None = None
     step: int = 1
@@ -69,7 +69,7 @@ class Deferred:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-def in_rows(shape: tuple[int, ...], dtype: np.dtype[Any], rows: Callable[[int, int], Array], step: int) -> Deferred:
+def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int], Array], step: int) -> Deferred:
     """An array by its rows; a look puts them together."""
 
     def compute() -> Array:

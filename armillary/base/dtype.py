@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from armillary.base.aliases import NumpyDtype
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 
@@ -81,16 +82,16 @@ class DType(str):
         return max(1, (self.bits + 7) // 8) * self.lanes
 
     @property
-    def numpy(self) -> np.dtype[Any]:  # Any: the scalar type is not known statically
+    def numpy(self) -> NumpyDtype:  # Any: the scalar type is not known statically
         """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
         element = str.__str__(self.element)
         if element in _SPECIAL:
-            special: np.dtype[Any] = np.dtype(getattr(ml_dtypes, element))
+            special: NumpyDtype = np.dtype(getattr(ml_dtypes, element))
             return special
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")
         try:
-            made: np.dtype[Any] = np.dtype(element)
+            made: NumpyDtype = np.dtype(element)
         except TypeError:
             raise TypeMismatch(f"dtype {self} has no array form") from None
         return made

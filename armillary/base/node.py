@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ else:  # part of typing from Python 3.11 on; it does nothing when programs run
 
 
 T = TypeVar("T")
+FieldMakers: TypeAlias = Mapping[str, Callable[[Any], Any]]  # Any: what a field is given and holds
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})
 _NAMES = frozenset({"span", "name", "name_hint"})
@@ -64,8 +65,8 @@ class Node:
     _is_leaf: ClassVar[bool] = False
     _admits: ClassVar[dict[str, str]] = {}
     _admit: ClassVar[str] = ""
-    _scope: ClassVar[dict[str, Any]] = {}  # what the tests of `_admits` and the texts of derived fields name
-    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # Any: what a field is given and holds
+    _scope: ClassVar[dict[str, object]] = {}  # what the tests of `_admits` and the texts of derived fields name
+    _made: ClassVar[FieldMakers] = {}  # Any: what a field is given and holds
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
     def same_as(self, other: object) -> bool:
@@ -191,7 +192,7 @@ def children(item: Node) -> list[Node]:
     return found
 
 
-def replace(item: T, **changes: Any) -> T:  # Any: values of the named fields
+def replace(item: T, **changes: object) -> T:  # values of the named fields
     """A copy with some fields changed; `item` itself when every new value is the old one."""
     names = item._fields  # type: ignore[attr-defined]
     if all(getattr(item, name) is value for name, value in changes.items()):
@@ -270,7 +271,9 @@ def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
     return replace(item, **changes) if changes else item
 
 
-def structural_equal(left: Any, right: Any, read: Callable[[Any, str], Any] = getattr) -> bool:  # Any: node, value
+def structural_equal(
+    left: object, right: object, read: Callable[[Any, str], Any] = getattr
+) -> bool:  # Any: node, value
     """Whether two nodes are the same program; nodes whose class sets `_binds` match up to renaming, one to one.
 
     `read(node, name)` gives what is compared as a node's field.

@@ -50,7 +50,7 @@ def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
     values = _getter(tuple(f.name for f in dataclasses.fields(made)))  # type: ignore[arg-type]
 
-    def initial(self: T, *args: Any, **named: Any) -> None:
+    def initial(self: T, *args: object, **named: object) -> None:
         constructor = _constructor(made, slots)
         setattr(made, "__init__", constructor)  # noqa: B010  (mypy allows no assignment)
         constructor(self, *args, **named)

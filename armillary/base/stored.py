@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aliases import Array
+from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.aligned import Deferred, aligned_empty
 from armillary.base.record import record
 from armillary.errors import ModelError, Span
@@ -70,7 +70,7 @@ class FilePart:
 
         return Deferred(shape, kind, lambda: self._read(shape, kind, self.begin), rows)
 
-    def _read(self, shape: tuple[int, ...], dtype: np.dtype[Any], begin: int) -> Array:
+    def _read(self, shape: tuple[int, ...], dtype: NumpyDtype, begin: int) -> Array:
         array = aligned_empty(shape, dtype)
         self.file.read_into(array.reshape(-1).view(np.uint8).data, begin)
         array.flags.writeable = False

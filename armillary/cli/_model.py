@@ -134,7 +134,7 @@ def _lower_passes(text: str) -> list[tuple[int, Any]]:  # Any: a Pass
     return [(int(phase), find_pass(name).bind()) for phase, name in pairs]
 
 
-def _value(text: str, kind: Any) -> Any:  # Any: a type or a tuple of types
+def _value(text: str, kind: object) -> Any:  # Any: a type or a tuple of types
     if kind is str:
         return text
     if text.lower() in ("true", "false"):

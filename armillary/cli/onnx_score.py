@@ -18,7 +18,6 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -37,6 +36,7 @@ from armillary.backend.score import (
 )
 from armillary.base.config import setting
 from armillary.base.files import check_writable, write_atomic
+from armillary.base.json_types import JsonObject
 from armillary.cli._console import errors, output
 from armillary.cli._model import count, fraction
 from armillary.errors import ConfigError
@@ -135,7 +135,7 @@ def _print_comparison(results: dict[str, dict[str, Result]]) -> None:
 
 
 def _write_json(results: dict[str, dict[str, Result]], args: argparse.Namespace) -> None:
-    def record(engine: str) -> dict[str, Any]:  # Any: JSON values
+    def record(engine: str) -> JsonObject:  # Any: JSON values
         rows = results[engine]
         cases = {name: {"status": r.status, "reason": r.reason, "seconds": r.seconds} for name, r in rows.items()}
         return {"engine": engine, "counts": counts(rows), "cases": cases}

@@ -267,7 +267,7 @@ def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a c
         row = bar.add_task(prefix, total=trials)
         current = 0.0
 
-        def callback(tuner: Tuner, inputs: Any, results: Any) -> None:
+        def callback(tuner: Tuner, inputs: object, results: Any) -> None:
             nonlocal current
             good = [r for r in results if not r.error_no]
             current = tuner.task.flop / good[-1].mean / 1e9 if good else current

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.base.files import scratch_folder
@@ -68,7 +67,7 @@ class CompiledModule:
 
 def build_functions(
     functions: Sequence[PhasedFunction],
-    target: Any,
+    target: object,
     *,
     cache: Cache | None,
     jobs: int | None = None,
@@ -91,7 +90,7 @@ def _used(objects: Sequence[bytes]) -> frozenset[str] | None:
     return None if None in found else frozenset().union(*(names for names in found if names is not None))
 
 
-def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> CompiledModule:
+def emit_functions(functions: Sequence[PhasedFunction], target: object) -> CompiledModule:
     """The module that `build_functions` makes, without objects: for its sources."""
     where = as_target(target)
     check_attributes(where)

@@ -30,7 +30,7 @@ _SHOWN = 30  # rows of a report in a notebook
 
 
 def create(
-    graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
+    graph_json_str: str, libmod: object, device: Device | list[Device], dump_root: str | None = None
 ) -> GraphModuleDebug:  # Any: see graph_executor.library_module
     """A debug module from graph JSON and a library; with `dump_root`, `run()` writes a trace and all values there."""
     return GraphModuleDebug(GraphExecutor(graph_json_str, library_module(libmod), device), dump_root=dump_root)
@@ -109,7 +109,7 @@ class GraphModuleDebug(GraphModule):
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())
         write_atomic(self.dump_root / "outputs.params", save_params(values))
 
-    def profile(self, /, collectors: Any = None, **input_dict: Any) -> Report:  # Any: accepted for old scripts, unused
+    def profile(self, /, collectors: object = None, **input_dict: object) -> Report:  # accepted for old scripts, unused
         """Run once and give the time of each kernel."""
         del collectors
         self._set_all(input_dict)

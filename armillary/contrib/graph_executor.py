@@ -23,14 +23,14 @@ with deferred():
 
 
 @boundary("graph_executor.create", arguments=True)
-def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
+def create(graph_json_str: str, libmod: object, device: Device | list[Device]) -> GraphModule:  # see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
     if hasattr(libmod, "create_graph"):  # a module of an RPC session
         return GraphModule(libmod.create_graph(graph_json_str, device[0] if isinstance(device, list) else device))
     return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), device))
 
 
-def library_module(library: Any) -> Module:  # Any: a runtime Module, or what relay.build and lib.get_lib() return
+def library_module(library: object) -> Module:  # a runtime Module, or what relay.build and lib.get_lib() return
     """The runtime module of a library."""
     module = getattr(library, "module", library)
     if not isinstance(module, runtime.Module):
@@ -53,7 +53,7 @@ class GraphModule:
         self.module = module
 
     @boundary("set_input", arguments=True)
-    def set_input(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
+    def set_input(self, /, key: str | int | None = None, value: object = None, **params: object) -> None:  # array-likes
         """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
         if not isinstance(key, str | int) and (key is not None or value is not None):
             key, value = self._inputs_of_these_names(key, value, params)
@@ -64,7 +64,7 @@ class GraphModule:
         if params:
             self._set_all({name: data for name, data in params.items() if self.module.get_input_index(name) >= 0})
 
-    def _inputs_of_these_names(self, key: Any, value: Any, params: dict[str, Any]) -> tuple[Any, Any]:  # Any: arrays
+    def _inputs_of_these_names(self, key: object, value: object, params: dict[str, Any]) -> tuple[Any, Any]:
         """What is left of `key` and `value` after inputs that are called so, which go to `params`."""
         has_key, has_value = (self.module.get_input_index(name) >= 0 for name in ("key", "value"))
         if key is not None and has_key:
@@ -86,7 +86,7 @@ class GraphModule:
         if inputs or named:
             self._set_all({**(inputs or {}), **named})
 
-    def set_input_zero_copy(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+    def set_input_zero_copy(self, /, key: str | int | None = None, value: object = None, **params: object) -> None:
         """Bind inputs to the memory of NDArrays."""
         if not isinstance(key, str | int) and (key is not None or value is not None):
             key, value = self._inputs_of_these_names(key, value, params)
@@ -183,7 +183,7 @@ class GraphModule:
         end_to_end: bool = False,
         cooldown_interval_ms: float = 0,
         repeats_to_cooldown: int = 1,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BenchmarkResult:  # Any: inputs
         """Time the graph; `kwargs` are inputs, set once before."""
         self._set_all(kwargs)

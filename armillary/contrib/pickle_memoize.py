@@ -7,9 +7,11 @@ what old scripts stored as pickles is computed each time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])  # Any: any function
+from armillary.base.aliases import AnyFunction
+
+F = TypeVar("F", bound=AnyFunction)  # Any: any function
 
 
 def memoize(key: str, save_at_exit: bool = False) -> Callable[[F], F]:

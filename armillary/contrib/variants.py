@@ -36,7 +36,7 @@ class JitModule:
 
     @staticmethod
     def from_onnx(
-        model: Any, target: Any = None, device: Device | None = None, most: int = 16
+        model: object, target: object = None, device: Device | None = None, most: int = 16
     ) -> JitModule:  # Any: as in from_onnx; as in relay.build
         """A JitModule of an ONNX model (path, bytes or ModelProto)."""
 
@@ -46,7 +46,7 @@ class JitModule:
 
         return JitModule(compiled, most)
 
-    def set_input(self, /, key: str | None = None, value: Any = None, **more: Any) -> None:  # Any: array-likes
+    def set_input(self, /, key: str | None = None, value: object = None, **more: object) -> None:  # array-likes
         """Keep inputs by name for the next run."""
         self._keep({**({key: value} if key is not None else {}), **more})
 
@@ -54,7 +54,7 @@ class JitModule:
         for name, item in inputs.items():
             self.values[name] = np.asarray(item.numpy() if hasattr(item, "numpy") else item)
 
-    def run(self, /, **inputs: Any) -> None:  # Any: array-likes
+    def run(self, /, **inputs: object) -> None:  # array-likes
         """Run the variant for the shapes of the inputs; compile it if there is none."""
         self._keep(inputs)
         if not self.values:

@@ -51,12 +51,12 @@ Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 @boundary("relay.build")
 def build(
     ir_mod: IRModule | Function,
-    target: Any = None,
-    target_host: Any = None,
-    executor: Any = None,
-    runtime: Any = None,
-    workspace_memory_pools: Any = None,
-    constant_memory_pools: Any = None,
+    target: object = None,
+    target_host: object = None,
+    executor: object = None,
+    runtime: object = None,
+    workspace_memory_pools: object = None,
+    constant_memory_pools: object = None,
     params: Params | None = None,
     mod_name: str = "default",
     *,
@@ -139,7 +139,7 @@ def optimized(module: IRModule, target: Target | DeviceTargets, params: Params |
 
 @boundary("relay.optimize")
 def optimize(
-    mod: IRModule | Function, target: Any = None, params: Params | None = None
+    mod: IRModule | Function, target: object = None, params: Params | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
     """`relay.optimize`: the module as it is after all graph passes, and the parameters (which are constants in it)."""
     return optimized(_as_module(mod), _targets(target, None), params), dict(params or {})
@@ -169,7 +169,7 @@ def _check_names(name: str, function: Function) -> None:
             )
 
 
-def _targets(target: Any, host: Any) -> Target | DeviceTargets:
+def _targets(target: object, host: object) -> Target | DeviceTargets:
     is_one = isinstance(target, Mapping) and "kind" in target  # a target as JSON has it
     if isinstance(target, Mapping | list | tuple) and not is_one:
         found = device_targets(target, host)
@@ -194,7 +194,7 @@ def _device_and_host(text: str) -> tuple[str, str | None]:
     return (devices[0], hosts[0] if hosts else None) if devices else (hosts[0], None)
 
 
-def target_with_host(target: Any, host: Any = None) -> Target:
+def target_with_host(target: object, host: object = None) -> Target:
     """The given target, else the current one, else this CPU; `host` is added when given.
 
     A list such as "opencl, llvm -mtriple=…" is a device and the CPU of its host.
@@ -206,7 +206,7 @@ def target_with_host(target: Any, host: Any = None) -> Target:
     return chosen if host is None else Target(chosen, host=host)
 
 
-def _refuse_pools(*pools: Any) -> None:
+def _refuse_pools(*pools: object) -> None:
     if any(pool is not None for pool in pools):
         raise UnsupportedError("memory pools are not supported", hint="one arena is planned for all intermediates")
 

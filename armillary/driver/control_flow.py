@@ -37,7 +37,7 @@ class Builder(Protocol):
 
     values: dict[int, list[Entry]]
 
-    def visit(self, item: Any) -> None:  # Any: an expression
+    def visit(self, item: object) -> None:  # an expression
         """Make the node of an expression whose arguments have values."""
 
     def add(self, expr: Expr | None, func: str, inputs: list[Entry], types: Sequence[TensorType]) -> int:

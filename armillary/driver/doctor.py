@@ -120,7 +120,7 @@ def compare(name: str, got: Array, want: Array, tolerance: Tolerance = Tolerance
 def diagnose(
     subject: Subject,
     inputs: Arrays,
-    target: Any = "llvm -mcpu=native",  # Any: whatever Target accepts
+    target: object = "llvm -mcpu=native",  # whatever Target accepts
     reference: str = "auto",
     tolerance: Tolerance = Tolerance(),
     progress: Callable[[str], None] = lambda stage: None,

@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -66,7 +65,7 @@ class Subject:
         return Function(self.network.params, exprs[0] if len(exprs) == 1 else Tuple(tuple(exprs)))
 
 
-def onnx_subject(path: str | os.PathLike[str], shapes: Mapping[str, Any] | None = None) -> Subject:
+def onnx_subject(path: str | os.PathLike[str], shapes: Mapping[str, object] | None = None) -> Subject:
     """The subject of an ONNX model: every tensor that a node computes and somebody reads.
 
     What nobody reads may be anything: of Dropout's mask each engine has its own idea.
@@ -114,7 +113,7 @@ def _on_parameters_of(network: Function, exposed: Function) -> list[Expr]:
     return list(body.fields) if isinstance(body, Tuple) else [body]
 
 
-def relay_subject(module: IRModule, source: str, params: Mapping[str, Any] | None = None) -> Subject:
+def relay_subject(module: IRModule, source: str, params: Mapping[str, object] | None = None) -> Subject:
     """The subject of a Relay module: every tensor that a call of an operator in main computes, numbered in order."""
     main = module["main"]
     if not isinstance(main, Function):

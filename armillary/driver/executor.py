@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -37,7 +38,7 @@ KINDS = ("debug", "graph", "vm", "aot")
 class Executor:
     """`relay.create_executor(...)`: `evaluate()` gives a function from arrays to NDArrays."""
 
-    def __init__(self, kind: str, module: IRModule, device: Device, target: Any, params: Params | None) -> None:
+    def __init__(self, kind: str, module: IRModule, device: Device, target: object, params: Params | None) -> None:
         self.kind, self.mod, self.device, self.target, self.params = kind, module, device, target, params
 
     def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:  # Any: a callable or a value
@@ -48,7 +49,7 @@ class Executor:
         is_value = isinstance(expr, Expr) and not isinstance(expr, Function) and not free_vars(expr)
         return run() if is_value else run
 
-    def _module_of(self, expr: Any) -> IRModule:
+    def _module_of(self, expr: object) -> IRModule:
         if expr is None:
             return self.mod
         if not isinstance(expr, GlobalVar):
@@ -57,7 +58,7 @@ class Executor:
         module["main"] = self.mod[expr]
         return module
 
-    def _callable(self, module: IRModule) -> Callable[..., Any]:
+    def _callable(self, module: IRModule) -> AnyFunction:
         if self.params:
             module = module.copy()
             module["main"] = bind_params_by_name(module["main"], self.params)
@@ -65,7 +66,7 @@ class Executor:
         infer_type(main, module)
         runner = self._interpreted(module) if self.kind == "debug" else self._compiled(module)
 
-        def run(*args: Any, **named: Any) -> Any:  # Any: arrays and tuples of them; NDArrays and lists of them
+        def run(*args: object, **named: object) -> Any:  # Any: arrays and tuples of them; NDArrays and lists of them
             values = [*args, *(named[p.name_hint] for p in main.params[len(args) :] if p.name_hint in named)]
             if len(values) != len(main.params):
                 names = ", ".join(p.name_hint for p in main.params)
@@ -136,7 +137,7 @@ def _type_of(value: Any) -> Type:  # Any: an array or a tuple
     return TensorType(value.shape, value.dtype.name)
 
 
-def _flat(value: Any) -> Iterator[Any]:  # Any: arrays, tuples and lists of them
+def _flat(value: object) -> Iterator[Any]:  # Any: arrays, tuples and lists of them
     if isinstance(value, tuple | list):
         for part in value:
             yield from _flat(part)
@@ -144,13 +145,13 @@ def _flat(value: Any) -> Iterator[Any]:  # Any: arrays, tuples and lists of them
         yield value
 
 
-def _nested(outputs: Iterator[Any], ty: Type) -> Any:  # Any: a tensor, a list of them
+def _nested(outputs: Iterator[object], ty: Type) -> Any:  # Any: a tensor, a list of them
     if isinstance(ty, TupleType):
         return [_nested(outputs, t) for t in ty.fields]
     return next(outputs)
 
 
-def _plain(value: Any) -> Any:  # Any: what scripts pass, and arrays or tuples of them
+def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuples of them
     """An argument as an array: of a constant its values, of a tuple those of its fields."""
     if isinstance(value, Constant | runtime.NDArray):
         return value.data if isinstance(value, Constant) else value.numpy()
@@ -162,7 +163,7 @@ def _plain(value: Any) -> Any:  # Any: what scripts pass, and arrays or tuples o
     return array
 
 
-def _fitted(value: Any, ty: Type) -> Any:  # Any: an array or a tuple of them
+def _fitted(value: object, ty: Type) -> Any:  # Any: an array or a tuple of them
     """The argument in the dtype of its parameter: numpy's own are 64 bits wide."""
     if isinstance(ty, TupleType) and isinstance(value, tuple):
         return tuple(_fitted(v, t) for v, t in zip(value, ty.fields, strict=False))
@@ -171,7 +172,7 @@ def _fitted(value: Any, ty: Type) -> Any:  # Any: an array or a tuple of them
     return value
 
 
-def _is_number(value: np.ndarray[Any, Any]) -> bool:
+def _is_number(value: Array) -> bool:
     return value.dtype.kind in "biuf"
 
 
@@ -186,7 +187,7 @@ def create_executor(
     kind: str = "debug",
     mod: IRModule | None = None,
     device: Device | None = None,
-    target: Any = "llvm",
+    target: object = "llvm",
     params: Params | None = None,
 ) -> Executor:
     """An executor of kind "debug" (the reference interpreter), or "graph", "vm" or "aot" (compiled)."""

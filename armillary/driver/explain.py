@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from armillary.backends.anchor import find_anchor
 from armillary.backends.base import backend_of
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import explain
+from armillary.base.json_types import JsonObject
 from armillary.driver.lower_fused import workload_of
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
@@ -70,7 +70,7 @@ def read_attrs(attrs: Mapping[str, str]) -> KernelNotes:
         raise ArtifactError(f"graph.nodes.attrs: the notes of a kernel are damaged: {error}") from None
 
 
-def _explanation(told: dict[str, Any]) -> Explanation:  # Any: JSON values
+def _explanation(told: JsonObject) -> Explanation:  # Any: JSON values
     alternatives = tuple((str(name), float(ms)) for name, ms in told.get("alternatives", ()))
     objections = tuple(map(str, told.get("objections", ())))
     return Explanation(

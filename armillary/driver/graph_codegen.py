@@ -184,7 +184,7 @@ class _Builder:
         self.plan.nodes.append(GraphNode(name, None, [], (ty,), device=device or self.device, scopes=scopes))
         return len(self.plan.nodes) - 1, 0
 
-    def visit(self, item: Any) -> None:
+    def visit(self, item: object) -> None:
         match item:
             case Constant():  # of a graph over several devices: where it is read
                 self.values[id(item)] = [] if self.device else self._constant(item)

@@ -9,8 +9,8 @@ everything that fails here. Framing and life of the process: `codegen/workers/wo
 from __future__ import annotations
 
 import ast
-from typing import Any
 
+from armillary.base.json_types import JsonObject
 from armillary.codegen.workers.worker import serve
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernel_code import compile_kernel
@@ -27,7 +27,7 @@ def main() -> int:
     return serve(_answer)
 
 
-def _answer(request: dict[str, Any]) -> bytes:  # Any: JSON
+def _answer(request: JsonObject) -> bytes:  # Any: JSON
     try:
         return make(**request)
     except Exception as error:  # the asking process does it again, and raises what it meets

@@ -21,7 +21,7 @@ with deferred():  # most builds name no library
     from armillary.offload import contract, report
 
 
-def split_libraries(target: Any) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts
+def split_libraries(target: object) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts
     """Names of the libraries in a list of targets, in its order, and the rest of it."""
     if not isinstance(target, str) or ("," not in target and target.strip() not in BUILT_IN):
         return (), target
@@ -41,7 +41,7 @@ def _is_library(part: str) -> bool:
 def with_libraries(
     module: IRModule,
     libraries: Sequence[str],
-    params: Mapping[str, Any] | None,  # Any: numpy arrays or NDArrays
+    params: Mapping[str, object] | None,  # numpy arrays or NDArrays
     mod_name: str = "default",
 ) -> IRModule:
     """Partition for each library in turn: the first takes what it can."""

@@ -22,7 +22,7 @@ import numpy as np
 from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import WriteBehind, save_network
-from armillary.base.aliases import Array
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
@@ -45,7 +45,7 @@ with deferred():
 
 with deferred():
     from armillary.codegen.object.jit import LoadedObjects
-Compiler = Callable[..., Any] | str | Sequence[str] | None
+Compiler = AnyFunction | str | Sequence[str] | None
 Weight = Array | Deferred
 Data = bytes | Mapping[str, Weight]  # what a data symbol holds: bytes, or parameters
 _PARAMS = "armillary_params"
@@ -106,7 +106,7 @@ class FunctionLibrary:
     def __getitem__(self, name: str) -> Any:  # Any: a runtime Function
         return self.module[name]
 
-    def __call__(self, *args: Any) -> None:  # Any: arrays and numbers
+    def __call__(self, *args: object) -> None:  # arrays and numbers
         """Call the only function (or the one named default_function or main)."""
         self.module(*args)
 
@@ -197,7 +197,7 @@ class FunctionLibrary:
     def export_library(
         self,
         file_name: str | os.PathLike[str],
-        fcompile: Callable[..., Any] | None = None,
+        fcompile: Callable[..., object] | None = None,
         addons: Sequence[str] | None = None,
         workspace_dir: str | None = None,
         *,

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.registry import Fused, Implementation, choose, is_implemented
 from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
+from armillary.base.aliases import Array
 from armillary.base.node import post_order
 from armillary.base.node import replace as replace_node
 from armillary.errors import UnsupportedError
@@ -140,7 +139,7 @@ def _call(call: Call, arguments: Sequence[Value], rule: Any) -> Value:
     return tuple(result) if many else result[0] if isinstance(result, list | tuple) else result
 
 
-def _constant(data: np.ndarray[Any, Any]) -> te.Tensor:
+def _constant(data: Array) -> te.Tensor:
     if data.size > LARGEST_SPLAT:
         raise UnsupportedError(f"a constant of {data.size} elements cannot be spelled out in a kernel")
     return spelled_out(data)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec, tensor_bytes
+from armillary.base.json_types import JsonObject
 from armillary.driver.explain import KernelNotes, read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.driver.roof import PLACES, Roof
@@ -162,7 +162,7 @@ class Profile:
             rows.append(replace(kernel, least=least, bound=bound))
         return replace(self, kernels=tuple(rows), roof=roof)
 
-    def to_plain(self) -> dict[str, Any]:  # Any: JSON values
+    def to_plain(self) -> JsonObject:  # Any: JSON values
         """As JSON values; times in milliseconds."""
         rows = [
             {

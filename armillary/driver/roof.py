@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from armillary import te
+from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_empty
 from armillary.base.config import setting
 from armillary.base.files import make_folder, write_atomic
@@ -164,7 +165,7 @@ def _read_kernel(model: CpuModel, times: int) -> Any:  # Any: a runtime function
     return te_build(_parallel(total), [a, total], Target(TARGET), name="read")
 
 
-def _bandwidth(read: Any, arrays: Sequence[np.ndarray[Any, Any]], model: CpuModel, threads: int) -> float:
+def _bandwidth(read: Any, arrays: Sequence[Array], model: CpuModel, threads: int) -> float:
     """GB/s of reading the arrays in turn, again and again."""
     parts = PARTS * threads
     unit = parts * UNROLL * model.lanes

@@ -23,13 +23,13 @@ from armillary.tir.stmt import PrimFunc
 
 @boundary("lower")
 def lower(
-    inputs: Any,
-    args: Sequence[Any] | None = None,
+    inputs: object,
+    args: Sequence[object] | None = None,
     name: str = "main",
-    binds: Any = None,
+    binds: object = None,
     simple_mode: bool = False,
     *,
-    target: Any = None,
+    target: object = None,
 ) -> IRModule:
     """The loops of a schedule as a module; `simple_mode` keeps them as a person wrote them (no loop partition).
 

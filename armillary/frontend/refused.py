@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from armillary.errors import Span, UnsupportedError
 
@@ -53,7 +53,7 @@ def refuse_file(path: str) -> None:
 
 
 def _refuser(name: str) -> Callable[..., NoReturn]:
-    def refuse(*_args: Any, **_options: Any) -> NoReturn:  # Any: the old importers' own arguments
+    def refuse(*_args: object, **_options: object) -> NoReturn:  # the old importers' own arguments
         raise UnsupportedError(
             f"importing {name} models directly is not supported",
             hint=f"export to ONNX first ({_EXPORT[name]}), then relay.frontend.from_onnx",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 from armillary.base.lazy import similar
 from armillary.base.record import record
@@ -126,7 +125,7 @@ def codegen_of(name: str, function: Function) -> Codegen:
 def partition(
     module: IRModule,
     offload: Offload,
-    params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
+    params: Mapping[str, object] | None = None,  # numpy arrays or NDArrays
     disabled: Sequence[str] | None = None,
     mod_name: str = "default",
     merges_regions: bool | None = None,

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.offload.contract import JsonModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -66,13 +67,13 @@ def plain_kernel(call: Call) -> Kernel:
 class _Writer:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix  # of the names of constants
-        self.nodes: list[dict[str, Any]] = []  # Any: JSON
+        self.nodes: list[JsonObject] = []  # Any: JSON
         self.arg_nodes: list[int] = []
         self.rows = [0]
         self.constants: list[Constant] = []
         self.values: dict[int, list[list[int]]] = {}
 
-    def add(self, node: dict[str, Any], expr: Expr) -> None:  # Any: JSON
+    def add(self, node: JsonObject, expr: Expr) -> None:  # Any: JSON
         types = tensor_fields(expr.checked_type)
         node["attrs"] |= {
             "shape": [[list(t.static) for t in types]],
@@ -97,7 +98,7 @@ class _Writer:
                 self.constant(symbol, expr)
             inputs += self.values[id(expr)]
         outputs = len(tensor_fields(call.checked_type))
-        attrs: dict[str, Any] = {"num_inputs": str(len(inputs)), "num_outputs": str(outputs)}  # Any: JSON
+        attrs: JsonObject = {"num_inputs": str(len(inputs)), "num_outputs": str(outputs)}  # Any: JSON
         attrs |= {name: [list(value)] for name, value in made.attrs.items()}
         self.add({"op": "kernel", "name": made.name, "inputs": inputs, "attrs": attrs}, call)
 

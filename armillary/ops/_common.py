@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -164,7 +165,7 @@ def tuple_fields(name: str, ty: Type) -> tuple[TensorType, ...]:
     return tensors
 
 
-def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+def quiet(function: AnyFunction) -> AnyFunction:
     """The function with numpy's floating-point warnings off: overflow and NaN are ordinary values here."""
 
     @wraps(function)
@@ -191,7 +192,7 @@ def i32(*shape: int) -> TensorType:
     return of_type("int32", *shape)
 
 
-def ints(values: Any, dtype: str = "int32") -> Array:
+def ints(values: object, dtype: str = "int32") -> Array:
     """A sample input of given integers."""
     return np.array(values, dtype)
 

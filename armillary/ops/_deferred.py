@@ -9,8 +9,8 @@ they are a tenth of its start.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.lazy import deferred
 from armillary.relay.expr import Call
 from armillary.relay.op import get_op
@@ -25,7 +25,7 @@ with deferred():
 __all__ = ["E", "S", "T", "by_name", "erf", "reduction", "scalar", "te"]
 
 
-def scalar(name: str) -> Callable[..., Any]:  # Any: expressions
+def scalar(name: str) -> AnyFunction:  # Any: expressions
     """`T.<name>`, for a table that is made when an operator is imported."""
     return lambda *given: getattr(T, name)(*given)
 
@@ -35,6 +35,6 @@ def by_name(name: str) -> Callable[..., Call]:
     return lambda *args, **attrs: get_op(name)(*args, **attrs)
 
 
-def reduction(name: str) -> Callable[..., Any]:  # Any: expressions
+def reduction(name: str) -> AnyFunction:  # Any: expressions
     """`te.<name>`, likewise."""
     return lambda *given, **named: getattr(te, name)(*given, **named)

@@ -28,7 +28,7 @@ def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> 
 
 
 @boundary("bind_params_by_name", arguments=True)
-def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
+def bind_params_by_name(function: Function, params: Mapping[str, object]) -> Function:
     """Bind parameters to arrays by name; entries that name no parameter are ignored."""
     return _bind_function(function, _by_name(function, params))
 
@@ -78,7 +78,7 @@ def _bind_function(function: Function, values: Mapping[Var, Any]) -> Function:
     return Function(kept, body, function.ret_type, function.attrs, function.span)
 
 
-def _checked(var: Var, value: Any) -> Expr:
+def _checked(var: Var, value: object) -> Expr:
     if isinstance(value, Expr) and not isinstance(value, Constant):
         return value
     constant = value if isinstance(value, Constant) else const(value)

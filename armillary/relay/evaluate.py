@@ -52,7 +52,7 @@ class Closure:
 
 
 def evaluate(
-    expr: Any, inputs: Mapping[str, Any] | Sequence[Any] = (), module: IRModule | None = None
+    expr: Any, inputs: Mapping[str, object] | Sequence[object] = (), module: IRModule | None = None
 ) -> Any:  # Any: a module, function or expression; an array or a tuple of arrays
     """The result for the given inputs (by parameter name, or in order). A module means its "main"."""
     if isinstance(expr, IRModule):
@@ -65,7 +65,7 @@ def evaluate(
     return _run(expr, frame)
 
 
-def _arguments(function: Function, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Value]:
+def _arguments(function: Function, inputs: Mapping[str, object] | Sequence[object]) -> list[Value]:
     names = [p.name_hint for p in function.params]
     if isinstance(inputs, Mapping):
         missing, unknown = [n for n in names if n not in inputs], [n for n in inputs if n not in names]
@@ -78,7 +78,7 @@ def _arguments(function: Function, inputs: Mapping[str, Any] | Sequence[Any]) ->
     return [_value(v) for v in inputs]
 
 
-def _value(value: Any) -> Value:
+def _value(value: object) -> Value:
     if isinstance(value, tuple | list):
         return tuple(map(_value, value))
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

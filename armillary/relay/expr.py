@@ -15,7 +15,7 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values
 from armillary.base.lazy import deferred
-from armillary.base.node import Node, node, post_order
+from armillary.base.node import FieldMakers, Node, node, post_order
 from armillary.errors import Span, TypeMismatch, UnsupportedError
 from armillary.ir import Attrs, BaseFunc
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
@@ -50,7 +50,7 @@ class Expr(Node):
             object.__setattr__(self, "_type", ty)
             return ty
 
-    def __getitem__(self, index: Any) -> Expr:
+    def __getitem__(self, index: object) -> Expr:
         """Field `index` of a tuple-typed expression; a negative index counts from the end."""
         try:
             position = self._field_number(index)
@@ -70,7 +70,7 @@ class Expr(Node):
             raise TypeMismatch(f"only tuples have fields, got {ty}", hint=hint)
         return ty.fields
 
-    def _field_number(self, index: Any) -> int:
+    def _field_number(self, index: object) -> int:
         count = len(self._field_types())
         if isinstance(index, bool) or not isinstance(index, int | np.integer):
             raise TypeMismatch(f"a field of a tuple is named by an int, got {type(index).__name__}")
@@ -93,44 +93,44 @@ class Expr(Node):
         self._field_types()
         return self
 
-    def __add__(self, other: Any) -> Expr:
+    def __add__(self, other: object) -> Expr:
         return _binary("add", self, other)
 
-    def __radd__(self, other: Any) -> Expr:
+    def __radd__(self, other: object) -> Expr:
         return _binary("add", other, self)
 
-    def __sub__(self, other: Any) -> Expr:
+    def __sub__(self, other: object) -> Expr:
         return _binary("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> Expr:
+    def __rsub__(self, other: object) -> Expr:
         return _binary("subtract", other, self)
 
-    def __mul__(self, other: Any) -> Expr:
+    def __mul__(self, other: object) -> Expr:
         return _binary("multiply", self, other)
 
-    def __rmul__(self, other: Any) -> Expr:
+    def __rmul__(self, other: object) -> Expr:
         return _binary("multiply", other, self)
 
-    def __truediv__(self, other: Any) -> Expr:
+    def __truediv__(self, other: object) -> Expr:
         return _binary("divide", self, other)
 
-    def __rtruediv__(self, other: Any) -> Expr:
+    def __rtruediv__(self, other: object) -> Expr:
         return _binary("divide", other, self)
 
     def __neg__(self) -> Expr:
         result: Expr = _get_op("negative")(self)
         return result
 
-    def __lt__(self, other: Any) -> Expr:
+    def __lt__(self, other: object) -> Expr:
         return _binary("less", self, other)
 
-    def __gt__(self, other: Any) -> Expr:
+    def __gt__(self, other: object) -> Expr:
         return _binary("greater", self, other)
 
-    def __le__(self, other: Any) -> Expr:
+    def __le__(self, other: object) -> Expr:
         return _binary("less_equal", self, other)
 
-    def __ge__(self, other: Any) -> Expr:
+    def __ge__(self, other: object) -> Expr:
         return _binary("greater_equal", self, other)
 
 
@@ -162,7 +162,7 @@ class TupleWrapper:
         return iter([self[k] for k in range(self.size)])
 
 
-def call(op: Any, args: Sequence[Any]) -> Call:  # Any: what is called; expressions, numbers
+def call(op: object, args: Sequence[object]) -> Call:  # what is called; expressions, numbers
     """A call of a function, a global name or a variable."""
     return Call(op, tuple(as_expr(a) for a in args))
 
@@ -182,12 +182,12 @@ class Var(Expr):
     type_annotation: Type | None = None
     span: Span | None = None
 
-    def __call__(self, *args: Any) -> Call:  # Any: expressions, numbers
+    def __call__(self, *args: object) -> Call:  # expressions, numbers
         """A call of the function that the variable holds."""
         return call(self, args)
 
 
-def _as_held(value: Any) -> Any:  # Any: an array, a runtime NDArray, what is computed later
+def _as_held(value: object) -> Any:  # Any: an array, a runtime NDArray, what is computed later
     """A constant's array: that of an NDArray, where it is given one."""
     if not hasattr(value, "numpy"):
         return value
@@ -204,7 +204,7 @@ class Constant(Expr):
 
     __match_args__ = ("data", "span")
     _is_leaf: ClassVar[bool] = True
-    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"held": _as_held}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"held": _as_held}  # Any: as given
     held: Array | Deferred
     span: Span | None = None
 
@@ -231,7 +231,7 @@ Constant._fields = Constant.__match_args__  # walks, comparisons and the JSON fo
 class Tuple(Expr):
     """Several values as one."""
 
-    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"fields": tuple}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"fields": tuple}  # Any: as given
     fields: tuple[Expr, ...]
     span: Span | None = None
 
@@ -252,7 +252,7 @@ class TupleGetItem(Expr):
 class Call(Expr):
     """Apply `op` to args. `attrs` is the op's frozen attrs dataclass, or None."""
 
-    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"args": tuple}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"args": tuple}  # Any: as given
     op: Any  # Any: Op | Function | GlobalVar | Var
     args: tuple[Expr, ...]
     attrs: Any = None  # Any: each Op has its own attrs class
@@ -310,12 +310,12 @@ class Function(Expr, BaseFunc):
     are none.
     """
 
-    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"params": tuple}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"params": tuple}  # Any: as given
     _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
     _verifier: ClassVar[str] = "armillary.relay.well_formed:verify_function"
     _admits: ClassVar[dict[str, str]] = {"tuple[tuple[str, Any], ...]": "type({0}) is Attrs"}
     _admit: ClassVar[str] = "armillary.ir:as_attrs"
-    _scope: ClassVar[dict[str, Any]] = {"Attrs": Attrs}
+    _scope: ClassVar[dict[str, object]] = {"Attrs": Attrs}
     params: tuple[Var, ...]
     body: Expr
     ret_type: Type | None = None
@@ -349,7 +349,7 @@ def _function(self: Function, params: Any, body: Expr, ret_type: Type | None = N
 type.__setattr__(Function, "__init__", _function)
 
 
-def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, dtype: str = "float32") -> Var:
+def var(name_hint: str, type_annotation: Type | None = None, shape: object = None, dtype: str = "float32") -> Var:
     """A variable, typed by `type_annotation` or by shape and dtype."""
     if not isinstance(name_hint, str):
         raise TypeMismatch(f"a variable is named by a text, got {type(name_hint).__name__} {name_hint!r}")
@@ -360,7 +360,7 @@ def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, 
     return Var(name_hint, tensor_type(shape, dtype) if shape is not None else type_annotation)
 
 
-def const(value: Any, dtype: str | None = None) -> Constant:
+def const(value: object, dtype: str | None = None) -> Constant:
     """A constant from a number, sequence, numpy array or runtime NDArray; Python floats become float32, ints int32."""
     try:
         array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
@@ -375,7 +375,7 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     return Constant(np.ascontiguousarray(array).reshape(array.shape))
 
 
-def as_expr(value: Any, like: Expr | None = None) -> Expr:
+def as_expr(value: object, like: Expr | None = None) -> Expr:
     """`value` itself, or a constant of the dtype of `like`; tuples and lists of expressions become Tuple."""
     if isinstance(value, Expr):
         return value

@@ -39,7 +39,7 @@ class ExprFunctor:
         self.memo_map: dict[Any, Any] = {}  # Any: whatever the methods return
         self._depth = 0
 
-    def visit(self, expr: Any) -> Any:  # Any: an expression; what its method returns
+    def visit(self, expr: object) -> Any:  # Any: an expression; what its method returns
         """The value of a node, computed once."""
         if expr in self.memo_map:
             return self.memo_map[expr]
@@ -53,7 +53,7 @@ class ExprFunctor:
             self._depth -= 1
         return result
 
-    def _unknown(self, expr: Any) -> Any:  # Any: see visit
+    def _unknown(self, expr: object) -> Any:  # Any: see visit
         name = _NAMES[type(expr)]
         raise UnsupportedError(f"{type(self).__name__} defines no visit_{name}", hint=f"add a method visit_{name}")
 
@@ -64,13 +64,13 @@ class ExprFunctor:
 class ExprVisitor(ExprFunctor):
     """Walks everything; override a method to look at nodes of a class, and call `super()` to go on below them."""
 
-    def visit(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def visit(self, expr: object) -> Any:  # Any: see ExprFunctor.visit
         if self._depth and self._depth % _STEP == 0 and isinstance(expr, Expr):
             for part in post_order(expr):
                 ExprFunctor.visit(self, part)
         return super().visit(expr)
 
-    def _below(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def _below(self, expr: object) -> Any:  # Any: see ExprFunctor.visit
         if isinstance(expr, Call):
             self.visit(expr.op)
         if isinstance(expr, Expr):
@@ -81,7 +81,7 @@ class ExprVisitor(ExprFunctor):
         self.visit(part)
         return part
 
-    def _leaf(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def _leaf(self, expr: object) -> Any:  # Any: see ExprFunctor.visit
         return None
 
     visit_call = visit_function = visit_if = visit_let = visit_loop = visit_tuple = visit_tuple_getitem = _below
@@ -91,7 +91,7 @@ class ExprVisitor(ExprFunctor):
 class ExprMutator(ExprFunctor):
     """Rebuilds what changed; override a method to return something else for nodes of a class."""
 
-    def visit(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def visit(self, expr: object) -> Any:  # Any: see ExprFunctor.visit
         if self._depth and self._depth % _STEP == 0 and isinstance(expr, Expr):
             for part in post_order(expr):
                 ExprFunctor.visit(self, part)
@@ -100,7 +100,7 @@ class ExprMutator(ExprFunctor):
     def _rebuilt(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
         return map_children(expr, self.visit)
 
-    def _same(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def _same(self, expr: object) -> Any:  # Any: see ExprFunctor.visit
         return expr
 
     visit_call = visit_function = visit_if = visit_let = visit_loop = visit_tuple = visit_tuple_getitem = _rebuilt

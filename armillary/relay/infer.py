@@ -30,7 +30,7 @@ from armillary.relay.op import Kind, Op
 from armillary.relay.types import AnyDim, FuncType, TensorType, TupleType, Type
 
 
-def infer_type(expr: Any, module: IRModule | None = None) -> Type:
+def infer_type(expr: object, module: IRModule | None = None) -> Type:
     """The type of an expression; `module` is needed where global functions are called."""
     if isinstance(expr, GlobalVar):
         return _global_type(expr, _Walk(module))
@@ -135,11 +135,11 @@ def declared_type(function: Function) -> FuncType | None:
 # --- what must be typed first ---------------------------------------------------------------------------------------
 
 
-def _needs_nothing(expr: Any, walk: _Walk) -> Sequence[Expr]:
+def _needs_nothing(expr: object, walk: _Walk) -> Sequence[Expr]:
     return ()
 
 
-def _refuse(expr: Any, walk: _Walk) -> Sequence[Expr]:
+def _refuse(expr: object, walk: _Walk) -> Sequence[Expr]:
     if isinstance(expr, Op):
         raise TypeMismatch(f"operator {expr.name} is not a value; call it")
     raise TypeMismatch(f"expected a relay expression, got {type(expr).__name__}")

@@ -71,7 +71,7 @@ class _Writer:
         self.spans: dict[tuple[str, str, int, int], int] = {}
         self.ids: dict[int, int] = {}
 
-    def root(self, item: Any) -> int:  # Any: checked here
+    def root(self, item: object) -> int:  # checked here
         if isinstance(item, IRModule):
             pairs = [[self.global_var(var), self.function(f)] for var, f in item.functions.items()]
             return self._add({"kind": "IRModule", "functions": pairs})
@@ -79,7 +79,7 @@ class _Writer:
             return self.global_var(item)
         return self.function(item)
 
-    def function(self, item: Any) -> int:  # Any: checked here
+    def function(self, item: object) -> int:  # checked here
         if isinstance(item, PrimFunc):
             return self._add({"kind": "PrimFunc", "text": print_global(_TIR_NAME, item, True)})
         if not isinstance(item, Expr) or isinstance(item, Op):
@@ -156,7 +156,7 @@ def _plain_type(ty: Type) -> Json:
     raise UnsupportedError(f"the type {ty} has no JSON form")
 
 
-def _plain(value: Any) -> Json:  # Any: attribute values differ by operator
+def _plain(value: object) -> Json:  # attribute values differ by operator
     """An attribute value: plain JSON where its meaning is clear, else an object with one key that names the kind."""
     match value:
         case DType():
@@ -201,7 +201,7 @@ class _Reader:
         self._check(root)
         return root
 
-    def _check(self, root: Any) -> None:
+    def _check(self, root: object) -> None:
         """Infer types where a program says enough for it, so that nothing ill-typed gets in."""
         calls = (e for e in self.made if isinstance(e, Call))
         is_open = any(isinstance(e.op, GlobalVar) for e in calls)

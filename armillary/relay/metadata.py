@@ -13,11 +13,12 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, ModelError, ParseError, Span
 from armillary.relay.expr import Constant
 
@@ -28,13 +29,13 @@ _SECTION = re.compile(r"^#\[metadata\][ \t\r]*$", re.MULTILINE)
 class Metadata:
     """Sections by the line where each begins; constants are made on first use and shared."""
 
-    sections: list[tuple[int, dict[str, Any]]]
+    sections: list[tuple[int, JsonObject]]
     made: dict[tuple[int, int], Constant] = field(default_factory=dict)
 
     @staticmethod
     def split(text: str, source: str) -> tuple[Metadata, str]:
         """The sections, and the text with them blanked."""
-        sections: list[tuple[int, dict[str, Any]]] = []
+        sections: list[tuple[int, JsonObject]] = []
         plain: list[str] = []
         position, lines = 0, 1
         while (match := _SECTION.search(text, position)) is not None:
@@ -64,7 +65,7 @@ class Metadata:
         return self.made[at, index]
 
 
-def _decode(text: str, position: int, span: Span) -> tuple[dict[str, Any], int]:
+def _decode(text: str, position: int, span: Span) -> tuple[JsonObject, int]:
     start = position + len(text[position:]) - len(text[position:].lstrip())
     try:
         content, end = json.JSONDecoder().raw_decode(text, start)
@@ -75,7 +76,7 @@ def _decode(text: str, position: int, span: Span) -> tuple[dict[str, Any], int]:
     return content, end
 
 
-def read_array(row: Any, what: str) -> np.ndarray[Any, Any]:  # Any: whatever the JSON held
+def read_array(row: object, what: str) -> Array:  # Any: whatever the JSON held
     """The array of a record (dtype, shape, base64 data); ModelError, calling it `what`, where it is damaged."""
     if not isinstance(row, dict) or not {"dtype", "shape", "data"} <= row.keys():
         raise ModelError(f"{what} lacks dtype, shape or data")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.relay.lazy_registry import current_name, is_lowered, listed_operators
 from armillary.relay.op import OPS, register_legalize
 from armillary.relay.op.signature import OperatorFunction, function_of
@@ -52,13 +53,13 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
     return space if name == "op" else None
 
 
-def user_functions() -> Mapping[str, Callable[..., Any]]:
+def user_functions() -> Mapping[str, AnyFunction]:
     """The functions that stand before the operators of the same name."""
-    table: Mapping[str, Callable[..., Any]] = importlib.import_module("armillary.ops.misc.user").FUNCTIONS
+    table: Mapping[str, AnyFunction] = importlib.import_module("armillary.ops.misc.user").FUNCTIONS
     return table
 
 
-def find_operator(name: str) -> OperatorFunction | OpNames | Callable[..., Any] | None:
+def find_operator(name: str) -> OperatorFunction | OpNames | AnyFunction | None:
     """What `relay.<name>` means: a user function, an operator, the namespace it is a prefix of, or None."""
     if name.startswith("_"):
         return None

@@ -315,7 +315,7 @@ class _Reader:
             raise self.cursor.error(f"expected '(' after operator {name}")
         return self.call(op) if self.cursor.at("(") else op
 
-    def call(self, callee: Any) -> Expr:  # Any: Op, GlobalVar or Expr
+    def call(self, callee: object) -> Expr:  # Op, GlobalVar or Expr
         start, span = self.cursor.token, self.cursor.span()
         args, named = self.arguments()
         if not isinstance(callee, Op):

@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
+from armillary.base.json_types import JsonObject
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
@@ -38,7 +40,7 @@ _SUFFIX = {"float32": "f", "float64": "f64", "float16": "f16", "int32": ""} | {
 }
 
 
-def astext(item: Any, show_meta_data: bool = True, show_types: bool = False) -> str:
+def astext(item: object, show_meta_data: bool = True, show_types: bool = False) -> str:
     """The text of a module, function or expression; `show_types` adds each line's type as a comment."""
     if isinstance(item, IRModule):
         return item.astext(show_meta_data)
@@ -86,7 +88,7 @@ class _Printer:
         self.used: set[str] = set()
         self.numbers: dict[str, int] = {}  # the last number given to each name
         self.constants: dict[int, int] = {}
-        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.arrays: list[Array] = []
         self.order = post_order(root)
         self.scope_of, self.inner = scopes(root)
         self.lets = {id(e.var): e for e in self.order if isinstance(e, Let)}
@@ -266,13 +268,13 @@ _VALUES: dict[type, Callable[[_Printer, Any], list[str]]] = {
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def array_record(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+def array_record(array: Array) -> JsonObject:
     """dtype, shape and base64 bytes (C order, little endian) of an array."""
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
     return {"dtype": str(dtype_of(array)), "shape": list(array.shape), "data": data}
 
 
-def scalar_text(array: np.ndarray[Any, Any]) -> str | None:
+def scalar_text(array: Array) -> str | None:
     """`2f`, `1i64`, `True`; None for what is no plain finite scalar."""
     if array.shape != ():
         return None
@@ -298,7 +300,7 @@ def attribute_text(attrs: Any) -> list[str]:
     ]
 
 
-def is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+def is_default(field: dataclasses.Field[Any], value: object) -> bool:
     """Whether an attribute has its default value (a bool is not an int here)."""
     if field.default is not dataclasses.MISSING:
         return type(field.default) is type(value) and bool(field.default == value)
@@ -307,7 +309,7 @@ def is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     return False
 
 
-def literal_text(value: Any) -> str:
+def literal_text(value: object) -> str:
     """An attribute value: numbers, strings, True, False, None and sequences of those."""
     if value is None or isinstance(value, bool):
         return str(value)

@@ -37,7 +37,7 @@ class ScopeBuilder:
         self._scopes[-1].bound.append((bound, as_expr(value)))
         return bound
 
-    def ret(self, value: Any) -> None:  # Any: an expression, or a tuple of them
+    def ret(self, value: object) -> None:  # an expression, or a tuple of them
         """Set what the present scope is."""
         if self._scopes[-1].result is not None:
             raise TypeMismatch("a scope returns one value, and this one has one")

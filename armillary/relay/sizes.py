@@ -8,7 +8,6 @@ through. The budgets: armillary/budgets.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from armillary.budgets import PADDED_ELEMENTS, TENSOR_BYTES
 from armillary.errors import Span, UnsupportedError
@@ -44,7 +43,7 @@ def _bytes(ty: Type) -> int:
     return ty.nbytes
 
 
-def _numbers(value: Any) -> Iterator[int]:  # Any: a number, or numbers in tuples
+def _numbers(value: object) -> Iterator[int]:  # a number, or numbers in tuples
     if isinstance(value, int):
         yield value
     elif isinstance(value, Iterable) and not isinstance(value, str):

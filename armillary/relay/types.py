@@ -74,7 +74,7 @@ class SymbolicDim(AnyDim):
         return hash(str(self.expr))
 
 
-def as_dim(value: Any) -> Dim:  # Any: a number or an expression of the loop language
+def as_dim(value: object) -> Dim:  # a number or an expression of the loop language
     """The dimension that a number or an expression is."""
     made = _simplify(value) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
     held = getattr(made, "value", made)

@@ -243,7 +243,7 @@ def _brief_attributes(attrs: Any) -> str:  # Any: each operator has its own clas
     return ", ".join(f"{name}={text}" for name, text, default in shown if text != _brief(default))
 
 
-def _brief(value: Any) -> str:  # Any: attribute values differ by operator
+def _brief(value: object) -> str:  # attribute values differ by operator
     if isinstance(value, tuple) and value and all(v == value[0] for v in value):
         value = value[0]
     return f"{value:.4g}" if isinstance(value, float) else literal_text(value)

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class RPCSession:
         value, data = self.request({"op": "load", "path": path})
         return RemoteModule(self, value["module"], Descriptor.from_json(bytes(data)), bool(value["graph"]), path)
 
-    def sent(self, value: Any) -> RemoteNDArray:  # Any: RemoteNDArray, NDArray, array-likes
+    def sent(self, value: object) -> RemoteNDArray:  # RemoteNDArray, NDArray, array-likes
         """The value as a tensor there."""
         if isinstance(value, RemoteNDArray):
             if value.session is not self:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.base.aliases import Array
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, RPCError, TypeMismatch
 from armillary.rpc.protocol import CHUNK, Json
@@ -98,7 +98,7 @@ class RemoteNDArray:
 
     asnumpy = numpy
 
-    def copyfrom(self, source: Any) -> RemoteNDArray:  # Any: whatever numpy.asarray takes, or an NDArray
+    def copyfrom(self, source: object) -> RemoteNDArray:  # whatever numpy.asarray takes, or an NDArray
         """Send values; shapes must be equal."""
         if isinstance(source, RemoteNDArray) and source.session is self.session:
             self.session.request({"op": "copy", "source": source.handle, "target": self.handle})
@@ -136,7 +136,7 @@ class RemoteFunction:
     def __init__(self, module: RemoteModule, row: FunctionRow) -> None:
         self.module, self.row, self.name = module, row, row.name
 
-    def __call__(self, *args: Any) -> None:  # Any: RemoteNDArray and numbers; others are copied there
+    def __call__(self, *args: object) -> None:  # RemoteNDArray and numbers; others are copied there
         """Run once; outputs are written in place."""
         header, kept = self.bound("call", args)
         self.module.session.request(header)
@@ -144,7 +144,7 @@ class RemoteFunction:
             if isinstance(given, NDArray):  # what it wrote comes back
                 given.copyfrom(sent.numpy())
 
-    def bound(self, op: str, args: Sequence[Any]) -> tuple[dict[str, Json], list[tuple[Any, RemoteNDArray]]]:
+    def bound(self, op: str, args: Sequence[object]) -> tuple[dict[str, Json], list[tuple[Any, RemoteNDArray]]]:
         """A request with these arguments, and the tensors that it needs."""
         numbers = [a for a in args if isinstance(a, (int, float, np.generic))]
         given = [a for a in args if not isinstance(a, (int, float, np.generic))]
@@ -193,7 +193,7 @@ class RemoteModule:
             raise ExecutionError(told, hint='mod["name"](…)')
         return RemoteFunction(self, self.descriptor.functions[self.functions[0]])
 
-    def __call__(self, *args: Any) -> None:  # Any: as in RemoteFunction.__call__
+    def __call__(self, *args: object) -> None:  # as in RemoteFunction.__call__
         """Call the only function of the module."""
         self.entry_func(*args)
 
@@ -206,7 +206,7 @@ class RemoteModule:
         return RemoteGraphExecutor(self, graph_json, _own_device(self.session, device))
 
     def time_evaluator(
-        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any
+        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: object
     ) -> Callable[..., BenchmarkResult]:  # Any: the other fields of Timing
         """A callable that times the function there on given arguments."""
         function = self.entry_func if func_name == self.entry_name else self.get_function(func_name)
@@ -214,7 +214,7 @@ class RemoteModule:
             raise ExecutionError(f"{func_name!r} is not a compiled function", hint="time the executor's run instead")
         words = timing_words(make_timing(number, repeat, options))
 
-        def measure(*args: Any) -> BenchmarkResult:  # Any: as in RemoteFunction.__call__
+        def measure(*args: object) -> BenchmarkResult:  # as in RemoteFunction.__call__
             header, _kept = function.bound("time", args)
             return _result(self.session.request(header | words)[1])
 
@@ -276,11 +276,11 @@ class RemoteGraphExecutor:
         row = self._outputs[index]
         return tuple(row["shape"]), DType(row["dtype"])
 
-    def fill(self, key: str | int, value: Any) -> bool:  # Any: array-likes
+    def fill(self, key: str | int, value: object) -> bool:  # array-likes
         """There is no short way to a tensor of another machine."""
         return False
 
-    def set_input(self, key: str | int, value: Any) -> None:  # Any: array-likes
+    def set_input(self, key: str | int, value: object) -> None:  # array-likes
         """Send a value to an input."""
         name = self._name(key)
         tensor = value if isinstance(value, RemoteNDArray) and value.session is self.session else None
@@ -294,13 +294,13 @@ class RemoteGraphExecutor:
             tensor.copyfrom(array)
         self.session.request({"op": "graph_set", "graph": self.handle, "name": name, "tensor": tensor.handle})
 
-    def set_input_zero_copy(self, key: str | int, value: Any) -> None:  # Any: array-likes
+    def set_input_zero_copy(self, key: str | int, value: object) -> None:  # array-likes
         """Memory of this machine cannot be used there."""
         raise RPCError("an input of a remote graph cannot use memory of this machine", hint="use set_input")
 
     set_output_zero_copy = set_input_zero_copy
 
-    def set_params(self, params: Mapping[str, Any]) -> None:  # Any: arrays
+    def set_params(self, params: Mapping[str, object]) -> None:  # arrays
         """Send parameters by name."""
         for name, value in params.items():
             self.set_input(name, value)
@@ -334,7 +334,7 @@ class RemoteGraphExecutor:
         return [NodeTime(name, function, nanoseconds / 1e9) for name, function, nanoseconds in json.loads(bytes(data))]
 
     def time_evaluator(
-        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any
+        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: object
     ) -> Callable[..., BenchmarkResult]:  # Any: the other fields of Timing
         """A callable that times "run" or "run_from_inputs" there."""
         if func_name not in ("run", "run_from_inputs"):
@@ -343,10 +343,10 @@ class RemoteGraphExecutor:
         header = {"op": "graph_time", "graph": self.handle, "end_to_end": func_name != "run"} | words
         return lambda *_: _result(self.session.request(header)[1])
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:  # Any: as the method
+    def __getitem__(self, name: str) -> AnyFunction:  # Any: as the method
         if name not in ("set_input", "get_output", "get_num_inputs", "get_num_outputs", "load_params", "run"):
             raise ExecutionError(f"a remote graph executor has no function {name!r}")
-        function: Callable[..., Any] = getattr(self, name)
+        function: AnyFunction = getattr(self, name)
         return function
 
 

@@ -64,7 +64,7 @@ class Session:
         self._handles[number] = value
         return number
 
-    def _get(self, header: dict[str, Json], key: str, kind: type[Any]) -> Any:  # Any: an instance of `kind`
+    def _get(self, header: dict[str, Json], key: str, kind: type[object]) -> Any:  # Any: an instance of `kind`
         found = self._handles.get(int_of(header, key, 1, _INT64 - 1))
         if not isinstance(found, kind):
             raise RPCError(f"{key}: the session has no {kind.__name__} under the handle {header[key]}")

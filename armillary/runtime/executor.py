@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import load_params
-from armillary.base.aliases import Array
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.aligned import aligned, give_back_memory
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
@@ -143,7 +143,7 @@ class GraphExecutor:
             raise ExecutionError(f"the graph has {len(self._names)} inputs; there is no input {key}")
         return int(key)
 
-    def _picked(self, key: str | int, value: Any) -> int:  # Any: as in set_input
+    def _picked(self, key: str | int, value: object) -> int:  # as in set_input
         """The input of that name and of the value's shape; the variant that it belongs to runs from now on."""
         name = self._names[self._input(key)] if isinstance(key, int) else key
         if not isinstance(value, NDArray):
@@ -181,7 +181,7 @@ class GraphExecutor:
         return self._view(native().arm_graph_input, index)
 
     @boundary("set_input", arguments=True)
-    def set_input(self, key: str | int, value: Any) -> None:  # Any: NDArray, DLPack producers, numpy's array-likes
+    def set_input(self, key: str | int, value: object) -> None:  # NDArray, DLPack producers, numpy's array-likes
         """Copy a value into an input. A numpy value is converted where its dtype is of the same kind (or an integer).
 
         Of a graph with variants, the one that takes the shape is chosen.
@@ -203,7 +203,7 @@ class GraphExecutor:
             memory = self._view(native().arm_graph_input, index).memory
             self._places[key] = memory, memory.shape, memory.dtype
 
-    def fill(self, key: str | int, value: Any) -> bool:  # Any: as in set_input
+    def fill(self, key: str | int, value: object) -> bool:  # as in set_input
         """Set an input that was set before to a numpy array that fits as it is, in 0.3 us; False for anything else."""
         place = self._places.get(key)
         if place is None or type(value) is not np.ndarray or value.shape != place[1] or value.dtype != place[2]:
@@ -211,7 +211,7 @@ class GraphExecutor:
         place[0][...] = value
         return True
 
-    def _as_it_is(self, index: int, value: Any) -> CTensor | None:  # Any: as in set_input
+    def _as_it_is(self, index: int, value: object) -> CTensor | None:  # as in set_input
         """The native view of a numpy array that fits as it is; None for anything else. Saves 14 of 17 us."""
         if type(value) is not np.ndarray:
             return None
@@ -227,7 +227,7 @@ class GraphExecutor:
         known[2].data = value.__array_interface__["data"][0]
         return known[2]
 
-    def _source(self, index: int, value: Any) -> NDArray:  # Any: as in set_input
+    def _source(self, index: int, value: object) -> NDArray:  # as in set_input
         if isinstance(value, NDArray):
             return value
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
@@ -254,7 +254,7 @@ class GraphExecutor:
         self._places.clear()
 
     @boundary("set_params", arguments=True)
-    def set_params(self, params: Mapping[str, Any]) -> None:  # Any: arrays
+    def set_params(self, params: Mapping[str, object]) -> None:  # arrays
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else np.asarray(value)
@@ -477,11 +477,11 @@ class GraphExecutor:
 
     # ---- the module-like surface
 
-    def get_function(self, name: str) -> Callable[..., Any]:  # Any: as the method
+    def get_function(self, name: str) -> AnyFunction:  # Any: as the method
         """A method by its name, as graph modules of old gave their functions."""
         if name not in _FUNCTIONS:
             raise ExecutionError(f"the graph executor has no function {name!r}", hint=f"it has {', '.join(_FUNCTIONS)}")
-        function: Callable[..., Any] = getattr(self, name)
+        function: AnyFunction = getattr(self, name)
         return function
 
     __getitem__ = get_function

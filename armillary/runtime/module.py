@@ -42,12 +42,12 @@ class Function:
         self.row = row
         self.name = row.name
 
-    def __call__(self, *args: Any) -> None:  # Any: NDArray, numpy arrays, DLPack producers, numbers
+    def __call__(self, *args: object) -> None:  # NDArray, numpy arrays, DLPack producers, numbers
         """Run once; outputs are written in place."""
         call = self.prepare(*args)
         call.run()
 
-    def prepare(self, *args: Any) -> PreparedCall:  # Any: as in __call__
+    def prepare(self, *args: object) -> PreparedCall:  # as in __call__
         """Check and bind the arguments once, for calls that repeat."""
         return PreparedCall(self, args)
 
@@ -55,7 +55,7 @@ class Function:
 class PreparedCall:
     """A function bound to its arguments."""
 
-    def __init__(self, function: Function, args: Sequence[Any]) -> None:  # Any: as in Function.__call__
+    def __init__(self, function: Function, args: Sequence[object]) -> None:  # as in Function.__call__
         tensors = [_as_tensor(arg) for arg in args if not _is_number(arg)]
         scalars = scalar_bits(function.row, [arg for arg in args if _is_number(arg)])
         self._keep = (function.module, tensors)
@@ -86,7 +86,7 @@ def _is_number(arg: object) -> bool:
     return isinstance(arg, (int, float, np.generic)) and not isinstance(arg, np.ndarray)
 
 
-def _as_tensor(arg: Any) -> NDArray:  # Any: as in Function.__call__
+def _as_tensor(arg: object) -> NDArray:  # as in Function.__call__
     if isinstance(arg, NDArray):
         return arg
     if isinstance(arg, np.ndarray):
@@ -194,7 +194,7 @@ class Module:
             raise ExecutionError(f"the module has {len(names)} functions; name the one to call", hint='mod["name"](…)')
         return Function(self, self.descriptor.functions[names[0]])
 
-    def __call__(self, *args: Any) -> None:  # Any: as in Function.__call__
+    def __call__(self, *args: object) -> None:  # as in Function.__call__
         """Call the only function of the module."""
         self.entry_func(*args)
 
@@ -205,7 +205,7 @@ class Module:
         return create_graph_module(self.graph_json, self.stored, self, devices, loaded=self._loaded)
 
     def time_evaluator(
-        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any
+        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: object
     ) -> Callable[..., BenchmarkResult]:  # Any: the other fields of Timing
         """A callable that times the function on given arguments."""
         function = self.entry_func if func_name == self.entry_name else self.get_function(func_name)

@@ -95,7 +95,7 @@ class NDArray:
         _assign(target if isinstance(target, np.ndarray) else target.memory, self.memory)
         return target  # type: ignore[return-value]  # what was given
 
-    def copyfrom(self, source: Any) -> NDArray:  # Any: whatever numpy.asarray takes
+    def copyfrom(self, source: object) -> NDArray:  # whatever numpy.asarray takes
         """Copy values in, converting the dtype (uint16 are the bits of bfloat16); shapes must be equal."""
         _assign(self._array, as_bits(_as_numpy(source), self._array.dtype))
         return self
@@ -171,7 +171,7 @@ class DeviceArray(NDArray):
 
     asnumpy = numpy
 
-    def copyfrom(self, source: Any) -> DeviceArray:  # Any: whatever numpy.asarray takes
+    def copyfrom(self, source: object) -> DeviceArray:  # whatever numpy.asarray takes
         """Copy values in, converting the dtype; shapes must be equal."""
         if isinstance(source, DeviceArray) and source.dtype == self.dtype and source.shape == self.shape:
             self._copy(source, self)
@@ -226,7 +226,7 @@ def as_bits(values: Array, dtype: Any) -> Array:  # Any: a numpy dtype
     return values.view(dtype) if values.dtype == np.uint16 and dtype.name == "bfloat16" else values
 
 
-def _as_numpy(value: Any) -> Array:  # Any: see `array`
+def _as_numpy(value: object) -> Array:  # see `array`
     if isinstance(value, NDArray):
         return value.memory
     try:
@@ -260,7 +260,7 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
 
 
 @boundary("nd.array", arguments=True)
-def array(value: Any, device: Device | None = None, dtype: str | None = None) -> NDArray:  # Any: numpy's array-likes
+def array(value: object, device: Device | None = None, dtype: str | None = None) -> NDArray:  # numpy's array-likes
     """A new tensor with a copy of the values."""
     source = _as_numpy(value)
     wanted = DType(dtype) if dtype is not None else dtype_of_array(source)
@@ -280,7 +280,7 @@ def from_numpy(value: Array) -> NDArray:
 
 
 @boundary("from_dlpack", arguments=True)
-def from_dlpack(value: Any) -> NDArray:  # Any: an object with __dlpack__, or a capsule
+def from_dlpack(value: object) -> NDArray:  # an object with __dlpack__, or a capsule
     """A tensor over the memory of a DLPack producer; strided memory is copied."""
     capsule = value.__dlpack__() if hasattr(value, "__dlpack__") else value
     source, dtype = from_capsule(capsule)

@@ -156,6 +156,6 @@ def _unreadable(text: str, part: str) -> ConfigError:
     return ConfigError(f"choice={text!r}: cannot read {part!r}", hint=f"for example {EXAMPLE}")
 
 
-def stored_choice(call: Any) -> Choice:  # Any: an expression or a workload; those without attributes have none
+def stored_choice(call: object) -> Choice:  # an expression or a workload; those without attributes have none
     """The choice that a call carries; empty where it has none."""
     return Choice.parse(getattr(getattr(call, "attrs", None), "choice", ""))

@@ -208,7 +208,7 @@ def _resolve_arch(target: Target) -> str:
     return architecture(target.mtriple or platform.machine())
 
 
-def cpu_model(target: Any) -> CpuModel:  # Any: whatever Target accepts
+def cpu_model(target: object) -> CpuModel:  # whatever Target accepts
     """The model of a target's CPU; TargetError for a target that is no CPU."""
     return _model(as_target(target))
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
+from armillary.base.json_types import JsonObject
 from armillary.base.lazy import similar
 from armillary.errors import TargetError
 from armillary.target.absent import ABSENT
@@ -37,7 +37,7 @@ def find_kind(name: object) -> TargetKind:
     return kind
 
 
-def parse_text(text: str) -> dict[str, Any]:  # Any: values are raw strings, lists or nested dictionaries
+def parse_text(text: str) -> JsonObject:  # Any: values are raw strings, lists or nested dictionaries
     """A target string, or the JSON text of a dictionary, as a raw dictionary."""
     stripped = text.strip()
     if stripped.startswith("{"):
@@ -48,7 +48,7 @@ def parse_text(text: str) -> dict[str, Any]:  # Any: values are raw strings, lis
         raise TargetError(f"target {text!r} does not parse: {error}") from None
     if not tokens or tokens[0].startswith("-"):
         raise TargetError(f"target {text!r} does not start with a kind", hint="kinds: " + ", ".join(sorted(KINDS)))
-    raw: dict[str, Any] = {"kind": tokens[0]}
+    raw: JsonObject = {"kind": tokens[0]}
     index = 1
     while index < len(tokens):
         index = _option(text, tokens, index, raw)
@@ -60,7 +60,7 @@ def parse_text(text: str) -> dict[str, Any]:  # Any: values are raw strings, lis
     )
 
 
-def _option(text: str, tokens: list[str], index: int, raw: dict[str, Any]) -> int:
+def _option(text: str, tokens: list[str], index: int, raw: JsonObject) -> int:
     """Read `-key=value`, `-key value` or `-flag` at `index` into `raw`; the index after it."""
     token = tokens[index]
     key, equals, value = token.lstrip("-").partition("=")
@@ -78,7 +78,7 @@ def _option(text: str, tokens: list[str], index: int, raw: dict[str, Any]) -> in
     return index
 
 
-def _parse_json(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> JsonObject:
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -88,7 +88,7 @@ def _parse_json(text: str) -> dict[str, Any]:
     return raw
 
 
-def check(raw: Mapping[str, Any]) -> Parsed:
+def check(raw: Mapping[str, object]) -> Parsed:
     """Check a raw dictionary (without "host") against the schema of its kind."""
     if "kind" not in raw:
         raise TargetError("a target needs a kind", hint='for example {"kind": "llvm", "mcpu": "cortex-a72"}')
@@ -124,7 +124,7 @@ def _fill_from_board(kind: TargetKind, attributes: dict[str, Attribute]) -> None
             attributes.setdefault(key, _value(kind, key, kind.schema[key], value))
 
 
-def _value(kind: TargetKind, key: str, want: type, value: Any) -> Attribute:  # Any: raw text or JSON value
+def _value(kind: TargetKind, key: str, want: type, value: object) -> Attribute:  # raw text or JSON value
     if want is tuple:
         return _strings(value, kind, key)
     text = str(value)
@@ -140,7 +140,7 @@ def _value(kind: TargetKind, key: str, want: type, value: Any) -> Attribute:  # 
     raise TargetError(f"target kind {kind.name}: attribute {key!r} must be {want.__name__}, got {value!r}")
 
 
-def _strings(value: Any, kind: TargetKind, key: str) -> tuple[str, ...]:  # Any: raw text or JSON value
+def _strings(value: object, kind: TargetKind, key: str) -> tuple[str, ...]:  # raw text or JSON value
     if isinstance(value, str):
         return tuple(item for item in value.split(",") if item)
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):

@@ -22,6 +22,7 @@ import llvmlite
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.files import make_folder, write_atomic
+from armillary.base.json_types import JsonObject
 from armillary.base.lazy import similar
 from armillary.errors import ArtifactError, TargetError
 from armillary.target.cpu_table import AARCH64, X86
@@ -79,7 +80,7 @@ def _facts() -> Mapping[str, Any]:  # Any: JSON of the probe
     return restricted(found, asked) if asked else found
 
 
-def restricted(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+def restricted(found: Mapping[str, Any], name: str) -> JsonObject:
     """What LLVM told of this machine, without the features that the CPU `name` lacks."""
     table = X86 if any(feature in found["features"] for feature in X86["x86-64"].features) else AARCH64
     if name not in table:
@@ -99,11 +100,11 @@ def restricted(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**found, "cpu": name, "features": features}
 
 
-def _ask() -> dict[str, Any]:
+def _ask() -> JsonObject:
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise TargetError(f"LLVM cannot tell what CPU this is: {done.stderr[-500:].strip()}", hint="pass -mcpu=…")
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: JsonObject = json.loads(done.stdout)
     return answer
 
 
@@ -117,7 +118,7 @@ def _key() -> str:
     return blake2b(repr((llvmlite.__version__, platform.machine(), told)).encode()).hexdigest()[:16]
 
 
-def _read(path: Path | None) -> dict[str, Any] | None:
+def _read(path: Path | None) -> JsonObject | None:
     """A kept answer; a damaged one counts as none."""
     try:
         found = json.loads(path.read_bytes()) if path is not None else None
@@ -127,7 +128,7 @@ def _read(path: Path | None) -> dict[str, Any] | None:
     return found if is_whole else None
 
 
-def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
+def _keep(path: Path | None, found: Mapping[str, object]) -> None:
     if path is None:
         return
     try:

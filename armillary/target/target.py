@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from armillary.base.json_types import JsonObject
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
 from armillary.target.features import TargetFeatures
@@ -37,7 +38,7 @@ class Target:
     host: Target | None
     _text: str
 
-    def __init__(self, target: Any, host: Any = None) -> None:  # Any: str, dict, Target
+    def __init__(self, target: object, host: object = None) -> None:  # str, dict, Target
         if isinstance(target, Target):
             parsed, own_host = (target.kind, target.keys, dict(target.attrs)), target.host
         else:
@@ -58,10 +59,10 @@ class Target:
     def __reduce__(self) -> tuple[Any, ...]:
         return Target, (self.export(),)
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> JsonObject:
         """The dictionary form: kind, keys, attributes, and the host's if there is one."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.attrs.items()}
-        form: dict[str, Any] = {"kind": self.kind.name, "keys": list(self.keys), **values}
+        form: JsonObject = {"kind": self.kind.name, "keys": list(self.keys), **values}
         return form if self.host is None else {**form, "host": self.host.export()}
 
     def to_json(self) -> str:
@@ -82,7 +83,7 @@ class Target:
         """The names of all target kinds."""
         return sorted(KINDS)
 
-    def with_host(self, host: Any) -> Target:  # Any: whatever Target accepts
+    def with_host(self, host: object) -> Target:  # whatever Target accepts
         """The same target with another host."""
         made = Target(self)
         object.__setattr__(made, "host", None if host is None else Target(host))
@@ -107,7 +108,7 @@ class Target:
     def __hash__(self) -> int:
         return hash((self._text, self.host))
 
-    def _attr(self, name: str, default: Any = None) -> Any:  # Any: the attribute's type is the schema's
+    def _attr(self, name: str, default: object = None) -> Any:  # Any: the attribute's type is the schema's
         return self.attrs.get(name, default)
 
     @property
@@ -198,7 +199,7 @@ class Target:
         return self.kind.device_type
 
 
-def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a user handed to Target(...)
+def _parse(target: object) -> tuple[grammar.Parsed, Target | None]:  # what a user handed to Target(...)
     raw = grammar.parse_text(target) if isinstance(target, str) else target
     if not isinstance(raw, Mapping):
         raise TargetError(
@@ -247,6 +248,6 @@ def host_target(target: Target) -> Target:
     return target if target.kind.family == "cpu" else target.host or Target("llvm")
 
 
-def as_target(value: Any) -> Target:  # Any: str, dict, Target
+def as_target(value: object) -> Target:  # str, dict, Target
     """`value` itself if it is a Target, else the Target made from it."""
     return value if isinstance(value, Target) else Target(value)

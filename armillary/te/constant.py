@@ -6,10 +6,7 @@ are parameters of a kernel.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
+from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.te.api import compute
 from armillary.te.tensor import Tensor
@@ -17,7 +14,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
 
-def spelled_out(data: np.ndarray[Any, Any]) -> Tensor:  # Any: arrays of any shape and type
+def spelled_out(data: Array) -> Tensor:  # Any: arrays of any shape and type
     """The tensor of an array's numbers."""
     dtype = dtype_of(data)
     flat = [T.const(v.item() if hasattr(v, "item") else v, dtype) for v in data.reshape(-1)]

@@ -33,12 +33,12 @@ def _fresh_axes(tensor_axes: tuple[IterVar, ...], suffix: str) -> tuple[IterVar,
     return tuple(IterVar(a.dom, Var(a.var.name + suffix, a.var.dtype)) for a in tensor_axes)
 
 
-def _check_scope(primitive: str, stage: Stage, scope: Any) -> None:
+def _check_scope(primitive: str, stage: Stage, scope: object) -> None:
     if not isinstance(scope, str):
         raise ScheduleError(f"{primitive} on stage {stage.key}: the scope is {scope!r}, wanted a name such as local")
 
 
-def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: object) -> Tensor:
     """A stage that copies `tensor` into `scope`; `readers` read the copy."""
     stage = schedule[tensor]
     _check_scope("cache_read", stage, scope)
@@ -73,7 +73,7 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: Any) -> 
     return op.output(0)
 
 
-def cache_write(schedule: Schedule, tensor: Any, scope: str) -> Any:
+def cache_write(schedule: Schedule, tensor: Tensor | list[Tensor] | tuple[Tensor, ...], scope: str) -> Any:
     """A stage in `scope` that computes what the tensor's stage did; that stage becomes a copy of it."""
     given = list(tensor) if isinstance(tensor, tuple | list) else [tensor]
     stages = {schedule[t] for t in given}

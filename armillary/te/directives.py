@@ -76,7 +76,7 @@ def from_json(text: str) -> tuple[Directive, ...]:
 
 @boundary("apply_directives", arguments=True)
 def apply_directives(
-    schedule: Schedule, directives: Sequence[Directive] | str, intrinsics: Mapping[str, Any] | None = None
+    schedule: Schedule, directives: Sequence[Directive] | str, intrinsics: Mapping[str, object] | None = None
 ) -> Schedule:
     """Repeat directives on a fresh schedule; `intrinsics` holds the tensor intrinsics that tensorize names."""
     rows = from_json(directives) if isinstance(directives, str) else directives
@@ -85,7 +85,7 @@ def apply_directives(
     return schedule
 
 
-def _apply(schedule: Schedule, row: Directive, intrinsics: Mapping[str, Any]) -> None:
+def _apply(schedule: Schedule, row: Directive, intrinsics: Mapping[str, object]) -> None:
     if row.primitive not in _KNOWN:
         raise ScheduleError(f"unknown primitive {row.primitive!r}", hint=f"known: {', '.join(sorted(_KNOWN))}")
     arguments = dict(row.arguments)
@@ -96,7 +96,7 @@ def _apply(schedule: Schedule, row: Directive, intrinsics: Mapping[str, Any]) ->
 
 
 def _axes_rule(name: str) -> Any:
-    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         at = schedule.stage(stage)
         getattr(at, name)(*(at.axis(key) for key in a["axes"]))
 
@@ -104,7 +104,7 @@ def _axes_rule(name: str) -> Any:
 
 
 def _axis_rule(name: str) -> Any:
-    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         at = schedule.stage(stage)
         rest = {k: v for k, v in a.items() if k != "axis"}
         getattr(at, name)(at.axis(a["axis"]), **rest)
@@ -113,32 +113,32 @@ def _axis_rule(name: str) -> Any:
 
 
 def _plain_rule(name: str) -> Any:
-    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+    def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         getattr(schedule.stage(stage), name)(**a)
 
     return rule
 
 
-def _bind(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _bind(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     at = schedule.stage(stage)
     at.bind(at.axis(a["axis"]), schedule.thread(a["thread"]))
 
 
-def _compute_at(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _compute_at(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     parent = schedule.stage(a["parent"])
     schedule.stage(stage).compute_at(parent, parent.axis(a["axis"]))
 
 
-def _cache_read(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _cache_read(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     tensor = schedule.stage(stage).op.output(a["output"])
     schedule.cache_read(tensor, a["scope"], [schedule.stage(r).op for r in a["readers"]])
 
 
-def _cache_write(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _cache_write(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     schedule.cache_write(list(schedule.stage(stage).op.outputs), a["scope"])
 
 
-def _rfactor(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _rfactor(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     at = schedule.stage(stage)
     schedule.rfactor(at.op.output(0), at.axis(a["axis"]), a["factor_axis"])
 
@@ -150,7 +150,7 @@ def _tensorize(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: 
     at.tensorize(at.axis(a["axis"]), intrinsics[a["intrinsic"]])
 
 
-def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
+def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     at = schedule.stage(stage)
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
     more: dict[str, Any] = {"locality": a["locality"]} if "locality" in a else {}

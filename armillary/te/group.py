@@ -8,7 +8,7 @@ needs no groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.errors import ScheduleError
 from armillary.te.operation import PlaceholderOp
@@ -66,7 +66,7 @@ def create_group(
     return StageGroup([s for s in order if s in found and not isinstance(s.op, PlaceholderOp)])
 
 
-def _stages(schedule: Schedule, tensors: Any) -> list[Stage]:
+def _stages(schedule: Schedule, tensors: object) -> list[Stage]:
     given = list(tensors) if isinstance(tensors, tuple | list) else [tensors]
     if not given:
         raise ScheduleError("create_group needs inputs and outputs")

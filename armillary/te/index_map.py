@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.node import rewrite
 from armillary.errors import ScheduleError
 from armillary.tir import build as T
@@ -42,7 +43,7 @@ Term = tuple[int, int, int, int]  # axis, divisor, extent, stride
 IndexMap = tuple[tuple[Term, ...], ...]
 
 
-def index_map(function: Callable[..., Any], shape: Sequence[int]) -> IndexMap:  # Any: expressions
+def index_map(function: Callable[..., object], shape: Sequence[int]) -> IndexMap:  # expressions
     """The map of a function of one index for each dimension; ScheduleError where it is not one to one."""
     variables = [Var(f"i{k}", INT32) for k in range(len(shape))]
     given = _called(function, variables)
@@ -51,7 +52,7 @@ def index_map(function: Callable[..., Any], shape: Sequence[int]) -> IndexMap:  
     return dims
 
 
-def _called(function: Callable[..., Any], variables: Sequence[Var]) -> list[Any]:
+def _called(function: AnyFunction, variables: Sequence[Var]) -> list[Any]:
     """What a function gives; parameters after `*indices` are the last dimensions."""
     last = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     first = len(variables) - len(last)

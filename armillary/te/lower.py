@@ -99,7 +99,7 @@ class Lowering:
         shape = tuple(T.as_int(n) or 0 for n in tensor.shape)
         return replace(buffer, shape=physical_shape(stage.layout)), stage.layout, shape
 
-    def _param(self, item: Any) -> Buffer | Var:
+    def _param(self, item: object) -> Buffer | Var:
         if isinstance(item, Var):
             return item
         if not isinstance(item, Tensor):

@@ -42,7 +42,7 @@ class Schedule:
         for op in _in_order(self.outputs, _producers):
             self.add_stage(op, len(self.stages))
 
-    def __getitem__(self, item: Any) -> Stage:
+    def __getitem__(self, item: object) -> Stage:
         """The stage of a tensor or operation."""
         op = item.op if isinstance(item, Tensor) else item
         found = self.stage_map.get(op) if isinstance(op, Operation) else None
@@ -121,11 +121,11 @@ class Schedule:
         """All stages, producers before their readers."""
         return _in_order(self.stages, self.sources)
 
-    def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+    def cache_read(self, tensor: Tensor, scope: str, readers: object) -> Tensor:
         """A copy of `tensor` in `scope`, which the readers use instead."""
         return dataflow.cache_read(self, tensor, scope, readers)
 
-    def cache_write(self, tensor: Any, scope: str) -> Any:
+    def cache_write(self, tensor: Tensor | list[Tensor] | tuple[Tensor, ...], scope: str) -> Any:
         """Compute the tensor in `scope`; its own stage becomes the copy to its old place."""
         return dataflow.cache_write(self, tensor, scope)
 
@@ -150,13 +150,15 @@ class Schedule:
         return source_html(show_schedule(self), "Schedule")
 
 
-def create_schedule(ops: Any) -> Schedule:
+def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
     """The plain schedule of one or more output operations (or tensors)."""
-    given = ops if isinstance(ops, tuple | list) else [ops]
-    found = [o.op if isinstance(o, Tensor) else o for o in given]
-    for op in found:
+    given: Sequence[object] = ops if isinstance(ops, tuple | list) else [ops]
+    found = []
+    for item in given:
+        op = item.op if isinstance(item, Tensor) else item
         if not isinstance(op, Operation):
             raise ScheduleError(f"te.create_schedule: got {op!r}, wanted operations", hint="write C.op")
+        found.append(op)
     if not found:
         raise ScheduleError("te.create_schedule: no outputs given")
     return Schedule(tuple(dict.fromkeys(found)))

@@ -127,13 +127,13 @@ class Stage:
             key = f"{axis.var.name}#{count}"
         self._keys[key] = axis
 
-    def _record(self, primitive: str, **arguments: Any) -> None:
+    def _record(self, primitive: str, **arguments: object) -> None:
         self.schedule.record(Directive(self.key, primitive, tuple(arguments.items())))
 
     def _refuse(self, primitive: str, reason: str, hint: str = "") -> NoReturn:
         raise ScheduleError(f"{primitive} on stage {self.key}: {reason}", hint=hint)
 
-    def _loop(self, primitive: str, axis: Any, *, reshaping: bool = False) -> int:
+    def _loop(self, primitive: str, axis: object, *, reshaping: bool = False) -> int:
         """The position of a leaf axis; refuses anything else."""
         if not isinstance(axis, IterVar):
             self._refuse(primitive, f"got {axis!r}, wanted an axis")
@@ -264,7 +264,7 @@ class Stage:
         for position, item in zip(sorted(positions), axes, strict=True):
             self.leaf[position] = item
 
-    def tile(self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any) -> tuple[IterVar, ...]:
+    def tile(self, x_parent: IterVar, y_parent: IterVar, x_factor: object, y_factor: object) -> tuple[IterVar, ...]:
         """Split both axes and put the inner loops innermost: (x.outer, y.outer, x.inner, y.inner)."""
         x_outer, x_inner = self.split(x_parent, factor=x_factor)
         y_outer, y_inner = self.split(y_parent, factor=y_factor)
@@ -332,7 +332,7 @@ class Stage:
         self._record("tensorize", axis=self.key_of(axis), intrinsic=intrinsic.name)
         self._note(axis).intrinsic = intrinsic
 
-    def pragma(self, axis: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
+    def pragma(self, axis: IterVar, pragma_type: str, pragma_value: object = None) -> None:
         """Leave a note on the loop, for passes and code generators."""
         self._check_loops("pragma")
         self._loop("pragma", axis)

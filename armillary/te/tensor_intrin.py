@@ -70,8 +70,8 @@ def decl_tensor_intrin(
     fcompute: Callable[[list[Buffer], list[Buffer]], Any],
     name: str = "tensor_intrin",
     binds: Mapping[Tensor, Buffer] | None = None,
-    scalar_params: Any = None,
-    default_buffer_params: Any = None,
+    scalar_params: object = None,
+    default_buffer_params: object = None,
 ) -> TensorIntrin:
     """Declare an intrinsic: `fcompute(ins, outs)` gives a statement, or (body, reset, update)."""
     if not isinstance(op, ComputeOp):
@@ -90,7 +90,7 @@ def decl_tensor_intrin(
     return TensorIntrin(name, op, buffers, parts[0], reset, update)
 
 
-def _statement(name: str, part: Any) -> Stmt | None:
+def _statement(name: str, part: object) -> Stmt | None:
     if part is None or isinstance(part, Stmt):
         return part
     if isinstance(part, Expr):

@@ -93,7 +93,7 @@ _BINDERS: dict[type, Callable[[Any], Iterable[E.Var]]] = {  # Any: the node type
 }
 
 
-def _expressions_in(value: Any) -> Iterator[E.Expr]:
+def _expressions_in(value: object) -> Iterator[E.Expr]:
     """The expressions inside an attribute value."""
     if isinstance(value, E.Expr):
         yield value

@@ -28,12 +28,12 @@ def data_of(buffer: Buffer) -> Var:
     return _DATA[buffer]
 
 
-def load(buffer: Buffer, begin: Any, dtype: str | None = None) -> Expr:  # Any: positions
+def load(buffer: Buffer, begin: object, dtype: str | None = None) -> Expr:  # positions
     """One element, or with a vector dtype as many along the last axis."""
     return BufferLoad(buffer, _positions(buffer, begin, _lanes(buffer, dtype)))
 
 
-def store(buffer: Buffer, begin: Any, value: Any) -> BufferStore:  # Any: positions, a value
+def store(buffer: Buffer, begin: object, value: Any) -> BufferStore:  # Any: positions, a value
     """Write one element, or a vector along the last axis."""
     made = build.convert(value)
     return BufferStore(buffer, made, _positions(buffer, begin, made.dtype.lanes))
@@ -66,7 +66,7 @@ def strides_of(buffer: Buffer) -> list[Expr]:
     return found
 
 
-def offset_of(buffer: Buffer, indices: Any) -> list[Expr]:  # Any: positions
+def offset_of(buffer: Buffer, indices: object) -> list[Expr]:  # positions
     """The element's number from where the buffer's memory begins."""
     total: Expr = buffer.elem_offset if buffer.elem_offset is not None else build.const(0)
     for index, stride in zip(_positions(buffer, indices, 1), strides_of(buffer), strict=True):

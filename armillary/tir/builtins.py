@@ -58,7 +58,7 @@ def _value(given: Any) -> Expr:
     return StringImm(given) if isinstance(given, str) else build.convert(given)
 
 
-def tvm_struct_get(arr: Any, index: int, field: int, dtype: str) -> Expr:
+def tvm_struct_get(arr: object, index: int, field: int, dtype: str) -> Expr:
     """A field of a structure that a handle points to."""
     return Call(DType(dtype), "tvm_struct_get", tuple(map(_value, (arr, index, field))))
 
@@ -74,27 +74,27 @@ def type_annotation(dtype: str) -> Expr:
     return Call(DType(dtype), "type_annotation", ())
 
 
-def shift_left(x: Any, y: Any) -> Expr:
+def shift_left(x: object, y: object) -> Expr:
     """x << y"""
     return _binary("shift_left", x, y)
 
 
-def shift_right(x: Any, y: Any) -> Expr:
+def shift_right(x: object, y: object) -> Expr:
     """x >> y"""
     return _binary("shift_right", x, y)
 
 
-def bitwise_and(x: Any, y: Any) -> Expr:
+def bitwise_and(x: object, y: object) -> Expr:
     """x & y"""
     return _binary("bitwise_and", x, y)
 
 
-def bitwise_or(x: Any, y: Any) -> Expr:
+def bitwise_or(x: object, y: object) -> Expr:
     """x | y"""
     return _binary("bitwise_or", x, y)
 
 
-def bitwise_xor(x: Any, y: Any) -> Expr:
+def bitwise_xor(x: object, y: object) -> Expr:
     """x ^ y"""
     return _binary("bitwise_xor", x, y)
 
@@ -110,7 +110,7 @@ def ldexp(x: Any, exponent: Any) -> Expr:
     return Call(value.dtype, "ldexp", (value, build.convert(exponent)))
 
 
-def ret(value: Any) -> Expr:
+def ret(value: object) -> Expr:
     """A result of a function, which only returns 0 or an error here."""
     return Call(DType("int32"), "ret", (_value(value),))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.node import Node
 from armillary.errors import ExecutionError, UnsupportedError
@@ -26,7 +27,7 @@ from armillary.tir.vendor_intrinsics import resolved
 Env = list[Any]  # Any: ints, numpy scalars and arrays, by slot
 Value = Callable[[Env], Any]
 Place = Callable[[Env, int], Any]
-Extern = Callable[..., Any]
+Extern = AnyFunction
 
 
 class Scope:
@@ -62,7 +63,7 @@ def compile_indices(buffer: Buffer, indices: tuple[E.Expr, ...], scope: Scope, a
 def _index(buffer: Buffer, index: E.Expr, scope: Scope, action: str) -> Place:
     value = compile_expr(index, scope)
 
-    def refuse(at: Any, extent: int) -> ExecutionError:
+    def refuse(at: object, extent: int) -> ExecutionError:
         return ExecutionError(f"{action} out of bounds: {buffer.name}[{index!r}] at {at}, the extent is {extent}")
 
     def scalar(env: Env, extent: int) -> Any:
@@ -90,7 +91,7 @@ def _to_number(dtype: DType) -> Callable[[Any], Any]:
     return dtype.numpy.type if dtype.is_float else int
 
 
-def _constant(value: Any) -> Value:
+def _constant(value: object) -> Value:
     return lambda env: value
 
 

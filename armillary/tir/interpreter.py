@@ -64,7 +64,7 @@ def interpret(func: S.PrimFunc, *arguments: Any, externs: Mapping[str, Extern] |
         run(env)
 
 
-def interpret_phases(func: PhasedFunction, *arguments: Any, threads: int = 2) -> None:
+def interpret_phases(func: PhasedFunction, *arguments: object, threads: int = 2) -> None:
     """Run a split function: arrays for `params`, then numbers for `vars`; each phase in `threads` windows."""
     wanted = len(func.params) + len(func.vars)
     if len(arguments) != wanted:
@@ -127,7 +127,7 @@ def _scalar(value: Any, dtype: DType) -> Any:
     return bool(value) if dtype.is_bool else int(value)
 
 
-def _as_array(buffer: S.Buffer, value: Any, env: Env, scope: Scope) -> Array:
+def _as_array(buffer: S.Buffer, value: object, env: Env, scope: Scope) -> Array:
     """The argument as the buffer sees it: same rank, or flat when the buffer is one-dimensional."""
     if not isinstance(value, np.ndarray) or value.dtype != buffer.dtype.numpy:
         got = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__

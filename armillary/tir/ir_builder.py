@@ -36,7 +36,7 @@ def decl_buffer(
     shape: Sequence[Value] | Value,
     dtype: str = "float32",
     name: str = "buffer",
-    data: Any = None,
+    data: object = None,
     strides: Sequence[Value] | None = None,
     elem_offset: Value = None,
     scope: str = "global",
@@ -144,7 +144,7 @@ class IRBuilder:
         yield
         self.emit(replace(last, else_body=self._close()))
 
-    def scope_attr(self, node: Any, attr_key: str, value: Value) -> None:
+    def scope_attr(self, node: object, attr_key: str, value: Value) -> None:
         """A note on everything that follows in this block."""
         noted = build.convert(value)
         about = node if isinstance(node, E.IterVar | E.Var | S.Buffer) else None

@@ -47,7 +47,7 @@ VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify th
 _NAME = "main"
 
 
-def passes(simple: bool = False, target: Any = None) -> list[Callable[[IRModule], IRModule]]:
+def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModule], IRModule]]:
     """The passes in force, in order."""
     context = PassContext.current()
     user = _user_passes(context)
@@ -94,7 +94,7 @@ def passes(simple: bool = False, target: Any = None) -> list[Callable[[IRModule]
     ]
 
 
-def lower_function(func: S.PrimFunc, target: Any = None, simple: bool = False) -> S.PrimFunc:
+def lower_function(func: S.PrimFunc, target: object = None, simple: bool = False) -> S.PrimFunc:
     """Run the loop passes on one function; `simple` skips loop partitioning, for reading.
 
     `target` chooses the rules that users registered for its kind. Raises UnsupportedError for programs nested too deep.
@@ -104,14 +104,14 @@ def lower_function(func: S.PrimFunc, target: Any = None, simple: bool = False) -
     return lowered
 
 
-def _kind_name(target: Any) -> str:
+def _kind_name(target: object) -> str:
     """The kind of a target that is one, or is named by a text; "default" without one."""
     if target is None:
         return "default"
     return str(getattr(getattr(target, "kind", None), "name", "") or str(target).split()[0])
 
 
-def lower_module(module: IRModule, simple: bool = False, target: Any = None) -> IRModule:
+def lower_module(module: IRModule, simple: bool = False, target: object = None) -> IRModule:
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
     if not context.get(NOALIAS):

@@ -31,7 +31,7 @@ _MAX_DEPTH = 200
 class Parser:
     """A cursor and the names in scope."""
 
-    def __init__(self, text: str, source: str, names: Mapping[str, Any] | None = None, free: bool = False) -> None:
+    def __init__(self, text: str, source: str, names: Mapping[str, object] | None = None, free: bool = False) -> None:
         self.cursor = Cursor(text, source, slash_comments=False)
         self.names: dict[str, Any] = dict(names or {})
         self.free = free  # unknown names become int32 variables
@@ -495,7 +495,7 @@ def parse_module(text: str, source: str = "<text>") -> IRModule:
     return IRModule(dict(_functions(text, source)))
 
 
-def parse_stmt(text: str, names: Mapping[str, Any], source: str = "<text>") -> S.Stmt:
+def parse_stmt(text: str, names: Mapping[str, object], source: str = "<text>") -> S.Stmt:
     """Statements over the buffers and variables of `names`."""
     parser = StatementParser(text, source, names)
     value: S.Stmt = _guarded(parser, parser.rest)
@@ -512,7 +512,7 @@ def _functions(text: str, source: str) -> list[tuple[str, S.PrimFunc]]:
     return found
 
 
-def parse_expr(text: str, names: Mapping[str, Any] | None = None, source: str = "<text>") -> E.Expr:
+def parse_expr(text: str, names: Mapping[str, object] | None = None, source: str = "<text>") -> E.Expr:
     """An expression over `names`; other names become int32 variables (added to `names` when it is a dict)."""
     parser = Parser(text, source, names, free=True)
     value: E.Expr = _guarded(parser, parser.expr)

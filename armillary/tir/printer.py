@@ -123,7 +123,7 @@ class Printer:
     def access(self, buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> str:
         return f"{self.names.of(buffer, buffer.name)}[{self.exprs(indices)}]"
 
-    def value(self, item: Any) -> str:
+    def value(self, item: object) -> str:
         """An attribute value: Python data, or an expression in expr(…)."""
         if isinstance(item, E.Expr):
             return f"expr({self.expr(item)})"
@@ -220,7 +220,7 @@ def _float(p: Printer, e: E.FloatImm) -> Rendered:
     return text, _PREFIX if text.startswith("-") else _PRIMARY
 
 
-def _shortest(value: Any) -> str:
+def _shortest(value: object) -> str:
     text = str(value)
     return text if any(c in text for c in ".e") else text + ".0"
 

@@ -255,7 +255,7 @@ _DECIDE: dict[type, tuple[Callable[[int, int], bool], Callable[[int, int], bool]
 }
 
 
-def compare_known(s: Simplifier, e: Any) -> E.Expr | None:
+def compare_known(s: Simplifier, e: object) -> E.Expr | None:
     """Decide a comparison by the interval of the difference.
 
     x < 16  ->  true   if 0 <= x < 16

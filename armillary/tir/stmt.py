@@ -56,7 +56,7 @@ class Buffer(Node):
     _binds: ClassVar[bool] = True
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[str] = Expr._admit
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
     name: str
     shape: tuple[Expr, ...]
     dtype: DType
@@ -70,18 +70,18 @@ class Buffer(Node):
         """The handle of the memory."""
         return _data_of(self)
 
-    def __getitem__(self, index: Any) -> Any:  # Any: positions, an expression
+    def __getitem__(self, index: object) -> Any:  # Any: positions, an expression
         return _load(self, index)
 
-    def vload(self, begin: Any, dtype: str | None = None) -> Any:  # Any: positions, an expression
+    def vload(self, begin: object, dtype: str | None = None) -> Any:  # Any: positions, an expression
         """One element, or with a vector dtype as many along the last axis."""
         return _load(self, begin, dtype)
 
-    def vstore(self, begin: Any, value: Any) -> Any:  # Any: positions, a value, a statement
+    def vstore(self, begin: object, value: object) -> Any:  # Any: positions, a value, a statement
         """Write one element, or a vector along the last axis."""
         return _store(self, begin, value)
 
-    def offset_of(self, indices: Any) -> Any:  # Any: positions, expressions
+    def offset_of(self, indices: object) -> Any:  # Any: positions, expressions
         """The element's number from where the memory begins."""
         return _offset_of(self, indices)
 
@@ -107,10 +107,10 @@ class Stmt(Node):
         "LoopKind": "type({0}) is LoopKind",
     }
     _admit: ClassVar[str] = Expr._admit
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
 
 
-def _only_stmts(values: tuple[Any, ...]) -> bool:
+def _only_stmts(values: tuple[object, ...]) -> bool:
     return all(isinstance(value, Stmt) for value in values)
 
 
@@ -239,7 +239,7 @@ class PrimFunc(BaseFunc):
     _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
     _admits["tuple[tuple[str, Any], ...]"] = "type({0}) is Attrs"
     _admit: ClassVar[str] = Expr._admit
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples

@@ -35,7 +35,7 @@ def pre_order_visit(stmt: Node, fvisit: Callable[[Any], bool]) -> None:  # Any: 
             stack.extend(reversed(parts))
 
 
-def _nodes(value: Any) -> Sequence[Node]:  # Any: a field's value
+def _nodes(value: object) -> Sequence[Node]:  # a field's value
     if isinstance(value, Node):
         return [value]
     return [v for v in value if isinstance(v, Node)] if isinstance(value, tuple) else []
@@ -60,7 +60,7 @@ def ir_transform(
     """
     names = {name.removeprefix("tir.") for name in only_enable or ()}
 
-    def asked(rule: Callable[[Any], Any] | None, item: Any) -> Any:
+    def asked(rule: Callable[[Any], Any] | None, item: object) -> Any:
         return rule(item) if rule is not None and (not names or type(item).__name__ in names) else None
 
     def expression(item: Expr) -> Expr:

@@ -52,12 +52,12 @@ def _pairs(x: Array) -> Array:
     return x.astype(np.int64).reshape(-1, 2).sum(axis=1)
 
 
-def _dot(to: Any, sums: Array, a: Array, b: Array) -> Array:
+def _dot(to: object, sums: Array, a: Array, b: Array) -> Array:
     products = a.astype(np.int64) * b.astype(np.int64)
     return (sums.astype(np.int64) + products.reshape(-1, 4).sum(axis=1)).astype(to)
 
 
-def _matrix(to: Any, sums: Array, a: Array, b: Array) -> Array:
+def _matrix(to: object, sums: Array, a: Array, b: Array) -> Array:
     left, right = (v.astype(np.int64).reshape(2, 8) for v in (a, b))
     return (sums.astype(np.int64) + (left @ right.T).reshape(-1)).astype(to)
 
@@ -105,19 +105,19 @@ _Q = ("8x16", "16x8", "32x4")
 _A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
 
 
-def _long_product(to: Any, a: Array, b: Array) -> Array:
+def _long_product(to: object, a: Array, b: Array) -> Array:
     return a.astype(to) * b.astype(to)
 
 
-def _added_pairs(to: Any, x: Array) -> Array:
+def _added_pairs(to: object, x: Array) -> Array:
     return _pairs(x).astype(to)
 
 
-def _neighbours(to: Any, a: Array, b: Array) -> Array:
+def _neighbours(to: object, a: Array, b: Array) -> Array:
     return _pairs(np.concatenate([a, b])).astype(to)
 
 
-def _accumulated_pairs(to: Any, sums: Array, x: Array) -> Array:
+def _accumulated_pairs(to: object, sums: Array, x: Array) -> Array:
     return (sums.astype(np.int64) + _pairs(x)).astype(to)
 
 
@@ -180,7 +180,7 @@ def resolved(call: Call) -> tuple[VendorIntrinsic, Types]:
     return row, got
 
 
-def _made(kind: str, dtype: str, name: str, num_signatures: Any, args: tuple[Any, ...]) -> Expr:
+def _made(kind: str, dtype: str, name: str, num_signatures: object, args: tuple[Any, ...]) -> Expr:
     count = num_signatures.value if isinstance(num_signatures, IntImm) else num_signatures
     if not isinstance(name, str):
         raise TypeMismatch(f"{kind}: got a name of type {type(name).__name__}, wanted a text such as {_A64}sdot")
@@ -195,7 +195,7 @@ def _made(kind: str, dtype: str, name: str, num_signatures: Any, args: tuple[Any
     return call
 
 
-def call_llvm_pure_intrin(dtype: str, name: str, num_signatures: Any, *args: Any) -> Expr:
+def call_llvm_pure_intrin(dtype: str, name: str, num_signatures: object, *args: object) -> Expr:
     """A call of an instruction of `VENDOR_INTRINSICS` on vectors: `("int32x4", "llvm.aarch64.neon.sdot", 3, c, a, b)`.
 
     `num_signatures`: how many arguments tell the types, as LLVM counted once; it is checked and not needed. The result
@@ -205,6 +205,6 @@ def call_llvm_pure_intrin(dtype: str, name: str, num_signatures: Any, *args: Any
     return _made("call_llvm_pure_intrin", dtype, name, num_signatures, args)
 
 
-def call_llvm_intrin(dtype: str, name: str, num_signatures: Any, *args: Any) -> Expr:
+def call_llvm_intrin(dtype: str, name: str, num_signatures: object, *args: object) -> Expr:
     """As `call_llvm_pure_intrin`; passes over the loop language treat the call as one with side effects."""
     return _made("call_llvm_intrin", dtype, name, num_signatures, args)

@@ -133,7 +133,7 @@ def _logical(v: _Verifier, e: Any) -> None:
         raise TypeMismatch(f"{type(e).__name__} of {e.a.dtype}, wanted bool")
 
 
-def _division(v: _Verifier, e: Any) -> None:
+def _division(v: _Verifier, e: object) -> None:
     _binary(v, e)
     if isinstance(e, E.Div) and not e.dtype.is_float:
         raise TypeMismatch(f"Div of {e.dtype}; use FloorDiv or TruncDiv for integers")

@@ -7,16 +7,16 @@ In: tensors, and attributes in each function's own order. Out: what `nn.conv*` c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from armillary import te
 from armillary.errors import UnsupportedError
-from armillary.topi.operators import compute
+from armillary.topi.operators import single
 from armillary.topi.padding import Padding, get_pad_tuple_generic
 from armillary.topi.utils import get_const_tuple
 
-Function = Callable[..., Any]
+Tensor = te.Tensor
+Function = Callable[..., Tensor]
 Numbers = int | Sequence[int]
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 _FORWARD = {  # name: rank, layouts
@@ -42,8 +42,8 @@ def _per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
 
 def convolution(
     rank: int,
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     strides: Numbers,
     padding: Padding,
     dilation: Numbers,
@@ -51,7 +51,7 @@ def convolution(
     kernel_layout: str,
     out_dtype: str | None,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """A convolution of any layout; its padding may be "SAME" or "VALID"."""
     shape, steps = get_const_tuple(kernel.shape), _per_axis(dilation, rank)
     size = tuple(shape[kernel_layout.index(axis)] for axis in _SPATIAL[rank])
@@ -67,10 +67,10 @@ def convolution(
         "kernel_layout": kernel_layout,
         "out_dtype": _result(out_dtype, data),
     }
-    return compute(f"nn.conv{rank}d", [data, kernel], (), named)
+    return single(f"nn.conv{rank}d", [data, kernel], named)
 
 
-def _result(out_dtype: str | None, data: te.Tensor) -> str:
+def _result(out_dtype: str | None, data: Tensor) -> str:
     return str(out_dtype) if out_dtype is not None and str(out_dtype) not in ("", str(data.dtype)) else ""
 
 
@@ -78,15 +78,17 @@ def _forward(name: str, grouped: bool) -> Function:
     rank, data_layout, kernel_layout = _FORWARD[name]
 
     def plain(
-        data: Any,
-        kernel: Any,
+        data: Tensor,
+        kernel: Tensor,
         strides: Numbers = 1,
         padding: Padding = "VALID",
         dilation: Numbers = 1,
         out_dtype: str | None = None,
-        **options: Any,
-    ) -> Any:
-        groups = int(options.pop("groups", 1))
+        *,
+        groups: int = 1,
+        **options: object,
+    ) -> Tensor:
+        groups = int(groups)
         if isinstance(out_dtype, int):  # conv3d takes groups before the result's type
             groups, out_dtype = out_dtype, None
         _only_layouts(name, options)
@@ -95,27 +97,27 @@ def _forward(name: str, grouped: bool) -> Function:
         )
 
     def of_groups(
-        data: Any,
-        kernel: Any,
+        data: Tensor,
+        kernel: Tensor,
         strides: Numbers,
         padding: Padding,
         dilation: Numbers,
         groups: int,
         out_dtype: str | None = None,
-    ) -> Any:
+    ) -> Tensor:
         return convolution(
             rank, data, kernel, strides, padding, dilation, data_layout, kernel_layout, out_dtype, groups
         )
 
     def with_groups(
-        data: Any,
-        kernel: Any,
+        data: Tensor,
+        kernel: Tensor,
         strides: Numbers,
         padding: Padding,
         dilation: Numbers,
         groups: int = 1,
         out_dtype: str | None = None,
-    ) -> Any:
+    ) -> Tensor:
         return of_groups(data, kernel, strides, padding, dilation, groups, out_dtype)
 
     return of_groups if grouped else with_groups if rank == 3 else plain
@@ -125,14 +127,14 @@ def _transposed(name: str, grouped: bool) -> Function:
     rank, data_layout, kernel_layout = _TRANSPOSED[name]
 
     def apply(
-        data: Any,
-        kernel: Any,
+        data: Tensor,
+        kernel: Tensor,
         strides: Numbers,
         padding: Padding,
         out_dtype: str | None,
         output_padding: Numbers,
         groups: int = 1,
-    ) -> Any:
+    ) -> Tensor:
         shape = get_const_tuple(kernel.shape)
         size = shape[2:]
         named = {
@@ -146,7 +148,7 @@ def _transposed(name: str, grouped: bool) -> Function:
             "kernel_layout": kernel_layout,
             "out_dtype": _result(out_dtype, data),
         }
-        return compute(f"nn.conv{rank}d_transpose", [data, kernel], (), named)
+        return single(f"nn.conv{rank}d_transpose", [data, kernel], named)
 
     if grouped:
         return apply
@@ -156,23 +158,23 @@ def _transposed(name: str, grouped: bool) -> Function:
 
 
 def conv2d(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     strides: Numbers,
     padding: Padding,
     dilation: Numbers,
     data_layout: str = "NCHW",
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> Tensor:
     """`topi.nn.conv2d`."""
     letters = kernel_layout or {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO"}.get(data_layout, "OIHW")
     return convolution(2, data, kernel, strides, padding, dilation, data_layout, letters, out_dtype)
 
 
 def conv1d(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     strides: Numbers = 1,
     padding: Padding = "VALID",
     dilation: Numbers = 1,
@@ -180,15 +182,15 @@ def conv1d(
     data_layout: str = "NCW",
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> Tensor:
     """`topi.nn.conv1d`."""
     letters = kernel_layout or ("OIW" if data_layout == "NCW" else "WIO")
     return convolution(1, data, kernel, strides, padding, dilation, data_layout, letters, out_dtype, groups)
 
 
 def depthwise_conv2d_nchw(
-    data: Any, kernel: Any, stride: Numbers, padding: Padding, dilation: Numbers, out_dtype: str | None = None
-) -> Any:
+    data: Tensor, kernel: Tensor, stride: Numbers, padding: Padding, dilation: Numbers, out_dtype: str | None = None
+) -> Tensor:
     """`topi.nn.depthwise_conv2d_nchw`: a filter of (channels, multiplier, height, width)."""
     channels, multiplier, *size = get_const_tuple(kernel.shape)
     flat = te.compute(
@@ -201,21 +203,21 @@ def depthwise_conv2d_nchw(
 
 
 def depthwise_conv2d_nhwc(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     stride: Numbers,
     padding: Padding,
     dilation: Numbers,
     kernel_layout: str = "HWOI",
     out_dtype: str | None = None,
-) -> Any:
+) -> Tensor:
     """`topi.nn.depthwise_conv2d_nhwc`: a filter of (height, width, channels, multiplier)."""
     if kernel_layout not in ("HWOI", "HWIO"):  # the type of the result stood here
         kernel_layout, out_dtype = "HWOI", kernel_layout
     height, width, *last = get_const_tuple(kernel.shape)
     channels, multiplier = last if kernel_layout == "HWOI" else last[::-1]
 
-    def element(h: Any, w: Any, i: Any, o: Any) -> Any:
+    def element(h: te.Expr, w: te.Expr, i: te.Expr, o: te.Expr) -> te.Expr:
         at = (o // multiplier, o % multiplier + i * 0)
         return kernel(h, w, *(at if kernel_layout == "HWOI" else at[::-1]))
 
@@ -224,43 +226,43 @@ def depthwise_conv2d_nhwc(
 
 
 def blocked(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     stride: Numbers,
     padding: Padding,
     dilation: Numbers,
     layout: str,
     out_layout: str,
     out_dtype: str | None = None,
-) -> Any:
+) -> Tensor:
     """`topi.nn.conv2d_NCHWc`: data and weight in blocks of channels."""
     return _in_blocks(data, kernel, stride, padding, dilation, out_layout, out_dtype, depthwise=False)
 
 
 def blocked_depthwise(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     stride: Numbers,
     padding: Padding,
     dilation: Numbers,
     layout: str,
     out_layout: str,
     out_dtype: str | None = None,
-) -> Any:
+) -> Tensor:
     """`topi.nn.depthwise_conv2d_NCHWc`."""
     return _in_blocks(data, kernel, stride, padding, dilation, out_layout, out_dtype, depthwise=True)
 
 
 def _in_blocks(
-    data: Any,
-    kernel: Any,
+    data: Tensor,
+    kernel: Tensor,
     stride: Numbers,
     padding: Padding,
     dilation: Numbers,
     out_layout: str,
     out_dtype: str | None,
     depthwise: bool,
-) -> Any:
+) -> Tensor:
     """Whole channels for the operator, and blocks of its result again; copies are inlined into it."""
     n, chunks, height, width, block = get_const_tuple(data.shape)
     outer, inner, rows, columns, i_block, o_block = get_const_tuple(kernel.shape)[:6]
@@ -291,7 +293,7 @@ def _in_blocks(
     )
 
 
-def _only_layouts(name: str, options: dict[str, Any]) -> None:
+def _only_layouts(name: str, options: Mapping[str, object]) -> None:
     wrong = sorted(set(options) - {"data_layout", "kernel_layout", "auto_scheduler_rewritten_layout"})
     if wrong:
         raise UnsupportedError(f"topi.nn.{name}: the option {wrong[0]!r} is not supported here")

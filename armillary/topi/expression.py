@@ -6,11 +6,11 @@ call in what the function builds is computed by the rule of its operator, or by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.base.aliases import Array
+from armillary.base.aliases import AnyFunction, Array
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var
 from armillary.relay.op import Op
@@ -22,11 +22,11 @@ Value = Any  # Any: a tensor, or a tuple of them
 _MOST = 64  # elements of a constant that are spelled out
 
 
-def of_function(function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Value:
+def of_function(function: AnyFunction, args: Sequence[object], named: Mapping[str, object]) -> Value:
     """What a function of Relay expressions builds, where its arguments are tensors."""
     values: dict[int, Value] = {}
 
-    def given(value: Any) -> Any:  # Any: a tensor becomes a variable, all else stays
+    def given(value: object) -> object:
         if isinstance(value, te.Tensor):
             var = Var(value.op.name, tensor_type(value.shape, value.dtype))
             values[id(var)] = value

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from armillary import te
+from armillary.base.aliases import AnyFunction
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.relay.names import find_operator
@@ -22,7 +23,8 @@ from armillary.relay.types import TensorType, TupleType, Type
 from armillary.tir import build as T
 from armillary.tir.build import as_int
 
-Function = Callable[..., Any]
+Function = AnyFunction
+Tensors: TypeAlias = "te.Tensor | tuple[Tensors, ...]"
 with deferred():
     from armillary.topi.expression import of_function as _of_function
 _PREFIXES = {"armillary.topi.nn": "nn.", "armillary.topi.image": "image.", "armillary.topi.vision": "vision."}
@@ -50,7 +52,7 @@ def function_named(module: str, name: str) -> Function:
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
-def _of_expressions(function: Function, *args: Any, **named: Any) -> Any:  # Any: tensors, numbers, attributes
+def _of_expressions(function: Function, *args: object, **named: object) -> Any:  # Any: as compute
     """What a function of Relay's computes of tensors."""
     named.pop("name", None)
     named.pop("tag", None)
@@ -60,7 +62,7 @@ def _of_expressions(function: Function, *args: Any, **named: Any) -> Any:  # Any
 def function_of(op: Op) -> Function:
     """`f(*tensors, *attributes, **named)` for an operator."""
 
-    def apply(*args: Any, **named: Any) -> Any:  # Any: tensors, numbers, attributes
+    def apply(*args: object, **named: object) -> Any:  # Any: as compute
         count = len(op.inputs)
         given = list(args[:count])
         given += [named.pop(n.lstrip("*")) for n in op.inputs[len(given) :] if n.lstrip("*") in named]
@@ -74,13 +76,16 @@ def function_of(op: Op) -> Function:
 
 
 def compute(
-    op: Op | str, tensors: Sequence[Any], positional: Sequence[Any] = (), named: dict[str, Any] | None = None
-) -> Any:
+    op: Op | str,
+    tensors: Sequence[object],
+    positional: Sequence[object] = (),
+    named: Mapping[str, object] | None = None,
+) -> Any:  # Any: a tensor, a list of tensors, or an expression of expressions, as the operator and they have it
     """What an operator computes of tensors, with attributes by position or by name."""
     op = OPS[op] if isinstance(op, str) else op
     attrs = op.make_attrs([_plain(v) for v in positional], {k: _plain(v) for k, v in (named or {}).items()})
     if tensors and all(isinstance(value, te.Expr | int | float) for value in tensors):
-        return _of_scalars(op, attrs, tensors)
+        return _of_scalars(op, attrs, cast(Sequence[te.Expr | int | float], tensors))
     given = [_tensors(value, tensors) for value in tensors]
     types = [_type_of(value) for value in given]
     known = [ty for ty in types if ty is not None]
@@ -94,19 +99,25 @@ def compute(
     return result[0] if len(result) == 1 else list(result)
 
 
-def binary(name: str, left: Any, right: Any) -> Any:  # Any: tensors, numbers; a tensor
+def single(op: Op | str, tensors: Sequence[object], named: Mapping[str, object] | None = None) -> te.Tensor:
+    """The tensor that an operator of one result computes, of at least one tensor."""
+    made: te.Tensor = compute(op, tensors, (), named)
+    return made
+
+
+def binary(name: str, left: te.ExprLike, right: te.ExprLike) -> te.Tensor:
     """An elementwise operator of two operands, broadcast, for the operators of `te.Tensor`."""
-    return compute(name, [left, right])
+    return single(name, [left, right])
 
 
-def unary(name: str, operand: te.Tensor) -> Any:  # Any: a tensor
+def unary(name: str, operand: te.Tensor) -> te.Tensor:
     """An elementwise operator of one operand."""
-    return compute(name, [operand])
+    return single(name, [operand])
 
 
-def converted(operand: te.Tensor, dtype: str) -> Any:  # Any: a tensor
+def converted(operand: te.Tensor, dtype: str) -> te.Tensor:
     """A tensor in another dtype, for `te.Tensor.astype`."""
-    return compute("cast", [operand], (), {"dtype": str(dtype)})
+    return single("cast", [operand], {"dtype": str(dtype)})
 
 
 class _Scalar:
@@ -131,14 +142,14 @@ def _of_scalars(op: Op, attrs: object, values: Sequence[te.Expr | int | float]) 
     return made
 
 
-def _plain(value: Any) -> Any:  # Any: an attribute's value
+def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return tuple(_plain(v) for v in value)
     found = as_int(value) if isinstance(value, te.Expr) else None
     return value if found is None else found
 
 
-def _tensors(value: Any, beside: Sequence[Any]) -> Any:  # Any: a tensor, a tuple of tensors, a number
+def _tensors(value: object, beside: Sequence[object]) -> Tensors:
     if isinstance(value, list | tuple):
         return tuple(_tensors(v, value) for v in value)
     if isinstance(value, te.Tensor):
@@ -151,7 +162,7 @@ def _tensors(value: Any, beside: Sequence[Any]) -> Any:  # Any: a tensor, a tupl
     raise TypeMismatch(f"expected a tensor, got {type(value).__name__} {value!r}")
 
 
-def _type_of(value: Any) -> Type | None:  # Any: a tensor or a tuple of them
+def _type_of(value: Tensors) -> Type | None:
     """None where a shape is symbolic."""
     if isinstance(value, tuple):
         fields = [_type_of(v) for v in value]

@@ -20,7 +20,7 @@ from armillary.te.schedule import AutoInlineInjective
 from armillary.tir.build import as_int
 
 
-def schedule(outs: Any, *_: Any, **__: Any) -> te.Schedule:  # Any: tensors; what old functions took besides
+def schedule(outs: object, *_: object, **__: object) -> te.Schedule:  # tensors; what old functions took besides
     """The default schedule of the current target for these tensors."""
     outputs = _tensors(outs)
     made = te.create_schedule([t.op for t in outputs])

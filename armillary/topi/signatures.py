@@ -6,8 +6,7 @@ arguments; the computation is the operator's. `FUNCTIONS` maps the name, with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from armillary import relay, te
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -18,7 +17,7 @@ from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
 from armillary.topi.expression import of_function
 from armillary.topi.indexing import FUNCTIONS as INDEXING
 from armillary.topi.keys import FUNCTIONS as KEYS
-from armillary.topi.operators import compute
+from armillary.topi.operators import single
 from armillary.topi.utils import get_const_tuple
 
 Tensor = te.Tensor
@@ -30,28 +29,33 @@ def _per_axis(value: Pair, rank: int) -> tuple[int, ...]:
     return found * rank if len(found) == 1 else found
 
 
+def _sum(left: Tensor, right: Tensor) -> Tensor:
+    found: Tensor = left + right
+    return found
+
+
 def dense(
-    data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None, **options: Any
-) -> Any:
+    data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None, **options: object
+) -> Tensor:
     """`topi.nn.dense`."""
     _only_defaults("nn.dense", options)
     product = _with_known("nn.dense", [data, weight], {"out_dtype": out_dtype or ""})
-    return product if bias is None else compute("add", [product, bias])
+    return product if bias is None else single("add", [product, bias])
 
 
-def _pool(rank: int) -> Callable[..., Any]:
+def _pool(rank: int) -> Callable[..., Tensor]:
     def pool(
         data: Tensor,
         kernel: Pair,
         stride: Pair,
         dilation: Pair,
-        padding: Any,
+        padding: Sequence[int],
         pool_type: str,
         ceil_mode: bool = False,
         layout: str = "",
         count_include_pad: bool = True,
-    ) -> Any:
-        named: dict[str, Any] = {
+    ) -> Tensor:
+        named: dict[str, object] = {
             "pool_size": _per_axis(kernel, rank),
             "strides": _per_axis(stride, rank),
             "dilation": _per_axis(dilation, rank),
@@ -67,8 +71,8 @@ def _pool(rank: int) -> Callable[..., Any]:
     return pool
 
 
-def _adaptive(rank: int) -> Callable[..., Any]:
-    def pool(data: Tensor, output_size: Any, pool_type: str, layout: str = "") -> Any:
+def _adaptive(rank: int) -> Callable[..., Tensor]:
+    def pool(data: Tensor, output_size: Sequence[int], pool_type: str, layout: str = "") -> Tensor:
         named = {"output_size": tuple(output_size), "layout": layout or {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]}
         return _with_known(f"nn.adaptive_{pool_type}_pool{rank}d", [data], named)
 
@@ -88,52 +92,52 @@ def batch_norm(
     scale: bool | None = None,
     training: bool | None = None,
     momentum: float | None = None,
-) -> list[Any]:
+) -> list[Tensor]:
     """`topi.nn.batch_norm`: the result, the moving mean and the moving variance."""
     axis, epsilon = 1 if axis is None else axis, 1e-5 if epsilon is None else epsilon
     kept = 1 - (0.1 if momentum is None else momentum)
     mean, var = moving_mean, moving_var
     if training:
         others = tuple(k for k in range(data.ndim) if k != axis)
-        mean = compute("mean", [data], (), {"axis": others})
+        mean = single("mean", [data], {"axis": others})
         var = of_function(relay.variance, [data], {"axis": others})
     shape = [1] * data.ndim
     shape[axis] = -1
 
-    def row(vector: Tensor) -> Any:
-        return compute("reshape", [vector], (), {"newshape": tuple(shape)})
+    def row(vector: Tensor) -> Tensor:
+        return single("reshape", [vector], {"newshape": tuple(shape)})
 
-    result = (data - row(mean)) / compute("sqrt", [row(var) + epsilon])
+    result: Tensor = (data - row(mean)) / single("sqrt", [row(var) + epsilon])
     result = result if scale is False else result * row(gamma)
     result = result if center is False else result + row(beta)
     if training:
         return [result, moving_mean * kept + mean * (1 - kept), moving_var * kept + var * (1 - kept)]
-    return [result, compute("copy", [moving_mean]), compute("copy", [moving_var])]
+    return [result, single("copy", [moving_mean]), single("copy", [moving_var])]
 
 
-def _over_axes(data: Tensor, axes: Any) -> tuple[tuple[int, ...], Any, Any]:
+def _over_axes(data: Tensor, axes: Pair) -> tuple[tuple[int, ...], Tensor, Tensor]:
     """Axes from the front; the mean and the variance over them, kept."""
     found = tuple(a % data.ndim for a in ([axes] if isinstance(axes, int) else axes))
-    mean = compute("mean", [data], (), {"axis": found, "keepdims": True})
+    mean = single("mean", [data], {"axis": found, "keepdims": True})
     return found, mean, of_function(relay.variance, [data], {"axis": found, "keepdims": True})
 
 
-def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Any, epsilon: float = 1e-5) -> Any:
+def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Pair, epsilon: float = 1e-5) -> Tensor:
     """`topi.nn.layer_norm` over some axes, whose sizes are those of `gamma` and `beta`."""
     axes, mean, var = _over_axes(data, axis)
     shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
-    result = (data - mean) / compute("sqrt", [var + epsilon])
-    result = result * compute("reshape", [gamma], (), {"newshape": shape})
-    return result if beta is None else result + compute("reshape", [beta], (), {"newshape": shape})
+    result: Tensor = (data - mean) / single("sqrt", [var + epsilon])
+    result = result * single("reshape", [gamma], {"newshape": shape})
+    return result if beta is None else _sum(result, single("reshape", [beta], {"newshape": shape}))
 
 
-def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Any, epsilon: float = 1e-5) -> Any:
+def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Pair, epsilon: float = 1e-5) -> Tensor:
     """`topi.nn.instance_norm` over some axes; `gamma` and `beta` go along axis 1."""
     _, mean, var = _over_axes(data, axis)
     shape = tuple(-1 if k == 1 else 1 for k in range(data.ndim))
-    result = (data - mean) / compute("sqrt", [var + epsilon])
-    result = result * compute("reshape", [gamma], (), {"newshape": shape})
-    return result + compute("reshape", [beta], (), {"newshape": shape})
+    result: Tensor = (data - mean) / single("sqrt", [var + epsilon])
+    result = result * single("reshape", [gamma], {"newshape": shape})
+    return _sum(result, single("reshape", [beta], {"newshape": shape}))
 
 
 def group_norm(
@@ -144,54 +148,56 @@ def group_norm(
     channel_axis: int,
     axes: Sequence[int],
     epsilon: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """`topi.nn.group_norm`: over `axes` and the channels of each group."""
     shape = get_const_tuple(data.shape)
     channel = channel_axis % len(shape)
     split = (*shape[:channel], num_groups, shape[channel] // num_groups, *shape[channel + 1 :])
     others = tuple(a + (a > channel) for a in (a % len(shape) for a in axes) if a != channel)
-    grouped = compute("reshape", [data], (), {"newshape": split})
+    grouped = single("reshape", [data], {"newshape": split})
     _, mean, var = _over_axes(grouped, (channel + 1, *others))
-    result = compute("reshape", [(grouped - mean) / compute("sqrt", [var + epsilon])], (), {"newshape": shape})
+    result = single("reshape", [(grouped - mean) / single("sqrt", [var + epsilon])], {"newshape": shape})
     row = tuple(-1 if k == channel else 1 for k in range(len(shape)))
     for vector, name in ((gamma, "multiply"), (beta, "add")):
         if vector is not None:
-            result = compute(name, [result, compute("reshape", [vector], (), {"newshape": row})])
+            result = single(name, [result, single("reshape", [vector], {"newshape": row})])
     return result
 
 
-def rms_norm(data: Tensor, weight: Tensor, axis: Any, epsilon: float = 1e-5) -> Any:
+def rms_norm(data: Tensor, weight: Tensor, axis: Pair, epsilon: float = 1e-5) -> Tensor:
     """`topi.nn.rms_norm` over some axes."""
     axes = tuple(a % data.ndim for a in ([axis] if isinstance(axis, int) else axis))
-    mean = compute("mean", [data * data], (), {"axis": axes, "keepdims": True})
+    mean = single("mean", [data * data], {"axis": axes, "keepdims": True})
     shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
-    return data * compute("rsqrt", [mean + epsilon]) * compute("reshape", [weight], (), {"newshape": shape})
+    scaled: Tensor = data * single("rsqrt", [mean + epsilon])
+    made: Tensor = scaled * single("reshape", [weight], {"newshape": shape})
+    return made
 
 
-def lrn(data: Tensor, size: int, axis: int = 1, alpha: float = 0.0001, beta: float = 0.75, bias: float = 2.0) -> Any:
+def lrn(data: Tensor, size: int, axis: int = 1, alpha: float = 0.0001, beta: float = 0.75, bias: float = 2.0) -> Tensor:
     """`topi.nn.lrn`."""
-    return compute("nn.lrn", [data], (), {"size": size, "axis": axis, "bias": bias, "alpha": alpha, "beta": beta})
+    return single("nn.lrn", [data], {"size": size, "axis": axis, "bias": bias, "alpha": alpha, "beta": beta})
 
 
-def global_pool(data: Tensor, pool_type: str, layout: str = "NCHW") -> Any:
+def global_pool(data: Tensor, pool_type: str, layout: str = "NCHW") -> Tensor:
     """`topi.nn.global_pool`."""
     return _with_known(f"nn.global_{pool_type}_pool2d", [data], {"layout": layout})
 
 
-def leaky_relu(data: Tensor, alpha: float) -> Any:
+def leaky_relu(data: Tensor, alpha: float) -> Tensor:
     """`topi.nn.leaky_relu`."""
-    return compute("nn.leaky_relu", [data], (), {"alpha": alpha})
+    return single("nn.leaky_relu", [data], {"alpha": alpha})
 
 
-def flatten(data: Tensor) -> Any:
+def flatten(data: Tensor) -> Tensor:
     """`topi.nn.flatten`: all axes behind the first as one."""
-    return compute("nn.batch_flatten", [data])
+    return single("nn.batch_flatten", [data])
 
 
-def scale_shift_nchw(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
+def scale_shift_nchw(data: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """`topi.nn.scale_shift_nchw`."""
 
-    def element(b: Any, c: Any, h: Any, w: Any) -> Any:
+    def element(b: te.Expr, c: te.Expr, h: te.Expr, w: te.Expr) -> te.Expr:
         return data(b, c, h, w) * scale(c) + shift(c)
 
     return te.compute(data.shape, element, name="scale_shift", tag="broadcast")
@@ -199,19 +205,19 @@ def scale_shift_nchw(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
 
 def pad(
     data: Tensor,
-    pad_before: Sequence[Any],
-    pad_after: Sequence[Any] | None = None,
-    pad_value: Any = 0.0,
+    pad_before: Sequence[te.Index],
+    pad_after: Sequence[te.Index] | None = None,
+    pad_value: te.ExprLike = 0.0,
     name: str = "pad",
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> Tensor:
     """`topi.nn.pad`: elements before and after each axis."""
     _only_defaults("nn.pad", {k: v for k, v in options.items() if k != "attrs"})
     after = pad_before if pad_after is None else pad_after
     shape = [extent + low + high for extent, low, high in zip(data.shape, pad_before, after, strict=True)]
     value = T.cast(pad_value, str(data.dtype))
 
-    def element(*axes: Any) -> Any:
+    def element(*axes: te.Expr) -> te.Expr:
         inside, where = [], []
         for axis, low, extent in zip(axes, pad_before, data.shape, strict=True):
             where.append(axis - low)
@@ -221,82 +227,82 @@ def pad(
     return te.compute(tuple(shape), element, name=name, tag="injective,pad")
 
 
-def scale_shift_nhwc(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
+def scale_shift_nhwc(data: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """`topi.nn.scale_shift_nhwc`."""
 
-    def element(b: Any, h: Any, w: Any, c: Any) -> Any:
+    def element(b: te.Expr, h: te.Expr, w: te.Expr, c: te.Expr) -> te.Expr:
         return data(b, h, w, c) * scale(c) + shift(c)
 
     return te.compute(data.shape, element, name="scale_shift", tag="broadcast")
 
 
-def scale_shift_nchwc(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
+def scale_shift_nchwc(data: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """`topi.nn.scale_shift_nchwc`: in blocks of channels."""
 
-    def element(b: Any, c: Any, h: Any, w: Any, lane: Any) -> Any:
+    def element(b: te.Expr, c: te.Expr, h: te.Expr, w: te.Expr, lane: te.Expr) -> te.Expr:
         return data(b, c, h, w, lane) * scale(c, lane) + shift(c, lane)
 
     return te.compute(data.shape, element, name="scale_shift", tag="broadcast")
 
 
-def matmul(a: Tensor, b: Tensor, transp_a: bool = False, transp_b: bool = False) -> Any:
+def matmul(a: Tensor, b: Tensor, transp_a: bool = False, transp_b: bool = False) -> Tensor:
     """`topi.matmul`."""
     return _with_known("nn.matmul", [a, b], {"transpose_a": transp_a, "transpose_b": transp_b})
 
 
-def take(a: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int = 0, mode: str = "clip") -> Any:
+def take(a: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int = 0, mode: str = "clip") -> Tensor:
     """`topi.take`."""
-    return compute("take", [a, indices], (), {"axis": axis, "batch_dims": batch_dims, "mode": mode})
+    return single("take", [a, indices], {"axis": axis, "batch_dims": batch_dims, "mode": mode})
 
 
-def full(shape: Sequence[Any], dtype: str, fill_value: Any) -> Any:
+def full(shape: Sequence[te.ExprLike], dtype: str, fill_value: te.ExprLike) -> Tensor:
     """`topi.full`."""
     return te.compute(tuple(shape), lambda *_: T.const(fill_value, dtype), name="full", tag="elemwise")
 
 
-def full_like(x: Tensor, fill_value: Any) -> Any:
+def full_like(x: Tensor, fill_value: te.ExprLike) -> Tensor:
     """`topi.full_like`."""
     return full(x.shape, str(x.dtype), fill_value)
 
 
-def zeros_like(x: Tensor) -> Any:
+def zeros_like(x: Tensor) -> Tensor:
     """`topi.zeros_like`."""
     return full_like(x, 0)
 
 
-def elemwise_sum(xs: Sequence[Tensor]) -> Any:
+def elemwise_sum(xs: Sequence[Tensor]) -> Tensor:
     """`topi.elemwise_sum`: the sum of tensors of one shape."""
     if not xs:
         raise TypeMismatch("topi.elemwise_sum needs at least one tensor")
     total = xs[0]
     for x in xs[1:]:
-        total = compute("add", [total, x])
+        total = single("add", [total, x])
     return total
 
 
-def _reduction(operator: str) -> Callable[..., Any]:
-    def reduce(data: Tensor, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
-        return compute(operator, [data], (), {"axis": axis, "keepdims": keepdims, **options})
+def _reduction(operator: str) -> Callable[..., Tensor]:
+    def reduce(data: Tensor, axis: Pair | None = None, keepdims: bool = False, **options: object) -> Tensor:
+        return single(operator, [data], {"axis": axis, "keepdims": keepdims, **options})
 
     reduce.__name__ = operator
     reduce.__doc__ = f"`topi.{operator}`: over `axis` (all, if None)."
     return reduce
 
 
-def _only_defaults(name: str, options: dict[str, Any]) -> None:
+def _only_defaults(name: str, options: Mapping[str, object]) -> None:
     wrong = sorted(key for key, value in options.items() if value not in (None, False, ""))
     if wrong:
         raise UnsupportedError(f"topi.{name}: the option {wrong[0]!r} is not supported here")
 
 
-def _with_known(operator: str, tensors: Sequence[Any], named: dict[str, Any]) -> Any:
+def _with_known(operator: str, tensors: Sequence[Tensor], named: Mapping[str, object]) -> Tensor:
     """Attributes that the operator does not have are left out where they are empty."""
     op = OPS[operator]
     fields = getattr(op.attrs_class, "__dataclass_fields__", {})
-    return compute(op, tensors, (), {k: v for k, v in named.items() if k in fields})
+    return single(op, tensors, {k: v for k, v in named.items() if k in fields})
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRANGEMENTS,
     **CONVOLUTIONS,
     **INDEXING,

@@ -8,7 +8,7 @@ lie in a temporary folder that goes with `close`. Machine code comes from the ke
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,14 @@ from armillary.autotvm.errors import InstantiationError, TuningError
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.task.task import Task
+from armillary.base.aliases import AnyFunction
 from armillary.base.config import setting
 from armillary.base.files import scratch_folder
 from armillary.contrib import ndk
 from armillary.errors import ArmillaryError, ScheduleError
 
 Options = dict[str, Any]  # of export_library
-BuildFunction = Callable[..., Any]  # (output, objects, options), as `export_library` takes it
+BuildFunction = AnyFunction  # (output, objects, options), as `export_library` takes it
 
 
 class LocalBuilder:
@@ -37,7 +38,7 @@ class LocalBuilder:
         build_kwargs: Options | None = None,
         build_func: str | BuildFunction = "default",
         do_fork: bool = True,
-        runtime: Any = None,
+        runtime: object = None,
     ) -> None:
         del do_fork, runtime  # every build is forked; there is one runtime
         self.timeout = timeout

@@ -119,7 +119,7 @@ class Runner(Protocol):
 MeasureOption = dict[str, Any]  # builder and runner
 
 
-def measure_option(builder: Any = "local", runner: Any = "local") -> MeasureOption:  # Any: a Builder, Runner, "local"
+def measure_option(builder: object = "local", runner: object = "local") -> MeasureOption:  # a Builder, Runner, "local"
     """Who builds and who runs; "local" stands for LocalBuilder() and LocalRunner()."""
     made = {"builder": builder, "runner": runner}
     for role, kind in (("builder", LocalBuilder), ("runner", LocalRunner)):

@@ -27,7 +27,7 @@ KEPT = 4000  # characters of what a process wrote
 class Forked:
     """One running process."""
 
-    def __init__(self, work: Callable[[], Any], seconds: float) -> None:  # Any: what pickles
+    def __init__(self, work: Callable[[], object], seconds: float) -> None:  # what pickles
         self.started, self.limit = time.monotonic(), time.monotonic() + seconds
         reading, writing = os.pipe()
         self._log = os.memfd_create("output-of-a-trial")
@@ -80,7 +80,7 @@ def _written(log: int) -> str:
     return f"; it wrote: {text}" if text else ""
 
 
-def _be_the_child(work: Callable[[], Any], writing: int, log: int) -> None:
+def _be_the_child(work: Callable[[], object], writing: int, log: int) -> None:
     """Never returns."""
     code = 1
     try:

@@ -27,6 +27,7 @@ from armillary.autotvm.measure.processes import short_error
 from armillary.autotvm.measure.trial import difference, random_input, without_extremes
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
 from armillary.rpc.client import RPCSession, TrackerSession
 from armillary.rpc.remote import RemoteNDArray
@@ -69,7 +70,7 @@ class RPCRunner(LocalRunner):
         min_repeat_ms: float = 0,
         cooldown_interval: float = 0.1,
         enable_cpu_cache_flush: bool = False,
-        module_loader: Any = None,
+        module_loader: object = None,
         check_correctness: bool = True,
         seed: int = 0,
     ) -> None:
@@ -148,7 +149,7 @@ class RPCRunner(LocalRunner):
         with session:
             session.upload(path)
             module = session.load_module(os.path.basename(path))
-            timing: dict[str, Any] = dict(self.timing)  # Any: numbers and a text
+            timing: JsonObject = dict(self.timing)  # Any: numbers and a text
             if module.has_graph:
                 executor = module.create_executor(session.device(self.device))
                 for place, name in enumerate(executor.free_inputs):
@@ -213,7 +214,7 @@ class _Done:
                 self.last = round(self.flop / result.mean)
                 self.best = max(self.best, self.last)
 
-    def report(self) -> dict[str, Any]:  # Any: JSON
+    def report(self) -> JsonObject:  # Any: JSON
         """The fields of a report (rpc/protocol.py)."""
         numbers = {"trials": self.trials, "total": self.total, "failed": self.failed}
         return {"task": self.task, "error": self.error, "flops": self.last, "best": self.best, **numbers}

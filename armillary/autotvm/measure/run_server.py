@@ -15,18 +15,18 @@ import os
 import resource
 import signal
 import sys
-from typing import Any
 
 import numpy as np
 
 from armillary.autotvm.measure import processes, trial
 from armillary.base.aliases import Array
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError
 from armillary.runtime.benchmark import Timing
 
 RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
 _PR_SET_PDEATHSIG = 1
-Request = dict[str, Any]  # Any: JSON
+Request = JsonObject  # Any: JSON
 _MANY = 64 << 20  # bytes of reference answers to keep
 
 

@@ -37,7 +37,7 @@ class ApplyConfig(DispatchContext):
         super().__init__()
         self.config = config
 
-    def _query_inside(self, target: Any, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> Any:
         return self.config
 
     def has_records(self) -> bool:
@@ -52,7 +52,7 @@ class ApplyFixedConfig(ApplyConfig):
         super().__init__(config)
         self.names = [schedule_names] if isinstance(schedule_names, str) else list(schedule_names)
 
-    def _query_inside(self, target: Any, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> Any:
         return self.config if workload[0] in self.names else None
 
 
@@ -78,7 +78,7 @@ class ApplyHistoryBest(DispatchContext):
             if target.model != UNKNOWN:
                 _keep_best(self.best_by_model, (target.model, workload), given, result)
 
-    def _query_inside(self, target: Any, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> Any:
         if target.model != UNKNOWN:
             for table in (self._user_defined, self.best_by_model):
                 if (target.model, workload) in table:
@@ -108,14 +108,14 @@ class FallbackContext(DispatchContext):
         super().__init__()
         self.memory: dict[tuple[Any, Workload], ConfigSpace] = {}
 
-    def _query_inside(self, target: Any, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> Any:
         return self.memory.setdefault((str(target), workload), FallbackConfigEntity())
 
-    def clear_cache(self, target: Any, workload: Workload) -> None:
+    def clear_cache(self, target: Target, workload: Workload) -> None:
         """Forget what was given for a workload."""
         self.memory.pop((str(target), workload), None)
 
-    def update(self, target: Any, workload: Workload, cfg: ConfigSpace) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         """Give this configuration from now on."""
         self.memory[str(target), workload] = cfg
 
@@ -164,11 +164,11 @@ def _each_record(records: Records) -> Iterable[tuple[Any, Any]]:  # Any: Measure
             yield item
 
 
-def _keep_best(table: dict[Any, tuple[Any, Any]], key: Any, given: Any, result: Any) -> None:
+def _keep_best(table: dict[Any, tuple[Any, Any]], key: object, given: object, result: Any) -> None:
     kept = table.get(key)
     if kept is None or result.mean < kept[1].mean:
         table[key] = (given, result)
 
 
-def _config(found: Any) -> Any:
+def _config(found: object) -> Any:
     return found[0].config if isinstance(found, tuple) else found

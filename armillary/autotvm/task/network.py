@@ -44,9 +44,9 @@ def _family(where: Target) -> Family:
 
 def extract_from_program(
     mod: IRModule | Function,
-    params: Mapping[str, Any] | None = None,
-    target: Any = None,
-    target_host: Any = None,
+    params: Mapping[str, object] | None = None,
+    target: object = None,
+    target_host: object = None,
     ops: Sequence[Op] | None = None,
     *,
     try_spatial_pack_depthwise: bool = True,
@@ -63,8 +63,8 @@ def extract_from_program(
 def extract_from_multiple_program(
     mods: Sequence[IRModule | Function],
     params: Sequence[Mapping[str, Any] | None],
-    target: Any = None,
-    target_host: Any = None,
+    target: object = None,
+    target_host: object = None,
     ops: Sequence[Op] | None = None,
 ) -> list[Task]:
     """The tasks of several modules, each workload once."""
@@ -97,7 +97,7 @@ def _wanted(ops: Sequence[Op] | None, family: Family) -> set[str]:
     return {task for name in names for task in family.tasks[name]}
 
 
-def _task(workload: Workload, where: Target, host: Any) -> Task | None:  # Any: whatever Target accepts
+def _task(workload: Workload, where: Target, host: object) -> Task | None:  # whatever Target accepts
     try:
         return create(workload[0], workload[1:], where, host)
     except TuningError as error:
@@ -106,7 +106,7 @@ def _task(workload: Workload, where: Target, host: Any) -> Task | None:  # Any: 
 
 
 def _calls(
-    mod: IRModule | Function, params: Mapping[str, Any] | None, where: Target
+    mod: IRModule | Function, params: Mapping[str, object] | None, where: Target
 ) -> Iterator[tuple[Workload, Call, list[Call]]]:
     """The contractions of a module as they are when records are looked up, with what is fused to each."""
     module = mod if isinstance(mod, IRModule) else IRModule.from_expr(mod)

@@ -8,7 +8,6 @@ for GPUs (tile_fc, tile_y, tile_x, tile_rcc, unroll_explicit), and what the mode
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
@@ -67,7 +66,7 @@ class OpenCLTemplate(NetworkTemplate):
 
 
 @lru_cache(maxsize=64)
-def _points(template: OpenCLTemplate, args: tuple[Any, ...]) -> list[Point]:  # Any: plain values
+def _points(template: OpenCLTemplate, args: tuple[object, ...]) -> list[Point]:  # plain values
     with at_level():
         return points_of(template.module(args)["main"].body)
 

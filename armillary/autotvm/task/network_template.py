@@ -154,10 +154,10 @@ class NetworkTemplate(TaskTemplate, ABC):
         return answer
 
 
-def _is_tensor(arg: Any) -> bool:  # Any: an argument of a task
+def _is_tensor(arg: object) -> bool:  # an argument of a task
     return isinstance(arg, tuple | list) and len(arg) == 3 and arg[0] == TENSOR
 
 
-def _compile_here(kernels: Sequence[Kernel], where: Target, progress: Any) -> dict[str, CompiledKernel]:
+def _compile_here(kernels: Sequence[Kernel], where: Target, progress: object) -> dict[str, CompiledKernel]:
     """In this process, which is one trial's own (Any: the progress callback, which nobody watches)."""
     return {k.name: compile_kernel(k, where, jobs=1) for k in kernels}

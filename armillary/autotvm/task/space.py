@@ -31,10 +31,12 @@ from armillary.autotvm.task.transforms import (
     reorder_space,
     split_space,
 )
+from armillary.base.aliases import Array
+from armillary.base.json_types import JsonObject
 from armillary.te.stage import static_extent
 
 Filter = Callable[[Any], bool]  # Any: a ConfigEntity
-Ints = np.ndarray[Any, Any]
+Ints = Array
 _ANNOTATION_NUMBERS = {
     name: number
     for number, name in enumerate(
@@ -72,7 +74,7 @@ class ConfigSpace:
         self._valid: Ints | None = None
 
     @staticmethod
-    def axis(var: Any) -> VirtualAxis:  # Any: a length, an IterVar, a VirtualAxis
+    def axis(var: object) -> VirtualAxis:  # a length, an IterVar, a VirtualAxis
         """An axis by its length."""
         if isinstance(var, VirtualAxis):
             return var
@@ -88,7 +90,7 @@ class ConfigSpace:
 
     reduce_axis = axis
 
-    def define_split(self, name: str, axis: Any, policy: str = "factors", **options: Any) -> list[VirtualAxis]:
+    def define_split(self, name: str, axis: object, policy: str = "factors", **options: Any) -> list[VirtualAxis]:
         """A knob that splits an axis; options num_outputs, max_factor, filter, no_tail, candidate (Any: theirs)."""
         whole = self.axis(axis)
         self.products.setdefault(name, whole.length)
@@ -102,25 +104,25 @@ class ConfigSpace:
         """A knob that unrolls, vectorizes, binds axes or attaches caches; option num_anchor (Any: axes)."""
         return self._add(name, lambda: annotate_space(axes, policy, **options))
 
-    def define_knob(self, name: str, candidate: Sequence[Any]) -> None:  # Any: values of the template's
+    def define_knob(self, name: str, candidate: Sequence[object]) -> None:  # values of the template's
         """A knob that takes one of some values."""
         self._add(name, lambda: option_space(candidate))
 
-    def define_otherwise(self, name: str, value: Any) -> None:  # Any: as a log has it, or an entity
+    def define_otherwise(self, name: str, value: object) -> None:  # as a log has it, or an entity
         """What a knob is where a template runs without a record; a space and a record keep theirs."""
 
     def multi_filter(self, filter: Filter) -> None:
         """Leave out the points for which `filter(config)` is false."""
         self._filter, self._valid = filter, None
 
-    def restrict(self, points: Sequence[Mapping[str, Any]]) -> None:
+    def restrict(self, points: Sequence[Mapping[str, object]]) -> None:
         """Leave out the points whose knobs have other values than one of these (Any: of
         `define_knob` the values, of `define_split` tuples)."""
         found = set(self.indices_of(points))
         self._filter = lambda config: config.index in found
         self._valid = np.array(sorted(found), dtype=np.int64)
 
-    def indices_of(self, points: Sequence[Mapping[str, Any]]) -> list[int]:
+    def indices_of(self, points: Sequence[Mapping[str, object]]) -> list[int]:
         """The indices of the points whose knobs have these values (Any: as in `restrict`)."""
         places = {n: {_hashable(e.to_json()): i for i, e in enumerate(s)} for n, s in self.space_map.items()}
         return [point2knob([places[n][point[n]] for n in places], self.dims) for point in points]
@@ -240,11 +242,11 @@ class ConfigSpace:
         return f"ConfigSpace (len={len(self)}, range_length={self.range_length}, space_map=\n{''.join(rows)})"
 
 
-def _hashable(value: Any) -> Any:  # Any: JSON values
+def _hashable(value: object) -> Any:  # Any: JSON values
     return tuple(value) if isinstance(value, list) else value
 
 
-def _plain(value: Any) -> Any:  # Any: JSON values
+def _plain(value: object) -> Any:  # Any: JSON values
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
@@ -289,11 +291,11 @@ class ConfigEntity(ConfigSpace):
         """The configuration as float32 numbers."""
         return np.array([number for e in self.entity_map.values() for number in _numbers(e)], dtype=np.float32)
 
-    def get_other_option(self) -> dict[str, Any]:
+    def get_other_option(self) -> JsonObject:
         """The values of knobs that `define_knob` made (Any: the template's)."""
         return {name: e.val for name, e in self.entity_map.items() if isinstance(e, OtherOptionEntity)}
 
-    def to_json_dict(self) -> dict[str, Any]:
+    def to_json_dict(self) -> JsonObject:
         """As a log has it (Any: JSON values)."""
         entities = [[name, e.kind, e.to_json()] for name, e in self.entity_map.items()]
         return {"index": int(self.index), "code_hash": self.code_hash, "entity": entities}
@@ -321,7 +323,7 @@ class ConfigEntity(ConfigSpace):
         return f"{[(name, e) for name, e in self.entity_map.items()]},{self.code_hash},{self.index}"
 
 
-def _tuples(value: Any) -> Any:  # Any: JSON values
+def _tuples(value: object) -> Any:  # Any: JSON values
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -338,7 +340,7 @@ def _numbers(entity: Entity) -> list[float]:
             return [_number(value)]
 
 
-def _number(value: Any) -> float:  # Any: a knob's value
+def _number(value: object) -> float:  # a knob's value
     """A number for a knob's value; texts get one that stays the same from run to run."""
     if isinstance(value, str):
         return float(sum((i + 1) * b for i, b in enumerate(value.encode())) % 4093)
@@ -350,7 +352,7 @@ class FallbackConfigEntity(ConfigSpace):
 
     is_fallback = True
 
-    def define_otherwise(self, name: str, value: Any) -> None:  # Any: as in ConfigSpace.define_otherwise
+    def define_otherwise(self, name: str, value: object) -> None:  # as in ConfigSpace.define_otherwise
         """Take `value` for a knob; TuningError lists what it may be."""
         wanted = _plain(value.to_json() if isinstance(value, Entity) else value)
         space = self.space_map.get(name)

@@ -21,6 +21,7 @@ from armillary import te
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.flop import compute_flop
 from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
+from armillary.base.aliases import AnyFunction
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import deferred, find, similar
@@ -58,12 +59,12 @@ def using_config(config: ConfigSpace) -> Iterator[None]:
         _CONFIG.reset(token)
 
 
-def serialize_args(args: Sequence[Any]) -> tuple[Any, ...]:
+def serialize_args(args: Sequence[object]) -> tuple[Any, ...]:
     """Arguments as plain values, hashable, tensors as ("TENSOR", shape, dtype)."""
     return tuple(_plain(arg) for arg in args)
 
 
-def _plain(arg: Any) -> Any:  # Any: what templates take
+def _plain(arg: object) -> Any:  # Any: what templates take
     if isinstance(arg, te.Tensor):
         return (TENSOR, static_shape(arg), str(arg.dtype))
     if isinstance(arg, list | tuple):
@@ -79,18 +80,18 @@ def _plain(arg: Any) -> Any:  # Any: what templates take
     )
 
 
-def deserialize_args(args: Sequence[Any]) -> list[Any]:
+def deserialize_args(args: Sequence[object]) -> list[Any]:
     """Arguments for the template: placeholders for tensors."""
     return [_argument(arg) for arg in args]
 
 
-def _argument(arg: Any) -> Any:  # Any: as in _plain
+def _argument(arg: object) -> Any:  # Any: as in _plain
     if isinstance(arg, list | tuple) and len(arg) == 3 and arg[0] == TENSOR:
         return te.placeholder(tuple(arg[1]), arg[2], name="input")
     return arg
 
 
-def args_to_workload(args: Sequence[Any], name: str = "") -> Workload:
+def args_to_workload(args: Sequence[object], name: str = "") -> Workload:
     """What a task of these arguments is found by."""
     plain = serialize_args(args)
     return (name, *plain) if name else plain
@@ -99,11 +100,11 @@ def args_to_workload(args: Sequence[Any], name: str = "") -> Workload:
 class TaskTemplate:
     """A named function that defines a space, or the schedule of a configuration."""
 
-    def __init__(self, name: str, make: Callable[..., Any], code: Callable[..., Any] | None = None) -> None:
+    def __init__(self, name: str, make: Callable[..., object], code: Callable[..., object] | None = None) -> None:
         self.name, self.make = name, make
         self.code_hash = _code_hash(code or make)
 
-    def instantiate(self, args: Sequence[Any]) -> Any:  # Any: an Instance, or what the kind of the task builds
+    def instantiate(self, args: Sequence[object]) -> Any:  # Any: an Instance, or what the kind of the task builds
         """What the template gives in the configuration that is in force."""
         return self.make(*deserialize_args(args))
 
@@ -128,7 +129,7 @@ class TaskTemplate:
         return build(te.create_schedule(outputs), tensors, "llvm", name="main")
 
 
-def _code_hash(function: Callable[..., Any]) -> str | None:
+def _code_hash(function: Callable[..., object]) -> str | None:
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -156,19 +157,19 @@ def find_template(name: str) -> TaskTemplate:
     return TASK_TABLE[name]
 
 
-def template(task_name: Any, func: Callable[..., Any] | None = None) -> Any:
+def template(task_name: object, func: Callable[..., object] | None = None) -> Any:
     """Decorator: a function (arguments) -> (schedule, [tensors]) becomes a template that can be tuned.
 
     Called as it is, it uses the record of the current dispatch context, else its first configuration. Any: the name, or
     as in Relay-era scripts the function itself.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., object]) -> AnyFunction:
         name = task_name if isinstance(task_name, str) else function.__name__
         register_template(TaskTemplate(name, function))
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:  # Any: the template's own
+        def wrapper(*args: object, **kwargs: object) -> Any:  # Any: the template's own
             if kwargs:
                 raise TuningError(f"template {name!r} takes positional arguments only, got {', '.join(kwargs)}=")
             if _CONFIG.get() is not None:
@@ -192,7 +193,7 @@ def recorded_config(workload: Workload) -> ConfigSpace:
 class Task:
     """A tunable computation: template, arguments, target. `kwargs` is empty and kept for the form of logs."""
 
-    def __init__(self, name: str, args: Sequence[Any]) -> None:
+    def __init__(self, name: str, args: Sequence[object]) -> None:
         self.name, self.args = name, serialize_args(args)
         self.kwargs: dict[str, Any] = {}
         self.config_space: ConfigSpace = ConfigSpace()
@@ -239,7 +240,7 @@ class Task:
         return f"Task(func_name={self.name}, args={self.args}, kwargs={self.kwargs}, workload={self.workload})"
 
 
-def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host: Any = None) -> Task:
+def create(task_name: Any, args: Sequence[object], target: object = None, target_host: object = None) -> Task:
     """The task of a template (Any: its name, or the function itself) for arguments on a target."""
     name = task_name if isinstance(task_name, str) else task_name.__name__
     where = as_target(target if target is not None else Target.current() or "llvm")
@@ -255,7 +256,7 @@ def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host:
     return made
 
 
-def _flop_of(instance: Any) -> float:  # Any: as in TaskTemplate.instantiate
+def _flop_of(instance: object) -> float:  # as in TaskTemplate.instantiate
     schedule = instance[0] if isinstance(instance, tuple) else None
     if not isinstance(schedule, te.Schedule):
         raise TuningError("a template gives (schedule, tensors)", hint="return s, [A, B, C]")

@@ -9,7 +9,7 @@ configuration.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from armillary import te
@@ -24,9 +24,10 @@ from armillary.autotvm.task.task import (
     register_template,
     using_config,
 )
+from armillary.base.aliases import AnyFunction
 from armillary.base.dispatch import Workload
 
-Rule = Callable[..., Any]  # (cfg, ...) -> tensors, or a schedule
+Rule = AnyFunction  # (cfg, ...) -> tensors, or a schedule
 
 
 class TopiTemplate(TaskTemplate):
@@ -38,7 +39,7 @@ class TopiTemplate(TaskTemplate):
         self.compute: Rule | None = None
         self.schedule: Rule | None = None
 
-    def run(self, *args: Any) -> Instance:  # Any: the template's arguments
+    def run(self, *args: object) -> Instance:  # the template's arguments
         """The schedule, and the tensors: those given, then the results."""
         if self.compute is None or self.schedule is None:
             missing = "compute" if self.compute is None else "schedule"
@@ -64,7 +65,7 @@ def register_topi_compute(task_name: str, func: Rule | None = None) -> Any:  # A
         _template(task_name).compute = function
 
         @functools.wraps(function)
-        def wrapper(*args: Any) -> Any:  # Any: the template's own
+        def wrapper(*args: object) -> Any:  # Any: the template's own
             workload = args_to_workload(args, task_name)
             config = recorded_config(workload)
             with using_config(config):
@@ -85,7 +86,7 @@ def register_topi_schedule(task_name: str, func: Rule | None = None) -> Any:  # 
         _template(task_name).schedule = function
 
         @functools.wraps(function)
-        def wrapper(outs: Any, *args: Any) -> Any:  # Any: a tensor or a list of them; the template's own
+        def wrapper(outs: Any, *args: object) -> Any:  # Any: a tensor or a list of them; the template's own
             outputs = [outs] if isinstance(outs, te.Tensor) else list(outs)
             config = recorded_config(get_workload(outputs, task_name))
             with using_config(config):

@@ -40,7 +40,7 @@ class SplitEntity:
     size: Sequence[int]
     kind = "sp"
 
-    def apply(self, sch: Schedule, op: Any, axis: te.IterVar) -> list[te.IterVar]:  # Any: a tensor or an operation
+    def apply(self, sch: Schedule, op: object, axis: te.IterVar) -> list[te.IterVar]:  # a tensor or an operation
         """Split `axis` of a stage; the parts, the outermost first."""
         parts = []
         for place in range(1, len(self.size)):
@@ -62,7 +62,7 @@ class ReorderEntity:
     perm: Sequence[int]
     kind = "re"
 
-    def apply(self, sch: Schedule, op: Any, axes: Sequence[te.IterVar]) -> list[te.IterVar]:  # Any: as in SplitEntity
+    def apply(self, sch: Schedule, op: object, axes: Sequence[te.IterVar]) -> list[te.IterVar]:  # as in SplitEntity
         """Reorder the axes of a stage; they come back in their new order."""
         order = [axes[i] for i in self.perm if i < len(axes)]
         sch[op].reorder(*order)
@@ -85,12 +85,12 @@ class AnnotateEntity:
     def apply(
         self,
         sch: Schedule,
-        op: Any,
+        op: object,
         axes: list[te.IterVar],
         axis_lens: Sequence[int] | None = None,
         max_unroll: int | None = None,
         vec_size: Sequence[int] | None = None,
-        cfg: Any = None,
+        cfg: object = None,
         source: Any = None,
     ) -> list[te.IterVar]:
         """Annotate the axes of a stage. `cfg` is told of lengths that do not fit (Any: a ConfigEntity)."""
@@ -265,7 +265,7 @@ def reorder_space(
     return TransformSpace([ReorderEntity(tuple(o)) for o in orders], len(axes), f"Reorder(policy={policy})")
 
 
-def _numbers(axes: Sequence[Any], order: Sequence[Any]) -> list[int]:  # Any: axes, compared by identity
+def _numbers(axes: Sequence[object], order: Sequence[object]) -> list[int]:  # axes, compared by identity
     places = {id(axis): place for place, axis in enumerate(axes)}
     if any(id(axis) not in places for axis in order):
         raise TuningError("define_reorder: a candidate names an axis that is not among the axes")
@@ -316,6 +316,6 @@ def _bound(count: int, *, is_virtual: bool) -> tuple[str, ...]:
     return (*(("fuse",) * (count - len(names))), *names)
 
 
-def option_space(candidate: Sequence[Any]) -> TransformSpace:  # Any: values of the template's
+def option_space(candidate: Sequence[object]) -> TransformSpace:  # values of the template's
     """The candidates of a knob."""
     return TransformSpace([OtherOptionEntity(value) for value in candidate], 0, f"OtherOption({list(candidate)})")

@@ -8,7 +8,6 @@ was measured before; where crossing gives none that is new, a random one takes i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,8 +16,9 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.space import knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.aliases import Array
 
-Chances = np.ndarray[Any, Any]
+Chances = Array
 _TRIES = 20  # to find a child that is new
 
 

@@ -8,7 +8,6 @@ was not measured has none. The network's own time, when the gain is known: `netw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.task import Task
@@ -24,7 +23,7 @@ class Gains:
         self._calls: dict[Workload, int] = {}
         self._means: dict[Workload, dict[int, float]] = {}
 
-    def __call__(self, tuner: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+    def __call__(self, tuner: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Any: the tuner, which knows nothing that its results do not tell."""
         for given, result in zip(inputs, results, strict=True):
             means = self._known(given.task)

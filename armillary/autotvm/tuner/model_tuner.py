@@ -16,8 +16,9 @@ import numpy as np
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.aliases import Array
 
-Numbers = np.ndarray[Any, Any]
+Numbers = Array
 PRIOR = 0.35  # standard deviation of the logarithm of seconds about the model's estimate, before any trial
 LENGTH = 0.35  # of the kernel: how far apart configurations are that behave alike, in features scaled to [0, 1]
 NOISE = 0.03  # of one measurement

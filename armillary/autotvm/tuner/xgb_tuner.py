@@ -21,11 +21,12 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.space import knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Pairs, Tuner
+from armillary.base.aliases import Array
 from armillary.base.lazy import find
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.tir.stmt import PrimFunc
 
-Numbers = np.ndarray[Any, Any]
+Numbers = Array
 logger = logging.getLogger("autotvm")
 FEATURES = ("itervar", "knob", "curve")
 LOSSES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:pairwise"}
@@ -130,7 +131,7 @@ def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, An
     """The part of the `count` fastest that a prediction has among its first, averaged over how many are asked."""
     places = np.argsort(np.argsort(-speeds, kind="stable"))
 
-    def metric(predicted: Numbers, data: Any) -> tuple[str, float]:  # Any: a DMatrix
+    def metric(predicted: Numbers, data: object) -> tuple[str, float]:  # a DMatrix
         order = places[np.argsort(-predicted, kind="stable")[:count]]
         parts = [(order[:n] < n).mean() for n in range(1, count + 1)]
         return "a-recall", float(np.mean(parts))

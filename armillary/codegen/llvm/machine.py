@@ -46,7 +46,7 @@ def parse(ir: str, triple: str, tm: Any) -> Any:
     return module
 
 
-def _optimise(module: Any, tm: Any) -> None:
+def _optimise(module: object, tm: object) -> None:
     """Inline the math functions, then combine, clean up and share what the emitter could not see."""
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     builder = llvm.create_pass_builder(tm, options)

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from armillary.base.config import setting
 from armillary.base.record import record
@@ -79,7 +78,7 @@ class Worker:
         except OSError as error:
             raise ExecutionError(f"cannot start a compile worker: {error.strerror}", hint=_FEWER) from None
 
-    def ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
+    def ask(self, request: Mapping[str, object]) -> bytes:  # JSON
         """Send one request and wait for the answer; InternalError with the reason for a refusal."""
         seconds = setting("ARMILLARY_COMPILE_TIMEOUT")
         timer = threading.Timer(seconds, self._expire)
@@ -96,7 +95,7 @@ class Worker:
             timer.cancel()
             timer.join()
 
-    def _ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
+    def _ask(self, request: Mapping[str, object]) -> bytes:  # JSON
         incoming, outgoing = self.process.stdout, self.process.stdin
         assert incoming is not None and outgoing is not None, "the pipes were asked for"
         payload = json.dumps(request).encode()
@@ -205,7 +204,7 @@ class Pool:
 
     def ask_all(
         self,
-        requests: Sequence[Mapping[str, Any]],
+        requests: Sequence[Mapping[str, object]],
         jobs: int,
         took: dict[int, float] | None = None,  # Any: JSON
     ) -> Iterator[tuple[int, bytes | BaseException]]:
@@ -244,7 +243,7 @@ class Pool:
             for thread in threads:
                 thread.join()
 
-    def _ask(self, request: Mapping[str, Any], crew: _Crew) -> bytes:  # Any: JSON
+    def _ask(self, request: Mapping[str, object], crew: _Crew) -> bytes:  # JSON
         worker = self._take()
         try:
             with crew.holding(worker):

@@ -14,12 +14,13 @@ import json
 import os
 import select
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from armillary.base.json_types import JsonObject
 from armillary.codegen.llvm.machine import compile_ir
 from armillary.codegen.workers.framing import IDLE_SECONDS, LENGTH, REPLY
 
-Answer = Callable[[dict[str, Any]], bytes]  # Any: JSON; raises ValueError with the reason for a refusal
+Answer = Callable[[JsonObject], bytes]  # Any: JSON; raises ValueError with the reason for a refusal
 
 
 def main() -> int:
@@ -52,7 +53,7 @@ def _exactly(incoming: BinaryIO | io.FileIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _reply(answer: Answer, request: dict[str, Any], outgoing: BinaryIO) -> None:  # Any: JSON
+def _reply(answer: Answer, request: JsonObject, outgoing: BinaryIO) -> None:  # Any: JSON
     try:
         status, payload = 0, answer(request)
     except ValueError as error:

@@ -126,7 +126,7 @@ class CLFormulaKernel(IKernel):
         self,
         inputs: Sequence[CLTensor],
         outputs: Sequence[CLTensor],
-        options: tuple[Any, ...] = (),
+        options: tuple[object, ...] = (),
         border: BorderMode = BorderMode.UNDEFINED,
         constant: int = 0,
     ) -> None:
@@ -179,7 +179,7 @@ class CLFormulaKernel(IKernel):
         CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*arrays)
         queue.count()
 
-    def run(self, *given: Any) -> None:  # Any: (queue, window), (window, queue) or (window), as the texts have it
+    def run(self, *given: object) -> None:  # (queue, window), (window, queue) or (window), as the texts have it
         """Enqueue the kernel over a window."""
         queues = [g for g in given if isinstance(g, CommandQueue)] or [CLScheduler.get().queue()]
         windows = [g for g in given if isinstance(g, Window)]
@@ -203,7 +203,7 @@ def _function(program: Program) -> PrimFunc:
     def plane(index: int) -> Expr:
         return z if geometry.planes[index][0] > 1 else T.const(0)
 
-    def read(index: int, at_y: Any, at_x: Any) -> Expr:  # Any: expressions or numbers
+    def read(index: int, at_y: object, at_x: object) -> Expr:  # expressions or numbers
         return _pixel(program, buffers, index, plane(index), at_y, at_x)
 
     stores = []

@@ -7,8 +7,6 @@ has it for this side; the compiler may take Winograd's algorithm inside.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.compute.cl.pipeline import CLPipeline
 from armillary.compute.core.types import ConvolutionMethod
 from armillary.compute.functions.nn import base, convolution, layers, product, shape
@@ -28,7 +26,7 @@ class CLConvolutionLayer(CLGEMMConvolutionLayer):
     """The convolution that chooses a method: GEMM."""
 
     @staticmethod
-    def get_convolution_method(*_: Any, **__: Any) -> ConvolutionMethod:  # Any: as of the CPU's function
+    def get_convolution_method(*_: object, **__: object) -> ConvolutionMethod:  # as of the CPU's function
         """GEMM, whatever the tensors."""
         return ConvolutionMethod.GEMM
 

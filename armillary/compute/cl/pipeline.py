@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class CLPipeline:
         output: Tensor,
         build: Build,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         memory_manager: MemoryManagerOnDemand | None = None,
     ) -> None:
         """As `Pipeline`."""

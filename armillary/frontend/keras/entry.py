@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
+from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.keras.hdf5 import File, Group
@@ -29,7 +30,7 @@ from armillary.relay.op import get_op
 from armillary.relay.transform.layout.convert_layout import convert_layout
 from armillary.relay.types import TensorType
 
-Config = dict[str, Any]  # Any: JSON of Keras
+Config = JsonObject  # Any: JSON of Keras
 _MODELS = ("Functional", "Model", "Sequential")
 
 
@@ -129,7 +130,7 @@ class _Importer:
             waiting = later
         return [self.values[t.layer, t.node] for t in _tensors(config["output_layers"])]
 
-    def call(self, layer: Config, node: Any, number: int) -> bool:  # Any: JSON of Keras
+    def call(self, layer: Config, node: object, number: int) -> bool:  # JSON of Keras
         reads = _tensors(node)
         if any((t.layer, t.node) not in self.values for t in reads):
             return False
@@ -193,7 +194,7 @@ def _declared(config: Config) -> list[Any] | None:  # Any: sizes, or None
     return None if found is None else list(found)
 
 
-def _tensors(node: Any) -> list[Tensor]:  # Any: JSON of Keras
+def _tensors(node: object) -> list[Tensor]:  # JSON of Keras
     """What a call reads: [name, node, index, …] of Keras 2, keras_history of Keras 3, nested as it likes."""
     if isinstance(node, Mapping):
         history = node.get("config", {}).get("keras_history") if "config" in node else None

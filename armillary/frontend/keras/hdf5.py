@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aliases import Array
+from armillary.base.aliases import Array, NumpyDtype
+from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import ModelError, Span
 
@@ -27,7 +28,7 @@ _MOST_NODES = 1 << 20  # of all the structures that one walk visits: a damaged f
 class Type:
     """The type of elements: a numpy dtype, or texts of variable length."""
 
-    dtype: np.dtype[Any]
+    dtype: NumpyDtype
     is_text: bool = False
 
 
@@ -100,7 +101,7 @@ class Item:
         return next((data for found, data in self.messages if found == kind), None)
 
     @property
-    def attributes(self) -> dict[str, Any]:  # Any: a text, an array, or a list of texts
+    def attributes(self) -> JsonObject:  # Any: a text, an array, or a list of texts
         """Values by name."""
         return dict(_attribute(self.file, data) for kind, data in self.messages if kind == _ATTRIBUTE)
 

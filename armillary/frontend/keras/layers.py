@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Expr, TupleGetItem, const
@@ -24,7 +25,7 @@ class Layer:
 
     name: str
     kind: str
-    config: dict[str, Any]  # Any: JSON of Keras
+    config: JsonObject  # Any: JSON of Keras
     inputs: list[Expr]
     weights: list[tuple[str, Array]]
     parameter: Callable[[str, Array], Expr]
@@ -38,7 +39,7 @@ class Layer:
         """Of the first input."""
         return tuple(self.x.checked_type.static)  # type: ignore[attr-defined]
 
-    def get(self, name: str, default: Any = None) -> Any:  # Any: JSON of Keras
+    def get(self, name: str, default: object = None) -> Any:  # Any: JSON of Keras
         found = self.config.get(name)
         return default if found is None else found
 
@@ -59,7 +60,7 @@ class Layer:
 Rule = Callable[[Layer], Expr]
 
 
-def op(name: str, *args: Expr, **attrs: Any) -> Expr:  # Any: attribute values
+def op(name: str, *args: Expr, **attrs: object) -> Expr:  # attribute values
     """A call of an operator."""
     return get_op(name)(*args, **attrs)
 
@@ -84,7 +85,7 @@ def padding_of(layer: Layer, window: Sequence[int], strides: Sequence[int]) -> t
     return top, left, height - top, width - left
 
 
-def activated(value: Expr, name: Any, layer: Layer) -> Expr:  # Any: a name, or an object of Keras 3
+def activated(value: Expr, name: object, layer: Layer) -> Expr:  # a name, or an object of Keras 3
     """A value behind an activation by name."""
     text = name.get("class_name", "") if isinstance(name, dict) else str(name)
     made = ACTIVATIONS.get(text.lower())
@@ -151,7 +152,7 @@ def _conv(layer: Layer) -> Expr:
     strides, dilation = pair(layer.get("strides", 1)), pair(layer.get("dilation_rate", 1))
     size = layer.weights[0][1].shape
     window = [(taps - 1) * step + 1 for taps, step in zip(size[:2], dilation, strict=True)]
-    attrs: dict[str, Any] = {"strides": strides, "dilation": dilation, "padding": padding_of(layer, window, strides)}
+    attrs: JsonObject = {"strides": strides, "dilation": dilation, "padding": padding_of(layer, window, strides)}
     attrs |= {"data_layout": "NHWC", "kernel_size": size[:2]}
     if layer.kind == "Conv2D":
         made = op(
@@ -236,7 +237,7 @@ def _zero_padding(layer: Layer) -> Expr:
     return op("nn.pad", layer.x, pad_width=((0, 0), tuple(rows), tuple(columns), (0, 0)))
 
 
-def _both(value: Any) -> tuple[int, int]:  # Any: a number or two
+def _both(value: object) -> tuple[int, int]:  # a number or two
     return pair(value)
 
 

@@ -43,7 +43,7 @@ class Attributes(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The value, or `default`; a number with a point is one of float32, as it is where a node says it."""
         self.read.add(name)
         return super().get(name, float(np.float32(default)) if isinstance(default, float) else default)
@@ -75,7 +75,7 @@ def refuse_unread(view: OnnxNode) -> None:
             raise UnsupportedError(f"{view.op_type}: attribute {name!r} with value {value!r} is not supported")
 
 
-def _is_default(value: Any, default: AttributeProto) -> bool:
+def _is_default(value: object, default: AttributeProto) -> bool:
     if not default.name:
         return False
     standard = onnx.helper.get_attribute_value(default)

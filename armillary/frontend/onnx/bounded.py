@@ -9,12 +9,11 @@ bounded; any other reader is refused (`refuse_bounded`), because it would comput
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx.loops import Walk
+from armillary.frontend.onnx.loops import Opsets, Scope, Walk
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Constant, Expr, TupleGetItem
@@ -24,7 +23,7 @@ Values = list[Expr]
 Build = Callable[[Walk, OnnxNode], Values]
 
 
-def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Any, _opsets: Any) -> Values:
+def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Scope, _opsets: Opsets) -> Values:
     """The operator's rule where input `decides` is known, else the bounded form."""
     rule = onnx_rule("", view.op_type, view.opset)
     if rule is not None and walk.folder.value(view.input(decides)) is not None:
@@ -33,7 +32,7 @@ def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Any,
     return build(walk, view)
 
 
-def i64(values: Any) -> Constant:  # Any: numbers
+def i64(values: object) -> Constant:  # numbers
     """An int64 constant."""
     return Constant(np.array(values, np.int64))
 

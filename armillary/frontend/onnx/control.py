@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.loops import (
     Body,
+    Opsets,
     ScanParts,
+    Scope,
     Values,
     Walk,
     branches,
@@ -44,7 +46,7 @@ _NO_LOOP = "it cannot run as a loop"
 SHORT = 8  # iterations: as many are unrolled though they could run, docs/notes/011-control-flow-and-variants.md
 
 
-def branch_taken(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def branch_taken(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """If: the branch that is taken where that is known, else both."""
     condition = view.constants[0]
     if condition is None:
@@ -53,7 +55,7 @@ def branch_taken(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     return walk.body(graph_of(view, name), scope, opsets)(())
 
 
-def loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def loop(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """Loop: unrolled or run."""
     limit = None if view.missing(0) else walk.folder.value(view.input(0))
     short = limit is not None and int(limit.reshape(-1)[0]) <= SHORT
@@ -94,7 +96,7 @@ def _first_that_works(
             raise (NeedsValue(told, needed) if needed else told) from None
 
 
-def unrolled_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def unrolled_loop(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """Loop: carried values, then what each iteration adds to the scan outputs, stacked."""
     graph = graph_of(view, "body")
     body = walk.body(graph, scope, opsets)
@@ -134,7 +136,7 @@ def _empty(view: OnnxNode, value: Expr) -> Expr:
     return Constant(np.zeros((0, *ty.static), ty.dtype.numpy))
 
 
-def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, opsets: Opsets) -> Values:
     """Slices of the scanned inputs go in, states go around, results are stacked."""
     walk.unroll(view, parts.length)
     body = walk.body(graph_of(view, "body"), scope, opsets)
@@ -155,7 +157,7 @@ def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opse
     return [*states, *(stack(tuple(c[::-1] if back else c), a) for c, back, a in made)]
 
 
-def scan(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def scan(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """Scan: unrolled or run; in opset 8 once for each member of a batch."""
     parts = _scan_parts(view)
     if view.opset < 9:
@@ -163,7 +165,7 @@ def scan(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     return _one_scan(walk, view, parts, scope, opsets)
 
 
-def _one_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+def _one_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, opsets: Opsets) -> Values:
     ways = (
         lambda: unrolled_scan(walk, view, parts, scope, opsets),
         lambda: running_scan(walk, view, parts, scope, opsets),
@@ -195,7 +197,7 @@ def _scan_parts(view: OnnxNode) -> ScanParts:
     return ScanParts(states, scanned, axes, backwards, out_axes, out_backwards, lengths.pop())
 
 
-def _batched_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+def _batched_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, opsets: Opsets) -> Values:
     """Opset 8: every input has a batch in front, and a scan of its own for each member."""
     batch = _type(view, parts.scanned[0]).static[0]
     rows = []
@@ -233,7 +235,7 @@ def _slice(value: Expr, axis: int, index: int) -> Expr:
     return squeeze(part, (axis,))
 
 
-def mapped_sequence(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def mapped_sequence(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """SequenceMap: the body for each element; further inputs are sequences of that length, or the same each time."""
     graph = graph_of(view, "body")
     body, length = walk.body(graph, scope, opsets), len(sequence_fields(view))

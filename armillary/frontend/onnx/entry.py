@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
@@ -24,16 +24,16 @@ with deferred():
 
 @boundary("from_onnx")
 def from_onnx(
-    model: Any,  # Any: a path, bytes or an onnx.ModelProto
-    shape: Mapping[str, Any] | None = None,
+    model: object,  # a path, bytes or an onnx.ModelProto
+    shape: Mapping[str, object] | None = None,
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
-    convert_config: Mapping[str, Any] | None = None,
+    convert_config: Mapping[str, object] | None = None,
     export_node_renamed_model_path: str | os.PathLike[str] | None = None,
     *,
-    static_inputs: Mapping[str, Any] | None = None,
-    variants: Sequence[Mapping[str, Any]] | None = None,
+    static_inputs: Mapping[str, object] | None = None,
+    variants: Sequence[Mapping[str, object]] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """Import an ONNX model.
 
@@ -60,8 +60,8 @@ def from_onnx(
 @boundary("from_onnx")
 def from_file(
     path: str,
-    shape: Mapping[str, Any] | None = None,
-    variants: Sequence[Mapping[str, Any]] | None = None,
+    shape: Mapping[str, object] | None = None,
+    variants: Sequence[Mapping[str, object]] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """`from_onnx` for a program that compiles the model at once: large weights are read when they are needed.

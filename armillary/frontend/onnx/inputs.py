@@ -27,7 +27,7 @@ class InputBinder:
     """Types the inputs of one model."""
 
     def __init__(
-        self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, Any]
+        self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, object]
     ) -> None:
         if not isinstance(shapes, Mapping):
             raise TypeMismatch(
@@ -175,11 +175,11 @@ def check_declared(value: ValueInfoProto, ty: Any, span: Span) -> None:  # Any: 
         raise ModelError(f"initialiser {value.name!r} is {ty}, but the graph's inputs declare it otherwise", span=span)
 
 
-def _plain(value: Any) -> Any:  # Any: numpy arrays, numbers, sequences and runtime arrays
+def _plain(value: object) -> Any:  # Any: numpy arrays, numbers, sequences and runtime arrays
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
 
 
-def _many(shape: Any) -> bool:
+def _many(shape: object) -> bool:
     """Whether `shape=` gives a list of shapes, or None for an optional that holds nothing."""
     if shape is None:
         return True

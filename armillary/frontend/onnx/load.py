@@ -55,7 +55,7 @@ class Model:
 
 
 def load_model(
-    model: Any, opset: int | None = None, *, importable: Importable | None = None, waits: bool = False
+    model: object, opset: int | None = None, *, importable: Importable | None = None, waits: bool = False
 ) -> Model:
     """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
 

@@ -9,7 +9,7 @@ number comes along as a value (bounded.py). What is unrolled instead is decided 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _FOREVER = np.array(np.iinfo(np.int64).max)
 Values = list[Expr]
 Body = Callable[[Sequence[Expr]], Values]
+Scope = dict[str, Expr]  # expressions by the names that nodes use
+Opsets = Mapping[str, int]  # versions by domain
 
 
 class Walk(Protocol):
@@ -42,7 +44,7 @@ class Walk(Protocol):
     calls: list[tuple[str, str, str]]
     bounded: dict[int, tuple[Expr, int, Expr]]  # by id: the tensor, the axis whose size is a value, and that value
 
-    def body(self, graph: GraphProto, scope: Any, opsets: Any) -> Body:
+    def body(self, graph: GraphProto, scope: Scope, opsets: Opsets) -> Body:
         """A function that imports the sub-graph for given inputs."""
 
     def known(self, view: OnnxNode, value: Expr, what: str) -> Any:
@@ -78,7 +80,7 @@ def graph_of(view: OnnxNode, name: str) -> GraphProto:
 # --- If ---------------------------------------------------------------------------------------------------------------
 
 
-def branches(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+def branches(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
     """If whose condition is computed at run time: both branches, one of which runs."""
     condition = as_scalar(view.input(0))
     names = ("then_branch", "else_branch")

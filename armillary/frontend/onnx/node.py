@@ -67,7 +67,7 @@ class OnnxNode:
     attributes: dict[str, Any]
     outputs: list[str]
 
-    def _attribute(self, name: str, default: Any) -> Any:
+    def _attribute(self, name: str, default: object) -> Any:
         value = self.attributes.get(name, default)
         if value is REQUIRED:
             raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks the required attribute {name!r}")

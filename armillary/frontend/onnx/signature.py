@@ -61,7 +61,7 @@ def _from_schema(schema: Any) -> Signature:  # Any: onnx.defs.OpSchema
     return Signature(schema.min_input, schema.max_input, attributes)
 
 
-def table_text(schemas: Any, newest: int) -> str:  # Any: OpSchemas
+def table_text(schemas: object, newest: int) -> str:  # OpSchemas
     """The text of the file: the newest operator set, then a line per operator and version at which it changed."""
     return "\n".join([str(newest), *sorted(_lines(schemas)), ""])
 

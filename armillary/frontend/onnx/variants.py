@@ -19,7 +19,7 @@ Shapes = dict[str, Any]  # Any: numbers, or for sequences lists of shapes
 
 
 def variant_shapes(
-    inputs: Sequence[ValueInfoProto], shape: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
+    inputs: Sequence[ValueInfoProto], shape: Mapping[str, Any], variants: Sequence[Mapping[str, object]]
 ) -> list[Shapes]:
     """The `shape=` of each variant."""
     if not variants:
@@ -37,7 +37,7 @@ def _declared(value: ValueInfoProto) -> tuple[Any, ...] | None:
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
 
 
-def _resolved(dims: Mapping[str, Any], given: set[str], variant: dict[str, Any]) -> Shapes:
+def _resolved(dims: Mapping[str, object], given: set[str], variant: dict[str, Any]) -> Shapes:
     symbols = {d for shape in dims.values() if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
     unknown = sorted(set(variant) - set(dims) - symbols)
     if unknown:

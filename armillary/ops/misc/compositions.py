@@ -91,9 +91,9 @@ def reverse_reshape(data: Expr, newshape: Sequence[int]) -> Expr:
 def max_pool2d_grad(
     out_grad: Expr,
     data: Expr,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
+    pool_size: object = (1, 1),
+    strides: object = (1, 1),
+    padding: object = (0, 0),
     layout: str = "NCHW",
     out_layout: str = "",
     ceil_mode: bool = False,
@@ -107,9 +107,9 @@ def max_pool2d_grad(
 def avg_pool2d_grad(
     out_grad: Expr,
     data: Expr,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
+    pool_size: object = (1, 1),
+    strides: object = (1, 1),
+    padding: object = (0, 0),
     layout: str = "NCHW",
     out_layout: str = "",
     ceil_mode: bool = False,
@@ -124,7 +124,9 @@ def _pair(value: Any) -> tuple[int, ...]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def _pooling(pool_size: Any, strides: Any, padding: Any, layout: str, include: bool = False) -> Any:  # Any: attributes
+def _pooling(
+    pool_size: object, strides: object, padding: Any, layout: str, include: bool = False
+) -> Any:  # Any: attributes
     pads = (padding,) if isinstance(padding, int) else tuple(padding)
     return SimpleNamespace(
         pool_size=_pair(pool_size),
@@ -140,12 +142,12 @@ def _pooling(pool_size: Any, strides: Any, padding: Any, layout: str, include: b
 def conv2d_backward_weight(
     grad: Expr,
     data: Expr,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    strides: object = (1, 1),
+    padding: object = (0, 0),
+    dilation: object = (1, 1),
     groups: int = 1,
     channels: int | None = None,
-    kernel_size: Any = None,
+    kernel_size: object = None,
     grad_layout: str = "NCHW",
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",

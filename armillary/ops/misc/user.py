@@ -7,7 +7,6 @@ preferred to the operator of that name. Invariant: no arithmetic here, only call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
@@ -52,7 +51,7 @@ def mean_std(data: Expr, axis: Axis = None, keepdims: bool = False, exclude: boo
 
 
 @boundary("meshgrid", arguments=True)
-def meshgrid(data: Sequence[Any], indexing: str = "ij") -> Expr:
+def meshgrid(data: Sequence[object], indexing: str = "ij") -> Expr:
     """Coordinate grids from vectors, as a tuple; indexing "xy" swaps the first two axes."""
     if indexing not in ("ij", "xy"):
         raise TypeMismatch(f"meshgrid: indexing {indexing!r}, wanted 'ij' or 'xy'")

@@ -27,7 +27,7 @@ Size = TypeVar("Size", int, "te.Expr")
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
-def call(name: str, *args: Any, **attrs: Any) -> Expr:  # Any: expressions, numbers; attribute values
+def call(name: str, *args: object, **attrs: object) -> Expr:  # expressions, numbers; attribute values
     """A call of the operator of that name."""
     return get_op(name)(*args, **attrs)
 

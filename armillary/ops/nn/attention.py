@@ -163,7 +163,7 @@ def placed(attrs: AttentionAttrs, size: Sizes, element: Any, name: str) -> Tenso
     """A tensor in the result's layout from `element(b, h, t, d)`."""
     extent = {"B": size.b, "T": size.t, "H": size.h, "D": size.e}
 
-    def at(*index: Any) -> te.Expr:
+    def at(*index: object) -> te.Expr:
         by = dict(zip(attrs.out_layout, index, strict=True))
         found: te.Expr = element(by["B"], by["H"], by["T"], by["D"])
         return found

@@ -112,7 +112,7 @@ def window(op: str, attrs: Any, rank: int) -> Window:
     )
 
 
-def image_size(op: str, attrs: Any, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
+def image_size(op: str, attrs: object, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
     """Height and width of a convolution of images (N, channels, H, W, …) with a window of so many rows and columns."""
     win = window(op, attrs, 2)
     taps = [kernel_extent(op, size) for size in kernel]
@@ -250,7 +250,7 @@ def _compute(rank: int, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, data: Te
     return te.compute(placed(order, size), element, name=tag, tag=tag)
 
 
-def _int(dim: Any) -> int | None:
+def _int(dim: object) -> int | None:
     return dim if isinstance(dim, int) else getattr(dim, "value", None)
 
 

@@ -174,7 +174,7 @@ def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorT
     return TensorType((*a.shape[:-1], chunks * lanes), DType(attrs.out_dtype))
 
 
-def product(attrs: Any, a: Array, b: Array) -> Array:
+def product(attrs: object, a: Array, b: Array) -> Array:
     """a @ b, computed and accumulated in out_dtype (float16 in float32)."""
     dtype = result_dtype(attrs, a).numpy
     if np.issubdtype(dtype, np.integer) or np.dtype(dtype).itemsize > a.dtype.itemsize:

@@ -191,7 +191,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     rank = len(sizes)
     m, wide = _te_arithmetic(), accumulator(x.dtype)  # no 16-bit float holds the places of a long row
 
-    def element(n: Any, c: Any, *at: Any) -> Any:
+    def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         places = [T.cast(_given(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
         def read(where: list[Any]) -> Any:
@@ -234,7 +234,7 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
             index = index * size + T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32")
         return T.select(inside, index, T.const(elements))
 
-    def weight(k: int, *at: Any) -> Any:
+    def weight(k: int, *at: te.Expr) -> te.Expr:
         found: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
         return found
 
@@ -246,9 +246,11 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         tag = "grid_weight"
         weights = [te.compute(spots, functools.partial(weight, k), name=tag, tag=tag) for k in corners]
 
-    def element(n: Any, c: Any, *at: Any) -> Any:
+    def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         values = [rows(n, p(n, *at), c) for p in places]
-        return functools.reduce(T.add, [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values)
+        terms = [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values
+        found: te.Expr = functools.reduce(T.add, terms)
+        return found
 
     found: Tensor = te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
     return found

@@ -105,7 +105,7 @@ def normal(
     return pool
 
 
-def infer_pool(op: str, attrs: Any, rank: int, data: Type) -> TensorType:
+def infer_pool(op: str, attrs: object, rank: int, data: Type) -> TensorType:
     """The type of a windowed pooling."""
     x = need_tensor(op, data)
     pool = normal(op, attrs, rank, x)
@@ -151,7 +151,7 @@ def offsets(pool: Pool) -> Iterator[tuple[list[int], tuple[int, ...]]]:
         yield [k * d for k, d in zip(at, pool.dilation, strict=True)], at
 
 
-def fold(pool: Pool, x: Array, start: Any, step: Callable[[Array, Array], Array], fill: Any) -> Array:
+def fold(pool: Pool, x: Array, start: object, step: Callable[[Array, Array], Array], fill: object) -> Array:
     """Combine all window elements of `x`, padded with `fill`, by `step`."""
     counts = _counts(pool, x.shape)
     sizes = [x.shape[a] for a in pool.axes]
@@ -165,7 +165,7 @@ def fold(pool: Pool, x: Array, start: Any, step: Callable[[Array, Array], Array]
     return out
 
 
-def _reference_max(pool: Pool, attrs: Any, x: Array) -> Array:
+def _reference_max(pool: Pool, attrs: object, x: Array) -> Array:
     bottom = x.dtype.type(lowest(x.dtype.name))
     return fold(pool, x, bottom, np.maximum, bottom)
 
@@ -214,7 +214,7 @@ def _reduce(pool: Pool, x: Tensor, fill: float, combine: Any, tag: str) -> Tenso
     return te.compute(shape, element, name=tag, tag=tag)
 
 
-def _compute_max(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
+def _compute_max(pool: Pool, attrs: object, x: Tensor) -> Tensor:
     return _reduce(pool, x, lowest(x.dtype), te.max, "pool_max")
 
 
@@ -311,7 +311,7 @@ def _bins(op: str, attrs: Any, rank: int, x: Array | TensorType | te.Tensor) -> 
     return axes, per_axis(op, "output_size", attrs.output_size, rank)
 
 
-def _infer_bins(op: str, attrs: Any, rank: int, data: Type) -> TensorType:
+def _infer_bins(op: str, attrs: object, rank: int, data: Type) -> TensorType:
     x = need_tensor(op, data)
     shape = list(x.shape)
     for a, size in zip(*_bins(op, attrs, rank, x), strict=True):
@@ -319,7 +319,7 @@ def _infer_bins(op: str, attrs: Any, rank: int, data: Type) -> TensorType:
     return TensorType(tuple(shape), x.dtype)
 
 
-def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> Array:
+def _reference_bins(op: str, attrs: object, rank: int, x: Array, average: bool) -> Array:
     y = x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else wide(x)
     count = np.ones([1] * y.ndim, np.int64)
     largest = partial(np.max, initial=y.dtype.type(lowest(y.dtype.name)))
@@ -331,7 +331,7 @@ def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> 
     return (_mean(y, count) if average else y).astype(x.dtype)
 
 
-def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> Tensor:
+def _compute_bins(op: str, attrs: object, rank: int, x: Tensor, average: bool) -> Tensor:
     axes, sizes = _bins(op, attrs, rank, x)
     places = [getattr(d, "value", d) for d in x.shape[2:]]
     if not average and set(sizes) == {1} and axes == tuple(range(2, len(x.shape))) and set(map(type, places)) == {int}:
@@ -387,7 +387,7 @@ def _largest(x: Tensor, places: Sequence[int]) -> Tensor:
     return te.compute(shape, lambda b, c, *_: te.max(flat(b, c, k), axis=[k]), name="pool_max", tag="pool_max")
 
 
-def _divides(size: Any, bins: int) -> bool:
+def _divides(size: object, bins: int) -> bool:
     value = getattr(size, "value", size)
     return bins == 1 or (isinstance(value, int) and value % bins == 0)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import NumpyDtype
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.budgets import TENSOR_BYTES
@@ -199,7 +200,7 @@ def _along(values: Array, ndim: int, axis: int) -> Array:
     return values.reshape(shape)
 
 
-def _finish(y: Array, dtype: np.dtype[Any]) -> Array:
+def _finish(y: Array, dtype: NumpyDtype) -> Array:
     if np.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)
         y = np.clip(np.trunc(y), info.min, info.max)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
@@ -86,7 +87,7 @@ def full_index(
 
 
 def reduce_tensor(
-    data: te.Tensor, axes: Sequence[int], keepdims: bool, reducer: Callable[..., Any], dtype: str, name: str
+    data: te.Tensor, axes: Sequence[int], keepdims: bool, reducer: AnyFunction, dtype: str, name: str
 ) -> te.Tensor:
     """`reducer` over the axes, accumulated in `dtype`; a single value as a vector of one, for which there are lanes."""
     shape = te.static_shape(data)
@@ -140,7 +141,7 @@ class Row:
 
     name: str
     accepts: str
-    reducer: Callable[..., Any]
+    reducer: AnyFunction
     numpy: Callable[[Array, tuple[int, ...], bool], Array]
     wide: bool = False
 
@@ -374,7 +375,7 @@ def logsumexp_bad_samples() -> Iterator[BadSample]:
 
 
 @boundary("std", arguments=True)
-def std(data: Expr, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False) -> Expr:
+def std(data: Expr, axis: object = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False) -> Expr:
     """The standard deviation: the root of the variance about the mean."""
     ty = data.checked_type
     if isinstance(ty, TensorType) and accumulator(ty.dtype) != ty.dtype:  # which need not hold the variance

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -37,7 +38,7 @@ class ScanAttrs:
     reverse: bool = False
 
 
-def _define(name: str, combine: Callable[[Any, Any], Any], numpy_scan: Callable[..., Any], neutral: int) -> Op:
+def _define(name: str, combine: Callable[[Any, Any], Any], numpy_scan: AnyFunction, neutral: int) -> Op:
     op = Op(name, kind=Kind.OPAQUE, doc=f"Running {'sum' if name == 'cumsum' else 'product'} along an axis.")
     op.attrs(ScanAttrs)
 

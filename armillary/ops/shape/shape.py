@@ -43,7 +43,7 @@ def reshape_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, rang
     return groups
 
 
-def source_index(index: Sequence[Any], to: Sequence[int], source: Sequence[int]) -> list[te.Expr]:
+def source_index(index: Sequence[object], to: Sequence[int], source: Sequence[int]) -> list[te.Expr]:
     """The index into shape `source` of the element at `index` of the same data seen as shape `to`."""
     result: list[Any] = [0] * len(source)
     if 0 in source:

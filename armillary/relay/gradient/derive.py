@@ -28,7 +28,7 @@ Grad = Any  # Any: None for zero, an expression, or for a tuple a list of those
 
 
 @boundary("gradient", arguments=True)
-def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order") -> Function:  # Any: function or name
+def gradient(expr: object, mod: IRModule | None = None, mode: str = "higher_order") -> Function:  # function or name
     """The function that returns `(value, (gradient of each parameter…))`.
 
     A result with several elements is differentiated as their sum. Both modes of Relay-era scripts, "higher_order" and

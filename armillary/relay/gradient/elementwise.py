@@ -108,7 +108,7 @@ for _name, _slope in _SLOPES.items():
 
 
 @rule_of(*_FLAT)
-def flat(call: Call, grad: Any) -> Grads:
+def flat(call: Call, grad: object) -> Grads:
     """What does not change with small steps of its arguments."""
     del grad
     return [None] * len(call.args)
@@ -208,7 +208,7 @@ def cast_like(call: Call, grad: Expr) -> Grads:
 
 
 @rule_of("copy", "annotation.on_device", "device_copy", "annotation.checkpoint", "annotation.stop_fusion")
-def same(call: Call, grad: Any) -> Grads:
+def same(call: Call, grad: object) -> Grads:
     """The gradient itself."""
     del call
     return [grad]

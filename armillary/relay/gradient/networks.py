@@ -132,7 +132,7 @@ def conv2d(call: Call, grad: Expr) -> Grads:
 
 
 def conv2d_weight(
-    grad: Expr, data: Expr, kernel: Sequence[int], strides: Any, padding: Any, dilation: Any, groups: int
+    grad: Expr, data: Expr, kernel: Sequence[int], strides: object, padding: object, dilation: object, groups: int
 ) -> Expr:
     """The gradient of an OIHW weight: images become channels, strides and dilation change places."""
     batch, channels, *size = tensor(data).static
@@ -229,7 +229,7 @@ def _sum(terms: Sequence[Expr]) -> Expr:
     return total
 
 
-def max_pool_back(grad: Expr, data: Expr, attrs: Any) -> Expr:  # Any: attributes of a pooling
+def max_pool_back(grad: Expr, data: Expr, attrs: object) -> Expr:  # attributes of a pooling
     """Each gradient goes to the first element of its window that has the maximum."""
     windows = Windows(attrs, data, tensor(grad).static)
     padded = windows.padded(data, -3.0e38 if str(tensor(data).dtype) != "float16" else -6.0e4)

@@ -45,7 +45,7 @@ def rule_of(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def op(name: str, *args: Any, **attrs: Any) -> Expr:  # Any: expressions, attribute values
+def op(name: str, *args: object, **attrs: object) -> Expr:  # expressions, attribute values
     """A call of an operator by name."""
     made: Expr = get_op(name)(*args, **attrs)
     return made

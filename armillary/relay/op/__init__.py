@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import deferred, lazy_names, similar
@@ -131,10 +132,10 @@ class Op(Expr):
         self.attrs_class: type | None = None
         self.infer_rule: Callable[..., Type] | None = None
         self.complete_rule: Callable[..., Sequence[Type | None]] | None = None
-        self.reference_rule: Callable[..., Any] | None = None
-        self.compute_rule: Callable[..., Any] | None = None
+        self.reference_rule: AnyFunction | None = None
+        self.compute_rule: AnyFunction | None = None
         self.decompose_rule: Callable[..., Expr | None] | None = None
-        self.layout_rule: Callable[..., Any] | None = None
+        self.layout_rule: AnyFunction | None = None
         self.flops_rule: Callable[..., float] | None = None
         self.macs_rule: Callable[..., int] | None = None
         self.reads_rule: Callable[..., Sequence[int]] | None = None
@@ -176,12 +177,12 @@ class Op(Expr):
         self.complete_rule = rule
         return rule
 
-    def reference(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def reference(self, rule: Callable[..., object]) -> AnyFunction:
         """Facet: (attrs, *arrays) -> array or tuple of arrays. The definition of correct."""
         self.reference_rule = rule
         return rule
 
-    def compute(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(self, rule: Callable[..., object]) -> AnyFunction:
         """Facet: (attrs, *te tensors) -> te tensor or list of them."""
         self.compute_rule = rule
         return rule
@@ -191,7 +192,7 @@ class Op(Expr):
         self.decompose_rule = rule
         return rule
 
-    def layout(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def layout(self, rule: Callable[..., object]) -> AnyFunction:
         """Facet: how the op follows layouts; see backends/cpu/graph/alter_op_layout.py."""
         self.layout_rule = rule
         return rule
@@ -221,7 +222,7 @@ class Op(Expr):
         self.bad_sample_source = source
         return source
 
-    def __call__(self, *args: Any, **attrs: Any) -> Call:  # Any: expressions, arrays, numbers; attribute values
+    def __call__(self, *args: object, **attrs: object) -> Call:  # expressions, arrays, numbers; attribute values
         """A Call: tensor arguments first, then attributes, by position in field order or by name."""
         count = len(self.inputs)
         given = list(args[:count])
@@ -239,7 +240,7 @@ class Op(Expr):
         like = next((g for g in given if isinstance(g, Expr)), None)
         return tuple(as_expr(g, like) for g in given)
 
-    def make_attrs(self, positional: Sequence[Any] = (), named: dict[str, Any] | None = None) -> Any:
+    def make_attrs(self, positional: Sequence[object] = (), named: dict[str, Any] | None = None) -> Any:
         """The attrs value; lists become tuples, names are checked."""
         named = dict(named or {})
         if self.attrs_class is None:
@@ -285,7 +286,7 @@ class Op(Expr):
         """Whether there is something."""
         return self.get_attr(attr_name) is not None
 
-    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:  # Any: a rule or a value
+    def set_attr(self, attr_name: str, value: object, plevel: int = 10) -> None:  # a rule or a value
         """Hold a value under a name, unless one of a higher level is there."""
         register_op_attr(self.name, attr_name, value, plevel)
 
@@ -293,7 +294,7 @@ class Op(Expr):
         """Forget what is held under a name."""
         LEGALIZE_RULES.get(attr_name, {}).pop(self.name, None)
 
-    def infer_type(self, attrs: Any, types: Sequence[Type]) -> Type:
+    def infer_type(self, attrs: object, types: Sequence[Type]) -> Type:
         """The result type of a call."""
         if self.infer_rule is None:
             raise InternalError(f"operator {self.name} has no type rule")
@@ -301,14 +302,14 @@ class Op(Expr):
             raise TypeMismatch(f"{self.name}: expected {len(self.inputs)} arguments {self.inputs}, got {len(types)}")
         return self.infer_rule(attrs, *types)
 
-    def evaluate(self, attrs: Any, arrays: Sequence[Any]) -> Any:
+    def evaluate(self, attrs: object, arrays: Sequence[object]) -> Any:
         """The reference result: an array or a tuple of arrays. A variadic last input is a tuple of arrays."""
         if self.reference_rule is None:
             raise UnsupportedError(f"operator {self.name} has no reference implementation")
         return self.reference_rule(attrs, *arrays)
 
 
-def _freeze(value: Any) -> Any:
+def _freeze(value: object) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_freeze(v) for v in value)
     if isinstance(value, np.generic):
@@ -316,7 +317,7 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-def _attribute(self: Any, key: str) -> Any:  # Any: attributes of any operator and their values
+def _attribute(self: object, key: str) -> Any:  # Any: attributes of any operator and their values
     try:
         return getattr(self, key)
     except AttributeError:
@@ -328,7 +329,7 @@ def _names_of(self: Any) -> list[str]:  # Any: attributes of any operator
 
 
 # Attributes also read like a mapping, as Relay-era scripts write it: `relay.nn.conv2d(x, w, **call.attrs)`.
-_MAPPING: dict[str, Callable[..., Any]] = {
+_MAPPING: dict[str, AnyFunction] = {
     "__getitem__": _attribute,
     "keys": _names_of,
     **dict.fromkeys(("get_int", "get_str", "get_int_tuple"), _attribute),
@@ -366,12 +367,12 @@ def state(
         op.fast = fast or op.fast
 
 
-def has(expr: Any, *facts: Fact) -> bool:
+def has(expr: object, *facts: Fact) -> bool:
     """Whether `expr` is a call of an operator that states one of the facts."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and not expr.op.facts.isdisjoint(facts)
 
 
-def is_call(expr: Any, *names: str) -> bool:
+def is_call(expr: object, *names: str) -> bool:
     """Whether `expr` is a call of one of the named operators."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 
@@ -395,7 +396,7 @@ def register_legalize(
 
 
 @boundary("relay.op.register_op_attr", arguments=True)
-def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:  # Any: rules, values
+def register_op_attr(op_name: str, attr_key: str, value: object = None, level: int = 10) -> Any:  # Any: rules, values
     """Hold a value, usually a rule, for an operator under a name; also a decorator. The higher level holds."""
 
     def register(held: Any) -> Any:
@@ -415,6 +416,6 @@ def constant_value(expr: Expr) -> Array | None:
     return expr.data if isinstance(expr, Constant) else None
 
 
-def is_primitive(expr: Any) -> bool:
+def is_primitive(expr: object) -> bool:
     """Whether `expr` is a function that becomes one kernel."""
     return isinstance(expr, BaseFunc) and bool(expr.get_attr("Primitive", 0))

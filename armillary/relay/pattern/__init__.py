@@ -305,7 +305,7 @@ def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DFPattern
     return DominatorPattern(parent, path, child)
 
 
-def _has_attrs(expr: Any, wanted: dict[str, Any]) -> bool:
+def _has_attrs(expr: object, wanted: dict[str, Any]) -> bool:
     if isinstance(expr, Function):
         return all(expr.get_attr(name) == value for name, value in wanted.items())
     if isinstance(expr, Op):
@@ -313,7 +313,7 @@ def _has_attrs(expr: Any, wanted: dict[str, Any]) -> bool:
     attrs = getattr(expr, "attrs", None)
     missing = object()
 
-    def same(name: str, value: Any) -> bool:
+    def same(name: str, value: object) -> bool:
         if name == "TOpPattern" and isinstance(expr, Call) and isinstance(expr.op, Op):
             return bool(int(expr.op.kind) == value)
         have = getattr(attrs, name, missing)
@@ -325,7 +325,7 @@ def _has_attrs(expr: Any, wanted: dict[str, Any]) -> bool:
 # --- matching -------------------------------------------------------------------------------------------------------
 
 
-def match(pattern: DFPattern, expr: Any) -> Bindings | None:
+def match(pattern: DFPattern, expr: object) -> Bindings | None:
     """What each part of the pattern matched, or None."""
     if not isinstance(pattern, DFPattern):
         raise TypeMismatch(f"expected a pattern, got {type(pattern).__name__}", hint="start with is_op, wildcard…")
@@ -339,7 +339,7 @@ def _match(pattern: DFPattern, expr: Any, have: Bindings) -> Bindings | None:
     return None if found is None else {**found, pattern: expr}
 
 
-def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[Any], have: Bindings) -> Bindings | None:
+def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[object], have: Bindings) -> Bindings | None:
     if len(patterns) != len(exprs):
         return None
     found: Bindings | None = have
@@ -349,16 +349,16 @@ def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[Any], have: Bindin
     return found
 
 
-def _expr(p: ExprPattern, e: Any, have: Bindings) -> Bindings | None:
+def _expr(p: ExprPattern, e: object, have: Bindings) -> Bindings | None:
     same = e is p.expr or (not isinstance(p.expr, Op) and structural_equal(p.expr, e))
     return have if same else None
 
 
-def _var(p: VarPattern, e: Any, have: Bindings) -> Bindings | None:
+def _var(p: VarPattern, e: object, have: Bindings) -> Bindings | None:
     return have if isinstance(e, Var) and p.name in ("", e.name_hint) else None
 
 
-def _call(p: CallPattern, e: Any, have: Bindings) -> Bindings | None:
+def _call(p: CallPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, Call):
         return None
     found = _as_written(p, e, have)
@@ -405,46 +405,46 @@ def _as_written(p: CallPattern, e: Call, have: Bindings) -> Bindings | None:
     return _match_all(p.args, e.args[::-1], found)
 
 
-def _function(p: FunctionPattern, e: Any, have: Bindings) -> Bindings | None:
+def _function(p: FunctionPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, Function):
         return None
     found = have if p.params is None else _match_all(p.params, e.params, have)
     return None if found is None else _match(p.body, e.body, found)
 
 
-def _tuple(p: TuplePattern, e: Any, have: Bindings) -> Bindings | None:
+def _tuple(p: TuplePattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, Tuple):
         return None
     return have if p.fields is None else _match_all(p.fields, e.fields, have)
 
 
-def _item(p: TupleGetItemPattern, e: Any, have: Bindings) -> Bindings | None:
+def _item(p: TupleGetItemPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, TupleGetItem) or p.index not in (None, e.index):
         return None
     return _match(p.tuple_value, e.tuple_value, have)
 
 
-def _if(p: IfPattern, e: Any, have: Bindings) -> Bindings | None:
+def _if(p: IfPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, If):
         return None
     return _match_all((p.cond, p.true_branch, p.false_branch), (e.cond, e.true_branch, e.false_branch), have)
 
 
-def _let(p: LetPattern, e: Any, have: Bindings) -> Bindings | None:
+def _let(p: LetPattern, e: object, have: Bindings) -> Bindings | None:
     return _match_all((p.var, p.value, p.body), (e.var, e.value, e.body), have) if isinstance(e, Let) else None
 
 
-def _alternative(p: AltPattern, e: Any, have: Bindings) -> Bindings | None:
+def _alternative(p: AltPattern, e: object, have: Bindings) -> Bindings | None:
     left = _match(p.left, e, have)
     return left if left is not None else _match(p.right, e, have)
 
 
-def _check(p: CheckPattern, e: Any, have: Bindings) -> Bindings | None:
+def _check(p: CheckPattern, e: object, have: Bindings) -> Bindings | None:
     found = _match(p.pattern, e, have)
     return found if found is not None and p.condition(e) else None
 
 
-def _dominator(p: DominatorPattern, e: Any, have: Bindings) -> Bindings | None:
+def _dominator(p: DominatorPattern, e: object, have: Bindings) -> Bindings | None:
     """Walk back from the child; every way must end at the parent, through nodes of the path, or at a constant."""
     found = _match(p.child, e, have)
     if found is None or not isinstance(e, Call):
@@ -492,7 +492,7 @@ class DFPatternCallback:
         self.require_type, self.rewrite_once = require_type, rewrite_once
         self.pattern: DFPattern | None = None
 
-    def callback(self, pre: Expr, post: Expr, node_map: Any) -> Expr:  # Any: {pattern: [expr]}
+    def callback(self, pre: Expr, post: Expr, node_map: object) -> Expr:  # {pattern: [expr]}
         """The replacement of `post`; `pre` is what it was before its inputs were rewritten."""
         raise InternalError(f"{type(self).__name__} does not define callback")
 

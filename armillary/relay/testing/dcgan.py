@@ -7,7 +7,6 @@ Each 4x4 transposed convolution doubles the image; batch norm and relu follow al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
@@ -15,6 +14,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 
 def _double(data: Expr, channels: int, name: str) -> Expr:
@@ -50,6 +50,6 @@ def get_workload(
     ngf: int = 128,
     random_len: int = 100,
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, random_len, oshape, ngf, dtype=dtype))

@@ -7,7 +7,6 @@ relu, 1x1 convolution to four times the growth, batch norm, relu, 3x3 convolutio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
@@ -15,6 +14,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 # depth: channels of the first convolution, growth, layers per block
 SPEC: dict[int, tuple[int, int, tuple[int, ...]]] = {
@@ -81,6 +81,6 @@ def get_workload(
     batch_size: int = 4,
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(densenet_size, classes, batch_size, image_shape, dtype))

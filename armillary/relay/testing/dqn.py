@@ -6,13 +6,13 @@ In: number of actions, image shape. Out: (IRModule, params) by get_workload; the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 _CONVOLUTIONS = (("conv1", 32, 8, 4), ("conv2", 64, 4, 2), ("conv3", 64, 3, 1))  # name, channels, kernel, stride
 
@@ -33,6 +33,6 @@ def get_net(
 
 def get_workload(
     batch_size: int, num_actions: int = 18, image_shape: Sequence[int] = (4, 84, 84), dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_actions, image_shape, dtype))

@@ -65,7 +65,7 @@ def check_grad(
             np.testing.assert_allclose(grads[place].numpy(), differences, atol=atol, rtol=rtol)
 
 
-def _tensor(ty: Any) -> TensorType:
+def _tensor(ty: object) -> TensorType:
     if not isinstance(ty, TensorType):
         raise TypeMismatch(f"check_grad: a parameter is {ty}, wanted a tensor")
     return ty

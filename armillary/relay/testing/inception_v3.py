@@ -14,6 +14,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 Size = tuple[int, int]
 Row = tuple[int, Size, int]  # channels, kernel, stride; padded to keep the size when the stride is 1
@@ -98,6 +99,6 @@ def get_net(batch_size: int, num_classes: int, image_shape: Sequence[int], dtype
 
 def get_workload(
     batch_size: int = 1, num_classes: int = 1000, image_shape: Sequence[int] = (3, 299, 299), dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, image_shape, dtype))

@@ -68,7 +68,7 @@ def conv2d_transpose(data: Expr, weight: Expr | None = None, **kwargs: Any) -> E
     return call("nn.conv2d_transpose", data, weight, **kwargs)
 
 
-def dense(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
+def dense(data: Expr, weight: Expr | None = None, **kwargs: object) -> Expr:
     """nn.dense with a weight of its own; keywords: name, units."""
     name, units = kwargs.pop("name"), kwargs["units"]
     if weight is None:

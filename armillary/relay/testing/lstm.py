@@ -7,14 +7,13 @@ input, forget, transform, output.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
 from armillary.relay.types import TupleType, tensor_type
+from armillary.runtime.ndarray import NDArray
 
 
 class _Scope:
@@ -82,6 +81,6 @@ def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = 
 
 def get_workload(
     iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(iterations, num_hidden, batch_size, dtype))

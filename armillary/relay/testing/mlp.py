@@ -6,13 +6,13 @@ In: classes, image shape. Out: (IRModule, params) by get_workload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 
 def get_net(
@@ -27,6 +27,6 @@ def get_net(
 
 def get_workload(
     batch_size: int, num_classes: int = 10, image_shape: Sequence[int] = (1, 28, 28), dtype: str = "float32"
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, image_shape, dtype))

@@ -14,6 +14,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 EPSILON = 1e-5
 
@@ -102,6 +103,6 @@ def get_workload(
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
     layout: str = "NCHW",
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(mobile_net(num_classes, (batch_size, *image_shape), dtype, layout=layout))

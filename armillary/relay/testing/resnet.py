@@ -7,7 +7,6 @@ convolution; the shortcut leaves after the first relu. Depths: 18, 34, 50, 101, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
@@ -15,6 +14,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 UNITS = {
     18: (2, 2, 2, 2),
@@ -140,7 +140,7 @@ def get_net(
     image_shape: Sequence[int] = (3, 224, 224),
     layout: str = "NCHW",
     dtype: str = "float32",
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Function:
     """The network of a given depth."""
     units, filters, bottle_neck = plan(num_layers, image_shape[layout.index("H") - 1])
@@ -155,7 +155,7 @@ def get_workload(
     image_shape: Sequence[int] = (3, 224, 224),
     layout: str = "NCHW",
     dtype: str = "float32",
-    **kwargs: Any,
-) -> tuple[IRModule, dict[str, Any]]:
+    **kwargs: object,
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

@@ -15,6 +15,7 @@ from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
 from armillary.relay.testing.resnet import EPSILON, plan
+from armillary.runtime.ndarray import NDArray
 
 Size = tuple[int, int, int]
 
@@ -94,6 +95,6 @@ def get_workload(
     image_shape: Sequence[int] = (3, 16, 112, 112),
     layout: str = "NCDHW",
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype))

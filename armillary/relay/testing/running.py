@@ -6,8 +6,6 @@ expression that is no function comes back as one. Attributes of operators for a 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from armillary import transform
@@ -19,7 +17,11 @@ from armillary.relay.types import FuncType
 from armillary.runtime.ndarray import NDArray
 
 
-def run_opt_pass(expr: Expr, opt_pass: Any, import_prelude: bool = False) -> Expr:  # Any: a pass, or several
+def run_opt_pass(
+    expr: Expr,
+    opt_pass: transform.Pass | list[transform.Pass] | tuple[transform.Pass, ...],
+    import_prelude: bool = False,
+) -> Expr:
     """Run passes over one expression, as `main` of a module."""
     del import_prelude
     module = IRModule.from_expr(expr)

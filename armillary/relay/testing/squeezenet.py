@@ -6,7 +6,6 @@ In: version, classes, image shape. Out: (IRModule, params) by get_workload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
@@ -14,6 +13,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 # per version: the first convolution (channels, kernel), then fire modules (squeeze, expand) and pools (None)
 SPEC: dict[str, tuple[tuple[int, int], tuple[tuple[int, int] | None, ...]]] = {
@@ -71,6 +71,6 @@ def get_workload(
     version: str = "1.0",
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, image_shape, num_classes, version, dtype))

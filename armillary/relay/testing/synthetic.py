@@ -6,13 +6,13 @@ In: image shape, weights' shape. Out: (IRModule, params) by get_workload. The in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing.init import create_workload
 from armillary.relay.testing.layers import function_of
+from armillary.runtime.ndarray import NDArray
 
 
 def get_net(
@@ -52,6 +52,6 @@ def get_net(
 
 def get_workload(
     input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(input_shape, dtype, wtype))

@@ -14,7 +14,7 @@ from armillary.relay.op import LEGALIZE_RULES, register_op_attr
 class TempOpAttr:
     """`with TempOpAttr("nn.conv2d", "FTVMLegalize", rule):`."""
 
-    def __init__(self, op_name: str, attr_key: str, attr_value: Any) -> None:  # Any: a rule or a value
+    def __init__(self, op_name: str, attr_key: str, attr_value: object) -> None:  # a rule or a value
         self.op_name, self.attr_key, self.attr_value = op_name, attr_key, attr_value
         self.before: tuple[int, Any] | None = None
 

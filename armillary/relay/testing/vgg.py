@@ -6,7 +6,6 @@ In: depth, classes, image shape. Out: (IRModule, params) by get_workload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
@@ -14,6 +13,7 @@ from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
+from armillary.runtime.ndarray import NDArray
 
 SPEC = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 FILTERS = (64, 128, 256, 512, 512)
@@ -65,6 +65,6 @@ def get_workload(
     dtype: str = "float32",
     num_layers: int = 11,
     batch_norm: bool = False,
-) -> tuple[IRModule, dict[str, Any]]:
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm))

@@ -12,7 +12,6 @@ import importlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from armillary.base.lazy import deferred
 from armillary.instrument import PassTimingInstrument, PrintAfter
@@ -71,7 +70,7 @@ def __getattr__(name: str) -> Callable[..., Pass]:
         raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(by_name))}")
     definition = by_name[name]
 
-    def make(*args: Any, **options: Any) -> Pass:  # Any: the pass's own options
+    def make(*args: object, **options: object) -> Pass:  # the pass's own options
         return definition.bind(*args, **options)
 
     make.__name__, make.__doc__ = name, definition.__doc__

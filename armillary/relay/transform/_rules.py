@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from armillary.base.record import record
 from armillary.errors import InternalError
@@ -76,12 +75,12 @@ def rewrite_found(module: IRModule, plan_of: Callable[[Expr, Readers], Found | N
     return on_functions(module, change)
 
 
-def call(name: str, *args: Any, **attrs: Any) -> Call:  # Any: expressions or numbers; attribute values
+def call(name: str, *args: object, **attrs: object) -> Call:  # expressions or numbers; attribute values
     """A call of the named operator."""
     return get_op(name)(*args, **attrs)
 
 
-def op_name(expr: Any) -> str:
+def op_name(expr: object) -> str:
     """The operator an expression calls, or ""."""
     return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
 

@@ -9,7 +9,6 @@ line on. Next: driver/ lowers the kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from armillary.backends.base import GraphPasses, backend_of
 from armillary.errors import ModelError
@@ -64,7 +63,7 @@ from armillary.target import Target
 from armillary.transform import Pass, Sequential
 
 
-def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
+def build_passes(target: object) -> list[Pass]:  # whatever Target accepts
     """The passes of a build, in order."""
     where = Target(target)
     own = backend_of(where).passes
@@ -180,7 +179,7 @@ def _kernels(target: Target, own: GraphPasses) -> list[Pass]:
     ]
 
 
-def optimize(module: IRModule, target: Any, params: Mapping[str, Any] | None = None) -> IRModule:
+def optimize(module: IRModule, target: object, params: Mapping[str, object] | None = None) -> IRModule:
     """Bind `params` in main and run the passes of a build; target: whatever Target accepts."""
     if "main" not in module:
         raise ModelError("the module has no function 'main'", hint="IRModule.from_expr(function) makes one")

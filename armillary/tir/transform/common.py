@@ -27,7 +27,7 @@ def prim_pass(spec: str, name: str, opt_level: int = 0) -> Callable[[FunctionRul
 
     def register(function: FunctionRule) -> Callable[..., Pass]:
         @functools.wraps(function)
-        def over_module(module: IRModule, **options: Any) -> IRModule:  # Any: the options of this pass
+        def over_module(module: IRModule, **options: object) -> IRModule:  # the options of this pass
             return module.map_functions(
                 lambda _, f: function(f, **options) if isinstance(f, S.PrimFunc) else None,
             )

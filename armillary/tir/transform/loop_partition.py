@@ -76,7 +76,7 @@ def _iterations(item: S.For) -> list[S.For]:
     ]
 
 
-def _condition_of(item: Any) -> tuple[E.Expr, bool] | None:
+def _condition_of(item: object) -> tuple[E.Expr, bool] | None:
     """The condition a node tests, and whether it is marked likely."""
     if isinstance(item, S.IfThenElse):
         condition, mark = _strip(item.condition)
@@ -340,7 +340,7 @@ def _is_same(left: E.Expr, right: E.Expr) -> bool:
     return structural_equal(left, right) and free_vars(left) == free_vars(right)
 
 
-def _term_of(item: Any, var: E.Var, s: Simplifier) -> E.Expr | None:
+def _term_of(item: object, var: E.Var, s: Simplifier) -> E.Expr | None:
     """The variable, or the quotient or rest of it, that alone of its terms decides a comparison."""
     form = _below_zero(item, s)
     found = [] if form is None else [atom for atom in form.terms if var in free_vars(atom)]

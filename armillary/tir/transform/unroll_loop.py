@@ -145,7 +145,7 @@ def _decides(item: S.For) -> bool:
     return any(uses_var(a, item.var) for n in calls for a in n.args)
 
 
-def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
+def _replace_options(options: UnrollOptions, **changes: object) -> UnrollOptions:
     return UnrollOptions(**{**options.__dict__, **changes})
 
 

@@ -97,7 +97,9 @@ def _fits(workload: Workload) -> str | None:
     return None if lanes >= 4 and features % (lanes // 4) == 0 and features >= lanes // 4 > 0 else "too few features"
 
 
-def _compute(attrs: AttentionAttrs, query: te.Tensor, key: te.Tensor, value: te.Tensor, mask: Any = None) -> te.Tensor:
+def _compute(
+    attrs: AttentionAttrs, query: te.Tensor, key: te.Tensor, value: te.Tensor, mask: te.Tensor | None = None
+) -> te.Tensor:
     size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
     cpu = cpu_model(Target.current() or Target("llvm"))
     plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype))

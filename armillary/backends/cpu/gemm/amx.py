@@ -62,7 +62,7 @@ def _in_word(data: te.Tensor) -> int:
     return BYTES // DType(data.dtype).bytes
 
 
-def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The product of whole blocks of rows with a packed weight, and what of it is asked for."""
     *batch, _ = te.static_shape(data)
     chunks = te.static_shape(weight)[0]

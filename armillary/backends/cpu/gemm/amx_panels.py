@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, ROWS, Panel, part_of
@@ -106,7 +105,7 @@ def _requests(panel: Panel, x: Operands, block: Expr, step: Expr) -> list[S.Stmt
     return found
 
 
-def _weights(x: Operands, column: Any, word: Any) -> Expr:
+def _weights(x: Operands, column: object, word: object) -> Expr:
     return element_of(x.b, column, word, *[0] * (len(x.b.shape) - 2))
 
 

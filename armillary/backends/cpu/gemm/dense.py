@@ -9,7 +9,7 @@ registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
@@ -47,6 +47,7 @@ from armillary.backends.cpu.loops import (
 )
 from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -92,7 +93,7 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def sum_of_terms(
-    left: tuple[int, ...], right: tuple[int, ...], padded: int, steps: int, term: Callable[..., Any]
+    left: tuple[int, ...], right: tuple[int, ...], padded: int, steps: int, term: AnyFunction
 ) -> te.Tensor:
     """A product from its terms, `term(place in a's batch, in b's, row, column, step)`; columns to `padded` are cut off.
 
@@ -101,7 +102,7 @@ def sum_of_terms(
     (*batch_a, rows), (*batch_b, columns) = left, right
     k = te.reduce_axis((0, steps), name="k")
 
-    def element(*index: Any) -> Any:
+    def element(*index: object) -> Any:
         *batch, i, j = index
         at_a = [0 if size == 1 else x for size, x in zip(batch_a, batch, strict=False)]
         at_b = [0 if size == 1 else x for size, x in zip(batch_b, batch, strict=False)]

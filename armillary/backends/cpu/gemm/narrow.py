@@ -26,7 +26,7 @@ from armillary.target.cpu import cpu_model
 OWN = ("few_sums", "few_last", "few_ended", "few_halves")  # the stages of a tile that have lanes
 
 
-def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """A vector of partial sums for each element, its halves added up until two are left, and the product of these."""
     *batch_a, rows, terms = te.static_shape(a)
     batch_b, lies_well = te.static_shape(b)[:-2], getattr(attrs, "transpose_b", True)  # nn.dense: (units, inner)

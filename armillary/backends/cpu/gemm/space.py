@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.backends.cpu.cost.model import (
     L2_SHARE,
@@ -121,11 +121,11 @@ def block_of(workload: Workload) -> int:
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The product as register tiles: rows x vectors of columns; each matrix of a batch has its own right-hand side."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    result = workload.result
     *outer, columns = (max(1, n) for n in result.static)  # an empty product gets the tile of one element
     rows = outer.pop(row_axis(workload) + 1)
-    weight: Any = workload.types[1]
+    weight = workload.tensor(1)
     is_packed = workload.op.name == "nn.contrib_dense_pack"
     columns = weight.static[0] * block_of(workload) if is_packed else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), block_of(workload))
@@ -198,7 +198,7 @@ def row_axis(workload: Workload) -> int:
 
     Rows of one matrix may lie along any axis but the last: sequences that come first are (positions, 1, features).
     """
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)  # Any: a tensor type, as inference has checked
+    result = workload.result
     leading = result.static[:-1]
     if workload.op.name not in SHARED_WEIGHTS or leading[-1] >= MAX_ROWS:
         return -2
@@ -222,7 +222,7 @@ def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
 
 def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
     nest = nest_of(workload, cpu)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     packed = "" if workload.op.name == "nn.contrib_dense_pack" else ", right-hand side packed at run time"
     is_plain = bool(packed) and not is_transposed(workload.attrs, "b")
     if packed and is_long(nest.width, nest.steps, cpu):
@@ -241,7 +241,7 @@ PRODUCT = Algorithm("gemm.register_tiles", _space, _default, _weigh, _title, _ex
 
 def explain_product(workload: Workload) -> Explanation:
     """The choice, and what was weighed against it."""
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     if result.ndim < 2:
         return Explanation("product by the default schedule")
     return explained_choice(workload, PRODUCT)

@@ -7,7 +7,6 @@ makes the loops. Panels of tiles: amx_panels.py.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.cost.model import Estimate, explained
@@ -63,6 +62,6 @@ def explain(workload: Workload) -> Explanation:
     cpu = cpu_model(workload.target)
     rows = ranked(*sizes_of(workload), cpu)
     estimates = [Estimate(f"{panel} tiles", cycles, "matrix tiles") for panel, cycles in rows]
-    data: Any = workload.types[0]  # Any: a tensor type, as inference has checked
+    data = workload.tensor(0)
     what = "bytes" if data.dtype.bits == 8 else "bfloat16"
     return explained(f"product of {what} by matrix tiles", f"{rows[0][0]}", estimates, cpu)

@@ -6,8 +6,6 @@ expression is imported; narrow.py makes the loops.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.cost.narrow import few_cycles, few_tile, has_terms_in_lanes
 from armillary.backends.explanation import Explanation
@@ -18,8 +16,8 @@ from armillary.target.cpu import cpu_model
 
 def sizes_of(workload: Workload) -> tuple[int, int, int]:
     """Rows along the longest axis, columns, and terms of a sum."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    result = workload.result
     leading = result.static[:-1] if workload.op.name == "nn.dense" else result.static[-2:-1]
     return max(leading), result.static[-1], data.static[-1]
 
@@ -44,7 +42,7 @@ def explain(workload: Workload) -> Explanation:
     cpu = cpu_model(workload.target)
     rows, columns, terms = sizes_of(workload)
     tile = few_tile(rows, columns, terms, cpu)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     cycles = few_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
     rows_of = [Estimate(f"tile {tile}", cycles, "FMA units")]
     return explained("product with terms in lanes", f"{tile}", rows_of, cpu)

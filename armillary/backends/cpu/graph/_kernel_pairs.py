@@ -41,7 +41,7 @@ class Pair:
 
 def join_pairs(
     module: IRModule,
-    target: Any,
+    target: object,
     inner: Collection[str],
     outer: Collection[str],
     pays: Callable[[Pair, CpuModel], bool],

@@ -32,7 +32,7 @@ CONVOLUTIONS, POOLS = ("nn.contrib_conv2d_NCHWc",), ("nn.max_pool2d", "nn.avg_po
 
 
 @define_pass("fuse-pool", opt_level=3)
-def fuse_pool(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def fuse_pool(module: IRModule, *, target: object = None) -> IRModule:  # whatever Target accepts
     """Put convolutions into the kernels of the poolings that read them."""
     return join_pairs(module, target, CONVOLUTIONS, POOLS, _pays)
 

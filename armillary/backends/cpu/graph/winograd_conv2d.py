@@ -47,7 +47,7 @@ SHOWN_TILE = 4  # the largest of a transform that is weighed even where it is no
 
 
 @define_pass("winograd-conv2d", opt_level=3)
-def winograd_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def winograd_conv2d(module: IRModule, *, target: object = None) -> IRModule:  # whatever Target accepts
     """Replace direct convolutions where a Winograd tile is estimated to be faster on the target."""
     limit, forced = PassContext.current().get(MAX_TILE), PassContext.current().get(FORCED_WINOGRAD)
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))

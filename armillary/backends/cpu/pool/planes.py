@@ -87,7 +87,7 @@ def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: Any) -> te.Ten
     return made
 
 
-def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: Any) -> Windows:
+def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: object, fill: object) -> Windows:
     """With stride 1: a window for every element of the flat image, along one axis after the other."""
     (n, c, oh, ow), (kh, kw), (dy, dx) = shape, pool.kernel, pool.dilation
     pitch = ow + (kw - 1) * dx

@@ -59,7 +59,7 @@ def implement_rows(
     return register
 
 
-def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor:  # Any: attributes differ
+def computed(op: Op, attrs: Any, data: te.Tensor, **changes: object) -> te.Tensor:  # Any: attributes differ
     """The operator's own compute, with some attributes changed."""
     assert op.compute_rule is not None, f"{op.name} is computed by te"
     result: te.Tensor = op.compute_rule(replace(attrs, **changes), data)
@@ -68,7 +68,7 @@ def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor: 
 
 def raveled(indices: Sequence[te.Expr], sizes: Sequence[int]) -> te.Expr:
     """The index over all axes of these sizes."""
-    total: Any = 0
+    total: Any = 0  # Any: operators take it for an expression once there is one
     for index, size in zip(indices, sizes, strict=True):
         total = total * size + index
     found: te.Expr = total

@@ -11,7 +11,6 @@ axis; its end may lie inside a vector, and is then a narrower version of the bod
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import lanes_of
@@ -49,7 +48,7 @@ def _is_short(workload: Workload) -> str | None:
     return None if 2 * rows >= lanes > 1 else f"{rows} rows in a run are fewer than half of {lanes} lanes"
 
 
-def _transposed(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+def _transposed(op: Op, attrs: object, data: te.Tensor) -> te.Tensor:
     """The operator over a copy with the last two axes swapped, swapped back."""
     *leading, rows, length = te.static_shape(data)
     across = te.compute((*leading, length, rows), lambda *i: data(*i[:-2], i[-1], i[-2]), name="turned", tag=PACKED)

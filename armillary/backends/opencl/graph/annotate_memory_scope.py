@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
 
 from armillary.backends.scopes import SCOPES_ATTR
 from armillary.ir import IRModule
@@ -41,7 +40,7 @@ _FLOATS = ("float32", "float16")
 
 
 @define_pass("annotate-memory-scope", opt_level=0)
-def annotate_memory_scope(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def annotate_memory_scope(module: IRModule, *, target: object = None) -> IRModule:  # whatever Target accepts
     """Give tensors between kernels, and constants, scopes of textures where that is possible."""
     where = Target(target if target is not None else Target.current() or "opencl")
     limit = int(str(where.attrs.get(_LIMIT, where.kind.limits[_LIMIT])))

@@ -50,7 +50,7 @@ SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
 
 
 @define_pass("opencl-apply-records", opt_level=0)
-def opencl_apply_records(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def opencl_apply_records(module: IRModule, *, target: object = None) -> IRModule:  # whatever Target accepts
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "opencl")
     return with_records(module, chosen, workload_of, choice_of, _refuse)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Pipeline:
         output: Tensor,
         build: Build,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         memory_manager: MemoryManagerOnDemand | None = None,
     ) -> None:
         """`build` takes a Relay variable for each input and weight, of the tensor's shape or that in `shapes`."""

@@ -75,7 +75,7 @@ def _objections(
 class _Convolution(base.NeuralFunction):
     """A convolution by one method."""
 
-    _config: ClassVar[dict[str, Any]] = {}  # Any: options of passes
+    _config: ClassVar[dict[str, object]] = {}  # Any: options of passes
 
     def _build(
         self,
@@ -189,7 +189,7 @@ def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[
 class NEGEMMConvolutionLayer(_Convolution):
     """A convolution as a product of matrices on register tiles."""
 
-    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 0}
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
 
     @classmethod
     def validate(
@@ -230,7 +230,7 @@ class NEGEMMConvolutionLayer(_Convolution):
 class NEDirectConvolutionLayer(_Convolution):
     """A convolution that multiplies where the image lies."""
 
-    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 0}
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
 
     @classmethod
     def validate(
@@ -279,7 +279,7 @@ class NEWinogradConvolutionLayer(_Convolution):
     directly, which keeps their sums exact.
     """
 
-    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
     STAGES = ("permute_input", "transform_input", "batched_gemm", "transform_output", "permute_output")
 
     @classmethod

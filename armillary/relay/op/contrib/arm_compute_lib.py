@@ -7,7 +7,6 @@ concatenate is left alone unless `disabled_ops` says otherwise. What is offloade
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from armillary.base.lazy import late
 from armillary.ir import IRModule
@@ -21,7 +20,7 @@ _has_external = late("armillary.runtime.external:has_external")
 
 def partition_for_arm_compute_lib(
     mod: IRModule,
-    params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
+    params: Mapping[str, object] | None = None,  # numpy arrays or NDArrays
     disabled_ops: Sequence[str] = ("concatenate",),
     mod_name: str = "default",
     merge_regions: bool = False,

@@ -7,7 +7,6 @@ neighbouring calls share a function; reshape is left alone. What is offloaded, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from armillary.base.lazy import late
 from armillary.ir import IRModule
@@ -23,7 +22,7 @@ _sdk_version = late("armillary.offload.clml.build_runtime:sdk_version")
 
 def partition_for_clml(
     mod: IRModule,
-    params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
+    params: Mapping[str, object] | None = None,  # numpy arrays or NDArrays
     mod_name: str = "default",
     disabled_ops: Sequence[str] = ("reshape",),
     **opts: object,

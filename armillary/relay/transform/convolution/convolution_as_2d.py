@@ -173,7 +173,7 @@ def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it 
     return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
 
 
-def _constant(values: Any) -> Constant:
+def _constant(values: object) -> Constant:
     return Constant(np.ascontiguousarray(values))
 
 

@@ -116,7 +116,7 @@ def _with_pads(conv: Any, data: Expr, pads: Any) -> Call:  # Any: a Call; (befor
     return Call(conv.op, (data, *conv.args[1:]), attrs, conv.span)
 
 
-def _is_own(expr: Any, sole: set[int]) -> bool:  # Any: as in _padded
+def _is_own(expr: object, sole: set[int]) -> bool:  # as in _padded
     """Whether it is a convolution, perhaps under elementwise operators, of which nothing else is read."""
     while id(expr) in sole and isinstance(expr, Call) and isinstance(expr.op, Op):
         if op_name(expr) in _RANKS:

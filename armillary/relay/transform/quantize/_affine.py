@@ -152,7 +152,7 @@ def _operands(args: Sequence[Value]) -> tuple[Affine, Affine] | None:
     return None if data is None or weight is None or not data.is_single else (data, weight)
 
 
-def _product(name: str, attrs: Mapping[str, Any], args: Sequence[Value], channel: int, axis: int) -> Affine | None:
+def _product(name: str, attrs: Mapping[str, object], args: Sequence[Value], channel: int, axis: int) -> Affine | None:
     """qnn's product; `channel`: the weight's axis of output channels, `axis`: that of the result."""
     found = _operands(args)
     if found is None or not (found[1].is_single or found[1].axis == channel) or attrs["out_dtype"] not in _FLOATS:

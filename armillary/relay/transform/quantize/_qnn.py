@@ -5,18 +5,16 @@ In: nothing. Out: the passes qnn-legalize and qnn-canonicalize. Invariant: no lo
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.relay.transform.quantize.qnn_canonicalize import qnn_canonicalize
 from armillary.relay.transform.quantize.qnn_legalize import qnn_legalize
 from armillary.transform import Pass
 
 
-def Legalize(target: Any = None) -> Pass:  # noqa: N802  (the name scripts use)
+def Legalize(target: object = None) -> Pass:  # noqa: N802  (the name scripts use)
     """The pass QnnLegalize."""
     return qnn_legalize.bind(target=target)
 
 
-def CanonicalizeOps(target: Any = None) -> Pass:  # noqa: N802
+def CanonicalizeOps(target: object = None) -> Pass:  # noqa: N802
     """The pass QnnCanonicalize."""
     return qnn_canonicalize.bind(target=target)

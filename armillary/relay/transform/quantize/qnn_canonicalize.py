@@ -19,8 +19,6 @@ additions, fixed-point multiplications with their rounding, clips and casts. Eac
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr
 from armillary.relay.transform._rules import op_name
@@ -32,7 +30,7 @@ _ROUNDS = 8  # a decomposition may use qnn operators again (qnn.add requantizes)
 
 
 @define_pass("qnn-canonicalize", opt_level=1)
-def qnn_canonicalize(module: IRModule, *, target: Any = None) -> IRModule:
+def qnn_canonicalize(module: IRModule, *, target: object = None) -> IRModule:
     """Lower the qnn dialect to plain operators."""
     for _ in range(_ROUNDS):
         changed = apply_registered(module, "FTVMQnnCanonicalize", target, _plain)

@@ -21,8 +21,6 @@ gains: docs/notes/012-pass-defaults.md.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from armillary.base.lazy import deferred
@@ -39,7 +37,7 @@ with deferred():
 
 
 @define_pass("qnn-legalize", opt_level=1)
-def qnn_legalize(module: IRModule, *, target: Any = None) -> IRModule:
+def qnn_legalize(module: IRModule, *, target: object = None) -> IRModule:
     """Make operands of quantised products signed where that is free of corrections."""
     return apply_registered(module, "FTVMQnnLegalize", target, signed_operands)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
@@ -22,7 +21,7 @@ from armillary.target import as_target
 Rule = Callable[[Expr], Expr | None]
 
 
-def apply_registered(module: IRModule, kind: str, target: Any, otherwise: Rule | None = None) -> IRModule:
+def apply_registered(module: IRModule, kind: str, target: object, otherwise: Rule | None = None) -> IRModule:
     """Rewrite by the registered rules; `otherwise` is for calls that have none, or whose rule stays out."""
     rules = LEGALIZE_RULES.get(kind, {})
     if not rules and otherwise is None:

@@ -18,8 +18,6 @@ build needs the pass even when simplify-inference and qnn-canonicalize, which do
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Op
@@ -33,7 +31,7 @@ _ROUNDS = 8
 
 @define_pass("legalize")
 def legalize(
-    module: IRModule, *, legalize_map_attr_name: str = "FTVMLegalize", target: Any = None, decomposes: bool = True
+    module: IRModule, *, legalize_map_attr_name: str = "FTVMLegalize", target: object = None, decomposes: bool = True
 ) -> IRModule:
     """Apply registered rules once, then decompose what has no compute of its own (unless told not to).
 

@@ -46,7 +46,7 @@ BLOCKED_AXES = 5  # of data in blocks of channels
 Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next
 
 
-def shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
+def shape_of(attrs: object, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
     """The sizes that the cost model asks for."""
     chunks, blocks, kh, kw, words, lanes, word = weight
     win = window(OPERATOR, attrs, 2)
@@ -63,7 +63,7 @@ def _count(size: int, taps: int, win: Window, axis: int) -> int:
 
 
 def _cannot_tile(workload: Workload) -> str | None:
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    data, weight = (workload.tensor(k).static for k in (0, 1))
     cpu = cpu_model(workload.target)
     has_tiles = cpu.has_half_tiles if weight[6] == HALVES else cpu.has_tiles
     if workload.target.kind.name != "llvm" or not has_tiles:
@@ -76,14 +76,14 @@ def _cannot_tile(workload: Workload) -> str | None:
 def explain_tiles(workload: Workload) -> Explanation:
     """The block of tiles against the others."""
     cpu = cpu_model(workload.target)
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    data, weight = (workload.tensor(k).static for k in (0, 1))
     ranked = ranked_blocks(shape_of(workload.attrs, data, weight), cpu)
     estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
     kind = "bfloat16" if weight[6] == HALVES else "bytes"
     return explained(f"convolution of {kind} by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
-def _packed(attrs: Any, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
+def _packed(attrs: object, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
     """The data with its padding, and as many lines and columns as whole blocks read; a tile's row side by side."""
     if not shape.is_padded and shape.fits(block):
         return data
@@ -231,7 +231,7 @@ def tiled_block(
 def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of blocked data."""
     workload = fused.workload
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    data, weight = (workload.tensor(k).static for k in (0, 1))
     cpu, shape = cpu_model(workload.target), shape_of(workload.attrs, data, weight)
     block = ranked_blocks(shape, cpu)[0][0]
     win = window(OPERATOR, workload.attrs, 2)

@@ -33,7 +33,7 @@ HALF_BYTES, WORD_BITS = 2, 32
 
 
 def _cannot_tile(workload: Workload) -> str | None:
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
+    weight = workload.tensor(1)
     if workload.target.kind.name != "llvm" or not cpu_model(workload.target).has_half_tiles:
         return "the processor has no matrix tiles"
     return None if weight.static[4] % SIDE == 0 else f"{weight.static[4]} outputs do not fill tiles"
@@ -47,7 +47,7 @@ def _shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: 
     return Shape(size[0], size[1], chunks * side, kh * groups, side, copy)
 
 
-def _block(attrs: Any, data: te.Tensor, weight: te.Tensor) -> Block:
+def _block(attrs: object, data: te.Tensor, weight: te.Tensor) -> Block:
     size = result_shape(attrs, data, weight)[2:4]
     shape = _shape_of(attrs, te.static_shape(data), te.static_shape(weight), size)
     return ranked_blocks(shape, cpu_model(Target.current() or Target("llvm")))[0][0]
@@ -55,8 +55,8 @@ def _block(attrs: Any, data: te.Tensor, weight: te.Tensor) -> Block:
 
 def _ranked(workload: Workload) -> tuple[tuple[Block, float], ...]:
     """Blocks with their cycles, the best first."""
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    result = workload.result
+    data, weight = (workload.tensor(k).static for k in (0, 1))
     return ranked_blocks(_shape_of(workload.attrs, data, weight, result.static[2:4]), cpu_model(workload.target))
 
 
@@ -114,7 +114,7 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     return made
 
 
-def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The sums of whole blocks, and what of them is asked for."""
     block, shape = _block(attrs, data, weight), result_shape(attrs, data, weight)
     size = (-(-shape[2] // block.tall) * block.tall, -(-shape[3] // block.along) * block.along)

@@ -9,8 +9,6 @@ read. Floats: depthwise/schedule.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator_bytes import depthwise_compute, tap_counts
 from armillary.backends.cpu.conv2d.direct.schedule import schedule_in_tiles
@@ -36,8 +34,8 @@ def explain_depthwise_bytes(workload: Workload) -> Explanation:
 
 def _tile(workload: Workload, cpu: CpuModel) -> tuple[int, int]:
     """Columns of a tile, and rows of a band."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    result = workload.result
     _, _, height, width, block = result.static
     win, (kh, kw) = window(workload.op.name, workload.attrs, 2), tap_counts(workload.attrs)
     line = (data.static[3] + sum(win.pads[1]) + kw) * block

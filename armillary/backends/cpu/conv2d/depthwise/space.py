@@ -6,8 +6,6 @@ expression is imported; schedule.py makes the loops. Estimates: conv2d/depthwise
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.backends.cpu.conv2d.depthwise.cost import (
     DepthwiseNest,
     choose_depthwise,
@@ -27,11 +25,11 @@ from armillary.target.cpu import CpuModel
 
 def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
     """The sizes that the cost model asks for."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    weight: Any = workload.types[1]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    weight = workload.tensor(1)
+    result = workload.result
     batch, chunks, height, width, block = result.static
-    win, kernel = window(workload.op.name, workload.attrs, 2), weight.static[2:4]
+    win, kernel = window(workload.op.name, workload.attrs, 2), (weight.static[2], weight.static[3])
     lanes = lanes_of(cpu, result.dtype)
     moved = data.nbytes + result.nbytes
     met = [

@@ -300,7 +300,7 @@ def _bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
     """Bands of tiles, so that threads share a flat image by pixels, as `in_bands` does rows."""
     if not is_banded(workload):
         return 1
-    weights: Any = workload.types[1]
+    weights = workload.tensor(1)
     most = FEW_BANDS if weights.nbytes > cpu.l2 // 2 else MOST_BANDS
     fitting = (n for n in (8, 4, 2) if n <= most and tiles >= n * MIN_BAND and -tiles % n <= max(1, tiles // n // 8))
     return next(fitting, 1)

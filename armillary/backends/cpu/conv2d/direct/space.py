@@ -8,7 +8,7 @@ expression is imported; schedule.py makes the loops of what is chosen here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs
 from armillary.backends.cpu.conv2d.winograd.cost import TILES, best_plan, estimate
@@ -57,14 +57,14 @@ def is_in_words(weight: Sequence[Expr | int]) -> bool:
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The convolution as a register-tiled product: lines are output rows, steps are taps times input channels."""
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    weight = workload.tensor(1)
+    result = workload.result
     batch, chunks, height, width, block = result.static
     images = _images_with_weights_near(workload, cpu)
     _, i_blocks, kh, kw, ci, *_ = weight.static
     lanes = lanes_of(cpu, result.dtype)
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
-    data: Any = workload.types[0]
+    data = workload.tensor(0)
     weights = far_weights(cpu)
     groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
     lines = min(1.0, kh / workload.attrs.strides[0]) if cpu.multiplies_lanes else 1.0  # of the data, that windows touch
@@ -75,7 +75,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     takes_rest = chunks % 2 == 1 or is_row or cpu.multiplies_lanes
     has_rest = takes_rest and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    in_words = is_in_words(weight.shape)
+    in_words = is_in_words(weight.static)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width,
@@ -103,10 +103,10 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
 
     1024 to 1024 channels on 5x5 take 535 us by 9x3, 490 by 13x2.
     """
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     height, width = result.static[2:4]
-    weight: Any = workload.types[1]
-    if is_in_words(weight.shape):
+    weight = workload.tensor(1)
+    if is_in_words(weight.static):
         return False
     pixels = _images_with_weights_near(workload, cpu) * height * width
     return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
@@ -115,7 +115,7 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
 def _taps_of_a_line(workload: Workload) -> tuple[tuple[int, int], ...]:
     """The columns of the output for which each tap of a window lies on the data; () where padding is narrow."""
     data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     win, width = window(workload.op.name, workload.attrs, 2), result.static[3]
     step, dilation, (left, right) = win.strides[1], win.dilation[1], win.pads[1]
     if dilation == 1 or left + right == 0 or not has_wide_border(workload, COMMON_COLUMNS):
@@ -178,9 +178,9 @@ def explain_direct(workload: Workload) -> Explanation:
 
 def not_winograd(workload: Workload) -> str | None:
     """Why Winograd's algorithm cannot compute this convolution; None if it can."""
-    weight: Any = workload.types[1]
+    weight = workload.tensor(1)
     kernel, attrs = weight.static[2:4], workload.attrs
-    if is_in_words(weight.shape):
+    if is_in_words(weight.static):
         return f"its transforms need more than {'bytes' if weight.static[-1] == BYTES else 'bfloat16'}"
     if isinstance(attrs, FramesConv2DAttrs):
         return f"it reads {attrs.frames} frames for a result"
@@ -193,7 +193,7 @@ def not_winograd(workload: Workload) -> str | None:
 
 def has_longer_blocks(workload: Workload) -> str | None:
     """None, or how the weight takes more channels together than the data has in a block."""
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    data, weight = (workload.tensor(k).static for k in (0, 1))
     if weight[4] * weight[6] == data[4]:
         return None
     return f"the weight takes {weight[4] * weight[6]} channels together, the data has blocks of {data[4]}"
@@ -202,7 +202,7 @@ def has_longer_blocks(workload: Workload) -> str | None:
 def is_flat(workload: Workload, cpu: CpuModel) -> bool:
     """Whether it is a product of one row of pixels with a matrix, as backends/cpu/graph/_collapse_rows.py makes it."""
     data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     return bool(cpu.fma_ports > 1 and weight[2:4] == (1, 1) and data[2] == 1 and result.static[2:4] == data[2:4])
 
 
@@ -224,7 +224,7 @@ def images_together(workload: Workload, cpu: CpuModel) -> int:
     keeps their data.
     """
     data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     batch, _, height, width, _ = result.static
     is_other = workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs)
     if is_other or batch < 2 or _stays_near(weight, cpu):
@@ -240,8 +240,8 @@ def _stays_near(nbytes: int, cpu: CpuModel) -> bool:
 
 def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
     """How many images find weights near which the first of them fetched."""
-    weight: Any = workload.types[1]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    weight = workload.tensor(1)
+    result = workload.result
     batch = max(1, result.static[0])
     return batch if _stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
 

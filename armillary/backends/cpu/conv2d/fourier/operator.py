@@ -202,7 +202,7 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
     return made
 
 
-def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., Any], name: str, tag: str) -> te.Tensor:
+def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., object], name: str, tag: str) -> te.Tensor:
     """A matrix applied along the axis before the last; `value(axes, k)` is element k of what it is applied to."""
     made: te.Tensor = te.compute(
         tuple(shape),
@@ -214,7 +214,7 @@ def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., Any],
 
 
 def _transform(
-    shape: Sequence[int], size: int, sign: int, present: int, value: Callable[..., Any], tag: str
+    shape: Sequence[int], size: int, sign: int, present: int, value: Callable[..., object], tag: str
 ) -> te.Tensor:
     """A complex transform of `size` along the axis before the last, in three steps with a radix of four."""
     steps = (_radix(size, RADIX, sign, present), _twiddle(size, RADIX, sign), _last(size, RADIX, sign))

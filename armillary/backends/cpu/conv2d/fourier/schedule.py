@@ -9,8 +9,6 @@ consumers of the convolution run on the output row before it is stored. Which ti
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary import te
 from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, direct_estimate, estimate, product_tile
 from armillary.backends.cpu.cost.model import Tile, explained, far_weights
@@ -25,9 +23,9 @@ STEPS = range(3)  # of a transform
 
 def layer_of(workload: Workload) -> FourierLayer:
     """The sizes of a convolution by Fourier transforms, from its types."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    weight: Any = workload.types[1]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    weight = workload.tensor(1)
+    result = workload.result
     batch, chunks, height, width, block = result.static
     return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[3:5])
 

@@ -7,7 +7,6 @@ imported; schedule.py makes the loops. Estimates: cost/narrow.py.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, pixel_cycles, pixel_tile
@@ -19,7 +18,7 @@ from armillary.target.cpu import cpu_model
 
 def sizes_of(workload: Workload) -> tuple[int, int, int]:
     """Outputs, inputs and the taps of a window."""
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
+    weight = workload.tensor(1)
     chunks, blocks, kh, kw, inside, outputs = weight.static
     return chunks * outputs, blocks * inside, kh * kw
 
@@ -35,7 +34,7 @@ def refuses(workload: Workload) -> str | None:
         return ""
     if weight.static[4] != cpu.lanes:
         return f"blocks of {weight.static[4]} inputs do not fill vectors"
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     if has_inputs_in_lanes(math.prod(result.static[2:4]), outputs, inputs, taps, cpu):
         return None
     return f"{outputs} channels of {inputs * taps} terms take no longer with outputs in lanes"
@@ -44,7 +43,7 @@ def refuses(workload: Workload) -> str | None:
 def explain(workload: Workload) -> Explanation:
     """The tile, and what it is expected to take."""
     cpu = cpu_model(workload.target)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    result = workload.result
     batch, _, height, width, _ = result.static
     cycles = batch * height * width * pixel_cycles(*sizes_of(workload), cpu)
     tile = f"{pixel_tile(width, result.static[4], cpu)}x{result.static[4]}"

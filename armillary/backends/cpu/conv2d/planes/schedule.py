@@ -9,7 +9,6 @@ position of y, x plus a constant. Blocked layouts are faster where they fit: dir
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from armillary.backends.cpu.elementwise.default import PACKED, schedule_injectiv
 from armillary.backends.cpu.loops import followers, fuse_all, is_power_of_two, static_extent
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
+from armillary.base.aliases import AnyFunction
 from armillary.ops.nn.conv import Window, result_dtype, window
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model
@@ -56,7 +56,7 @@ class _Plan:
     length: int
 
 
-def _plan(attrs: Any, size: tuple[int, int], kernel: tuple[int, int]) -> _Plan:
+def _plan(attrs: object, size: tuple[int, int], kernel: tuple[int, int]) -> _Plan:
     win = window("nn.conv2d", attrs, 2)
     image = tuple(
         (size[a] + sum(win.pads[a]) - (kernel[a] - 1) * win.dilation[a] - 1) // win.strides[a] + 1 for a in range(2)
@@ -96,7 +96,7 @@ def planes_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return made
 
 
-def _planes(data: te.Tensor, win: Window, plan: _Plan) -> Callable[..., Any]:
+def _planes(data: te.Tensor, win: Window, plan: _Plan) -> AnyFunction:
     """Reads element (image, channel, phase of row, phase of column, flat position) of the padded data."""
     n, c, h, w = te.static_shape(data)
     (sy, sx), ((top, _), (left, _)), pitch = win.strides, win.pads, plan.pitch
@@ -113,7 +113,7 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> Callable[..., Any]:
     return lambda b, ch, py, px, q: split(b, ch, py, px, q // pitch, q % pitch)
 
 
-def _in_place(data: te.Tensor, plan: _Plan) -> Callable[..., Any]:
+def _in_place(data: te.Tensor, plan: _Plan) -> AnyFunction:
     """Reads the data of a 1x1 convolution where it lies; only what is beyond its last whole vectors is a copy.
 
     A small image is copied whole: with few pieces, those that end in the copy are not told from the others.

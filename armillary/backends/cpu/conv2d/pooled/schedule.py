@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.schedule import tile_lines
@@ -99,6 +98,6 @@ def _nest(workload: Workload, cpu: CpuModel) -> Nest:
 
 
 def _sizes(workload: Workload) -> Pooled:
-    data: Any = workload.types[0]  # Any: a tensor type, as inference has checked
-    weight: Any = workload.inner[0].types[1]
+    data = workload.tensor(0)
+    weight = workload.inner[0].tensor(1)
     return pooled_of(workload.op.name, workload.attrs, data, math.prod(weight.static[1:5]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.depthwise.cost import choose_depthwise, depthwise_estimate
@@ -90,6 +89,6 @@ def _nest(workload: Workload, cpu: CpuModel) -> Nest:
 
 
 def _sizes(workload: Workload) -> Separable:
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    result = workload.result
     return separable_of(data, result)

@@ -8,8 +8,6 @@ as for conv2d_blocked; no product with an inserted zero is made.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary import te
 from armillary.backends.cpu.cost.model import Nest, Tile, choose_tile, explained, far_weights, ranked_tiles
 from armillary.backends.cpu.cost.vectors import lanes_of
@@ -28,8 +26,8 @@ SMALL = 8  # rows and columns up to which a tile takes several rows, so that wei
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """One phase as a register-tiled product: lines are the rows of all phases, steps are taps times channels."""
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    weight = workload.tensor(1)
+    result = workload.result
     (sy, sx), (batch, chunks, height, width, block) = workload.attrs.strides, result.static
     _, kh, kw, i_blocks, ci, _ = weight.static
     lines, columns = -(-height // sy), -(-width // sx)

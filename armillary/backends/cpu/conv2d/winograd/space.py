@@ -6,8 +6,6 @@ expression is imported; schedule.py makes the loops. Estimates: conv2d/winograd/
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.backends.cpu.conv2d.winograd.cost import (
     TILES,
     Layer,
@@ -37,8 +35,8 @@ from armillary.target.cpu import CpuModel
 
 def layer_of_call(workload: Workload) -> Layer:
     """The sizes that the model of costs asks for."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data = workload.tensor(0)
+    result = workload.result
     return layer_of(workload.attrs, data, result)
 
 

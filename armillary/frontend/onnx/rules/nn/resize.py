@@ -8,7 +8,6 @@ antialias are followed. Resize before opset 11 is what Upsample was: asymmetric.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
@@ -18,7 +17,7 @@ from armillary.relay.expr import Expr
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
-def resized(x: Expr, axes: tuple[int, ...], size: tuple[int, ...], scales: tuple[float, ...], **attrs: Any) -> Expr:
+def resized(x: Expr, axes: tuple[int, ...], size: tuple[int, ...], scales: tuple[float, ...], **attrs: object) -> Expr:
     """`x` resized along `axes`, which are brought to the end as the spatial axes of a NCW, NCHW or NCDHW tensor."""
     ty = type_of(x)
     shape, ndim, rank = ty.static, ty.ndim, len(axes)
