@@ -25,6 +25,21 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 )
 
 
+HOSTED: Mapping[str, type] = MappingProxyType(
+    {"link-params": bool, "system-lib": bool, "runtime": str, "unpacked-api": bool, "interface-api": str}
+)  # of kinds whose code runs on the host, in the words of Relay-era scripts; "runtime" ("c", "cpp") is a label
+HOSTED_DEFAULTS: Mapping[str, str | bool] = MappingProxyType(
+    {"system-lib": False, "unpacked-api": False, "interface-api": "packed"}
+)  # these state what every build does
+HOSTED_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "system-lib": "kernels are found in the package that holds them; link armrun to it with `armc build-runner`",
+        "unpacked-api": "kernels take one argument, their window (docs/architecture.md)",
+        "interface-api": "kernels take one argument, their window (docs/architecture.md)",
+    }
+)
+
+
 @record(slots=True)
 class TargetKind:
     """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings).

@@ -16,7 +16,7 @@ from armillary.base.json_types import JsonObject
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
 from armillary.target.features import TargetFeatures
-from armillary.target.kind import REFUSED, Attribute, TargetKind
+from armillary.target.kind import HOSTED_DEFAULTS, REFUSED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ def check_attributes(target: Target) -> None:
         )
     refused = {**REFUSED, **target.kind.refused}
     for name in target.attrs:
-        if name in refused and target.attrs[name] != target.kind.defaults.get(name):
+        if name in refused and target.attrs[name] != {**HOSTED_DEFAULTS, **target.kind.defaults}.get(name):
             raise UnsupportedError(
                 f"target attribute {name!r} of kind {target.kind.name} is not supported: {refused[name]}",
                 hint=f"leave -{name} out of the target",

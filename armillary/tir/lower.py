@@ -139,7 +139,7 @@ def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModul
     found: list[list[Any]] = [[], [], [], []]
     for entry in context.get(ADD_LOWER_PASS):
         is_pair = isinstance(entry, list | tuple) and len(entry) == 2
-        if not is_pair or not isinstance(entry[0], int) or not callable(entry[1]):
+        if not is_pair or not isinstance(entry[0], int) or entry[0] < 0 or not callable(entry[1]):
             raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint="wanted pairs (phase from 0 to 3, pass)")
-        found[max(0, min(entry[0], 3))].append(entry[1])
+        found[min(entry[0], 3)].append(entry[1])
     return found

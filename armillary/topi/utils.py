@@ -1,4 +1,4 @@
-"""Small helpers of old schedules: constants out of shapes.
+"""Small helpers of old schedules: constants out of shapes, vectors of the target's CPU.
 
 In: expressions, tuples of them. Out: Python numbers. Invariant: what is not constant is a TypeMismatch that shows it;
 `get_const_tuple` keeps symbolic entries, as it always did.
@@ -7,9 +7,11 @@ In: expressions, tuples of them. Out: Python numbers. Invariant: what is not con
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 from armillary.errors import TypeMismatch
+from armillary.target import Target
+from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.build import as_int, convert
 from armillary.tir.expr import Expr, ExprLike, Index
 from armillary.tir.simplify import simplify
@@ -53,3 +55,23 @@ def _constant(item: ExprLike) -> int | None:
     if isinstance(item, Expr):
         return as_int(simplify(item))
     return int(item) if isinstance(item, SupportsIndex) else None
+
+
+def target_has_avx512(target: str | Target | None = None) -> bool:
+    """Whether a target's CPU (None: the current target's) has AVX-512 as servers have it (F, BW, DQ, VL)."""
+    model = _cpu_of(target)
+    return all(model.has(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+
+
+def target_has_avx2(target: str | Target | None = None) -> bool:
+    """Whether the target's CPU has AVX2."""
+    return _cpu_of(target).has("avx2")
+
+
+def get_simd_32bit_lanes() -> int:
+    """float32 lanes of one vector of the current target's CPU: 16 with AVX-512, 8 with AVX2, else 4."""
+    return 16 if target_has_avx512() else 8 if target_has_avx2() else 4
+
+
+def _cpu_of(target: str | Target | None) -> CpuModel:
+    return cpu_model(target or Target.current() or "llvm")

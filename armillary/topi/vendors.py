@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any
 
-from armillary.topi import padding
+from armillary.topi import padding, utils
 from armillary.topi.operators import function_named
 from armillary.topi.schedules import schedule
 
@@ -76,6 +76,8 @@ def rooms() -> dict[str, types.ModuleType]:
         owner = made.get(outer) or importlib.import_module(f"armillary.topi.{outer}")
         setattr(owner, inner, _room(name))
     sys.modules[f"{__package__}.nn.utils"] = padding
+    sys.modules[f"{__package__}.x86.utils"] = made["x86"].utils = utils  # type: ignore[attr-defined]
+    made["x86"].__path__ = []
     setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)
     return made
 

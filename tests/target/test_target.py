@@ -216,8 +216,25 @@ def test_the_texts_target_of_armv7_prints_as_the_text_has_it() -> None:
     want = "llvm -keys=arm_cpu,cpu -device=arm_cpu -link-params=0 -mtriple=armv7a-linux-gnueabihf"
     assert str(Target("llvm --device=arm_cpu --mtriple=armv7a-linux-gnueabihf")) == want
     assert Target(want) == Target(Target(want).to_json()) and str(Target(want)) == want
-    with pytest.raises(UnsupportedError, match=r"'link-params'(.|\n)*holds its parameters"):
-        check_attributes(Target("llvm -link-params=1"))
+    check_attributes(Target("llvm -link-params=1"))  # parameters are in the library either way
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llvm -keys=cpu -link-params=1 -runtime=c -system-lib=1",
+        "llvm -keys=cpu -interface-api=c -link-params=0 -unpacked-api=1",
+        "c -keys=cpu -interface-api=packed -runtime=c -system-lib=0 -unpacked-api=0",
+    ],
+)
+def test_words_of_hosted_targets_are_read_and_printed(text: str) -> None:
+    target = Target(text)
+    assert str(target) == text and Target(target.to_json()) == target
+    if "-system-lib=1" in text or "-unpacked-api=1" in text:
+        with pytest.raises(UnsupportedError, match="is not supported: kernels"):
+            check_attributes(target)
+    else:
+        check_attributes(target)
 
 
 def test_a_board_as_device_is_that_boards_cpu_and_never_the_host() -> None:

@@ -19,9 +19,14 @@ from armillary.relay.types import Type
 
 @record
 class OnDeviceAttrs:
+    """Scripts give a device (`armillary.cpu(0)`) or DLPack's number of its type."""
+
     device_type: int
     constrain_result: bool = False
     constrain_body: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "device_type", getattr(self.device_type, "device_type", self.device_type))
 
 
 @record

@@ -275,6 +275,11 @@ class Op(Expr):
         """How many arguments a call has."""
         return len(self.inputs)
 
+    @staticmethod
+    def get(op_name: str) -> Op:
+        """The operator of a name: `ir.Op.get("nn.conv2d")`."""
+        return get_op(op_name)
+
     def get_attr(self, attr_name: str) -> Any:  # Any: a rule or a value
         """What `register_op_attr` holds for this operator; None where there is nothing."""
         if attr_name == "TOpPattern":

@@ -5,7 +5,7 @@ Facts only. Invariant: the source is C11 and needs nothing but <stdint.h>, <math
 
 from __future__ import annotations
 
-from armillary.target.kind import TargetKind
+from armillary.target.kind import HOSTED, HOSTED_REFUSED, TargetKind
 
 KIND = TargetKind(
     name="c",
@@ -20,8 +20,11 @@ KIND = TargetKind(
         "mattr": tuple,
         "workspace-byte-alignment": int,
         "constants-byte-alignment": int,
+        **HOSTED,
     },
-    refused=dict.fromkeys(
-        ("workspace-byte-alignment", "constants-byte-alignment"), "workspaces and constants are aligned to 64 bytes"
-    ),
+    refused={
+        "workspace-byte-alignment": "workspaces are aligned to 64 bytes",
+        "constants-byte-alignment": "constants are aligned to 64 bytes",
+        **HOSTED_REFUSED,
+    },
 )

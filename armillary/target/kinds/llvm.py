@@ -6,7 +6,7 @@ Derived facts about the CPU (vector width, caches): `target/cpu.py`.
 
 from __future__ import annotations
 
-from armillary.target.kind import TargetKind
+from armillary.target.kind import HOSTED, HOSTED_REFUSED, TargetKind
 
 FAST_MATH = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
 KIND = TargetKind(
@@ -25,13 +25,13 @@ KIND = TargetKind(
         "num-cores": int,
         "opt-level": int,
         "cl-opt": tuple,
-        "link-params": bool,
         "fast-math": bool,
         **{f"fast-math-{flag}": bool for flag in FAST_MATH},
+        **HOSTED,
     },
-    defaults={"link-params": False},
+    defaults={"link-params": False},  # a label: parameters are in the library either way
     refused={
-        "link-params": "a package holds its parameters already, beside the kernels",
+        **HOSTED_REFUSED,
         "cl-opt": "LLVM's command-line options are global to the process",
         "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },

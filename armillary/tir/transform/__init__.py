@@ -34,5 +34,8 @@ _PASSES = {
     "InstrumentBoundCheckers": ("instrument_bound_checkers", "InstrumentBoundCheckers"),
 }
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
+_TABLE |= {
+    name: f"armillary.tir.blocks:{name}" for name in ("ConvertBlocksToOpaque", "LowerInitBlock", "LowerMatchBuffer")
+}
 _TABLE["prim_func_pass"] = "armillary.tir.transform.common:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

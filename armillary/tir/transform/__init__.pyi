@@ -3,6 +3,7 @@
 from armillary.tir.transform.bf16_legalize import BF16Legalize as BF16Legalize
 from armillary.tir.transform.common_subexpr_elim_tir import CommonSubexprElimTIR as CommonSubexprElimTIR
 from armillary.tir.transform.compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
+from armillary.tir.blocks import ConvertBlocksToOpaque as ConvertBlocksToOpaque
 from armillary.tir.transform.storage_flatten import StorageFlatten as FlattenBuffer
 from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
 from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer
@@ -10,7 +11,9 @@ from armillary.tir.transform.inject_prefetch import InjectPrefetch as InjectPref
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
 from armillary.tir.transform.instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
 from armillary.tir.transform.loop_partition import LoopPartition as LoopPartition
+from armillary.tir.blocks import LowerInitBlock as LowerInitBlock
 from armillary.tir.transform.lower_intrin import LowerIntrin as LowerIntrin
+from armillary.tir.blocks import LowerMatchBuffer as LowerMatchBuffer
 from armillary.tir.transform.narrow_data_type import NarrowDataType as NarrowDataType
 from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation
 from armillary.tir.transform.remove_assert import RemoveAssert as RemoveAssert
@@ -27,6 +30,7 @@ __all__ = [
     "BF16Legalize",
     "CommonSubexprElimTIR",
     "CompactBufferAllocation",
+    "ConvertBlocksToOpaque",
     "FlattenBuffer",
     "HoistIfThenElse",
     "InjectDoubleBuffer",
@@ -34,7 +38,9 @@ __all__ = [
     "InjectVirtualThread",
     "InstrumentBoundCheckers",
     "LoopPartition",
+    "LowerInitBlock",
     "LowerIntrin",
+    "LowerMatchBuffer",
     "NarrowDataType",
     "PlanAndUpdateBufferAllocationLocation",
     "RemoveAssert",
