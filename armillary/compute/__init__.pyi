@@ -79,10 +79,14 @@ from armillary.compute.functions.vision.detection import DetectionWindow as Dete
 from armillary.compute.core.window import Dimension as Dimension
 from armillary.compute.core.types import DimensionRoundingType as DimensionRoundingType
 from armillary.compute.functions.vision.statistics import Distribution1D as Distribution1D
+from armillary.compute.core.kernel import ErrorCode as ErrorCode
 from armillary.compute.cl.scheduler import Event as Event
 from armillary.compute.core.tensor_info import Format as Format
 from armillary.compute.core.types import FullyConnectedLayerInfo as FullyConnectedLayerInfo
 from armillary.compute.core.types import GEMMInfo as GEMMInfo
+from armillary.compute.functions.vision.hog import HOG as HOG
+from armillary.compute.functions.vision.hog import HOGInfo as HOGInfo
+from armillary.compute.functions.vision.hog import HOGNormType as HOGNormType
 from armillary.compute.runtime.memory.pool import IAllocator as IAllocator
 from armillary.compute.core.kernel import IKernel as IKernel
 from armillary.compute.runtime.memory.lifetime import ILifetimeManager as ILifetimeManager
@@ -97,6 +101,7 @@ from armillary.compute.functions.vision.arithmetic import MagnitudeType as Magni
 from armillary.compute.functions.vision.filters import MatrixPattern as MatrixPattern
 from armillary.compute.runtime.memory.manager import MemoryGroup as MemoryGroup
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand as MemoryManagerOnDemand
+from armillary.compute.functions.vision.hog import MultiHOG as MultiHOG
 from armillary.compute.runtime.tensor import MultiImage as MultiImage
 from armillary.compute.functions.vision.arithmetic import NEAbsoluteDifference as NEAbsoluteDifference
 from armillary.compute.functions.vision.arithmetic import NEAccumulate as NEAccumulate
@@ -143,6 +148,9 @@ from armillary.compute.functions.vision.filters import NEGaussian3x3 as NEGaussi
 from armillary.compute.functions.vision.filters import NEGaussian5x5 as NEGaussian5x5
 from armillary.compute.functions.vision.pyramid import NEGaussianPyramidHalf as NEGaussianPyramidHalf
 from armillary.compute.functions.vision.pyramid import NEGaussianPyramidOrb as NEGaussianPyramidOrb
+from armillary.compute.functions.vision.hog import NEHOGDescriptor as NEHOGDescriptor
+from armillary.compute.functions.vision.hog import NEHOGDetector as NEHOGDetector
+from armillary.compute.functions.vision.hog import NEHOGMultiDetection as NEHOGMultiDetection
 from armillary.compute.functions.vision.features import NEHarrisCorners as NEHarrisCorners
 from armillary.compute.functions.nn.shape import NEHeightConcatenateLayer as NEHeightConcatenateLayer
 from armillary.compute.functions.vision.statistics import NEHistogram as NEHistogram
@@ -156,6 +164,7 @@ from armillary.compute.functions.vision.statistics import NEMinMaxLocation as NE
 from armillary.compute.functions.vision.filters import NENonLinearFilter as NENonLinearFilter
 from armillary.compute.functions.vision.filters import NENonMaximaSuppression3x3 as NENonMaximaSuppression3x3
 from armillary.compute.functions.nn.layers import NENormalizationLayer as NENormalizationLayer
+from armillary.compute.functions.vision.flow import NEOpticalFlow as NEOpticalFlow
 from armillary.compute.functions.nn.shape import NEPermute as NEPermute
 from armillary.compute.functions.vision.arithmetic import NEPhase as NEPhase
 from armillary.compute.functions.vision.arithmetic import NEPixelWiseMultiplication as NEPixelWiseMultiplication
@@ -164,6 +173,7 @@ from armillary.compute.functions.nn.layers import NEQuantizationLayer as NEQuant
 from armillary.compute.functions.vision.geometry import NERemap as NERemap
 from armillary.compute.functions.nn.shape import NEReshapeLayer as NEReshapeLayer
 from armillary.compute.functions.vision.geometry import NEScale as NEScale
+from armillary.compute.functions.vision.filters import NEScharr3x3 as NEScharr3x3
 from armillary.compute.runtime.scheduler import NEScheduler as NEScheduler
 from armillary.compute.functions.vision.filters import NESobel3x3 as NESobel3x3
 from armillary.compute.functions.vision.filters import NESobel5x5 as NESobel5x5
@@ -204,6 +214,7 @@ from armillary.compute.core.window import Steps as Steps
 from armillary.compute.runtime.tensor import Tensor as Tensor
 from armillary.compute.core.tensor_info import TensorInfo as TensorInfo
 from armillary.compute.core.tensor_info import TensorShape as TensorShape
+from armillary.compute.functions.vision.flow import Termination as Termination
 from armillary.compute.core.kernel import ThreadInfo as ThreadInfo
 from armillary.compute.functions.vision.arithmetic import ThresholdType as ThresholdType
 from armillary.compute.core.tensor_info import ValidRegion as ValidRegion
@@ -293,10 +304,14 @@ __all__ = [
     "Dimension",
     "DimensionRoundingType",
     "Distribution1D",
+    "ErrorCode",
     "Event",
     "Format",
     "FullyConnectedLayerInfo",
     "GEMMInfo",
+    "HOG",
+    "HOGInfo",
+    "HOGNormType",
     "IAllocator",
     "IKernel",
     "ILifetimeManager",
@@ -311,6 +326,7 @@ __all__ = [
     "MatrixPattern",
     "MemoryGroup",
     "MemoryManagerOnDemand",
+    "MultiHOG",
     "MultiImage",
     "NEAbsoluteDifference",
     "NEAccumulate",
@@ -357,6 +373,9 @@ __all__ = [
     "NEGaussian5x5",
     "NEGaussianPyramidHalf",
     "NEGaussianPyramidOrb",
+    "NEHOGDescriptor",
+    "NEHOGDetector",
+    "NEHOGMultiDetection",
     "NEHarrisCorners",
     "NEHeightConcatenateLayer",
     "NEHistogram",
@@ -370,6 +389,7 @@ __all__ = [
     "NENonLinearFilter",
     "NENonMaximaSuppression3x3",
     "NENormalizationLayer",
+    "NEOpticalFlow",
     "NEPermute",
     "NEPhase",
     "NEPixelWiseMultiplication",
@@ -378,6 +398,7 @@ __all__ = [
     "NERemap",
     "NEReshapeLayer",
     "NEScale",
+    "NEScharr3x3",
     "NEScheduler",
     "NESobel3x3",
     "NESobel5x5",
@@ -418,6 +439,7 @@ __all__ = [
     "Tensor",
     "TensorInfo",
     "TensorShape",
+    "Termination",
     "ThreadInfo",
     "ThresholdType",
     "ValidRegion",

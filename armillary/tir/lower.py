@@ -15,17 +15,21 @@ from typing import Any
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.tir import stmt as S
+from armillary.tir.transform.assertions import (
+    DISABLE_ASSERT,
+    INSTRUMENT_BOUND_CHECKERS,
+    InstrumentBoundCheckers,
+    RemoveAssert,
+)
 from armillary.tir.transform.bf16_legalize import BF16Legalize
 from armillary.tir.transform.common_subexpr_elim_tir import CommonSubexprElimTIR
 from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse
 from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer
 from armillary.tir.transform.inject_prefetch import InjectPrefetch
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread
-from armillary.tir.transform.instrument_bound_checkers import INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers
 from armillary.tir.transform.loop_partition import LoopPartition
 from armillary.tir.transform.lower_intrin import LowerIntrin
 from armillary.tir.transform.narrow_data_type import NarrowDataType
-from armillary.tir.transform.remove_assert import DISABLE_ASSERT, RemoveAssert
 from armillary.tir.transform.remove_no_op import RemoveNoOp
 from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect
 from armillary.tir.transform.simplify import Simplify

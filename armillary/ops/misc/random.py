@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from armillary.base.boundary import boundary
+from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import call, need_tensor, reshape_to
@@ -29,7 +30,7 @@ _ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22
 _ORDER = (0, 3, 2, 1)
 _PARITY = 0x1BD11BDAA9FC1A22
 _FULL, _FIRST, _SECOND = (1 << 64) - 1, 1 << 63, 1 << 62
-_KEY = TensorType((_LENGTH,), "uint64")
+_KEY = TensorType((_LENGTH,), DType("uint64"))
 
 
 class _Word:
@@ -101,14 +102,20 @@ _CALLS = _Tools[_Word](
 )
 
 
+def _row(*parts: Sequence[W]) -> list[W]:
+    """The words of all parts, in order."""
+    return [word for part in parts for word in part]
+
+
 def _threefry(do: _Tools[W], key: Sequence[W], counter: Sequence[W]) -> list[W]:
     """The four words of each block: the cipher applied to the counter's words."""
-    made, last = list(counter), do.word(_PARITY)
+    made: list[W] = list(counter)
+    last: W = do.word(_PARITY)
     for part in key:
         last = last ^ part
-    full = [*key, last]
+    full: list[W] = _row(key, [last])
     for group in range(_ROUNDS // 4 + 1):
-        keys = [full[(group + k) % len(full)] for k in range(_WORDS)]
+        keys: list[W] = [full[(group + k) % len(full)] for k in range(_WORDS)]
         keys[-1] = keys[-1] + do.word(group)
         made = [word + part for word, part in zip(made, keys, strict=True)]
         for number in range(4 if group < _ROUNDS // 4 else 0):
@@ -127,33 +134,35 @@ def _moved_on(do: _Tools[W], a: W, b: W) -> tuple[W, W]:
 
 def _generated(do: _Tools[W], key: Sequence[W], count: int) -> tuple[W, W]:
     """The next key, and so many numbers."""
-    zero, ones = do.word(0), do.word(_FULL)
-    fresh = [*_threefry(do, key[:4], [ones] * 4), zero, zero, zero, zero, do.word(_FIRST), zero]
-    turned = [*key[:4], key[4] | key[8], key[5] | key[9], zero, zero, *_moved_on(do, key[8], key[9])]
+    zero: W = do.word(0)
+    ones: W = do.word(_FULL)
+    fresh: list[W] = _row(_threefry(do, key[:4], [ones] * 4), [zero] * 4, [do.word(_FIRST), zero])
+    turned: list[W] = _row(key[:4], [key[4] | key[8], key[5] | key[9], zero, zero], _moved_on(do, key[8], key[9]))
     no_path, room = do.is_zero(key[8] | key[9]), do.below(key[7], _FULL - count)
     pairs = zip(key, fresh, turned, strict=True)
-    now = [do.choose(room, k, do.choose(no_path, f, t)) for k, f, t in pairs]
+    now: list[W] = [do.choose(room, k, do.choose(no_path, f, t)) for k, f, t in pairs]
     whole, parts = count // _WORDS, list[W]()
     if whole:
         counter = [word + do.numbers(whole) for word in now[4:8]]
         parts.append(do.blocks(_threefry(do, now[:4], counter), whole))
     used = whole * _WORDS
     if count % _WORDS:
-        counter = [*now[4:7], now[7] + do.word(used)]
+        counter = _row(now[4:7], [now[7] + do.word(used)])
         parts += _threefry(do, now[:4], counter)[: count % _WORDS]
         used += _WORDS
-    after = [*now[:6], zero, now[7] + do.word(used), *now[8:]]
+    after: list[W] = _row(now[:6], [zero, now[7] + do.word(used)], now[8:])
     return do.joined(after), do.joined(parts)
 
 
 def _split(do: _Tools[W], key: Sequence[W]) -> tuple[W, W]:
     """Two keys: the path goes on with a zero, and with a one."""
     zero, second, no_path = do.word(0), do.word(_SECOND), do.is_zero(key[8] | key[9])
-    words, mark = _threefry(do, key[:4], key[4:8]), _moved_on(do, key[8], key[9])
+    words: list[W] = _threefry(do, key[:4], key[4:8])
+    mark: tuple[W, W] = _moved_on(do, key[8], key[9])
 
     def one(first: W, path: Sequence[W]) -> W:
-        fresh = [*words, first, zero, zero, zero, second, zero]
-        longer = [*key[:4], *path, *key[6:8], *mark]
+        fresh: list[W] = _row(words, [first, zero, zero, zero, second, zero])
+        longer: list[W] = _row(key[:4], path, key[6:8], mark)
         return do.joined([do.choose(no_path, f, o) for f, o in zip(fresh, longer, strict=True)])
 
     return one(zero, key[4:6]), one(do.word(_FIRST), [key[4] | key[8], key[5] | key[9]])
@@ -183,7 +192,7 @@ threefry_split = Op(SPLIT, kind=Kind.OPAQUE, inputs=("key",), doc="Two keys of o
 @threefry_generate.infer
 def _infer_generate(attrs: ThreefryAttrs, key: Type) -> TupleType:
     _check_key(GENERATE, key)
-    return TupleType((_KEY, TensorType(attrs.out_shape, "uint64")))
+    return TupleType((_KEY, TensorType(attrs.out_shape, DType("uint64"))))
 
 
 @threefry_split.infer

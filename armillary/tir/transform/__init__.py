@@ -18,7 +18,7 @@ _PASSES = {
     "StorageRewrite": ("storage_rewrite", "StorageRewrite"),
     "UnrollLoop": ("unroll_loop", "UnrollLoop"),
     "RemoveNoOp": ("remove_no_op", "RemoveNoOp"),
-    "RemoveAssert": ("remove_assert", "RemoveAssert"),
+    "RemoveAssert": ("assertions", "RemoveAssert"),
     "RewriteUnsafeSelect": ("rewrite_unsafe_select", "RewriteUnsafeSelect"),
     "HoistIfThenElse": ("hoist_if_then_else", "HoistIfThenElse"),
     "InjectPrefetch": ("inject_prefetch", "InjectPrefetch"),
@@ -28,14 +28,14 @@ _PASSES = {
         "plan_and_update_buffer_allocation_location",
         "PlanAndUpdateBufferAllocationLocation",
     ),
+    "ConvertBlocksToOpaque": ("blocks", "ConvertBlocksToOpaque"),
+    "LowerInitBlock": ("blocks", "LowerInitBlock"),
+    "LowerMatchBuffer": ("blocks", "LowerMatchBuffer"),
     "LowerIntrin": ("lower_intrin", "LowerIntrin"),
     "NarrowDataType": ("narrow_data_type", "NarrowDataType"),
     "BF16Legalize": ("bf16_legalize", "BF16Legalize"),
-    "InstrumentBoundCheckers": ("instrument_bound_checkers", "InstrumentBoundCheckers"),
+    "InstrumentBoundCheckers": ("assertions", "InstrumentBoundCheckers"),
 }
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
-_TABLE |= {
-    name: f"armillary.tir.blocks:{name}" for name in ("ConvertBlocksToOpaque", "LowerInitBlock", "LowerMatchBuffer")
-}
 _TABLE["prim_func_pass"] = "armillary.tir.transform.common:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -1,9 +1,9 @@
-"""`instrument-bound-checkers`: check every access of a flat buffer before it is made.
+"""`instrument-bound-checkers`: check every access of a flat buffer before it is made; `remove-assert`: check nothing.
 
-In: a lowered function. Out: each store (and loop-free statement) preceded by assertions that its indices lie
-inside their
-buffers. Invariant: a program without out-of-bounds accesses means the same. Accesses that an if_then_else guards are
-checked under its condition. Configuration: `tir.instrument_bound_checkers`.
+In: a lowered function. Out: each store (and loop-free statement) preceded by assertions that its indices lie inside
+their buffers; or the function without its assertions. Invariant: a program without out-of-bounds accesses, whose
+assertions hold, means the same. Accesses that an if_then_else guards are checked under its condition. Configuration:
+`tir.instrument_bound_checkers`, `tir.disable_assert`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.common import map_bottom_up, prim_pass, with_body
 from armillary.transform import register_config_option
 
 INSTRUMENT_BOUND_CHECKERS = register_config_option(
     "tir.instrument_bound_checkers", bool, False, "stop at the first access outside a buffer"
 )
+DISABLE_ASSERT = register_config_option("tir.disable_assert", bool, False, "compile without assertions")
 Access = tuple[S.Buffer, tuple[E.Expr, ...], E.Expr]  # buffer, indices, condition under which it happens
 
 
@@ -69,6 +70,15 @@ def _inside(index: E.Expr, extent: E.Expr) -> E.Expr:
     return build.logical_and(build.greater_equal(index, 0), build.less(index, extent))
 
 
+def remove_assert(func: S.PrimFunc) -> S.PrimFunc:
+    """Drop assertions.
+
+    assert n < 3, "n is small"  A[0] = 0.0  ->  A[0] = 0.0
+    """
+    return with_body(func, map_bottom_up(func.body, lambda s: s.body if isinstance(s, S.AssertStmt) else s))
+
+
 InstrumentBoundCheckers = prim_pass("instrument-bound-checkers", "tir.InstrumentBoundCheckers")(
     instrument_bound_checkers
 )
+RemoveAssert = prim_pass("remove-assert", "tir.RemoveAssert")(remove_assert)
