@@ -7,7 +7,7 @@ In: expressions, tuples of them. Out: Python numbers. Invariant: what is not con
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from armillary.errors import TypeMismatch
 from armillary.target import Target
