@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -65,13 +65,16 @@ class PhaseRow:
 class ExternalRow:
     """Who computes an offloaded function: the library's kind, the source it is given; its last inputs are constants.
 
-    `device`: where, "" for the CPU.
+    `device`: where, "" for the CPU. `own_graph`: graph JSON of our own kernels for the same, or ""; its inputs are the
+    function's, then `own_constants` parameters, which come behind the library's constants.
     """
 
     kind: str
     source: str
     constants: int = 0
     device: str = ""
+    own_graph: str = ""
+    own_constants: int = 0
 
 
 @record(slots=True)
@@ -136,7 +139,9 @@ def _function_to_json(row: FunctionRow) -> dict[str, object]:
     found = row.external
     more: dict[str, object] = {}
     if found is not None:
-        where = {"device": found.device} if found.device else {}
+        where: dict[str, object] = {"device": found.device} if found.device else {}
+        if found.own_graph:
+            where["own"] = {"graph": found.own_graph, "constants": found.own_constants}
         more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source, **where}}
     if row.launches:
         more = {**more, "launches": [launch.to_json() for launch in row.launches]}
@@ -174,7 +179,11 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
 def _read_external(reader: Reader) -> ExternalRow:
     constants = reader.get("constants").integer(0, MAX_NODES)
     device = reader.get("device").string() if reader.has("device") else ""
-    return ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants, device)
+    made = ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants, device)
+    if not reader.has("own"):
+        return made
+    own = reader.get("own")
+    return replace(made, own_graph=own.get("graph").string(), own_constants=own.get("constants").integer(0, MAX_NODES))
 
 
 def _read_arg(reader: Reader, names: set[str]) -> ArgRow:

@@ -1,9 +1,10 @@
 """The package tar: a compiled network as one file.
 
-In: the bytes of a library, graph JSON, parameters. Out: a tar of `mod.so`, `mod.json`, `mod.params` with their CRC-32s
-in `mod.crc32` - and all of them back, whole (`load_package`) or as places in the file (`open_package`), so that large
-members go where they belong without a copy. Invariant: equal packages give equal files; a damaged or hostile tar raises
-an ArtifactError that names the member. The C twin: `runtime/native/arm_tar.c`.
+In: the bytes of a library or an object, graph JSON, parameters. Out: a tar of `mod.so` (or `mod.o`, which is linked
+where it is loaded), `mod.json`, `mod.params` with their CRC-32s in `mod.crc32`; functions alone have the first and the
+last. And all of them back, whole (`load_package`) or as places in the file (`open_package`), so that large members go
+where they belong without a copy. Invariant: equal packages give equal files; a damaged or hostile tar raises an
+ArtifactError that names the member. The C twin: `runtime/native/arm_tar.c`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from armillary.base.record import record
 from armillary.errors import ArtifactError, InternalError
 
 MAX_PACKAGE_MEMBER = 1 << 34
-PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
+LIBRARY, OBJECT, GRAPH, PARAMS = "mod.so", "mod.o", "mod.json", "mod.params"
+_CODE = (LIBRARY, OBJECT)  # one of them is there
 CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
 _MOST_SUMS = 1024  # bytes of them
 _WAITING = 4  # pieces that are made but not written
@@ -37,11 +39,14 @@ Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it
 
 @record(slots=True)
 class Package:
-    """The three members of a package tar that matter, as bytes and text."""
+    """The members of a package tar that matter, as bytes and text; of functions without a graph the last two are empty.
+
+    `library` is a shared library, or an object that is linked where it is loaded.
+    """
 
     library: bytes
-    graph_json: str
-    params: bytes
+    graph_json: str = ""
+    params: bytes = b""
 
 
 @record(slots=True)
@@ -147,7 +152,7 @@ class WriteBehind:
 
 
 def save_package(path: str | Path, package: Package) -> None:
-    """Write `mod.so`, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
+    """Write code, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
     _write_package(path, lambda: package.library, package.graph_json, len(package.params), _whole(package.params))
 
 
@@ -162,17 +167,25 @@ def _write_package(
     path: str | Path, make_library: Callable[[], bytes], graph_json: str, size: int, write_blob: Fill
 ) -> None:
     library, text = make_library(), graph_json.encode("utf-8")
-    members = (
-        ("mod.so", len(library), _whole(library)),
-        ("mod.json", len(text), _whole(text)),
-        ("mod.params", size, write_blob),
-    )
+    members = [(OBJECT if is_object(library) else LIBRARY, len(library), _whole(library))]
+    if text:
+        members += [(GRAPH, len(text), _whole(text)), (PARAMS, size, write_blob)]
     most = size + len(library) + len(text) + 4 * tarfile.RECORDSIZE  # headers, sums and what rounds up
     with written_atomically(path, size=most) as file, WriteBehind(file, sums=True) as stream:
         sums = [f"{_write_member(stream, *member):08x}  {member[0]}\n" for member in members]
         lines = "".join(sums).encode()
         _write_member(stream, CHECKSUMS, len(lines), _whole(lines))
         stream.write(bytes(-(stream.count + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
+
+
+def is_object(code: bytes) -> bool:
+    """Whether code is a relocatable ELF object, not a shared library."""
+    return code[:4] == b"\x7fELF" and code[16:18] in (b"\1\0", b"\0\1")
+
+
+def code_member(members: Mapping[str, Member]) -> Member:
+    """The member with the code."""
+    return next(members[name] for name in _CODE if name in members)
 
 
 def _whole(data: bytes) -> Fill:
@@ -182,7 +195,7 @@ def _whole(data: bytes) -> Fill:
 def _write_member(stream: WriteBehind, name: str, size: int, fill: Fill) -> int:
     """Write header and content; the CRC-32 of the content."""
     info = tarfile.TarInfo(name)
-    info.size, info.mode = size, 0o755 if name == "mod.so" else 0o644
+    info.size, info.mode = size, 0o755 if name == LIBRARY else 0o644
     stream.write(info.tobuf(format=tarfile.USTAR_FORMAT))
     stream.section()
     start = stream.count
@@ -197,7 +210,10 @@ def _write_member(stream: WriteBehind, name: str, size: int, fill: Fill) -> int:
 def load_package(path: str | Path) -> Package:
     """Read a package tar. Links, devices, other names, duplicates, oversized and damaged members are refused."""
     with open_package(path) as (stream, members):
-        library, text, params = (read_member(stream, members[name], path) for name in PACKAGE_MEMBERS)
+        library = read_member(stream, code_member(members), path)
+        if GRAPH not in members:
+            return Package(library)
+        text, params = (read_member(stream, members[name], path) for name in (GRAPH, PARAMS))
     return Package(library, graph_text(text, path), params)
 
 
@@ -212,7 +228,8 @@ def open_package(path: str | Path) -> Iterator[tuple[IO[bytes], dict[str, Member
 def open_folder(path: str | Path) -> Iterator[tuple[dict[str, IO[bytes]], dict[str, Member]]]:
     """The files of an unpacked package, and what is known of each."""
     folder = Path(path)
-    names = [*PACKAGE_MEMBERS, *([CHECKSUMS] if (folder / CHECKSUMS).exists() else ())]
+    code = OBJECT if (folder / OBJECT).exists() and not (folder / LIBRARY).exists() else LIBRARY
+    names = [code, GRAPH, PARAMS, *([CHECKSUMS] if (folder / CHECKSUMS).exists() else ())]
     with ExitStack() as stack:
         files = {name: stack.enter_context(_opened(folder / name)) for name in names}
         whole = {name: Member(name, 0, os.fstat(file.fileno()).st_size) for name, file in files.items()}
@@ -249,21 +266,28 @@ def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
                 found[name] = Member(name, info.offset_data, info.size)
     except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
         raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
-    missing = [name for name in PACKAGE_MEMBERS if name not in found]
+    codes = [name for name in _CODE if name in found]
+    if len(codes) == 2:
+        raise ArtifactError(f"{path}: unexpected member {OBJECT!r} beside {LIBRARY}")
+    graph = [name for name in (GRAPH, PARAMS) if name in found]
+    is_functions = codes and not graph and CHECKSUMS in found  # the sums come last: nothing was cut off
+    missing = ([] if codes else [LIBRARY]) + ([] if is_functions else [n for n in (GRAPH, PARAMS) if n not in found])
     if missing:
         raise ArtifactError(f"{path}: the package lacks {', '.join(missing)}")
     sums = _checksums(read_member(stream, found[CHECKSUMS], path), path) if CHECKSUMS in found else {}
+    if sums and set(sums) != {*codes, *graph}:
+        raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged: one line for each other member is expected")
     return {n: Member(n, m.offset, m.size, sums.get(n)) for n, m in found.items()}
 
 
 def _checksums(text: bytes, path: str | Path) -> dict[str, int]:
     rows = [line.split(b"  ") for line in text.splitlines()]
-    known = {name.encode(): name for name in PACKAGE_MEMBERS}
+    known = {name.encode(): name for name in (*_CODE, GRAPH, PARAMS)}
     try:
         sums = {known[name]: int(value, 16) for value, name in rows}
     except (ValueError, KeyError) as error:
         raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged") from error
-    if len(sums) != len(PACKAGE_MEMBERS) or len(rows) != len(sums):
+    if not sums or len(rows) != len(sums):
         raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged: one line for each other member is expected")
     return sums
 
@@ -287,8 +311,8 @@ def graph_text(data: bytes, path: str | Path) -> str:
 
 
 def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Mapping[str, Member]) -> None:
-    if name not in (*PACKAGE_MEMBERS, CHECKSUMS) or name in found:
-        hint = f"a package holds {', '.join(PACKAGE_MEMBERS)}"
+    if name not in (*_CODE, GRAPH, PARAMS, CHECKSUMS) or name in found:
+        hint = f"a package holds {LIBRARY} or {OBJECT}, {GRAPH}, {PARAMS}"
         raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
     if not info.isreg() or info.issparse():
         raise ArtifactError(f"{path}: member {info.name!r} is not a regular file")

@@ -1,10 +1,11 @@
-"""How near the inner loops of AArch64 kernels come to the bound of the FMA units, by LLVM's models of processors.
+"""How near the inner loops of AArch64 kernels come to the bounds of FMA units and load ports, by LLVM's models.
 
     python benchmarks/arm_throughput.py [--mca llvm-mca-19] [--only resnet-18]
 
 In: llvm-mca and aarch64-linux-gnu-objdump (Debian: llvm-19, binutils-aarch64-linux-gnu). Out: a table as Markdown: for
-each layer of arm_instructions.py the block with most products, its instructions, cycles and share of the bound on each
-processor. Invariant: the bound is what the same model gives for products alone; nothing runs, so caches are not in it.
+each layer of arm_instructions.py the block with most products, its instructions, and on each processor the share of
+its cycles that products alone take, and that loads alone take: the larger of the two is the bound. Invariant: the
+bounds are what the same model gives for these instructions without the others; nothing runs, so caches are not in it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from armillary import relay
 from armillary.transform import PassContext
 
 CPUS = "cortex-a72", "neoverse-n1"
-OBJDUMP, PRODUCT, TURNS = "aarch64-linux-gnu-objdump", "fmla", 100
+OBJDUMP, PRODUCT, LOAD, TURNS = "aarch64-linux-gnu-objdump", "fmla", "ld", 100
 ALONE = [f"fmla v{k}.4s, v30.4s, v31.s[0]" for k in range(24)]
 _JUMP = re.compile(r"(b$|b\.|cbn?z|tbn?z)")
 
@@ -51,6 +52,11 @@ def _jumps(row: list[str]) -> bool:
 def products(block: list[str]) -> int:
     """Multiply-adds of a block."""
     return sum(line.startswith(PRODUCT) for line in block)
+
+
+def of_loads(block: list[str]) -> list[str]:
+    """The loads of a block."""
+    return [line for line in block if line.startswith(LOAD)]
 
 
 def inner_loop(layer: Layer, cpu: str, folder: Path) -> list[str]:
@@ -86,15 +92,16 @@ def main() -> None:
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is not there: apt-get install llvm-19 binutils-aarch64-linux-gnu")
     rate = {cpu: len(ALONE) / cycles(ALONE, cpu, args.mca) for cpu in CPUS}
-    print(f"| layer | {' | '.join(f'{cpu}, products of instructions | share of the bound' for cpu in CPUS)} |")
-    print(f"|---{'|---|---' * len(CPUS)}|")
+    heads = " | ".join(f"{cpu}, products of instructions | products alone | loads alone" for cpu in CPUS)
+    print(f"| layer | {heads} |\n|---{'|---|---|---' * len(CPUS)}|")
     with tempfile.TemporaryDirectory() as name:
         for layer in (each for each in layers() if args.only in f"{each.network} {each.name}"):
             cells = []
             for cpu in CPUS:
                 block = inner_loop(layer, cpu, Path(name))
-                share = products(block) / rate[cpu] / cycles(block, cpu, args.mca)
-                cells += [f"{products(block)} of {len(block)}", f"{100 * share:.0f} %"]
+                whole = cycles(block, cpu, args.mca)
+                share, loads = products(block) / rate[cpu] / whole, cycles(of_loads(block), cpu, args.mca) / whole
+                cells += [f"{products(block)} of {len(block)}", f"{100 * share:.0f} %", f"{100 * loads:.0f} %"]
             print(f"| {layer.network}: {layer.name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,7 +1,8 @@
 """Compile a model into a package.
 
 Reads an ONNX model (.onnx) or Relay text (.relay), builds it for a target and writes one package: a shared library
-(.so) that holds kernels, graph and parameters, or a tar of mod.so, mod.json and mod.params.
+(.so) that holds kernels, graph and parameters, or a tar of mod.so, mod.json and mod.params; with --objects of mod.o,
+which the device links when it loads the package.
 
 examples:
   armc compile resnet18.onnx -o resnet18.so
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
+    parser.add_argument("--objects", action="store_true", help="a .tar holds an object, linked where it is loaded")
     parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="take the best choices of this log")
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
@@ -116,7 +118,7 @@ def _compile(
     dump_code_of(library, path, forms)
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}
     options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
-    library.export_library(str(path), **link, **options)
+    library.export_library(str(path), linked=not args.objects, **link, **options)
 
 
 def dump_code_of(library: GraphLibrary, path: Path, forms: Sequence[str]) -> None:

@@ -128,15 +128,20 @@ def link_without_compiler(
     objects: Sequence[bytes], data: Mapping[str, bytes], target: Target, tail: Tail | None = None
 ) -> bytes | None:
     """A shared library by our own linker; None where a compiler was chosen, or objects need one that knows more."""
-    triple = triple_of(target)
-    machine = MACHINES.get(architecture(triple or platform.machine()))
-    is_linux = "linux" in triple if triple else sys.platform == "linux"
-    if setting("ARMILLARY_CC") or machine is None or not is_linux:
+    if not links_itself(target):
         return None
+    triple = triple_of(target)
     try:
-        return link_library(objects, data, machine, _needed(triple), tail)
+        return link_library(objects, data, MACHINES[architecture(triple or platform.machine())], _needed(triple), tail)
     except NotLoadable:
         return None
+
+
+def links_itself(target: Target) -> bool:
+    """Whether objects for a target are linked without a compiler, here or where they are loaded: none was chosen."""
+    triple = triple_of(target)
+    is_linux = "linux" in triple if triple else sys.platform == "linux"
+    return not setting("ARMILLARY_CC") and architecture(triple or platform.machine()) in MACHINES and is_linux
 
 
 def _needed(triple: str) -> tuple[str, ...]:

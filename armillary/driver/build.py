@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec
@@ -31,18 +32,19 @@ from armillary.driver.kernels import (
 from armillary.driver.libraries import report_of, split_libraries, with_libraries
 from armillary.driver.library import GraphLibrary
 from armillary.driver.variants import each_variant, entries
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
-from armillary.relay.expr import Function
+from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
+from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
 from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 with deferred():
-    from armillary.driver.offloaded import check_device, compiled_sources
+    from armillary.driver.offloaded import OwnGraph, check_device, compiled_sources, without_library
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
@@ -95,7 +97,8 @@ def assembled(
     targets = targets if isinstance(targets, DeviceTargets) else DeviceTargets(targets)
     where, alignment = targets.main, max(backend_of(target).alignment for target in targets.all)
     main = where.kind.device_type if targets.others else 0
-    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main)
+    fallback = partial(_own_graph, target=where) if PassContext.current().get(FALLBACK) else None
+    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, own=fallback)
     for made in plan.offloaded.values():
         check_device(made, backend_of(where).device)
     groups = kernel_groups(plan.kernels.values(), targets)
@@ -116,6 +119,17 @@ def assembled(
     descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
+
+
+def _own_graph(function: Function, target: Target) -> OwnGraph:
+    """Our own kernels for what a library computes: the function compiled as a network of its own."""
+    module = optimized(without_library(function), target)
+    plan = plan_graph(module["main"], alignment=backend_of(target).alignment)
+    names = [plan.nodes[node].name for node in plan.inputs]
+    params = [plan.params[name] for name in names if name in plan.params]
+    if any(name in plan.params for name in names[: len(names) - len(params)]):
+        raise InternalError("a parameter stands before an input")
+    return OwnGraph(_graph_spec(plan, {}).to_json(), tuple(Constant(p) for p in params), plan.kernels)
 
 
 def optimized(module: IRModule, target: Target | DeviceTargets, params: Params | None = None) -> IRModule:

@@ -8,7 +8,7 @@ JSON form: artifact.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from armillary.relay.types import TensorType, tensor_fields
 from armillary.target.texture import BUFFER, image_size
 
 if TYPE_CHECKING:
-    from armillary.driver.offloaded import Offloaded
+    from armillary.driver.offloaded import Offloaded, OwnGraph
 
 with deferred():
     from armillary.driver.offloaded import offloaded  # most graphs have nothing that a library computes
@@ -100,13 +100,20 @@ class GraphPlan:
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
 
 
-def plan_graph(*mains: Function, alignment: int = ALIGNMENT, device: int = 0) -> GraphPlan:
+def plan_graph(
+    *mains: Function,
+    alignment: int = ALIGNMENT,
+    device: int = 0,
+    own: Callable[[Function], OwnGraph] | None = None,
+) -> GraphPlan:
     """Flatten `main` into graph nodes, name its kernels and plan its memory.
 
     Several functions become variants: they share kernels, parameters and the arena, and one of them runs. `device`: the
-    main one of a graph over several, of which each has an arena; 0: there is one.
+    main one of a graph over several, of which each has an arena; 0: there is one. `own` makes our own graph of a
+    function that a library computes; None: the library alone does.
     """
     builder = _Builder([p for main in mains for p in main.params], device)
+    builder.own = own
     for main in mains:
         builder.add_function(main)
     if len(mains) == 1:
@@ -137,6 +144,7 @@ class _Builder:
         self.shares = True
         self.scopes: dict[int, str] = {}  # of constants that kernels read as textures, by id
         self.copies: dict[tuple[tuple[int, int], int], int] = {}  # to other devices, by value and device
+        self.own: Callable[[Function], OwnGraph] | None = None
 
     def add_function(self, main: Function) -> None:
         """The nodes of a function; its inputs are those of an earlier one where name and type agree."""
@@ -275,8 +283,10 @@ class _Builder:
         """A function that a library computes: its constants are inputs of the node, after the arguments."""
         symbol = str(call.op.get_attr("global_symbol", ""))
         if symbol not in self.plan.offloaded:
-            made = offloaded(call.op)
+            own = self.own(call.op) if self.own is not None else None
+            made = offloaded(call.op, own)
             self.plan.offloaded[made.row.name] = made
+            self.plan.kernels.update(own.kernels if own is not None else {})
         inputs = [v for e in (*call.args, *self.plan.offloaded[symbol].constants) for v in self._values(e)]
         index = self.add(call, symbol, inputs, tensor_fields(call.checked_type))
         return [(index, i) for i in range(len(self.plan.nodes[index].types))]

@@ -21,7 +21,7 @@ import numpy as np
 
 from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_modules import ImportedModule, imported_modules
-from armillary.artifact_package import WriteBehind, save_network
+from armillary.artifact_package import Package, WriteBehind, save_network, save_package
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary
@@ -31,7 +31,7 @@ from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.object.elf_merge import merged_object
-from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler
+from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler, links_itself
 from armillary.errors import ConfigError, ExecutionError, InternalError, TargetError
 from armillary.target import Target
 from armillary.target.target import host_target
@@ -203,10 +203,13 @@ class FunctionLibrary:
         *,
         cc: str | Sequence[str] | None = None,
         options: Sequence[str] = (),
+        linked: bool = False,
     ) -> None:
         """Write a shared library (any suffix but .tar) or a package (.tar).
 
-        `cc` names the (cross) compiler that links; `fcompile(output, objects, options)` links instead of it.
+        `cc` names the (cross) compiler that links; `fcompile(output, objects, options)` links instead of it. With
+        neither a package holds an object, which the machine that loads it links in memory; it holds a library where
+        `linked` says so, and for machines other than x86-64 and AArch64.
         """
         del workspace_dir  # a temporary folder is always used
         if not isinstance(file_name, str | os.PathLike) or "\0" in str(file_name):
@@ -217,12 +220,33 @@ class FunctionLibrary:
                 f"export_library: {path.name} would be a library of another system than Linux or Android",
                 hint="export to a .so file, or to a package (.tar)",
             )
-        self._export(path, fcompile or cc, [*options, *(addons or ())])
+        compiler = fcompile or cc
+        if getattr(fcompile, "output_format", "") == "tar":  # contrib.tar.tar: a package is what is asked for
+            compiler = cc
+            if path.suffix != ".tar":
+                raise ConfigError(f"export_library: tar.tar writes packages, {path.name} is none", hint="name it x.tar")
+        if path.suffix == ".tar":
+            self._export_package(path, lambda: self._code(compiler, [*options, *(addons or ())], linked))
+        else:
+            self._export(path, compiler, [*options, *(addons or ())])
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
-        if path.suffix == ".tar":
-            raise ConfigError("a package (.tar) needs a graph; these are plain functions", hint="export to a .so file")
         self._sealed(path, self._data(), cc, options)
+
+    def _export_package(self, path: Path, make_code: Callable[[], bytes]) -> None:
+        save_package(path, Package(make_code()))
+
+    def _code(self, cc: Compiler, options: Sequence[str], linked: bool) -> bytes:
+        """What a package holds: one object of all, or a library where somebody asks for it or it has to be."""
+        data = FunctionLibrary._data(self)
+        if not (linked or cc is not None or options) and links_itself(self._host):
+            made = merged_object(self.objects, data)
+            if made is not None:
+                return made
+        with scratch_folder() as folder:
+            library = folder / "mod.so"
+            self._sealed(library, data, cc, options)
+            return library.read_bytes()
 
 
 class Weights(Mapping[str, Array]):
@@ -313,9 +337,6 @@ class GraphLibrary(FunctionLibrary):
         return iter((self.graph_json, self.get_lib(), self.get_params()))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
-        if path.suffix == ".tar":
-            save_network(path, lambda: self._linked(cc, options), self.graph_json, self.params.held)
-            return
         graph, size = self.graph_json.encode(), params_size(self.params.held)
         data: dict[str, bytes] = self._data() | {
             "armillary_graph_json": graph + b"\0",
@@ -325,11 +346,8 @@ class GraphLibrary(FunctionLibrary):
         if callable(cc) or not self._append_params(path, data, size, cc, options):
             self._sealed(path, data | {_PARAMS: self.params.held}, cc, options)
 
-    def _linked(self, cc: Compiler, options: Sequence[str]) -> bytes:
-        with scratch_folder() as folder:
-            library = folder / "mod.so"
-            self._sealed(library, self._data(), cc, options)
-            return library.read_bytes()
+    def _export_package(self, path: Path, make_code: Callable[[], bytes]) -> None:
+        save_network(path, make_code, self.graph_json, self.params.held)
 
     def _append_params(
         self, path: Path, data: Mapping[str, bytes], size: int, cc: Compiler, options: Sequence[str]

@@ -1,14 +1,16 @@
 """Offloaded functions in a build: a partitioned function to a row of the descriptor.
 
 In: a function with the attribute Compiler, and the target. Out: an `Offloaded`: its row, the constants that travel with
-the parameters, and objects where the library's generator wrote C. Invariant: arguments are the inputs, then the
-constants, then the outputs, all of fixed shape; each symbol is made once. The contract: offload/contract.py.
+the parameters, and objects where the library's generator wrote C. With `offload.fallback` the row also has a graph of
+our own kernels, which runs where the library is not there or refuses. Invariant: arguments are the inputs, then the
+library's constants, then the own graph's parameters, then the outputs, all of fixed shape; each symbol is made once.
+The contract: offload/contract.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from armillary.artifact import ArgRow, ExternalRow, FunctionRow, PhaseRow
 from armillary.artifact_modules import OffloadedModule
@@ -16,10 +18,26 @@ from armillary.base.files import scratch_folder
 from armillary.base.record import record
 from armillary.codegen.toolchain import compile_c
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
+from armillary.ir import IRModule
 from armillary.offload.contract import JsonModule, SourceModule, codegen_of
-from armillary.relay.expr import Constant, Function
+from armillary.relay.expr import Constant, Expr, Function
+from armillary.relay.transform.normal_form.beta_reduce import beta_reduce
+from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.types import TensorType, tensor_fields
+from armillary.relay.walk import not_primitive, rewrite
 from armillary.target import Target
+
+if TYPE_CHECKING:
+    from armillary.driver.graph_codegen import Kernel
+
+
+@record
+class OwnGraph:
+    """Our own kernels for a function of a library: graph JSON, its parameters as its inputs come, the kernels."""
+
+    json: str
+    constants: tuple[Constant, ...]
+    kernels: Mapping[str, Kernel]
 
 
 @record
@@ -31,8 +49,8 @@ class Offloaded:
     module: OffloadedModule
 
 
-def offloaded(function: Function) -> Offloaded:
-    """Ask the library's code generator for a partitioned function."""
+def offloaded(function: Function, own: OwnGraph | None = None) -> Offloaded:
+    """Ask the library's code generator for a partitioned function; `own` computes the same without the library."""
     library, symbol = str(function.get_attr("Compiler")), str(function.get_attr("global_symbol", ""))
     if not symbol:
         told = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
@@ -42,16 +60,34 @@ def offloaded(function: Function) -> Offloaded:
         told = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
         raise ConfigError(told, hint="it gives a JsonModule or a SourceModule")
     inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
-    constants = [t for c in made.constants for t in tensor_fields(c.checked_type)]
+    owned = own.constants if own is not None and isinstance(made, JsonModule) else ()
+    constants = [t for c in (*made.constants, *owned) for t in tensor_fields(c.checked_type)]
     outputs = tensor_fields(function.body.checked_type)
     args = (*_rows("i", inputs, "in"), *_rows("c", constants, "in"), *_rows("o", outputs, "out"))
     if isinstance(made, SourceModule):
         row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
         return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
-    module = OffloadedModule(symbol, made.kind or library, made.source, len(constants))
-    external = ExternalRow(module.type_key, module.source, len(constants), made.device)
+    if own is not None and made.device:
+        told = (
+            f"offload.fallback: {symbol} runs on {made.device}, where {library} has no kernels of ours to fall back on"
+        )
+        raise UnsupportedError(told, hint="leave offload.fallback off, or the library out")
+    module = OffloadedModule(symbol, made.kind or library, made.source, len(constants) - len(owned))
+    graph = own.json if own is not None else ""
+    external = ExternalRow(module.type_key, module.source, module.num_constants, made.device, graph, len(owned))
     row = FunctionRow(symbol, args, (), external=external)
-    return Offloaded(row, made.constants, module)
+    return Offloaded(row, (*made.constants, *owned), module)
+
+
+def without_library(function: Function) -> IRModule:
+    """What a library's function computes, as a plain module: no attributes, composites written out."""
+    body = rewrite(function.body, _plain)
+    inputs = tuple(function.params)
+    return beta_reduce(infer_type(IRModule.from_expr(Function(inputs, body))))
+
+
+def _plain(expr: Expr) -> Expr | None:
+    return Function(expr.params, expr.body) if isinstance(expr, Function) and not not_primitive(expr) else None
 
 
 def _rows(letter: str, types: Iterable[TensorType], role: Literal["in", "out"]) -> Iterable[ArgRow]:

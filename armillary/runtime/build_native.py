@@ -23,6 +23,8 @@ LIBRARY_SOURCES = (
     "arm_json.c",
     "arm_function.c",
     "arm_module.c",
+    "arm_object.c",
+    "arm_symbols.c",
     "arm_params.c",
     "arm_plan.c",
     "arm_graph.c",

@@ -19,7 +19,19 @@ import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact_modules import ImportedModule, imported_modules
-from armillary.artifact_package import Package, graph_text, open_folder, open_package, read_member
+from armillary.artifact_package import (
+    GRAPH,
+    LIBRARY,
+    OBJECT,
+    PARAMS,
+    Package,
+    code_member,
+    graph_text,
+    is_object,
+    open_folder,
+    open_package,
+    read_member,
+)
 from armillary.base.boundary import boundary, bounded
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -243,48 +255,55 @@ def open_library(path: str | Path) -> Module:
 @boundary("runtime.from_package", arguments=True)
 def from_package(package: Package) -> Module:
     """Load the library of a package and give it the package's graph and parameters."""
-    module = _from_bytes(package.library)
-    module.graph_json, module.stored = package.graph_json, package.params
+    module = _from_bytes(package.library, OBJECT if is_object(package.library) else LIBRARY)
+    if package.graph_json:
+        module.graph_json, module.stored = package.graph_json, package.params
     return module
 
 
-def _from_bytes(library: bytes, origin: str = "the package") -> Module:
+def _from_bytes(library: bytes, member: str, origin: str = "the package") -> Module:
     with scratch_folder() as folder:
-        path = folder / "mod.so"
+        path = folder / member
         path.write_bytes(library)
         try:
             module = open_library(path)
             module.set_folder("")
             return module
         except ArtifactError as error:  # the user knows the package, not the file that it was unpacked to
-            told = error.message.replace(str(path), f"{origin}: mod.so")
+            told = error.message.replace(str(path), f"{origin}: {member}")
             raise ArtifactError(told, span=error.span, hint=error.hint) from None
 
 
 def _open_tar(path: str | Path) -> Module:
     """Parameters stay in the file until an executor reads them."""
     with open_package(path) as (stream, members):
-        module = _from_bytes(read_member(stream, members["mod.so"], path), str(path))
-        module.graph_json = graph_text(read_member(stream, members["mod.json"], path), path)
-        module.stored = StoredParams(stream, members["mod.params"], path)
+        code = code_member(members)
+        module = _from_bytes(read_member(stream, code, path), code.name, str(path))
         module.set_folder(Path(path).resolve().parent)
+        if GRAPH in members:
+            module.graph_json = graph_text(read_member(stream, members[GRAPH], path), path)
+            module.stored = StoredParams(stream, members[PARAMS], path)
     return module
 
 
 def _open_folder(path: Path) -> Module:
     """The members of a package, unpacked."""
     with open_folder(path) as (files, members):
-        library, graph = (read_member(files[name], members[name], path) for name in ("mod.so", "mod.json"))
-        module = _from_bytes(library, str(path))
+        code = code_member(members)
+        library, graph = (read_member(files[name], members[name], path) for name in (code.name, GRAPH))
+        module = _from_bytes(library, code.name, str(path))
         module.graph_json = graph_text(graph, path)
-        module.stored = StoredParams(files["mod.params"], members["mod.params"], path)
+        module.stored = StoredParams(files[PARAMS], members[PARAMS], path)
         module.set_folder(path.resolve())
     return module
 
 
 @boundary("load_module", arguments=True)
 def load_module(path: str | Path, fmt: str = "") -> Module:
-    """Load a `.so`, a package `.tar` or the folder that one was unpacked to (`fmt` overrides the suffix)."""
+    """Load a `.so`, a package `.tar` or the folder that one was unpacked to, or an object (`fmt` overrides the suffix).
+
+    Objects, in a package too, are linked in memory: no linker is needed. Raises ArtifactError.
+    """
     if not isinstance(path, str | os.PathLike):
         raise TypeMismatch(f"a package is named by its path, got {type(path).__name__}")
     path = Path(path).expanduser()
@@ -293,9 +312,9 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
         raise ArtifactError(f"{path}: there is no such file")
     if Path(path).is_dir():
         return _open_folder(Path(path))
-    if kind == "so":
+    if kind in ("so", "o"):
         return open_library(path)
     if kind == "tar":
         return _open_tar(path)
-    hint = "load a .so or .tar that `armc compile` or export_library wrote"
+    hint = "load a .so, .o or .tar that `armc compile` or export_library wrote"
     raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint=hint)

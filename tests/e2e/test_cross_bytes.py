@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulators import qemu_aarch64
+from onnx import helper, numpy_helper
 from quantized_networks import quantized_mobilenet, quantized_resnet
 
 from armillary import relay
@@ -109,6 +110,52 @@ def test_whole_networks_are_exact(
     assert _dots(library, tmp_path).total() > 100
 
 
+def _qdq_model() -> Any:  # Any: an onnx.ModelProto
+    """Float operators between QuantizeLinear and DequantizeLinear, as quantisers write them: two convolutions, Gemm."""
+    rng, nodes, stored = np.random.default_rng(7), [], []
+
+    def node(operator: str, *inputs: str, **attrs: Any) -> str:  # Any: ONNX attributes
+        nodes.append(helper.make_node(operator, list(inputs), [f"v{len(nodes)}"], **attrs))
+        return f"v{len(nodes) - 1}"
+
+    def constant(value: Any) -> str:  # Any: an array or a number of numpy's
+        stored.append(numpy_helper.from_array(np.asarray(value), f"c{len(stored)}"))
+        return f"c{len(stored) - 1}"
+
+    def steps(x: str, scale: float) -> str:
+        both = constant(np.float32(scale)), constant(np.uint8(128))
+        return node("DequantizeLinear", node("QuantizeLinear", x, *both), *both)
+
+    def weight(*shape: int) -> str:
+        scales = rng.uniform(0.002, 0.01, shape[0]).astype("float32")
+        parts = rng.integers(-127, 128, shape).astype("int8"), scales, np.zeros(shape[0], "int8")
+        return node("DequantizeLinear", *map(constant, parts), axis=0)
+
+    y = steps("x", 0.02)
+    y = steps(node("Relu", node("Conv", y, weight(16, 8, 3, 3), pads=[1] * 4)), 0.05)
+    y = steps(node("Conv", y, weight(24, 16, 1, 1), strides=[2, 2]), 0.1)
+    y = steps(node("Gemm", node("Flatten", y), weight(10, 24 * 9), transB=1), 0.5)
+    given, made = (helper.make_tensor_value_info(n, 1, d) for n, d in (("x", (1, 8, 6, 6)), (y, None)))
+    graph = helper.make_graph(nodes, "net", [given], [made], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_models_of_quantise_and_dequantise_use_dot_products(cross_runner: Path, tmp_path: Path) -> None:
+    """Bit for bit what this machine computes, and every product of the network in dot products."""
+    module, params = relay.frontend.from_onnx(_qdq_model())
+    with PassContext(opt_level=3):
+        library = relay.build(module, f"llvm -mtriple=aarch64-linux-gnu -mattr={DOT}", params=params)
+        host = relay.build(module, "llvm", params=params)["default"]()
+    value = np.random.default_rng(3).uniform(-2, 2, (1, 8, 6, 6)).astype("float32")
+    host.set_input("x", value)
+    host.run()
+    expected = host.get_output(0).numpy()
+    assert len(np.unique(expected)) > 5, "most classes differ"
+    np.testing.assert_array_equal(_run(library, value, cross_runner, tmp_path), expected)
+    with_dots = [code for code in library.lib.objects if _dots_of([code], tmp_path)]
+    assert len(with_dots) == 3, "two convolutions and a dense layer"
+
+
 def _built(module: IRModule, features: str) -> Any:  # Any: a library
     with PassContext(opt_level=3):
         return relay.build(module, f"llvm -mtriple=aarch64-linux-gnu -mattr={features}")
@@ -130,8 +177,12 @@ def _run(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path
 
 def _dots(library: Any, tmp_path: Path) -> Counter[str]:
     """How many dot products of which kind the objects have."""
-    paths = [tmp_path / f"net{k}.o" for k in range(len(library.lib.objects))]
-    for at, code in zip(paths, library.lib.objects, strict=True):
+    return _dots_of(library.lib.objects, tmp_path)
+
+
+def _dots_of(objects: Sequence[bytes], tmp_path: Path) -> Counter[str]:
+    paths = [tmp_path / f"net{k}.o" for k in range(len(objects))]
+    for at, code in zip(paths, objects, strict=True):
         at.write_bytes(code)
     text = subprocess.run([NEEDED[1], "-d", *paths], capture_output=True, text=True, check=True).stdout
     return Counter(name for word in text.split() if (name := word.split(".")[0]) in DOTS)

@@ -189,3 +189,36 @@ def test_unknown_libraries_are_named(found: Path) -> None:
     module = IRModule.from_expr(Call(Function((x,), relay.negative(x), None, attrs), (var("y", shape=(2, 3)),)))
     with pytest.raises(UnsupportedError, match="meant for nobody, but nothing generates code for it"):
         relay.build(module, "llvm")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("nobody_has", "whose runtime libarmillary_external_nobody_has.so is not there"), ("scale", "2e+06 is too large")],
+)
+def test_our_own_kernels_run_where_the_library_is_missing_or_refuses(
+    found: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, why: str
+) -> None:
+    manifest = register_offload(Offload(name, as_json, LIBRARY.patterns, LIBRARY.operators, merges_regions=True))
+    x = var("x", shape=(2, 3))
+    scale = const(np.array([2e6, 1, 3], "float32"))
+    inner = relay.negative(relay.nn.relu(relay.multiply(x, scale)))
+    module = IRModule.from_expr(Function((x,), relay.add(relay.tanh(inner), x)))
+    parted = partition(module, manifest)
+    with armillary.transform.PassContext(config={"offload.fallback": True}):
+        library = relay.build(parted, "llvm")
+    register_offload(LIBRARY)
+    library.export_library(tmp_path / "x.tar")
+    for one in (library, runtime.load_module(tmp_path / "x.tar")):
+        capfd.readouterr()
+        np.testing.assert_allclose(run(one), evaluate(module, [X]), rtol=1e-6, atol=1e-7)
+        told = capfd.readouterr().err
+        assert f"armillary: tvmgen_default_{name}_main_0" in told and why in told
+        assert "(the package's own kernels run instead)" in told
+    graph = one["default"](armillary.cpu(0))
+    graph.set_input("x", X)
+    graph.run()
+    graph.set_input("p0", np.zeros(3, "float32"))
+    graph.run()
+    np.testing.assert_array_equal(graph.get_output(0).numpy(), X)
+    with pytest.raises(ArmillaryError, match=r"build the model without it, or with offload\.fallback"):
+        run(relay.build(parted, "llvm"))

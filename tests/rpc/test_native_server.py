@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 from conftest import WEIGHT, Farm, X, check_sanitizers, make_package, native_server, wait_until
 from emulators import qemu_aarch64
 
-from armillary import rpc
+import armillary
+from armillary import rpc, te
 from armillary.base.config import setting
 from armillary.cli.main import main
 from armillary.contrib import graph_executor
@@ -79,6 +81,21 @@ def run_network(session: rpc.RPCSession, net: Path) -> None:
     assert module.benchmark(number=2, repeat=3).min > 0
     assert module.benchmark(number=1, repeat=2, end_to_end=True).min > 0
     assert [row.function for row in module.module.profile()] == ["add"]
+
+
+def run_objects(session: rpc.RPCSession, folder: Path) -> None:
+    """Code that the device links when it loads it: a call of its C library, constants, vectors."""
+    a = te.placeholder((10,), name="a")
+    b = te.compute((10,), lambda i: armillary.tir.call_pure_extern("float32", "sinf", a[i]) + te.exp(a[i]), name="b")
+    target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+    armillary.build(te.create_schedule(b.op), [a, b], target, name="f").export_library(folder / "f.tar")
+    with tarfile.open(folder / "f.tar") as made:
+        assert made.getnames() == ["mod.o", "mod.crc32"]
+    session.upload(folder / "f.tar")
+    x = np.linspace(-3, 3, 10, dtype=np.float32)
+    data, result = (armillary.nd.array(v, session.cpu()) for v in (x, np.zeros(10, np.float32)))
+    session.load_module("f.tar")["f"](data, result)
+    np.testing.assert_allclose(result.numpy(), np.sin(x) + np.exp(x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture
@@ -187,6 +204,7 @@ def test_an_aarch64_server_under_qemu_serves_the_key_rk3399(tmp_path: Path) -> N
     assert client.summary()["server_info"][0]["info"]["arch"] == "aarch64"
     with client.request("rk3399", session_timeout=100) as session:
         run_network(session, package)
+        run_objects(session, tmp_path)
     server.terminate()
     tracker.terminate()
 

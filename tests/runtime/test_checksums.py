@@ -23,14 +23,16 @@ W = np.random.default_rng(1).standard_normal((400, 3)).astype("float32")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with net.so, net.tar and the unpacked folder net."""
+    """A folder with net.so, net.tar, the unpacked folder net, and objects, which is one of the same as an object."""
     folder = tmp_path_factory.mktemp("net")
     x = relay.var("x", shape=(2, 3))
     library = build(relay.Function([x], relay.tanh(relay.nn.dense(x, relay.const(W)))), "llvm")
     library.export_library(folder / "net.so")
-    library.export_library(folder / "net.tar")
-    with tarfile.open(folder / "net.tar") as archive:
-        archive.extractall(folder / "net", filter="data")
+    library.export_library(folder / "objects.tar")
+    library.export_library(folder / "net.tar", linked=True)
+    for name in "objects", "net":
+        with tarfile.open(folder / f"{name}.tar") as archive:
+            archive.extractall(folder / name, filter="data")
     return folder
 
 
@@ -54,7 +56,7 @@ def bits(path: Path, count: int) -> list[int]:
     return [int(bit) for bit in drawn]
 
 
-@pytest.mark.parametrize("name", ["net.so", "net.tar", "net"])
+@pytest.mark.parametrize("name", ["net.so", "net.tar", "net", "objects"])
 def test_what_was_exported_runs(built: Path, name: str) -> None:
     np.testing.assert_allclose(computed(built / name), np.tanh(X @ W.T), rtol=1e-5, atol=1e-6)
 
@@ -88,16 +90,16 @@ def test_damage_to_the_sums_does_not_hide_other_damage(built: Path, tmp_path: Pa
         load_module(tmp_path / "net.so")
 
 
-@pytest.mark.parametrize("member", ["mod.so", "mod.json", "mod.params", "mod.crc32"])
+@pytest.mark.parametrize("member", ["mod.so", "mod.o", "mod.json", "mod.params", "mod.crc32"])
 def test_a_flipped_bit_of_an_unpacked_package_is_noticed(
     built: Path, tmp_path: Path, member: str, runner: Path
 ) -> None:
-    folder = tmp_path / "net"
+    whole, folder = built / ("objects" if member == "mod.o" else "net"), tmp_path / "net"
     folder.mkdir()
-    for path in (built / "net").iterdir():
+    for path in whole.iterdir():
         os.link(path, folder / path.name)
-    for k, bit in enumerate(bits(built / "net" / member, 20)):
-        flipped(built / "net" / member, folder / member, bit)
+    for k, bit in enumerate(bits(whole / member, 20)):
+        flipped(whole / member, folder / member, bit)
         with pytest.raises(ArtifactError, match=r"damaged|mod\.crc32"):
             computed(folder)
         if k < 5:

@@ -2,10 +2,13 @@
 
 In: matches of the patterns. Out: None or why not, and the nodes (depthwise_)conv2d. Invariant: data is NHWC of batch 1;
 kernels are written OHWI, of depthwise convolutions IHWO; the padding of the node is that of nn.pad and of the
-convolution together, and pads with what nn.pad pads with, or the match is refused.
+convolution together, and pads with what nn.pad pads with, or the match is refused. Kernels of int8 around 0 may have a
+scale for each channel of the result.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from armillary.base.record import record
 from armillary.offload.graph_json import Kernel, attributes
@@ -26,7 +29,7 @@ from armillary.offload.rows import (
     tensor,
     transposed,
 )
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, const
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
 
 _AFTER = ("qnn.requantize", "nn.relu", "nn.bias_add", "add")
@@ -171,9 +174,8 @@ def qnn_check(root: Expr, with_pad: bool = False) -> str | None:
         is_dtype(parts.conv.args[1], "weight", *BYTES),
         is_dtype(root, "the result", str(getattr(parts.data.checked_type, "dtype", ""))),
         is_per_tensor(zero, "input_zero_point"),
-        is_per_tensor(kernel_zero, "kernel_zero_point"),
         is_per_tensor(scale, "input_scale"),
-        is_per_tensor(kernel_scale, "kernel_scale"),
+        _check_kernel_scale(parts, kernel_zero, kernel_scale),
         is_per_tensor(requantize.args[3], "output_scale"),
         is_per_tensor(requantize.args[4], "output_zero_point"),
         _check_shape(parts),
@@ -182,6 +184,34 @@ def qnn_check(root: Expr, with_pad: bool = False) -> str | None:
         else _check_pad(parts.pad, float(zero.data.item())),
         _check_bias(parts),
     )
+
+
+def _is_by_channel(parts: Parts) -> bool:
+    """Whether the library is given a scale for each channel: there are some, or the data is of the other sign."""
+    data, kernel = (str(getattr(e.checked_type, "dtype", "")) for e in (parts.data, parts.conv.args[1]))
+    scale = parts.conv.args[5]
+    return data != kernel or (isinstance(scale, Constant) and scale.data.size != 1)
+
+
+def _check_kernel_scale(parts: Parts, zero: Expr, scale: Expr) -> str | None:
+    if not _is_by_channel(parts):
+        return first(is_per_tensor(zero, "kernel_zero_point"), is_per_tensor(scale, "kernel_scale"))
+    if not isinstance(scale, Constant) or not isinstance(zero, Constant):
+        return "kernel_scale or kernel_zero_point is not constant"
+    if scale.data.size not in (1, parts.kernel["O"] * (parts.kernel["I"] if parts.is_depthwise else 1)):
+        return f"{scale.data.size} kernel scales, wanted one, or one for each channel of the result"
+    if zero.data.any():
+        return "kernel_zero_point is not 0, which scales by channel and data of the other sign want"
+    return is_dtype(parts.conv.args[1], "weight of data of the other sign, or with scales by channel,", "int8")
+
+
+def _kernel_scale(parts: Parts) -> Constant:
+    """One number, or one for each channel."""
+    scale = parts.conv.args[5]
+    assert isinstance(scale, Constant), "the predicate made sure that it is constant"
+    if not _is_by_channel(parts):
+        return scalar(scale, "float32")
+    return const(np.ascontiguousarray(np.broadcast_to(scale.data.astype("float32").reshape(-1), (parts.kernel["O"],))))
 
 
 def _attrs(parts: Parts) -> dict[str, tuple[str, ...]]:
@@ -217,12 +247,13 @@ def qnn_kernel(call: Call) -> Kernel:
     parts = _parts(body, with_pad=True)
     name = "qnn.depthwise_conv2d" if parts.is_depthwise else "qnn.conv2d"
     assert parts.requantize is not None, "the pattern has it"
-    zero, kernel_zero, scale, kernel_scale = parts.conv.args[2:]
+    zero, kernel_zero, scale, _ = parts.conv.args[2:]
+    assert isinstance(kernel_zero, Constant), "the pattern has constants there"
     into = (
         scalar(zero, "int32"),
-        scalar(kernel_zero, "int32"),
+        const(kernel_zero.data.reshape(-1)[0].astype("int32")),
         scalar(scale, "float32"),
-        scalar(kernel_scale, "float32"),
+        _kernel_scale(parts),
     )
     out = (scalar(parts.requantize.args[3], "float32"), scalar(parts.requantize.args[4], "int32"))
     return Kernel(name, (outside[id(parts.data)], _weight(parts), *into, *_bias(parts), *out), _attrs(parts))

@@ -2,7 +2,8 @@
  *
  * In: a function of the descriptor that names a kind and holds a source; the arguments of one call. Out: an arm_offload,
  * which a bound call owns. Invariant: a kind is looked for once and stays loaded; the library makes its object at the first
- * run after constants were set, so the runs that follow only pass tensors. The interface: arm_external.h.
+ * run after constants were set, so the runs that follow only pass tensors. Where the library is not there or refuses, and
+ * the package has a graph of our own kernels for the function, that is run instead. The interface: arm_external.h.
  */
 #define _GNU_SOURCE
 #include "arm_external.h"
@@ -25,7 +26,9 @@ struct arm_offload {
   arm_external_host host;
   arm_cl_state *device; /* of a function that runs on one */
   void *handle;
-  arm_tensor *tensors; /* inputs, then constants, then outputs */
+  arm_graph *own;      /* our own kernels, once they are what runs */
+  int uses_own;
+  arm_tensor *tensors; /* inputs, then constants, then parameters of our own graph, then outputs */
   int32_t *arguments;  /* the argument that each of them is */
   int64_t *shapes;
   int32_t num_inputs, num_outputs, is_stale;
@@ -71,8 +74,9 @@ static void *open_external(const arm_function *f, const char *name, arm_error *e
   else
     arm_fail(error,
              "%s is computed by %s, whose runtime %s is not there: looked in ARMILLARY_EXTERNAL_PATH (%s), beside the "
-             "package (%s) and where the system looks; build it for this machine, or build the model without it",
-             f->name, f->kind, name, given && *given ? given : "not set", *folder ? folder : "not a file");
+             "package (%s) and where the system looks; build it for this machine (armc build-external %s), or build the "
+             "model without it, or with offload.fallback, which keeps our own kernels in the package",
+             f->name, f->kind, name, given && *given ? given : "not set", *folder ? folder : "not a file", f->kind);
   return NULL;
 }
 
@@ -152,9 +156,49 @@ static void take(arm_offload *call, int32_t *place, int32_t argument, const arm_
   call->arguments[(*place)++] = argument;
 }
 
+/* ---- our own kernels ---- */
+
+/* Said once for each function, where it is seen: whoever asked for this wants to know that it came to it. */
+static void use_own(arm_offload *call, const char *why) {
+  call->uses_own = 1;
+  const char *name = call->function->name;
+  int is_named = strncmp(why, name, strlen(name)) == 0;
+  fprintf(stderr, "armillary: %s%s%s (the package's own kernels run instead)\n", is_named ? "" : name,
+          is_named ? "" : ": ", why);
+}
+
+static arm_tensor *own_input(arm_offload *call, int32_t k) {
+  return &call->tensors[k < call->num_inputs ? k : k + call->function->num_constants];
+}
+
+static int make_own(arm_offload *call, arm_pool *pool) {
+  const arm_function *f = call->function;
+  arm_graph_destroy(call->own);
+  call->own = NULL;
+  if (arm_graph_create(f->own_graph, f->own_graph_size, f->module, pool, &call->own, call->text, sizeof call->text) != 0)
+    return -1;
+  arm_error error = {call->text, sizeof call->text};
+  if (arm_graph_num_inputs(call->own) != call->num_inputs + f->num_own || arm_graph_num_outputs(call->own) != call->num_outputs)
+    return arm_fail(&error, "%s: its own graph has other inputs or outputs", f->name);
+  for (int32_t k = call->num_inputs; k < call->num_inputs + f->num_own; k++)
+    if (arm_graph_set_input_zero_copy(call->own, k, own_input(call, k), call->text, sizeof call->text) != 0) return -1;
+  call->is_stale = 0;
+  return 0;
+}
+
+static int run_own(arm_offload *call, int is_new, arm_pool *pool) {
+  if ((call->own == NULL || is_new) && make_own(call, pool) != 0) return -1;
+  const arm_tensor *outputs = own_input(call, call->num_inputs + call->function->num_own);
+  for (int32_t k = 0; k < call->num_inputs; k++)
+    if (arm_graph_set_input_zero_copy(call->own, k, own_input(call, k), call->text, sizeof call->text) != 0) return -1;
+  for (int32_t k = 0; k < call->num_outputs; k++)
+    if (arm_graph_set_output_zero_copy(call->own, k, &outputs[k], call->text, sizeof call->text) != 0) return -1;
+  return arm_graph_run(call->own, call->text, sizeof call->text);
+}
+
 arm_offload *arm_offload_bind(const arm_function *f, const arm_tensor *args, arm_error *error) {
   const arm_external_api *api = external_of(f, error);
-  if (api == NULL) return NULL;
+  if (api == NULL && f->own_graph == NULL) return NULL;
   arm_offload *call = arm_zalloc(1, sizeof *call);
   int32_t place = 0;
   if (call != NULL) {
@@ -169,6 +213,7 @@ arm_offload *arm_offload_bind(const arm_function *f, const arm_tensor *args, arm
   }
   call->function = f;
   call->api = api;
+  if (api == NULL) use_own(call, error->text == NULL ? "" : error->text);
   if (f->external_device == ARM_OPENCL && f->num_args > 0) {
     call->device = arm_cl_open(args[0].device.id, error);
     if (call->device == NULL) {
@@ -178,10 +223,10 @@ arm_offload *arm_offload_bind(const arm_function *f, const arm_tensor *args, arm
   }
   for (int32_t k = 0; k < f->num_args; k++)
     if (!f->args[k].is_out) take(call, &place, k, &args[k]);
-  call->num_inputs = place - f->num_constants;
+  call->num_inputs = place - f->num_constants - f->num_own;
   for (int32_t k = 0; k < f->num_args; k++)
     if (f->args[k].is_out) take(call, &place, k, &args[k]);
-  call->num_outputs = place - call->num_inputs - f->num_constants;
+  call->num_outputs = place - call->num_inputs - f->num_constants - f->num_own;
   return call;
 }
 
@@ -209,22 +254,27 @@ static int make_handle(arm_offload *call, arm_pool *pool, int threads) {
 }
 
 int32_t arm_offload_run(arm_offload *call, void *const *data, arm_pool *pool, int threads) {
-  int32_t constants = call->num_inputs, outputs = constants + call->function->num_constants;
-  int is_new = call->handle == NULL || call->is_stale;
+  const arm_function *f = call->function;
+  int32_t constants = call->num_inputs, outputs = constants + f->num_constants + f->num_own;
+  int is_new = (call->handle == NULL && !call->uses_own) || call->is_stale;
   for (int32_t i = 0; i < outputs + call->num_outputs; i++) {
     void *place = data[call->arguments[i]];
     is_new = is_new || (i >= constants && i < outputs && call->tensors[i].data != place);
     call->tensors[i].data = place;
   }
   call->text[0] = 0;
-  if (is_new && make_handle(call, pool, threads) != 0) return 1;
+  if (is_new && !call->uses_own && make_handle(call, pool, threads) != 0) {
+    if (f->own_graph == NULL) return 1;
+    use_own(call, call->text);
+  }
+  if (call->uses_own) return run_own(call, is_new, pool) == 0 ? 0 : 1;
   int status = call->api->run(call->handle, call->tensors, call->num_inputs, call->tensors + outputs, call->num_outputs,
                               call->text, sizeof call->text);
   return status == 0 ? 0 : 1;
 }
 
 int arm_offload_keeps(const arm_offload *call, int32_t argument) {
-  for (int32_t k = 0; k < call->function->num_constants; k++)
+  for (int32_t k = 0; k < call->function->num_constants + call->function->num_own; k++)
     if (call->arguments[call->num_inputs + k] == argument) return 1;
   return 0;
 }
@@ -232,13 +282,17 @@ int arm_offload_keeps(const arm_offload *call, int32_t argument) {
 void arm_offload_stale(arm_offload *call) { call->is_stale = 1; }
 
 int arm_offload_failed(const arm_offload *call, arm_error *error) {
-  return arm_fail(error, "%s: %s %s: %s", call->function->name, call->function->kind,
-                  call->api->version ? call->api->version : "", *call->text ? call->text : "failed without a message");
+  const char *told = *call->text ? call->text : "failed without a message";
+  if (call->uses_own) return arm_fail(error, "%s, by its own kernels: %s", call->function->name, told);
+  const char *hint = call->handle == NULL ? "; build the model without it, or with offload.fallback" : "";
+  return arm_fail(error, "%s: %s %s: %s%s", call->function->name, call->function->kind,
+                  call->api->version ? call->api->version : "", told, hint);
 }
 
 void arm_offload_free(arm_offload *call) {
   if (call == NULL) return;
   if (call->handle != NULL) call->api->destroy(call->handle);
+  arm_graph_destroy(call->own);
   free(call->tensors);
   free(call->arguments);
   free(call->shapes);
@@ -246,6 +300,20 @@ void arm_offload_free(arm_offload *call) {
 }
 
 /* ---- reading the descriptor ---- */
+
+/* The graph of our own kernels, where the package has one, and how many of the last inputs are its parameters. */
+static int read_own(const arm_json *json, int32_t external, int64_t ins, const char *where, arm_function *f, arm_error *error) {
+  int32_t own = arm_json_get(json, external, "own");
+  int64_t count = 0;
+  if (own < 0) return 0;
+  int32_t graph = json->values[own].kind == ARM_MAP ? arm_json_need(json, own, "graph", ARM_TEXT, where, error) : -1;
+  if (graph < 0 || arm_json_int(json, arm_json_get(json, own, "constants"), 0, ins - f->num_constants, &count) != 0)
+    return arm_fail(error, "%s: external own is no graph with the number of its constants", where);
+  f->num_own = (int32_t)count;
+  f->own_graph_size = strlen(json->values[graph].text);
+  f->own_graph = arm_strdup(json->values[graph].text, f->own_graph_size);
+  return f->own_graph ? 0 : arm_fail(error, "out of memory");
+}
 
 static int is_kind(const char *text) {
   size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
@@ -278,5 +346,6 @@ int arm_offload_read(const arm_json *json, int32_t row, const char *where, arm_f
   f->source_size = strlen(json->values[source].text);
   f->kind = arm_strdup(json->values[kind].text, strlen(json->values[kind].text));
   f->source = arm_strdup(json->values[source].text, f->source_size);
-  return f->kind && f->source ? 0 : arm_fail(error, "out of memory");
+  if (f->kind == NULL || f->source == NULL) return arm_fail(error, "out of memory");
+  return read_own(json, value, ins, where, f, error);
 }

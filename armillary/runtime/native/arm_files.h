@@ -40,7 +40,7 @@ int arm_npz_write(const char *path, const arm_array *arrays, int count, arm_erro
 
 /* A member of a package, inside the tar's bytes, and the CRC-32 that the package records for it (packages of old: none). */
 typedef struct { const unsigned char *data; size_t size; int has_crc; uint32_t crc; } arm_member;
-enum { ARM_MOD_SO, ARM_MOD_JSON, ARM_MOD_PARAMS, ARM_MEMBERS };
+enum { ARM_MOD_CODE, ARM_MOD_JSON, ARM_MOD_PARAMS, ARM_MEMBERS };
 /* Find the members; all but mod.params, which is read later and checked then, have their checksums verified. */
 int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM_MEMBERS], arm_error *error);
 /* What the text of mod.crc32 says of each member. */

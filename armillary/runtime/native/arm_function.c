@@ -178,6 +178,7 @@ void arm_functions_free(arm_function *functions, int count) {
     free(f->asserts);
     free(f->kind);
     free(f->source);
+    free(f->own_graph);
   }
   free(functions);
 }

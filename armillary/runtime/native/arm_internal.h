@@ -76,7 +76,11 @@ typedef struct {
   char *kind, *source;  /* of an offloaded function; NULL for one with phases */
   const char *folder;   /* where its package lies, or NULL */
   size_t source_size;
-  int32_t num_constants; /* the last inputs */
+  int32_t num_constants; /* of the library: the inputs before those of the own graph */
+  char *own_graph;       /* JSON of our own kernels for it, or NULL; its parameters are the last inputs */
+  size_t own_graph_size;
+  int32_t num_own;
+  arm_module *module;
   int32_t external_device; /* DLPack type of the device that an offloaded function runs on */
   struct arm_device_code *code; /* NULL: phases of the CPU; else launches on a device: arm_device.h */
   struct arm_launch *launches;

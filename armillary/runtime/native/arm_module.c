@@ -1,10 +1,12 @@
-/* Modules of compiled functions, from a shared library or from symbols already in memory; prepared calls.
+/* Modules of compiled functions, from a shared library, an object or symbols already in memory; prepared calls.
  *
  * In: a path, or a descriptor with a resolver. Out: a reference-counted module. Invariant: a file is checked to be a whole
- * ELF image before the dynamic loader sees it (mapping a truncated one would crash the process).
+ * ELF image before the dynamic loader sees it (mapping a truncated one would crash the process). Objects are linked by
+ * arm_object.c.
  */
 #define _GNU_SOURCE
 #include "arm_device.h"
+#include "arm_object.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +23,8 @@
 
 struct arm_module {
   _Atomic int references;
-  void *handle;
+  void *handle;       /* of the dynamic loader; NULL: an object, or code of the caller's */
+  arm_object *object;
   arm_function *functions;
   arm_device_code *code;
   int count;
@@ -78,7 +81,7 @@ static const char *machine_name(int machine) {
 }
 
 static int is_foreign(const Elf64_Ehdr *head) { /* e_machine lies at the same place in images of 32 bits */
-  return memcmp(head->e_ident, ELFMAG, SELFMAG) == 0 && head->e_type == ET_DYN && MACHINE != EM_NONE &&
+  return memcmp(head->e_ident, ELFMAG, SELFMAG) == 0 && (head->e_type == ET_DYN || head->e_type == ET_REL) && MACHINE != EM_NONE &&
          head->e_machine != MACHINE;
 }
 
@@ -150,6 +153,7 @@ int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve,
     arm_module_release(module);
     return -1;
   }
+  for (int i = 0; i < module->count; i++) module->functions[i].module = module;
   *out = module;
   return 0;
 }
@@ -184,10 +188,43 @@ static int check_file(const char *path, arm_params_sum *params, arm_error *error
   if (file < 0) return arm_fail(error, "%s: cannot be opened: %s", path, strerror(errno));
   int status = 0;
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) status = arm_fail(error, "%s: is not a regular file", path);
-  if (status == 0) status = check_elf(path, error);
+  if (status == 0 && !arm_object_is(path)) status = check_elf(path, error);
   if (status == 0) status = arm_sums_check(path, file, params, error);
   close(file);
   return status;
+}
+
+static void *resolve_in_object(void *object, const char *symbol) { return arm_object_symbol(object, symbol); }
+
+/* The descriptor among the symbols of a library or an object, and what it describes. */
+static int describe(const char *path, arm_resolver resolve, void *code, arm_module **out, arm_error *error) {
+  const char *descriptor = resolve(code, "armillary_descriptor");
+  if (descriptor == NULL)
+    return arm_fail(error, "%s: not a compiled model: symbol armillary_descriptor is missing", path);
+  return arm_module_create(descriptor, strlen(descriptor), resolve, code, out, error->text, error->size);
+}
+
+static int open_object(const char *path, arm_module **out, arm_error *error) {
+  arm_object *object = arm_object_open(path, error);
+  if (object == NULL) return -1;
+  int status = describe(path, resolve_in_object, object, out, error);
+  if (status == 0) (*out)->object = object;
+  else arm_object_free(object);
+  return status;
+}
+
+static int open_library(const char *path, arm_module **out, arm_error *error) {
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) return arm_fail(error, "%s: %s", path, dlerror());
+  if (describe(path, resolve_in_library, handle, out, error) != 0) {
+    dlclose(handle);
+    return -1;
+  }
+  arm_module *module = *out;
+  module->handle = handle;
+  module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
+  module->params = sized_symbol(handle, "armillary_params", &module->params_size);
+  return 0;
 }
 
 int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size) {
@@ -198,25 +235,10 @@ int arm_module_open(const char *path, arm_module **out, char *err, size_t err_si
   char slashed[4096]; /* dlopen searches the system's folders for a name without a slash */
   if ((size_t)snprintf(slashed, sizeof slashed, "%s%s", strchr(path, '/') ? "" : "./", path) >= sizeof slashed)
     return arm_fail(&error, "%s: the path is too long", path);
-  void *handle = dlopen(slashed, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) return arm_fail(&error, "%s: %s", path, dlerror());
-  const char *descriptor = dlsym(handle, "armillary_descriptor");
-  int status = -1;
-  if (descriptor == NULL)
-    arm_fail(&error, "%s: not a compiled model: symbol armillary_descriptor is missing", path);
-  else
-    status = arm_module_create(descriptor, strlen(descriptor), resolve_in_library, handle, out, err, err_size);
-  if (status != 0) {
-    dlclose(handle);
-    return -1;
-  }
-  arm_module *module = *out;
-  module->handle = handle;
-  module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
-  module->params = sized_symbol(handle, "armillary_params", &module->params_size);
-  module->params_sum = params_sum;
+  if ((arm_object_is(path) ? open_object : open_library)(slashed, out, &error) != 0) return -1;
+  (*out)->params_sum = params_sum;
   *strrchr(slashed, '/') = 0;
-  return arm_module_set_folder(module, *slashed ? slashed : "/", err, err_size);
+  return arm_module_set_folder(*out, *slashed ? slashed : "/", err, err_size);
 }
 
 void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
@@ -229,6 +251,7 @@ void arm_module_release(arm_module *module) {
   free(module->target);
   free(module->folder);
   if (module->handle != NULL) dlclose(module->handle);
+  arm_object_free(module->object);
   free(module);
 }
 

@@ -33,8 +33,17 @@ static int is_zero(const unsigned char *block) {
 }
 
 static const char *const names[] = {"mod.so", "mod.json", "mod.params", "mod.crc32"};
+#define OBJECT "mod.o" /* in the place of mod.so: linked where it is loaded */
 
-/* Lines "<8 hex digits>  <member>", one for each other member. */
+/* The number of a member's name; -1: it is none. */
+static int member_of(const char *name) {
+  if (strcmp(name, OBJECT) == 0) return ARM_MOD_CODE;
+  for (int i = 0; i <= ARM_MEMBERS; i++)
+    if (strcmp(name, names[i]) == 0) return i;
+  return -1;
+}
+
+/* Lines "<8 hex digits>  <member>", one for each other member. A package of functions has no graph and no parameters. */
 int arm_member_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error) {
   char line[64];
   for (size_t at = 0; at < size;) {
@@ -46,15 +55,14 @@ int arm_member_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, 
     memcpy(line, text + at, length);
     line[length] = 0;
     if (sscanf(line, "%8x  %n", &crc, &used) != 1 || used != 10) break;
-    for (int i = 0; i < ARM_MEMBERS; i++)
-      if (strcmp(line + used, names[i]) == 0 && !members[i].has_crc) which = i;
-    if (which < 0) break;
+    which = member_of(line + used);
+    if (which < 0 || which == ARM_MEMBERS || members[which].has_crc) break;
     members[which].has_crc = 1;
     members[which].crc = (uint32_t)crc;
     at += length + 1;
   }
-  for (int i = 0; i < ARM_MEMBERS; i++)
-    if (!members[i].has_crc) return arm_fail(error, "mod.crc32 is damaged");
+  if (!members[ARM_MOD_CODE].has_crc || members[ARM_MOD_JSON].has_crc != members[ARM_MOD_PARAMS].has_crc)
+    return arm_fail(error, "mod.crc32 is damaged");
   return 0;
 }
 
@@ -74,9 +82,9 @@ static int read_header(const unsigned char *block, uint64_t *length, arm_error *
   }
   const char *plain = strncmp(name, "./", 2) == 0 ? name + 2 : name;
   if (block[156] == '5' && *plain == 0 && *length == 0) return -1; /* "./" itself */
-  for (int i = 0; i <= ARM_MEMBERS && (block[156] == '0' || block[156] == 0) && block[345] == 0; i++)
-    if (strcmp(plain, names[i]) == 0) return i;
-  arm_fail(error, "tar: unexpected member \"%.60s\"; a package holds mod.so, mod.json, mod.params", name);
+  int which = (block[156] == '0' || block[156] == 0) && block[345] == 0 ? member_of(plain) : -1;
+  if (which >= 0) return which;
+  arm_fail(error, "tar: unexpected member \"%.60s\"; a package holds mod.so or mod.o, mod.json, mod.params", name);
   return -2;
 }
 
@@ -95,11 +103,14 @@ int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM
     size_t padded = ((size_t)length + BLOCK - 1) / BLOCK * BLOCK;
     at = padded > size - at ? size : at + padded;
   }
-  for (int i = 0; i < ARM_MEMBERS; i++)
-    if (found[i].data == NULL)
-      return arm_fail(error, "tar: not a package: mod.so, mod.json or mod.params is missing");
-  const arm_member *sums = &found[ARM_MEMBERS];
+  const arm_member *sums = &found[ARM_MEMBERS]; /* come last: where they are, nothing was cut off */
+  int is_functions = sums->data != NULL && found[ARM_MOD_JSON].data == NULL && found[ARM_MOD_PARAMS].data == NULL;
+  if (found[ARM_MOD_CODE].data == NULL ||
+      (!is_functions && (found[ARM_MOD_JSON].data == NULL || found[ARM_MOD_PARAMS].data == NULL)))
+    return arm_fail(error, "tar: not a package: mod.so (or mod.o), mod.json or mod.params is missing");
   if (sums->data != NULL && arm_member_sums(found, sums->data, sums->size, error) != 0) return -1;
+  if (sums->data != NULL && found[ARM_MOD_JSON].has_crc != (found[ARM_MOD_JSON].data != NULL))
+    return arm_fail(error, "mod.crc32 is damaged");
   for (int i = 0; i < ARM_MOD_PARAMS; i++)
     if (found[i].has_crc &&
         arm_member_check(&found[i], names[i], arm_crc32(0, found[i].data, found[i].size), error) != 0)

@@ -175,7 +175,7 @@ static int open_package(session *s, thing *t, const char *path, arm_error *error
   t->json_size = members[ARM_MOD_JSON].size;
   t->params = members[ARM_MOD_PARAMS];
   snprintf(library, sizeof library, "%s/.loaded-%d.so", s->folder, ++s->loaded);
-  int status = arm_file_write(library, members[ARM_MOD_SO].data, members[ARM_MOD_SO].size, 0600, error);
+  int status = arm_file_write(library, members[ARM_MOD_CODE].data, members[ARM_MOD_CODE].size, 0600, error);
   if (status == 0) status = arm_module_open(library, &t->module, error->text, error->size);
   unlink(library);
   if (status == 0) status = arm_module_set_folder(t->module, s->folder, error->text, error->size);
@@ -192,8 +192,8 @@ static int do_load(ARGS) {
   snprintf(whole, sizeof whole, "%s/%s", s->folder, path);
   int is_tar = ends_with(path, ".tar"), status = 0;
   if (is_tar) status = open_package(s, &made, whole, error);
-  else if (ends_with(path, ".so")) status = arm_module_open(whole, &made.module, error->text, error->size);
-  else status = arm_fail(error, "%s: unknown kind of module; load a .so or .tar", path);
+  else if (ends_with(path, ".so") || ends_with(path, ".o")) status = arm_module_open(whole, &made.module, error->text, error->size);
+  else status = arm_fail(error, "%s: unknown kind of module; load a .so, .o or .tar", path);
   if (status == 0 && !is_tar) made.json = arm_module_graph_json(made.module, &made.json_size);
   int64_t number = status == 0 ? keep(s, error, &made) : -1;
   if (number < 0) {
@@ -476,6 +476,7 @@ static int set_own_params(thing *module, arm_graph *graph, arm_error *error) {
   int count;
   uint32_t crc = 0;
   if (module->package.data == NULL) return arm_graph_load_embedded(graph, &count, error->text, error->size);
+  if (module->params.data == NULL) return arm_fail(error, "the package holds no parameters");
   int64_t offset = module->params.data - module->package.data;
   if (arm_graph_read_params(graph, module->package_file, offset, (int64_t)module->params.size, &count, &crc, error->text,
                             error->size) != 0)

@@ -1,6 +1,6 @@
 /* armrun: runs a compiled model without Python.
  *
- * In: a folder with mod.so, mod.json, mod.params; a package tar; or one shared library that holds everything.
+ * In: a folder with mod.so (or mod.o), mod.json, mod.params; a package tar; or one shared library that holds everything.
  * Out: outputs as .npz, and times. Invariant: damaged input ends with a message and exit code 1; wrong usage with 2.
  */
 #define _GNU_SOURCE
@@ -142,9 +142,10 @@ static int read_tar(model *m, const char *path, arm_error *error) {
   m->json = (const char *)members[ARM_MOD_JSON].data;
   m->json_size = members[ARM_MOD_JSON].size;
   m->params = members[ARM_MOD_PARAMS];
+  if (m->json == NULL) return arm_fail(error, "%s: the package holds functions and no graph", path);
   m->params_offset = m->params.data - m->package.data;
   m->params_handle = m->package_handle;
-  return extract(m, &members[ARM_MOD_SO], error);
+  return extract(m, &members[ARM_MOD_CODE], error);
 }
 
 static int has_suffix(const char *text, const char *suffix) {
@@ -164,7 +165,7 @@ static int check_folder(model *m, const char *folder, arm_error *error) {
   int status = arm_member_sums(members, sums.data, sums.size, error);
   arm_blob_free(&sums);
   if (status != 0 || arm_file_read(m->library, &library, error) != 0) return -1;
-  status = arm_member_check(&members[ARM_MOD_SO], "mod.so", arm_crc32(0, library.data, library.size), error);
+  status = arm_member_check(&members[ARM_MOD_CODE], strrchr(m->library, '/') + 1, arm_crc32(0, library.data, library.size), error);
   arm_blob_free(&library);
   m->params.has_crc = 1;
   m->params.crc = members[ARM_MOD_PARAMS].crc;
@@ -174,12 +175,13 @@ static int check_folder(model *m, const char *folder, arm_error *error) {
 
 static int read_folder(model *m, const char *folder, arm_error *error) {
   char path[4200];
+  struct stat info;
   snprintf(m->library, sizeof m->library, "%s/mod.so", folder);
+  if (stat(m->library, &info) != 0) snprintf(m->library, sizeof m->library, "%s/mod.o", folder);
   snprintf(path, sizeof path, "%s/mod.json", folder);
   if (arm_file_read(path, &m->json_file, error) != 0) return -1;
   if (about(folder, check_folder(m, folder, error), error) != 0) return -1;
   snprintf(path, sizeof path, "%s/mod.params", folder);
-  struct stat info;
   m->params_handle = open(path, O_RDONLY | O_NONBLOCK);
   if (m->params_handle < 0 || fstat(m->params_handle, &info) != 0 || !S_ISREG(info.st_mode))
     return arm_fail(error, "%s: cannot be opened, or is not a regular file", path);

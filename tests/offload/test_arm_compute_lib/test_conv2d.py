@@ -193,9 +193,9 @@ def test_nodes_of_a_depthwise_convolution_of_bytes() -> None:
     assert rows[2]["attrs"]["shape"] == [[[]]]
 
 
-def reason(expr: Expr) -> str:
+def reason(expr: Expr, of: str = "conv2d") -> str:
     after = partitioned(module_of(expr), len(operators(module_of(expr)["main"])), 0)
-    return "; ".join(row.reason for row in offload_report(after, ["arm_compute_lib"]).rows if "conv2d" in row.what)
+    return "; ".join(row.reason for row in offload_report(after, ["arm_compute_lib"]).rows if of in row.what)
 
 
 def test_what_is_refused_says_why() -> None:
@@ -227,13 +227,31 @@ def test_pads_that_the_library_does_not_have_stay_in_the_graph(device: Device, t
     verify(run(device, partitioned(both, 0, 1), {"x": value}, tmp_path), [evaluate(both, [value])], 0.002, 0.01)
 
 
-def test_scales_by_channel_are_not_offloaded() -> None:
-    trial = TRIALS[3]
-    x = var("x", shape=(1, *trial.shape), dtype="uint8")
-    scales = const(np.full(trial.channels, 0.03, "float32"))
-    numbers = (const(100), const(130), const(0.25), scales)
-    y = relay.qnn.conv2d(x, weight(trial, "uint8"), *numbers, **attributes(trial))
-    y = relay.qnn.requantize(
-        y, scales, const(np.int32(0)), const(np.float32(9)), const(np.int32(3)), axis=3, out_dtype="uint8"
-    )
-    partitioned(module_of(y), 2, 0)
+def by_channel(trial: Trial, dtype: str, kernel_zero: int = 0, kernel_dtype: str = "int8") -> Expr:
+    """A layer of bytes whose kernel has a scale for each channel of the result."""
+    x = var(f"x_{dtype}_{trial.is_depthwise}", shape=(1, *trial.shape), dtype=dtype)
+    scales = RNG.uniform(0.01, 0.05, trial.channels).astype("float32")
+    numbers = (const(ZERO[dtype]), const(np.full(trial.channels, kernel_zero, "int32")), const(SCALE), const(scales))
+    y = relay.qnn.conv2d(x, weight(trial, kernel_dtype), *numbers, **attributes(trial))
+    terms = np.prod(trial.kernel) * (1 if trial.is_depthwise else trial.shape[2])
+    scale = const(np.float32(SCALE * 0.03 * 74 * 74 * np.sqrt(terms) / 32))
+    zero = const(np.int32(128 if dtype == "uint8" else 0))
+    into = const((scales * np.float32(SCALE)).astype("float32"))
+    return relay.qnn.requantize(y, into, const(np.int32(0)), scale, zero, axis=3, out_dtype=dtype)
+
+
+def test_scales_by_channel(device: Device, tmp_path: Path) -> None:
+    """Of int8 and of uint8 data, in full and depthwise convolutions."""
+    layers = [by_channel(TRIALS[k], dtype) for k in (3, 10) for dtype in ("int8", "uint8")]
+    module = module_of(*layers)
+    values = [data(dtype, k) for k in (3, 10) for dtype in ("int8", "uint8")]
+    inputs = {p.name_hint: value for p, value in zip(module["main"].params, values, strict=True)}
+    found = run(device, partitioned(module, 0, 4), inputs, tmp_path)
+    verify(found, evaluate(module, values), atol=1, rtol=0)
+
+
+def test_scales_by_channel_want_kernels_around_zero() -> None:
+    told = "kernel_zero_point is not 0, which scales by channel and data of the other sign want"
+    assert told in reason(by_channel(TRIALS[3], "int8", kernel_zero=3), "requantize")
+    by_bytes = by_channel(TRIALS[3], "uint8", 0, "uint8")
+    assert "with scales by channel, is uint8, wanted int8" in reason(by_bytes, "requantize")

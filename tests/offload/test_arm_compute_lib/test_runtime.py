@@ -69,6 +69,22 @@ def test_a_package_on_a_board_without_the_library_says_so(local_device: Device, 
     )
 
 
+def test_a_package_with_our_own_kernels_runs_without_the_library(local_device: Device, tmp_path: Path) -> None:
+    """On a board with nothing, and with the library."""
+    x = var("x", shape=(1, 8, 8, 16))
+    kernel = const(RNG.uniform(-1, 1, (3, 3, 16, 8)).astype("float32"))
+    bias = const(RNG.uniform(-1, 1, 8).astype("float32"))
+    conv = relay.nn.conv2d(x, kernel, data_layout="NHWC", kernel_layout="HWIO", padding=(1, 1))
+    module = module_of(relay.nn.max_pool2d(relay.nn.relu(relay.nn.bias_add(conv, bias, axis=3)), layout="NHWC"))
+    value = RNG.uniform(-1, 1, (1, 8, 8, 16)).astype("float32")
+    with armillary.transform.PassContext(config={"offload.fallback": True}):
+        library = relay.build(partitioned(module, 0, 2), target=CONFIG["target"])
+    library.export_library(tmp_path / "net.tar")
+    for libraries in tmp_path / "none", local_device.libraries:
+        found = Device(local_device.runner, libraries).run(tmp_path / "net.tar", {"x": value})
+        verify(found, [evaluate(module, [value])], atol=1e-4, rtol=1e-4)
+
+
 def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: Path) -> None:
     """A manifest without predicates gives the library a convolution of groups and an operator that it lacks."""
 

@@ -2,13 +2,16 @@
 //
 // In: JSON as offload/acl/codegen.py writes it, constants, then inputs and outputs at each run. Out: results. Invariant:
 // every function is validated before it is configured, so what the library refuses is a message; weights are prepared once;
+// what functions need while they run is one workspace of the runtime's memory that they share (acl_memory.hpp);
 // memory of the caller is used in place wherever the library wants no padding around a tensor, and copied where it does.
 // An operator is one row of `kernels` below. The interface: arm_external.h.
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "acl_memory.hpp"
 #include "acl_scheduler.hpp"
 #include "arm_compute/core/Version.h"
 #include "arm_compute/runtime/NEON/NEFunctions.h"
@@ -35,6 +38,7 @@ struct Node {
   std::string name;
   std::vector<Entry *> inputs;
   std::vector<Entry *> outputs;
+  std::shared_ptr<IMemoryManager> workspace;
 
   const Value &attr(const char *key) const { return (*json)["attrs"][key][0]; }
   bool has(const char *key) const { return (*json)["attrs"].has(key); }
@@ -79,6 +83,15 @@ void set_quantization(Node &node, size_t tensor_at, bool is_output, size_t scale
   tensor->info()->set_quantization_info(QuantizationInfo(s, z));
 }
 
+// Kernels of int8 around 0, with a scale for each channel of the result.
+void set_channel_scales(Node &node, size_t tensor_at, size_t scale_at) {
+  const arm_tensor *scales = node.inputs.at(scale_at)->constant;
+  if (scales == nullptr) throw std::runtime_error(node.name + ": scales are no constants");
+  const float *first = static_cast<const float *>(scales->data);
+  node.in(tensor_at)->info()->set_data_type(DataType::QSYMM8_PER_CHANNEL);
+  node.in(tensor_at)->info()->set_quantization_info(QuantizationInfo(std::vector<float>(first, first + scales->shape[0])));
+}
+
 // padding is top, left, bottom, right; strides are down, across.
 PadStrideInfo pad_stride(const Node &node, bool is_ceil) {
   auto p = [&](size_t k) { return static_cast<unsigned int>(node.number("padding", k)); };
@@ -109,7 +122,9 @@ const Tensor *contraction_bias(Node &node) {
   if (node.name.compare(0, 4, "qnn.") != 0) return count == 3 ? node.in(2) : nullptr;
   if (count != 8 && count != 9) throw std::runtime_error(node.name + ": 8 or 9 inputs are wanted");
   set_quantization(node, 0, false, 4, 2);
-  set_quantization(node, 1, false, 5, 3);
+  const arm_tensor *scale = node.inputs.at(5)->constant;
+  if (scale != nullptr && scale->ndim == 1) set_channel_scales(node, 1, 5);
+  else set_quantization(node, 1, false, 5, 3);
   set_quantization(node, 0, true, count - 2, count - 1);
   return count == 9 ? node.in(6) : nullptr;
 }
@@ -118,7 +133,7 @@ const ITensorInfo *info_of(const Tensor *tensor) { return tensor ? tensor->info(
 
 Function conv2d(Node &node) {
   const Tensor *bias = contraction_bias(node);
-  auto f = std::make_unique<NEConvolutionLayer>();
+  auto f = std::make_unique<NEConvolutionLayer>(node.workspace);
   auto places = pad_stride(node, false);
   auto act = activation(node);
   check(node, NEConvolutionLayer::validate(node.in(0)->info(), node.in(1)->info(), info_of(bias), node.out()->info(), places,
@@ -129,7 +144,7 @@ Function conv2d(Node &node) {
 
 Function depthwise(Node &node) {
   const Tensor *bias = contraction_bias(node);
-  auto f = std::make_unique<NEDepthwiseConvolutionLayer>();
+  auto f = std::make_unique<NEDepthwiseConvolutionLayer>(node.workspace);
   auto places = pad_stride(node, false);
   auto act = activation(node);
   check(node, NEDepthwiseConvolutionLayer::validate(node.in(0)->info(), node.in(1)->info(), info_of(bias), node.out()->info(),
@@ -140,7 +155,7 @@ Function depthwise(Node &node) {
 
 Function dense(Node &node) {
   const Tensor *bias = contraction_bias(node);
-  auto f = std::make_unique<NEFullyConnectedLayer>();
+  auto f = std::make_unique<NEFullyConnectedLayer>(node.workspace);
   FullyConnectedLayerInfo how;
   how.set_weights_trained_layout(DataLayout::NHWC);
   check(node, NEFullyConnectedLayer::validate(node.in(0)->info(), node.in(1)->info(), info_of(bias), node.out()->info(), how));
@@ -243,7 +258,7 @@ void check_memory(const Status &status) {
 
 class Program {
  public:
-  Program(const arm_external_function &function, const arm_external_host *host) : host_(host), json_(Reader(function.source).read()) {
+  Program(const arm_external_function &function, const arm_external_host *host) : host_(host), json_(Reader(function.source).read()), workspace_(host) {
     HostScheduler::Use use(host_);
     for (const Value &node : json_["nodes"].items) add_node(node, function);
     int32_t output = 0;
@@ -256,6 +271,7 @@ class Program {
     }
     for (auto &row : entries_)
       for (Entry &e : row) place(e);
+    workspace_.populate();
     for (auto &f : functions_) f->prepare();
   }
 
@@ -301,7 +317,7 @@ class Program {
     }
     entries_.push_back(std::move(row));
     if (op != "kernel") return;
-    Node node{&json, json["name"].text, {}, {}};
+    Node node{&json, json["name"].text, {}, {}, workspace_.manager()};
     for (const Value &edge : json["inputs"].items) node.inputs.push_back(&entry(edge));
     for (Entry &e : entries_.back()) node.outputs.push_back(&e);
     nodes_.push_back(node);
@@ -325,6 +341,7 @@ class Program {
 
   const arm_external_host *host_;
   Value json_;
+  Workspace workspace_;
   std::vector<std::vector<Entry>> entries_;
   std::vector<Node> nodes_;
   std::vector<Function> functions_;

@@ -32,7 +32,11 @@ from armillary.relay.infer import infer_type
 from armillary.relay.transform.partition._regions import BEGIN, END, Regions, compiler_of
 from armillary.relay.types import Type
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order
-from armillary.transform import define_pass
+from armillary.transform import define_pass, register_config_option
+
+FALLBACK = register_config_option(
+    "offload.fallback", bool, False, "a package has our own kernels for what a library computes, too"
+)
 
 
 @dataclass
