@@ -175,7 +175,7 @@ RangeRule = Callable[[Any, RangeOf], Range]  # Any: the node type of the row
 
 
 def _binary_range(function: Callable[[Range, Range], Range]) -> RangeRule:
-    def rule(item: Any, bound: RangeOf) -> Range:
+    def rule(item: E.Binary, bound: RangeOf) -> Range:
         return function(bound(item.a), bound(item.b))
 
     return rule

@@ -62,7 +62,7 @@ def dtype_interval(item: E.Expr) -> Interval:
     return (dtype.min_value, dtype.max_value) if (dtype.is_int or dtype.is_bool) and dtype.bits <= 64 else EVERYTHING
 
 
-def _floordiv(e: Any, bound: Bound) -> Interval:
+def _floordiv(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     if b[0] <= 0:
         return EVERYTHING
@@ -71,7 +71,7 @@ def _floordiv(e: Any, bound: Bound) -> Interval:
     return (-INFINITE if a[0] == -INFINITE else low), (INFINITE if a[1] == INFINITE else high)
 
 
-def _floormod(e: Any, bound: Bound) -> Interval:
+def _floormod(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     if b[0] <= 0:
         return EVERYTHING
@@ -81,24 +81,24 @@ def _floormod(e: Any, bound: Bound) -> Interval:
     return 0, min(high, a[1]) if a[0] >= 0 else high
 
 
-def _truncdiv(e: Any, bound: Bound) -> Interval:
+def _truncdiv(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     return _floordiv(e, bound) if a[0] >= 0 and b[0] > 0 else EVERYTHING
 
 
-def _truncmod(e: Any, bound: Bound) -> Interval:
+def _truncmod(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     if a[0] >= 0 and b[0] > 0:
         return _floormod(e, bound)
     return (clamp(1 - b[1]), clamp(b[1] - 1)) if b[0] > 0 and b[1] < INFINITE else EVERYTHING
 
 
-def _min(e: Any, bound: Bound) -> Interval:
+def _min(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     return min(a[0], b[0]), min(a[1], b[1])
 
 
-def _max(e: Any, bound: Bound) -> Interval:
+def _max(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     return max(a[0], b[0]), max(a[1], b[1])
 
@@ -131,12 +131,12 @@ def _bitwise_call(e: E.Call, bound: Bound) -> Interval:
     return dtype_interval(e)
 
 
-def _sum(e: Any, bound: Bound) -> Interval:
+def _sum(e: E.Binary, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     return _fit(e, add_intervals(a, b if type(e) is E.Add else scale_interval(b, -1)))
 
 
-def _product(e: Any, bound: Bound) -> Interval:
+def _product(e: E.Binary, bound: Bound) -> Interval:
     return _fit(e, multiply_intervals(bound(e.a), bound(e.b)))
 
 

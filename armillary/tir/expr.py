@@ -358,6 +358,11 @@ class Or(Expr):
     dtype: DType = derived(_FIRST)
 
 
+Arithmetic: TypeAlias = Add | Sub | Mul | Div | TruncDiv | TruncMod | FloorDiv | FloorMod | Min | Max
+Comparison: TypeAlias = EQ | NE | LT | LE | GT | GE
+Binary: TypeAlias = Arithmetic | Comparison | And | Or  # nodes of two sides, `a` and `b`
+
+
 @node
 class Not(Expr):
     """Logical negation of a bool."""

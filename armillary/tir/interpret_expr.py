@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from armillary.base.aliases import AnyFunction
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.dtype import DType
 from armillary.base.node import Node
 from armillary.errors import ExecutionError, UnsupportedError
@@ -24,9 +24,11 @@ from armillary.tir.intrinsics import HALF, INTRINSICS
 from armillary.tir.stmt import Buffer
 from armillary.tir.vendor_intrinsics import resolved
 
-Env = list[Any]  # Any: ints, numpy scalars and arrays, by slot
-Value = Callable[[Env], Any]
-Place = Callable[[Env, int], Any]
+Number: TypeAlias = Any  # Any: what an expression's value is: an int, a bool, a numpy scalar, a vector of them
+Env = list[Any]  # Any: numbers, and the arrays of buffers, by slot
+Value = Callable[[Env], Number]
+Place = Callable[[Env, int], Number]
+Combine = Callable[[Number, Number], Number]
 Extern = AnyFunction
 
 
@@ -66,13 +68,13 @@ def _index(buffer: Buffer, index: E.Expr, scope: Scope, action: str) -> Place:
     def refuse(at: object, extent: int) -> ExecutionError:
         return ExecutionError(f"{action} out of bounds: {buffer.name}[{index!r}] at {at}, the extent is {extent}")
 
-    def scalar(env: Env, extent: int) -> Any:
+    def scalar(env: Env, extent: int) -> Number:
         at = value(env)
         if 0 <= at < extent:
             return at
         raise refuse(at, extent)
 
-    def vector(env: Env, extent: int) -> Any:
+    def vector(env: Env, extent: int) -> Number:
         at = value(env)
         if at.min() >= 0 and at.max() < extent:
             return at
@@ -81,7 +83,7 @@ def _index(buffer: Buffer, index: E.Expr, scope: Scope, action: str) -> Place:
     return scalar if index.dtype.lanes == 1 else vector
 
 
-def _to_number(dtype: DType) -> Callable[[Any], Any]:
+def _to_number(dtype: DType) -> Callable[[Number], Number]:
     """How an array element or ufunc result of this dtype becomes a value of the interpreter."""
     if dtype.lanes > 1:
         kind = dtype.numpy
@@ -103,10 +105,10 @@ def _var(e: E.Var, scope: Scope) -> Value:
     return operator.itemgetter(scope.slot(e))
 
 
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
+def _arithmetic(function: Combine) -> Callable[[E.Binary, Scope], Value]:
     """Add, Sub and Mul: numpy rounds floats and wraps vectors; scalar integers wrap here."""
 
-    def rule(e: Any, scope: Scope) -> Value:
+    def rule(e: E.Binary, scope: Scope) -> Value:
         a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
         if e.dtype.lanes > 1 or e.dtype.is_float:
             return lambda env: function(a(env), b(env))
@@ -121,24 +123,24 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], V
     return rule
 
 
-def _trunc_div(a: Any, b: Any) -> Any:
+def _trunc_div(a: Number, b: Number) -> Number:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _vector_trunc_div(a: Any, b: Any) -> Any:
+def _vector_trunc_div(a: Number, b: Number) -> Number:
     quotient = a // b
     return quotient + ((quotient < 0) & (quotient * b != a)).astype(quotient.dtype)
 
 
-def _division(scalar: Callable[[Any, Any], Any], vector: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
-    def rule(e: Any, scope: Scope) -> Value:
+def _division(scalar: Combine, vector: Combine) -> Callable[[E.Binary, Scope], Value]:
+    def rule(e: E.Binary, scope: Scope) -> Value:
         a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
         dtype = e.dtype
         if dtype.is_float:
             return lambda env: vector(a(env), b(env))
 
-        def integer(env: Env) -> Any:
+        def integer(env: Env) -> Number:
             x, y = a(env), b(env)
             if dtype.lanes > 1:
                 if not y.all():
@@ -153,15 +155,15 @@ def _division(scalar: Callable[[Any, Any], Any], vector: Callable[[Any, Any], An
     return rule
 
 
-def _pick(vector: Callable[[Any, Any], Any], first: Callable[[Any, Any], bool]) -> Callable[[Any, Scope], Value]:
+def _pick(vector: Combine, first: Callable[[Number, Number], bool]) -> Callable[[E.Binary, Scope], Value]:
     """Min and Max: NaN wins."""
 
-    def rule(e: Any, scope: Scope) -> Value:
+    def rule(e: E.Binary, scope: Scope) -> Value:
         a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
         if e.dtype.lanes > 1:
             return lambda env: vector(a(env), b(env))
 
-        def scalar(env: Env) -> Any:
+        def scalar(env: Env) -> Number:
             x, y = a(env), b(env)
             return x if first(x, y) or x != x else y
 
@@ -170,8 +172,8 @@ def _pick(vector: Callable[[Any, Any], Any], first: Callable[[Any, Any], bool]) 
     return rule
 
 
-def _compare(function: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
-    def rule(e: Any, scope: Scope) -> Value:
+def _compare(function: Combine) -> Callable[[E.Binary, Scope], Value]:
+    def rule(e: E.Binary, scope: Scope) -> Value:
         a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
         if e.dtype.lanes > 1:
             return lambda env: function(a(env), b(env))
@@ -190,7 +192,7 @@ def _select(e: E.Select, scope: Scope) -> Value:
     if e.condition.dtype.lanes > 1:
         return lambda env: np.where(test(env), yes(env), no(env))
 
-    def scalar(env: Env) -> Any:
+    def scalar(env: Env) -> Number:
         x, y = yes(env), no(env)  # both are evaluated
         return x if test(env) else y
 
@@ -206,13 +208,13 @@ def _load(e: E.BufferLoad, scope: Scope) -> Value:
     if len(place) == 1:
         only = place[0]
 
-        def flat(env: Env) -> Any:
+        def flat(env: Env) -> Number:
             array = env[slot]
             return finish(array[only(env, array.shape[0])])
 
         return flat
 
-    def load(env: Env) -> Any:
+    def load(env: Env) -> Number:
         array = env[slot]
         return finish(array[tuple([f(env, n) for f, n in zip(place, array.shape)])])
 
@@ -243,7 +245,7 @@ def _let(e: E.Let, scope: Scope) -> Value:
     value, slot = compile_expr(e.value, scope), scope.slot(e.var)
     body = compile_expr(e.body, scope)
 
-    def bind(env: Env) -> Any:
+    def bind(env: Env) -> Number:
         env[slot] = value(env)
         return body(env)
 
@@ -268,13 +270,13 @@ def _cast(e: E.Cast, scope: Scope) -> Value:
     return lambda env: wrap(int(value(env)), to)
 
 
-def _float_to_int(value: Any, to: DType) -> int:
+def _float_to_int(value: Number, to: DType) -> int:
     """C leaves values out of range open; here they wrap (NaN and infinities become 0)."""
     number = float(value)
     return wrap(int(number), to) if np.isfinite(number) else 0
 
 
-def _vector_cast(value: Any, to: DType) -> Any:
+def _vector_cast(value: Number, to: DType) -> Number:
     if to.is_bool:
         return value != 0
     if to.is_int and value.dtype.kind not in "iub":
@@ -356,14 +358,14 @@ def _numbers(e: E.Call, *places: int) -> list[int]:
     return [a.value for a in found]  # type: ignore[attr-defined]  # all are IntImm
 
 
-def _tile_rows(e: E.Call, scope: Scope) -> Callable[[Env], list[Any]]:
+def _tile_rows(e: E.Call, scope: Scope) -> Callable[[Env], list[Array]]:
     """Rows of 64 bytes from an element of a buffer on."""
     element, (stride, count) = e.args[1], _numbers(e, 2, 3)
     if not isinstance(element, E.BufferLoad):
         raise ExecutionError(f"{e.name} takes an element of a buffer: {e!r}")
     slot, place = scope.slot(element.buffer), compile_indices(element.buffer, element.indices, scope, e.name)
 
-    def rows(env: Env) -> list[Any]:
+    def rows(env: Env) -> list[Array]:
         array = env[slot]
         at = np.ravel_multi_index([f(env, n) for f, n in zip(place, array.shape, strict=True)], array.shape)
         memory, first = array.reshape(-1).view(np.uint8), int(at) * array.itemsize
@@ -486,6 +488,6 @@ EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
 }
 
 
-def _compiled_pair(e: Any, scope: Scope, function: Callable[[Any, Any], Any]) -> Value:
+def _compiled_pair(e: E.Binary, scope: Scope, function: Combine) -> Value:
     a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
     return lambda env: function(a(env), b(env))

@@ -248,7 +248,7 @@ def _reduce(p: Printer, e: E.Reduce) -> Rendered:
     return f"reduce[{axes}; {body}]({p.exprs(e.source)}, where={p.expr(e.condition)})[{e.value_index}]", _PRIMARY
 
 
-def _function_form(p: Printer, e: Any) -> Rendered:
+def _function_form(p: Printer, e: E.Binary) -> Rendered:
     return f"{FUNCTIONS[type(e)]}({p.expr(e.a)}, {p.expr(e.b)})", _PRIMARY
 
 

@@ -27,12 +27,12 @@ INDEX_TYPES = frozenset({DType("int32"), DType("int64")})
 TRUE, FALSE = E.IntImm(E.BOOL, 1), E.IntImm(E.BOOL, 0)
 
 
-def _divisor(e: Any) -> int:
+def _divisor(e: E.Binary) -> int:
     """The positive constant divisor of an index division, or 0."""
     return e.b.value if type(e.b) is E.IntImm and e.b.value > 0 and e.dtype in INDEX_TYPES else 0
 
 
-def _divided(s: Simplifier, e: Any) -> tuple[int, Linear, Linear, int | None] | None:
+def _divided(s: Simplifier, e: E.Binary) -> tuple[int, Linear, Linear, int | None] | None:
     """Of an index division: divisor, quotient, rest, and the rest's quotient if it is the same for all values."""
     c = _divisor(e)
     form = s.linear(e.a)
@@ -109,7 +109,7 @@ def floormod_symbolic(s: Simplifier, e: E.FloorMod) -> E.Expr | None:
     return parts[1].expr(e.dtype) if parts is not None else None
 
 
-def _symbolic_parts(s: Simplifier, e: Any) -> tuple[Linear, Linear] | None:
+def _symbolic_parts(s: Simplifier, e: E.Binary) -> tuple[Linear, Linear] | None:
     """a = n * quotient + rest with 0 <= rest < n known."""
     if type(e.b) is E.IntImm or e.dtype not in INDEX_TYPES or s.bound(e.b)[0] <= 0:
         return None
@@ -190,11 +190,11 @@ def truncmod_nonnegative(s: Simplifier, e: E.TruncMod) -> E.Expr | None:
     return E.FloorMod(e.a, e.b) if _is_nonnegative_division(s, e) else None
 
 
-def _is_nonnegative_division(s: Simplifier, e: Any) -> bool:
+def _is_nonnegative_division(s: Simplifier, e: E.Binary) -> bool:
     return e.dtype in INDEX_TYPES and s.bound(e.a)[0] >= 0 and s.bound(e.b)[0] > 0
 
 
-def _difference(s: Simplifier, e: Any) -> tuple[int, int] | None:
+def _difference(s: Simplifier, e: E.Binary) -> tuple[int, int] | None:
     """The interval of a - b, when both sides are exact index sums."""
     if e.a.dtype not in INDEX_TYPES:
         return None
@@ -233,14 +233,14 @@ def max_known(s: Simplifier, e: E.Max) -> E.Expr | None:
     return e.b if found is not None and found[1] <= 0 else None
 
 
-def nested_extremum(s: Simplifier, e: Any) -> E.Expr | None:
+def nested_extremum(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Keep the tighter constant.
 
     min(min(x, 5), 3)  ->  min(x, 3)
     max(max(x, 5), 3)  ->  max(x, 5)
     """
     if type(e.a) is type(e) and type(e.b) is E.IntImm and type(e.a.b) is E.IntImm:
-        return type(e)(e.a.a, binary(type(e), e.a.b, e.b))  # type: ignore[no-any-return]
+        return type(e)(e.a.a, binary(type(e), e.a.b, e.b))
     return None
 
 
@@ -255,7 +255,7 @@ _DECIDE: dict[type, tuple[Callable[[int, int], bool], Callable[[int, int], bool]
 }
 
 
-def compare_known(s: Simplifier, e: object) -> E.Expr | None:
+def compare_known(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Decide a comparison by the interval of the difference.
 
     x < 16  ->  true   if 0 <= x < 16
@@ -271,7 +271,7 @@ def compare_known(s: Simplifier, e: object) -> E.Expr | None:
     return TRUE if always(*found) else FALSE if never(*found) else None
 
 
-def compare_scaled(s: Simplifier, e: Any) -> E.Expr | None:
+def compare_scaled(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Divide both sides by a common factor.
 
     x * 16 + y < 64  ->  x < 4   if 0 <= y < 16
@@ -424,7 +424,7 @@ def cast_cast(s: Simplifier, e: E.Cast) -> E.Expr | None:
     return None
 
 
-def float_identity(s: Simplifier, e: Any) -> E.Expr | None:
+def float_identity(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Identities that hold for every float, signed zeros and NaN included.
 
     f * 1.0  ->  f
@@ -439,7 +439,7 @@ def float_identity(s: Simplifier, e: Any) -> E.Expr | None:
     return e.a if b.value == neutral and math.copysign(1.0, b.value) == math.copysign(1.0, neutral) else None
 
 
-def broadcast_both(s: Simplifier, e: Any) -> E.Expr | None:
+def broadcast_both(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Compute in one lane, then repeat.
 
     broadcast(x, 4) < broadcast(y, 4)  ->  broadcast(x < y, 4)
@@ -451,7 +451,7 @@ def broadcast_both(s: Simplifier, e: Any) -> E.Expr | None:
     return None
 
 
-def ramp_sum(s: Simplifier, e: Any) -> E.Expr | None:
+def ramp_sum(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Add and subtract ramps by their bases and strides.
 
     ramp(x, 1, 4) + broadcast(y, 4)  ->  ramp(x + y, 1, 4)
@@ -487,7 +487,7 @@ def as_vector(base: E.Expr, stride: E.Expr, lanes: int) -> E.Expr:
     return E.Broadcast(base, lanes) if build.as_int(stride) == 0 else E.Ramp(base, stride, lanes)
 
 
-def ramp_division(s: Simplifier, e: Any) -> E.Expr | None:
+def ramp_division(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Divide a ramp that stays inside one multiple of the divisor, or that steps by multiples of it.
 
     ramp(x * 8, 1, 4) // broadcast(8, 4)  ->  broadcast(x, 4)
@@ -514,7 +514,7 @@ def ramp_division(s: Simplifier, e: Any) -> E.Expr | None:
     return None
 
 
-def compare_vector(s: Simplifier, e: Any) -> E.Expr | None:
+def compare_vector(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """A comparison that all lanes decide alike.
 
     ramp(x * 8, 1, 8) < broadcast(64, 8)  ->  broadcast(true, 8)   if 0 <= x < 8

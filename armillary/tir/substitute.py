@@ -53,7 +53,7 @@ def binary(kind: type, a: E.Expr, b: E.Expr) -> E.Expr:
     return _DIVISIONS[kind](a, b)
 
 
-def _binary(e: Any, f: Mapper) -> E.Expr:
+def _binary(e: E.Binary, f: Mapper) -> E.Expr:
     a, b = f(e.a), f(e.b)
     return e if a is e.a and b is e.b and not _foldable(a, b) else binary(type(e), a, b)
 

@@ -121,19 +121,19 @@ def _var(v: _Verifier, e: E.Var) -> None:
         raise InternalError(f"variable {e.name} is used outside its scope")
 
 
-def _binary(v: _Verifier, e: Any) -> None:
+def _binary(v: _Verifier, e: E.Binary) -> None:
     v.expr(e.a)
     v.expr(e.b)
     _same(e.a, e.b, type(e).__name__)
 
 
-def _logical(v: _Verifier, e: Any) -> None:
+def _logical(v: _Verifier, e: E.Binary) -> None:
     _binary(v, e)
     if not e.a.dtype.is_bool:
         raise TypeMismatch(f"{type(e).__name__} of {e.a.dtype}, wanted bool")
 
 
-def _division(v: _Verifier, e: object) -> None:
+def _division(v: _Verifier, e: E.Binary) -> None:
     _binary(v, e)
     if isinstance(e, E.Div) and not e.dtype.is_float:
         raise TypeMismatch(f"Div of {e.dtype}; use FloorDiv or TruncDiv for integers")

@@ -249,7 +249,7 @@ def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
 
 
 def _arithmetic(symbol: str) -> Rule:
-    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
             return m.rounded(dtype, f"({a} {symbol} {b})")
@@ -260,7 +260,7 @@ def _arithmetic(symbol: str) -> Rule:
 
 
 def _division(name: str, symbol: str) -> Rule:
-    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
             return _float_division(m, name, dtype, a, b)
@@ -290,7 +290,7 @@ def _float_division(m: ExprEmitter, name: str, dtype: DType, a: str, b: str) -> 
 
 
 def _extremum(name: str, symbol: str) -> Rule:
-    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
             return m.rounded(dtype, f"{m.helper(name + ('' if dtype.bits == 64 else 'f'))}({a}, {b})")
@@ -301,7 +301,7 @@ def _extremum(name: str, symbol: str) -> Rule:
 
 
 def _infix(symbol: str) -> Rule:
-    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
         return f"({m.value(e.a, lane)} {symbol} {m.value(e.b, lane)})"
 
     return rule

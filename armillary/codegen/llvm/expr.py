@@ -8,7 +8,6 @@ is fused multiply-add. Calls: `llvm/calls.py`. Loads: `llvm/memory.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import refuse
@@ -82,11 +81,11 @@ def binary(m: Emitter, op: str, kind: str, a: str, b: str) -> str:
     return m.pure(f"{op} {kind} {a}, {b}", a, b)
 
 
-def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, Any], str]:
+def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, E.Binary], str]:
     def on_floats(m: Emitter, dtype: DType, a: str, b: str) -> str:
         return binary(m, floating + m.fast_math, register_type(dtype), a, b)
 
-    def rule(m: Emitter, e: Any) -> str:  # Any: Add, Sub, Mul or Div
+    def rule(m: Emitter, e: E.Binary) -> str:
         dtype = e.dtype
         if not dtype.is_float:
             return binary(m, integer, register_type(dtype), m.value(e.a), m.value(e.b))
@@ -97,10 +96,10 @@ def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, Any], str]:
     return rule
 
 
-def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitter, Any], str]:
+def _fused(base: Callable[[Emitter, E.Binary], str], is_sub: bool) -> Callable[[Emitter, E.Binary], str]:
     """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` and sums with a dot product as one operation where there is one."""
 
-    def rule(m: Emitter, e: Any) -> str:  # Any: Add or Sub
+    def rule(m: Emitter, e: E.Binary) -> str:
         dtype = e.dtype
         for holds, added in () if is_sub else _DOTS:
             if holds(e.a) or holds(e.b):
@@ -172,8 +171,8 @@ def _divided(m: Emitter, dtype: DType, a: str, b: str, is_mod: bool) -> str:
     return binary(m, "sub", kind, a, binary(m, "mul", kind, whole, b)) if is_mod else whole
 
 
-def _trunc_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:
-    def rule(m: Emitter, e: Any) -> str:  # Any: TruncDiv or TruncMod
+def _trunc_rule(is_mod: bool) -> Callable[[Emitter, E.Binary], str]:
+    def rule(m: Emitter, e: E.Binary) -> str:
         a = m.value(e.a)
         if not e.dtype.is_float:
             return truncated(m, e.dtype, a, e.b, is_mod)
@@ -214,8 +213,8 @@ def nearest(dtype: DType) -> str:
     return "nearbyint" if dtype.bits == 16 else "rint"
 
 
-def _floor_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:
-    def rule(m: Emitter, e: Any) -> str:  # Any: FloorDiv or FloorMod
+def _floor_rule(is_mod: bool) -> Callable[[Emitter, E.Binary], str]:
+    def rule(m: Emitter, e: E.Binary) -> str:
         dtype = e.dtype
         if dtype.is_float:
             return float_division(m, dtype, m.value(e.a), m.value(e.b), "mod" if is_mod else "floor")
@@ -270,8 +269,8 @@ _X86_EXTREMA = {  # lanes -> instruction, the rounding mode where it takes one
 }
 
 
-def _extremum(is_max: bool) -> Callable[[Emitter, Any], str]:
-    def rule(m: Emitter, e: Any) -> str:  # Any: Min or Max
+def _extremum(is_max: bool) -> Callable[[Emitter, E.Binary], str]:
+    def rule(m: Emitter, e: E.Binary) -> str:
         dtype, a, b = e.dtype, m.value(e.a), m.value(e.b)
         if not dtype.is_float:
             return integer_extremum(m, dtype, a, b, is_max)
@@ -340,8 +339,8 @@ def _by_halves(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
     return shuffle(m, parts[0], parts[1], half, every)
 
 
-def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:
-    def rule(m: Emitter, e: Any) -> str:  # Any: a comparison node
+def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, E.Binary], str]:
+    def rule(m: Emitter, e: E.Binary) -> str:
         static = m.static_int(e)
         if static is not None:
             return int_constant(static, e.dtype)
@@ -356,8 +355,8 @@ def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter,
     return rule
 
 
-def _logical(op: str) -> Callable[[Emitter, Any], str]:
-    def rule(m: Emitter, e: Any) -> str:  # Any: And or Or
+def _logical(op: str) -> Callable[[Emitter, E.Binary], str]:
+    def rule(m: Emitter, e: E.Binary) -> str:
         static = m.static_int(e)
         if static is not None:
             return int_constant(static, e.dtype)

@@ -160,8 +160,8 @@ class Emitter(Builder):
         return f"{register_type(item.dtype)} {self.value(item)}"
 
 
-def _static_binary(function: Callable[[int, int], int]) -> Callable[[Emitter, Any], int | None]:
-    def rule(m: Emitter, item: Any) -> int | None:  # Any: a binary node
+def _static_binary(function: Callable[[int, int], int]) -> Callable[[Emitter, E.Binary], int | None]:
+    def rule(m: Emitter, item: E.Binary) -> int | None:
         a = m.static_int(item.a)
         if a is None:
             return None

@@ -9,7 +9,6 @@ what was cast from it need no cl_khr_fp16. bfloat16 is float between loads and s
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, refuse
@@ -131,7 +130,7 @@ def _comparison(symbol: str) -> C.Rule:
     """Of places in loops: as indices, which do not wrap. Of values: as C does."""
     of_values = C.RULES[_KINDS[symbol]]
 
-    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: C.ExprEmitter, e: E.Binary, lane: str | None) -> str:
         if e.a.dtype.code != "int" or has_loads(e.a) or has_loads(e.b):
             return of_values(m, e, lane)
         return f"({m.index(e.a, lane)} {symbol} {m.index(e.b, lane)})"
@@ -154,7 +153,7 @@ def _on_halves(kind: type, symbol: str) -> C.Rule:
     """Arithmetic of two halves is in half; others as in C."""
     in_c = C.RULES[kind]
 
-    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: C.ExprEmitter, e: E.Binary, lane: str | None) -> str:
         if not is_half(e.dtype):
             return in_c(m, e, lane)
         m.kind(e.dtype)
@@ -166,7 +165,7 @@ def _on_halves(kind: type, symbol: str) -> C.Rule:
 def _extremum(kind: type, name: str) -> C.Rule:
     in_c = C.RULES[kind]
 
-    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+    def rule(m: C.ExprEmitter, e: E.Binary, lane: str | None) -> str:
         if not is_half(e.dtype):
             return in_c(m, e, lane)
         m.kind(e.dtype)

@@ -184,10 +184,10 @@ def _leaf(v: Vectorizer, e: E.Expr) -> E.Expr:
     return e
 
 
-def _binary(v: Vectorizer, e: Any) -> E.Expr:
+def _binary(v: Vectorizer, e: E.Binary) -> E.Expr:
     a, b = v.expr(e.a), v.expr(e.b)
     if a is e.a and b is e.b:
-        return e  # type: ignore[no-any-return]
+        return e
     if type(e) in (E.Add, E.Sub) and e.dtype.is_int:
         return _sum(type(e), a, b)
     if type(e) is E.Mul and e.dtype.is_int and (scaled := _scaled(a, b)) is not None:
