@@ -264,6 +264,7 @@ def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
                 if info.offset_data + info.size > end:
                     raise ArtifactError(f"{path}: member {name} is truncated")
                 found[name] = Member(name, info.offset_data, info.size)
+        _check_end(stream, max((m.offset + m.size for m in found.values()), default=0), path)
     except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
         raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
     codes = [name for name in _CODE if name in found]
@@ -278,6 +279,19 @@ def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
     if sums and set(sums) != {*codes, *graph}:
         raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged: one line for each other member is expected")
     return {n: Member(n, m.offset, m.size, sums.get(n)) for n, m in found.items()}
+
+
+def _check_end(stream: IO[bytes], end_of_data: int, path: str | Path) -> None:
+    """A tar ends in a block of zeros, with zeros behind it: a header that cannot be read would hide the checksums."""
+    stream.seek(-(-end_of_data // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
+    count = 0
+    while piece := stream.read(1 << 20):
+        count += len(piece)
+        if piece.count(0) != len(piece):
+            count = 0
+            break
+    if count < tarfile.BLOCKSIZE:
+        raise ArtifactError(f"{path}: the package is truncated, or a header is damaged", hint="export or copy it again")
 
 
 def _checksums(text: bytes, path: str | Path) -> dict[str, int]:

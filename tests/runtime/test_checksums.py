@@ -141,6 +141,23 @@ def test_a_library_without_sums_loads(built: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(computed(tmp_path / "net.so"), computed(built / "net.so"))
 
 
+@pytest.mark.parametrize("what", ["cut out", "zeroed", "the end"])
+def test_a_tar_whose_sums_cannot_be_found_is_noticed(built: Path, tmp_path: Path, runner: Path, what: str) -> None:
+    """A package without sums is one of old; damage must not make one look so."""
+    data = (built / "net.tar").read_bytes()
+    at = data.index(b"mod.crc32")
+    bad = {
+        "cut out": data[: at - 20] + data[at + 29 :],
+        "zeroed": data[:at] + bytes(512) + data[at + 512 :],
+        "the end": data[:at],
+    }
+    (tmp_path / "net.tar").write_bytes(bad[what])
+    with pytest.raises(ArtifactError, match="truncated, or a header is damaged"):
+        load_module(tmp_path / "net.tar")
+    ran = subprocess.run([runner, tmp_path / "net.tar"], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1 and "damaged" in ran.stderr, ran
+
+
 def test_a_pipe_is_no_package(tmp_path: Path) -> None:
     for name in ("x.so", "x.tar"):
         os.mkfifo(tmp_path / name)

@@ -88,9 +88,17 @@ static int read_header(const unsigned char *block, uint64_t *length, arm_error *
   return -2;
 }
 
+/* Whether a tar ends at `at` as every tar does: a block of zeros, and nothing but zeros behind it. */
+static int is_end(const unsigned char *bytes, size_t size, size_t at) {
+  if (size - at < BLOCK) return 0;
+  while (at < size && bytes[at] == 0) at++;
+  return at == size;
+}
+
 int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM_MEMBERS], arm_error *error) {
   arm_member found[ARM_MEMBERS + 1] = {{0}};
-  for (size_t at = 0; size - at >= BLOCK && !is_zero(bytes + at);) {
+  size_t at = 0;
+  while (size - at >= BLOCK && !is_zero(bytes + at)) {
     uint64_t length;
     int which = read_header(bytes + at, &length, error);
     if (which == -2) return -1;
@@ -103,6 +111,7 @@ int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM
     size_t padded = ((size_t)length + BLOCK - 1) / BLOCK * BLOCK;
     at = padded > size - at ? size : at + padded;
   }
+  if (!is_end(bytes, size, at)) return arm_fail(error, "tar: it is truncated, or a header is damaged");
   const arm_member *sums = &found[ARM_MEMBERS]; /* come last: where they are, nothing was cut off */
   int is_functions = sums->data != NULL && found[ARM_MOD_JSON].data == NULL && found[ARM_MOD_PARAMS].data == NULL;
   if (found[ARM_MOD_CODE].data == NULL ||
