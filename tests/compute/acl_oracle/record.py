@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from tests.compute.acl_oracle.feature_cases import FEATURES
+from tests.compute.acl_oracle.nn_cases import NEURAL
 from tests.compute.acl_oracle.vision_cases import BUILDERS as VISION
 from tests.compute.acl_oracle.wire import Array, Case, Result, build, run
 
-BUILDERS = VISION | FEATURES
+BUILDERS = VISION | FEATURES | NEURAL
 FILE = Path(__file__).with_name("outputs.json.xz")
 EXACT, NEAR = 50, 12  # cases of a function that are kept
 
@@ -48,16 +49,24 @@ def kept(case: Case, result: Result) -> list[Any]:
     """A result as it is stored."""
     values = [inside(output, result.region, case) for output in result.outputs]
     if has_near_numbers(case):
-        return [list(result.region), [], base64.b64encode(np.asarray(result.numbers, np.float16).tobytes()).decode()]
-    if case.step == 0:
-        numbers = digest(np.asarray(result.numbers, np.float64))
-        return [list(result.region), [digest(v) for v in values], numbers]
-    return [list(result.region), [base64.b64encode(np.ascontiguousarray(v).tobytes()).decode() for v in values], ""]
+        return [list(result.region), [], _text(np.asarray(result.numbers, np.float16))]
+    numbers = digest(np.asarray(result.numbers, np.float64)) if case.step == 0 else ""
+    is_near = case.step > 0 or case.bound > 0
+    return [list(result.region), [_text(v) if is_near else digest(v) for v in values], numbers]
+
+
+def _text(values: Array) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
 def has_near_numbers(case: Case) -> bool:
-    """Whether numbers may differ: they are stored themselves, in 16 bits."""
-    return case.bound > 0 or case.share < 1
+    """Whether what a case gives is numbers that may differ: they are stored themselves, in 16 bits."""
+    return not case.outputs and (case.bound > 0 or case.share < 1)
+
+
+def is_exact(case: Case) -> bool:
+    """Whether a digest is enough."""
+    return case.step == 0 and case.bound == 0 and case.share == 1
 
 
 def main() -> None:
@@ -67,8 +76,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
         for name in wanted:
-            is_exact = all(case_of(name, n).step == 0 and not has_near_numbers(case_of(name, n)) for n in range(NEAR))
-            cases = [case_of(name, n) for n in range(EXACT if is_exact else NEAR)]
+            count = EXACT if all(is_exact(case_of(name, n)) for n in range(NEAR)) else NEAR
+            cases = [case_of(name, n) for n in range(count)]
             stored[name] = [kept(c, r) for c, r in zip(cases, run(program, cases), strict=True)]
             print(name, len(cases))
     FILE.write_bytes(lzma.compress(json.dumps(stored, separators=(",", ":")).encode(), preset=9))

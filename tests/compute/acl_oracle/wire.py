@@ -42,7 +42,7 @@ class Case:
     tensors: list[Tensor]
     params: list[float]
     ours: Callable[[Case], Result]
-    bound: float = 0.0  # how far numbers may be apart, as a part of the largest; an eighth of it on average
+    bound: float = 0.0  # how far reals may be apart, as a part of the largest; numbers an eighth of it on average
     share: float = 1.0  # of numbers that must agree, where iterations may end at one value or at another
     outputs: tuple[int, ...] = (-1,)
     has_region: bool = True  # the library's own regions of colour images do not say what was computed

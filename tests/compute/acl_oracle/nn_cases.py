@@ -1,0 +1,265 @@
+"""Random cases of the layers: shapes, paddings, activations, scales, and the call that computes the same.
+
+In: a generator of random numbers. Out: a `Case`, as in `vision_cases.py`. Invariant: shapes are small, as results of
+floats are stored; floats may differ by `bound` of the largest, where the library's own approximations decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from armillary import compute
+from armillary.compute import (
+    ActivationFunction,
+    ActivationLayerInfo,
+    DataType,
+    DimensionRoundingType,
+    NormalizationLayerInfo,
+    NormType,
+    PadStrideInfo,
+    PermutationVector,
+    PoolingLayerInfo,
+    PoolingType,
+    QuantizationInfo,
+    Size2D,
+    TensorInfo,
+    TensorShape,
+)
+from tests.compute.acl_oracle.vision_cases import Build, Function, Images, Rng, drawn
+from tests.compute.acl_oracle.wire import Case, Result, Tensor
+
+CLOSE = 2e-6  # sums in another order
+FUNCTIONS, ROUNDS = list(ActivationFunction), list(DimensionRoundingType)
+BYTES = ("tQASYMM8", "tQASYMM8_SIGNED")
+
+
+def calling(configure: Callable[[Function, Images], None]) -> Callable[[Case], Result]:
+    """Configure, allocate, fill, run, read the last tensor."""
+
+    def ours(case: Case) -> Result:
+        tensors = []
+        for t in case.tensors:
+            made = compute.Tensor()
+            quantization = QuantizationInfo(t.scale or 1.0, t.offset)
+            made.allocator().init(TensorInfo(TensorShape(*t.sizes), 1, DataType[t.kind[1:]], quantization))
+            tensors.append(made)
+        function = getattr(compute, case.name)()
+        configure(function, tensors)
+        for tensor, given in zip(tensors, case.tensors, strict=True):
+            tensor.allocator().allocate()
+            tensor.array()[...] = given.planes[0].reshape(tensor.array().shape)
+        function.run()
+        return Result([], (0, 0, 0, 0), [tensors[-1].array().copy()])
+
+    return ours
+
+
+def _case(name: str, tensors: list[Tensor], params: list[float], configure: Any, bound: float = CLOSE) -> Case:
+    """A case whose only output is the last tensor; bytes agree to the bit."""  # Any: as `calling` takes it
+    is_real = tensors[-1].kind == "tF32"
+    return Case(name, tensors, params, calling(configure), bound if is_real else 0.0, has_region=False)
+
+
+def _floats(rng: Rng, *sizes: int) -> Tensor:
+    return drawn(rng, "tF32", sizes, -2.0, 2.0)
+
+
+def _bytes(rng: Rng, kind: str, *sizes: int, scale: float = 0.0) -> Tensor:
+    made = drawn(rng, kind, sizes)
+    made.scale = scale or float(np.float32(rng.uniform(0.01, 0.1)))
+    made.offset = int(rng.integers(0, 200)) if kind == "tQASYMM8" else int(rng.integers(-40, 40))
+    return made
+
+
+def _activation(rng: Rng, clamps: bool) -> tuple[ActivationLayerInfo | None, list[float]]:
+    """An activation that clamps, or none, or (not `clamps`) any; and what the driver takes for it."""
+    which = int(rng.choice([-1, 2, 3, 4] if clamps else len(FUNCTIONS)))
+    if which < 0:
+        return None, [-1, 0, 0]
+    a, b = (float(np.float32(v)) for v in (rng.uniform(0.5, 2), rng.uniform(-0.4, 0.4)))
+    return ActivationLayerInfo(FUNCTIONS[which], a, b), [which, a, b]
+
+
+def _strides(rng: Rng, rounds: int = 2) -> tuple[PadStrideInfo, list[float]]:
+    """`rounds`: 1 for FLOOR alone: what the library's sums read beside the image by CEIL is not zeros."""
+    steps, pads = [int(n) for n in rng.integers(1, 3, 2)], [int(n) for n in rng.integers(0, 2, 4)]
+    ceil = int(rng.integers(rounds))
+    return PadStrideInfo(*steps, *pads, ROUNDS[ceil]), [*steps, *pads, ceil]
+
+
+def _same_or_valid(rng: Rng, side: int) -> tuple[PadStrideInfo, list[float]]:
+    """The library's Winograd and direct convolutions have as much padding on all sides, or none."""
+    pad = int(rng.integers(2)) * (side // 2)
+    return PadStrideInfo(1, 1, pad, pad), [1, 1, *(4 * [pad]), 0]
+
+
+def _layer_activation(rng: Rng) -> Case:
+    info, params = _activation(rng, clamps=False)
+    assert info is not None and info.activation is not None, "one of all"
+    sizes = tuple(int(n) for n in rng.integers(1, (20, 5, 3)))
+    low = 0.0 if info.activation is ActivationFunction.SQRT else -4.0
+    tensors = [drawn(rng, "tF32", sizes, low, 4.0), _floats(rng, *sizes)]
+    return _case("NEActivationLayer", tensors, params, lambda f, t: f.configure(*t, info), bound=2e-6)
+
+
+def _softmax(rng: Rng) -> Case:
+    sizes, beta = (int(rng.integers(1, 24)), int(rng.integers(1, 5))), float(np.float32(rng.uniform(0.5, 2)))
+    return _case(
+        "NESoftmaxLayer",
+        [_floats(rng, *sizes), _floats(rng, *sizes)],
+        [beta],
+        lambda f, t: f.configure(*t, beta),
+        bound=1e-6,
+    )
+
+
+def _pooling(rng: Rng) -> Case:
+    which, width, height = int(rng.integers(3)), int(rng.integers(2, 4)), int(rng.integers(2, 4))
+    info, params = _strides(rng, rounds=2 if which == 0 else 1)
+    excludes, is_bytes = int(rng.integers(2)), which == 0 and width == height and bool(rng.integers(2))
+    pool = PoolingLayerInfo(list(PoolingType)[which], Size2D(width, height), info, bool(excludes))
+    sizes = (int(rng.integers(6, 12)), int(rng.integers(6, 9)), int(rng.integers(1, 3)))
+    made = (*info.scaled(sizes[:2], Size2D(width, height)), sizes[2])
+    kind = BYTES[int(rng.integers(2))] if is_bytes else "tF32"
+    source = _bytes(rng, kind, *sizes) if is_bytes else _floats(rng, *sizes)
+    target = drawn(rng, kind, made)
+    target.scale, target.offset = source.scale, source.offset
+    given = [which, width, height, excludes, *params]
+    bound = 1e-5 if which == 2 else CLOSE
+    return _case("NEPoolingLayer", [source, target], given, lambda f, t: f.configure(*t, pool), bound)
+
+
+def _normalization(rng: Rng) -> Case:
+    which, size, scaled = int(rng.integers(3)), int(rng.choice([3, 5])), int(rng.integers(2))
+    alpha, beta, kappa = (float(np.float32(v)) for v in (rng.uniform(0.01, 1), rng.choice([0.5, 0.75, 1.0]), 1.5))
+    info = NormalizationLayerInfo(list(NormType)[which], size, alpha, beta, kappa, bool(scaled))
+    sizes = (int(rng.integers(3, 10)), int(rng.integers(3, 6)), int(rng.integers(2, 5)))
+    tensors = [_floats(rng, *sizes), _floats(rng, *sizes)]
+    params = [which, size, alpha, beta, kappa, scaled]
+    return _case("NENormalizationLayer", tensors, params, lambda f, t: f.configure(*t, info), bound=1e-5)
+
+
+def _batch_normalization(rng: Rng) -> Case:
+    sizes, epsilon = (int(rng.integers(1, 9)), int(rng.integers(1, 5)), int(rng.integers(1, 5))), 1e-3
+    numbers = [_floats(rng, sizes[2]) for _ in range(4)]
+    numbers[1] = drawn(rng, "tF32", (sizes[2],), 0.5, 2.0)
+    tensors = [_floats(rng, *sizes), *numbers, _floats(rng, *sizes)]
+    rule = lambda f, t: f.configure(t[0], t[5], *t[1:5], epsilon)  # noqa: E731 - as the others are given
+    return _case("NEBatchNormalizationLayer", tensors, [epsilon], rule, bound=2e-6)
+
+
+def _convolution(name: str, kinds: tuple[str, ...] = ("tF32",), side: int = 0) -> Build:
+    """`side`: that of the kernel, 0 for any."""
+
+    def case(rng: Rng) -> Case:
+        is_depthwise = name == "NEDepthwiseConvolutionLayer"
+        kind = kinds[int(rng.integers(len(kinds)))]
+        columns, rows = (side, side) if side else (int(n) for n in rng.integers(1, 4, 2))
+        info, params = _same_or_valid(rng, side) if side else _strides(rng, rounds=1)
+        act, first = _activation(rng, clamps=True)
+        channels, outputs = int(rng.integers(1, 5)), int(rng.integers(1, 5))
+        sizes = (int(rng.integers(5, 9)), int(rng.integers(5, 8)), channels)
+        outputs = channels if is_depthwise else outputs
+        taps = (columns, rows, channels) if is_depthwise else (columns, rows, channels, outputs)
+        made = (*info.scaled(sizes[:2], Size2D(columns, rows)), outputs)
+        has_biases = side == 3 or bool(rng.integers(2))
+        if kind == "tF32":
+            tensors = [_floats(rng, *sizes), _floats(rng, *taps)]
+            tensors += [_floats(rng, outputs)] if has_biases else []
+            tensors.append(_floats(rng, *made))
+        else:
+            tensors = [_bytes(rng, kind, *sizes), _bytes(rng, kind, *taps)]
+            tensors += [drawn(rng, "tS32", (outputs,), -500, 500)] if has_biases else []
+            tensors.append(_bytes(rng, kind, *made, scale=float(np.float32(rng.uniform(0.5, 2)))))
+
+        def configure(function: Function, given: Images) -> None:
+            biases = given[2] if has_biases else None
+            more = {"act_info": act} if act is not None else {}
+            function.configure(given[0], given[1], biases, given[-1], info, **more)
+
+        bound = 2e-5 if side == 3 else CLOSE
+        return _case(name, tensors, [*first, *params], configure, bound)
+
+    return case
+
+
+def _connected(rng: Rng) -> Case:
+    inputs, outputs, batch = int(rng.integers(1, 30)), int(rng.integers(1, 12)), int(rng.integers(1, 4))
+    kind, has_biases = ("tF32", *BYTES)[int(rng.integers(3))], bool(rng.integers(2))
+    shapes = ((inputs, batch), (inputs, outputs))
+    if kind == "tF32":
+        tensors = [_floats(rng, *shape) for shape in shapes]
+        tensors += [*([_floats(rng, outputs)] if has_biases else []), _floats(rng, outputs, batch)]
+    else:
+        tensors = [_bytes(rng, kind, *shape) for shape in shapes]
+        tensors += [drawn(rng, "tS32", (outputs,), -500, 500)] if has_biases else []
+        tensors.append(_bytes(rng, kind, outputs, batch, scale=1.0))
+    rule = lambda f, t: f.configure(t[0], t[1], t[2] if has_biases else None, t[-1])  # noqa: E731 - see above
+    return _case("NEFullyConnectedLayer", tensors, [], rule)
+
+
+def _gemm(rng: Rng) -> Case:
+    m, n, k = (int(v) for v in rng.integers(1, (9, 12, 20)))
+    alpha, beta = (float(np.float32(v)) for v in rng.uniform(-2, 2, 2))
+    tensors = [_floats(rng, k, m), _floats(rng, n, k), _floats(rng, n, m), _floats(rng, n, m)]
+    return _case("NEGEMM", tensors, [alpha, beta], lambda f, t: f.configure(*t, alpha, beta), bound=4e-6)
+
+
+def _quantization(rng: Rng) -> Case:
+    sizes = (int(rng.integers(1, 40)), int(rng.integers(1, 4)))
+    tensors = [_floats(rng, *sizes), _bytes(rng, BYTES[int(rng.integers(2))], *sizes)]
+    return _case("NEQuantizationLayer", tensors, [], lambda f, t: f.configure(*t))
+
+
+def _dequantization(rng: Rng) -> Case:
+    sizes = (int(rng.integers(1, 40)), int(rng.integers(1, 4)))
+    tensors = [_bytes(rng, BYTES[int(rng.integers(2))], *sizes), _floats(rng, *sizes)]
+    return _case("NEDequantizationLayer", tensors, [], lambda f, t: f.configure(*t))
+
+
+def _permute(rng: Rng) -> Case:
+    order = [int(n) for n in rng.permutation(3)]
+    sizes = [int(n) for n in rng.integers(1, 7, 3)]
+    tensors = [_floats(rng, *sizes), _floats(rng, *(sizes[n] for n in order))]
+    return _case(
+        "NEPermute", tensors, list(map(float, order)), lambda f, t: f.configure(*t, PermutationVector(*order)), 0.0
+    )
+
+
+def _reshape(rng: Rng) -> Case:
+    width, height, planes = (int(n) for n in rng.integers(1, 7, 3))
+    tensors = [_floats(rng, width, height, planes), _floats(rng, width * planes, height)]
+    return _case("NEReshapeLayer", tensors, [], lambda f, t: f.configure(*t), 0.0)
+
+
+def _concatenation(rng: Rng) -> Case:
+    axis, count = int(rng.integers(3)), int(rng.integers(2, 4))
+    sizes = [int(n) for n in rng.integers(1, 7, 3)]
+    parts = [int(n) for n in rng.integers(1, 5, count)]
+    shapes = [[part if n == axis else size for n, size in enumerate(sizes)] for part in (*parts, sum(parts))]
+    tensors = [_floats(rng, *shape) for shape in shapes]
+    return _case("NEConcatenateLayer", tensors, [axis], lambda f, t: f.configure(t[:-1], t[-1], axis), 0.0)
+
+
+NEURAL: dict[str, Build] = {
+    "NEActivationLayer": _layer_activation,
+    "NESoftmaxLayer": _softmax,
+    "NEPoolingLayer": _pooling,
+    "NENormalizationLayer": _normalization,
+    "NEBatchNormalizationLayer": _batch_normalization,
+    "NEGEMMConvolutionLayer": _convolution("NEGEMMConvolutionLayer", ("tF32", *BYTES)),
+    "NEDirectConvolutionLayer": _convolution("NEDirectConvolutionLayer", side=1),
+    "NEWinogradConvolutionLayer": _convolution("NEWinogradConvolutionLayer", side=3),
+    "NEConvolutionLayer": _convolution("NEConvolutionLayer", ("tF32", *BYTES)),
+    "NEDepthwiseConvolutionLayer": _convolution("NEDepthwiseConvolutionLayer", ("tF32", *BYTES)),
+    "NEFullyConnectedLayer": _connected,
+    "NEGEMM": _gemm,
+    "NEQuantizationLayer": _quantization,
+    "NEDequantizationLayer": _dequantization,
+    "NEPermute": _permute,
+    "NEReshapeLayer": _reshape,
+    "NEConcatenateLayer": _concatenation,
+}
