@@ -34,6 +34,7 @@ PARAMS = {
     "w2": RNG.normal(size=(32, 1, 3, 3)).astype("float32") / 3,
     "w3": RNG.normal(size=(64, 32, 1, 1)).astype("float32") / 6,
 }
+ADRENO = "opencl -device=adreno"
 DIRECT, DEPTHWISE = "conv2d_nchw.opencl", "depthwise_conv2d_nchw.opencl"
 
 
@@ -63,9 +64,9 @@ def network() -> IRModule:
     return IRModule.from_expr(relay.Function([x, *w.values()], y))
 
 
-def tasks(*, is_small: bool = False) -> dict[str, autotvm.Task]:
+def tasks(*, is_small: bool = False, target: str = "opencl") -> dict[str, autotvm.Task]:
     module, params = (small(), SMALL) if is_small else (network(), PARAMS)
-    found = autotvm.task.extract_from_program(module["main"], target="opencl", params=params)
+    found = autotvm.task.extract_from_program(module["main"], target=target, params=params)
     return {f"{t.name}{t.args[1][1][2:]}": t for t in found}
 
 
@@ -132,6 +133,39 @@ def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
         assert [t.endswith("by record") for t in taken] == [True] * 2 and taken[0].startswith(told), taken
         assert taken[1].startswith("conv2d.depthwise_tiles")
         np.testing.assert_allclose(run(library, armillary.opencl()), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_choice_that_does_not_fit_textures_says_why() -> None:
+    text = "conv2d.texels threads_c=2 threads_y=2 threads_x=8 own_c=1 own_y=1 own_x=3 step=1"
+    config = {"schedule.choice": {"nn.conv2d(1x16x8x8, 16x16x3x3)": text}}
+    with PassContext(opt_level=3, config=config):
+        with pytest.raises(ConfigError, match=r"does not fit: what a work-item sums, \[1, 1, 3\], does not divide"):
+            relay.build(small(), ADRENO, params=SMALL)
+        with pytest.raises(ConfigError, match="is for GPUs with textures"):
+            optimized(small(), Target("opencl"), SMALL)
+
+
+@needs_opencl
+def test_texture_kernels_have_a_space_and_records_choose_in_it() -> None:
+    every = tasks(is_small=True, target=ADRENO)
+    assert set(every) == {"conv2d_nchwc.image2d(3, 3)", "depthwise_conv2d_nchwc.image2d(3, 3)"}
+    records = []
+    for task in every.values():
+        ranking = [index for index, _ in task.template.estimates(task)]
+        assert sorted(ranking) == list(task.config_space.valid_indices()) and len(ranking) > 100
+        own = {"tile_fc": 2 if "depthwise" not in task.name else 1, "tile_y": 2, "tile_x": 4}
+        found = [c for c in configs(task, unroll_explicit=1) if all(c[k].size[1] == n for k, n in own.items())]
+        records.append(recorded(task, found[0]))
+    with PassContext(opt_level=3):
+        wanted = run(relay.build(small(), "llvm", params=SMALL), armillary.cpu())
+        plain = optimized(small(), Target(ADRENO), SMALL)
+        with autotvm.ApplyHistoryBest(records):
+            taken = re.findall(r'choice="([^"]*)"', str(optimized(small(), Target(ADRENO), SMALL)))
+            library = relay.build(small(), ADRENO, params=SMALL)
+    assert "choice=" not in str(plain) and len(taken) == 2
+    assert all(text.startswith("conv2d.texels threads_c=") and text.endswith("by record") for text in taken)
+    assert library.get_lib().imported_modules[0].get_source().count("image2d_t") >= 4
+    np.testing.assert_allclose(run(library, armillary.opencl()), wanted, rtol=1e-4, atol=1e-4)
 
 
 @needs_opencl

@@ -53,12 +53,12 @@ def conv(data: Any, inputs: int, outputs: int, kernel: int, **attrs: Any) -> Any
 
 
 def network() -> armillary.IRModule:
-    """Three channels, strides, a residual sum, a depthwise layer, poolings, a join, sizes that no four divides."""
+    """Three channels, strides, a residual sum, groups, a depthwise layer, poolings, a join, sizes not in fours."""
     x = relay.var("x", shape=SHAPE)
     a = conv(x, 3, 16, 3, strides=(2, 2))
     b = relay.nn.relu(relay.add(a, conv(a, 16, 16, 3)))
     c = conv(conv(b, 16, 16, 3, groups=16), 16, 8, 1)
-    d = relay.concatenate([c, conv(b, 16, 8, 5, padding=(2, 2)), relay.sigmoid(c)], 1)
+    d = relay.concatenate([c, conv(b, 16, 8, 5, padding=(2, 2), groups=2), relay.sigmoid(c)], 1)
     e = relay.nn.max_pool2d(d, (3, 3), (2, 2), padding=(1, 1))
     f = relay.nn.avg_pool2d(conv(e, 24, 12, 3, dilation=(2, 2), padding=(2, 2)), (2, 2), (2, 2))
     g = conv(f, 12, 6, 1)  # six channels: no blocks

@@ -56,7 +56,7 @@ def _leaves(value: Any, name: str, is_constant: bool, params: dict[str, Any]) ->
 
 
 TARGETS = ("opencl", "opencl -device=adreno")
-SEVERAL_DEVICES = ("device_copy", "on_device")
+SEVERAL_DEVICES = ("annotation.on_device", "device_copy")
 
 
 @needs_opencl

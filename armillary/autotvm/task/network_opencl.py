@@ -14,9 +14,10 @@ from armillary.autotvm.task.network_template import Args, Family, NetworkTemplat
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
 from armillary.backends.opencl.graph import apply_records
-from armillary.backends.opencl.graph.apply_records import SPLITS, TUNED, knobs_of
+from armillary.backends.opencl.graph.apply_records import CONVOLUTIONS, IMAGES, SPLITS, TUNED, knobs_of
 from armillary.backends.opencl.points import Point, points_of
 from armillary.backends.opencl.space import PLAIN
+from armillary.backends.opencl.texel_points import texel_points
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel
 from armillary.relay.op import get_op
@@ -40,7 +41,7 @@ class OpenCLTemplate(NetworkTemplate):
         return self.kernel_with(args, where, Choice(PLAIN))
 
     def becomes(self) -> tuple[str, ...]:
-        return ("opencl.conv2d_winograd",) if self.op.name == "nn.conv2d" else ()
+        return CONVOLUTIONS if self.op.name == "nn.conv2d" else ()
 
     def points(self, args: Args) -> list[Point]:
         """Everything there is to choose; the first is what a build takes by itself."""
@@ -68,10 +69,11 @@ class OpenCLTemplate(NetworkTemplate):
 @lru_cache(maxsize=64)
 def _points(template: OpenCLTemplate, args: tuple[object, ...]) -> list[Point]:  # plain values
     with at_level():
-        return points_of(template.module(args)["main"].body)
+        call = template.module(args)["main"].body
+        return texel_points(call) if template.name in IMAGES else points_of(call)
 
 
 for _op, _names in TUNED.items():
     for _name in _names:
         register_template(OpenCLTemplate(_name, get_op(_op)))
-FAMILY = Family(TUNED, apply_records.opencl_apply_records, apply_records.workload_of)
+FAMILY = Family(TUNED, apply_records.opencl_apply_records, apply_records.workload_here)

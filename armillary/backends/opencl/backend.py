@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.opencl.graph.annotate_memory_scope import annotate_memory_scope
-from armillary.backends.opencl.graph.apply_records import TUNED, opencl_apply_records
+from armillary.backends.opencl.graph.apply_records import TUNED, has_textures, opencl_apply_records
 from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
@@ -51,11 +51,6 @@ def _layouts(target: Target) -> Sequence[Pass]:
 def _choices(target: Target) -> Sequence[Pass]:
     # Kernels say which tensors are in textures.
     return [annotate_memory_scope.bind(target=target)] if has_textures(target) else []
-
-
-def has_textures(target: Target) -> bool:
-    """Whether kernels read and write images: where the target names a GPU that gains by it."""
-    return target.device_name == "adreno"
 
 
 BACKEND = Backend(

@@ -16,9 +16,10 @@ from armillary.errors import ConfigError
 from armillary.target.choice import Choice, stored_choice
 
 DIRECT, WINOGRAD, DEPTHWISE = "conv2d.tiles", "conv2d.winograd", "conv2d.depthwise_tiles"
+TEXELS = "conv2d.texels"  # on blocks of four channels, for GPUs with textures: schedules/texels.py
 PRODUCT, PLAIN = "gemm.tiles", "loops.plain"
 ALGORITHMS = {
-    "nn.conv2d": (DIRECT, WINOGRAD, DEPTHWISE, PLAIN),
+    "nn.conv2d": (DIRECT, WINOGRAD, DEPTHWISE, TEXELS, PLAIN),
     "opencl.conv2d_winograd": (WINOGRAD,),
     "nn.dense": (PRODUCT, PLAIN),
     "nn.batch_matmul": (PRODUCT, PLAIN),

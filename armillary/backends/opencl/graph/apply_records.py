@@ -15,14 +15,17 @@ Every choice there is: backends/opencl/points.py.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from armillary.backends.opencl.graph.block_channels import is_depthwise, objection_to_blocks
 from armillary.backends.opencl.graph.winograd_conv2d import can_transform
 from armillary.backends.opencl.space import (
     DEPTHWISE,
     DIRECT,
     PLAIN,
     PRODUCT,
+    TEXELS,
     WINOGRAD,
     Tiling,
     check_algorithm,
@@ -41,11 +44,13 @@ from armillary.target.choice import Choice, Source
 from armillary.transform import define_pass
 
 CONV2D, DEPTHWISE_CONV2D = "conv2d_nchw.opencl", "depthwise_conv2d_nchw.opencl"
+IMAGES = ("conv2d_nchwc.image2d", "depthwise_conv2d_nchwc.image2d")  # on blocks of four channels, in textures
 TUNED = {
-    "nn.conv2d": (CONV2D, DEPTHWISE_CONV2D),
+    "nn.conv2d": (CONV2D, DEPTHWISE_CONV2D, *IMAGES),
     "nn.dense": ("dense.opencl",),
     "nn.batch_matmul": ("batch_matmul.opencl",),
 }
+CONVOLUTIONS = ("opencl.conv2d_winograd", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")  # of choices
 SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
 
 
@@ -53,14 +58,28 @@ SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
 def opencl_apply_records(module: IRModule, *, target: object = None) -> IRModule:  # whatever Target accepts
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "opencl")
-    return with_records(module, chosen, workload_of, choice_of, _refuse)
+    textures = has_textures(chosen)
+    rules = partial(workload_of, textures=textures), choice_of, partial(_refuse, textures=textures)
+    return with_records(module, chosen, *rules)
 
 
-def _refuse(expr: Expr, asked: Choice) -> None:
+def has_textures(target: Target | None) -> bool:
+    """Whether kernels read and write images: where the target names a GPU that gains by it."""
+    return target is not None and target.device_name == "adreno"
+
+
+def workload_here(expr: Expr) -> Workload | None:
+    """What records of a call are found by, for the current target."""
+    return workload_of(expr, textures=has_textures(Target.current()))
+
+
+def _refuse(expr: Expr, asked: Choice, *, textures: bool) -> None:
+    if asked.algorithm == TEXELS and not textures:
+        raise ConfigError(f"the choice {TEXELS} is for GPUs with textures", hint="target: opencl -device=adreno")
     check_algorithm(getattr(getattr(expr, "op", None), "name", ""), asked)
 
 
-def workload_of(expr: Expr) -> Workload | None:
+def workload_of(expr: Expr, *, textures: bool) -> Workload | None:
     """What records of a call are found by: a name, the types of its operands, its attributes, and for convolutions
     whether Winograd's algorithm can compute it; None for calls that are not tuned."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in TUNED:
@@ -73,6 +92,8 @@ def workload_of(expr: Expr) -> Workload | None:
     attrs: Any = expr.attrs  # Any: those of a convolution
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return None
+    if textures and not objection_to_blocks(expr):
+        return (IMAGES[is_depthwise(expr)], *key)
     return (name if attrs.groups == 1 else DEPTHWISE_CONV2D, *key, can_transform(expr))
 
 
@@ -100,5 +121,6 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
     if size:
         return Choice(WINOGRAD, (("tile", size), *knobs), source=Source.RECORD)
-    algorithm = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE}.get(workload[0], PRODUCT)
+    names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys(IMAGES, TEXELS)}
+    algorithm = names.get(workload[0], PRODUCT)
     return Choice(algorithm, knobs, source=Source.RECORD)

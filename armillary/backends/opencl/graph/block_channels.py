@@ -16,6 +16,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from armillary.backends.opencl.space import TEXELS
+from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Function
@@ -27,6 +29,7 @@ from armillary.relay.transform.layout._plan import plan_blocks
 from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.transform.layout._rules import static
 from armillary.relay.types import TensorType
+from armillary.target.choice import stored_choice
 from armillary.target.texture import PIXEL
 from armillary.transform import define_pass
 
@@ -50,20 +53,47 @@ def _find_rule(op: Op) -> LayoutRule | None:
 
 
 def _conv2d(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
-    attrs = expr.attrs
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    shape, weight, ty = static(expr.args[0]), static(expr.args[1]), expr.args[0].checked_type
-    if getattr(attrs, "choice", ""):  # of a record or a script: for this layout
+    asked = stored_choice(expr)
+    if asked and asked.algorithm != TEXELS:  # of a record or a script: for this layout
         return None
-    if layouts != ("NCHW", "OIHW", "NCHW") or shape is None or weight is None or not is_from_constants(expr.args[1]):
+    told = objection_to_blocks(expr)
+    if told:
+        if asked:
+            raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {told}", hint="leave it to the model")
         return None
-    if not isinstance(ty, TensorType) or str(ty.dtype) not in _FLOATS or weight[0] % PIXEL:
-        return None
-    if attrs.groups == 1:
-        return _dense(expr, -shape[1] % PIXEL)
-    if attrs.groups == shape[1] == weight[0] and weight[1] == 1:
+    if is_depthwise(expr):
         return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, f"OIHW1i{PIXEL}o")
-    return None
+    shape = static(expr.args[0])
+    assert shape is not None, "it has no objection"
+    return _dense(expr, -shape[1] % PIXEL if expr.attrs.groups == 1 else 0)
+
+
+def is_depthwise(expr: Call) -> bool:
+    """Whether each channel is a group of its own."""
+    shape, weight = (static(arg) for arg in expr.args)
+    if shape is None or weight is None:
+        return False
+    return bool(expr.attrs.groups == weight[0] == shape[1] and weight[1] == 1)
+
+
+def objection_to_blocks(expr: Call) -> str:
+    """Why a convolution is not computed on blocks of four channels; "" where it is."""
+    attrs, shapes = expr.attrs, [static(arg) for arg in expr.args]
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    shape, weight, ty = shapes[0], shapes[1], expr.args[0].checked_type
+    if layouts != ("NCHW", "OIHW", "NCHW") or shape is None or weight is None:
+        return "its layouts are not NCHW and OIHW, or its sizes not known"
+    if not is_from_constants(expr.args[1]):
+        return "its weights are computed"
+    if not isinstance(ty, TensorType) or str(ty.dtype) not in _FLOATS:
+        return "it is in neither float32 nor float16"
+    if weight[0] % PIXEL:
+        return f"{PIXEL} does not divide {weight[0]} output channels"
+    if attrs.groups == 1 or is_depthwise(expr):
+        return ""
+    sizes = (shape[1] // attrs.groups, weight[0] // attrs.groups)
+    told = f"{PIXEL} does not divide the channels of a group, {sizes[0]} and {sizes[1]}"
+    return told if any(n % PIXEL for n in sizes) else ""
 
 
 def _blocked(name: str, expr: Call, kernel: str) -> LayoutChoice:
@@ -76,7 +106,7 @@ def _blocked(name: str, expr: Call, kernel: str) -> LayoutChoice:
 
 
 def _dense(expr: Call, missing: int) -> LayoutChoice:
-    """One group; `missing` channels of zeros fill up the last block of the data."""
+    """One group, or several of whole blocks; `missing` channels of zeros fill up the last block of the data."""
     kernel = f"OIHW{PIXEL}i{PIXEL}o"
     found = _blocked("nn.contrib_conv2d_NCHWc", expr, kernel)
     if not missing:
