@@ -60,8 +60,9 @@ def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Ca
 
 def bounded(cls: type[_R]) -> type[_R]:
     """Class decorator: what goes wrong in the constructor, on its arguments, leaves it as one of our errors."""
-    constructor: Callable[..., None] = vars(cls)["__init__"]
-    setattr(cls, "__init__", boundary(cls.__name__, arguments=True, first=1)(constructor))  # noqa: B010  (mypy allows no assignment)
+    name = "__init__" if "__init__" in vars(cls) else "__new__"
+    guarded = boundary(cls.__name__, arguments=True, first=1)(getattr(cls, name))
+    setattr(cls, name, staticmethod(guarded) if name == "__new__" else guarded)
     return cls
 
 

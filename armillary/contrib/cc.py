@@ -61,6 +61,7 @@ def create_executable(
     _link(output, objects, [], options, cc)
 
 
+@boundary("cross_compiler", arguments=True)
 def cross_compiler(
     compile_func: str | Linker, options: Sequence[str] | None = None, output_format: str = "so"
 ) -> Linker:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from armillary.base.boundary import boundary, bounded
 
+
+@bounded
 class TempDirectory:
     """A folder that is removed when the object dies or `remove` is called."""
 
@@ -46,6 +49,7 @@ class TempDirectory:
         self.remove()
 
 
+@boundary("tempdir", arguments=True)
 def tempdir(custom_path: str | None = None, keep_for_debug: bool = False) -> TempDirectory:
     """A new temporary folder; `keep_for_debug` leaves it in place."""
     if keep_for_debug and custom_path is None:

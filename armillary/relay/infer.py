@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -41,6 +42,7 @@ def infer_type(expr: object, module: IRModule | None = None) -> Type:
     return _type(expr)
 
 
+@boundary("check_module", arguments=True)
 def check_module(module: IRModule) -> IRModule:
     """Infer the type of every relay function of a module; returns the module itself."""
     for _, function in module.items():

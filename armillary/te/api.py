@@ -61,6 +61,7 @@ def reduce_axis(
     return IterVar(Range.from_min_extent(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
 
 
+@boundary("thread_axis", arguments=True)
 def thread_axis(
     dom: Range | Sequence[ExprLike] | ExprLike | None = None, tag: str = "", name: str = "", span: object = None
 ) -> IterVar:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
+from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -33,6 +34,7 @@ def get_const_float(expr: ExprLike) -> float:
     return float(value)
 
 
+@boundary("get_const_tuple", arguments=True)
 def get_const_tuple(in_tuple: Iterable[ExprLike]) -> tuple[Any, ...]:  # Any: ints, or expressions that are not constant
     """A shape as ints; entries that are no constants stay as they are."""
     return tuple(item if (found := _constant(item)) is None else found for item in in_tuple)

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import get_origin
@@ -26,22 +27,35 @@ from armillary.errors import ArmillaryError, InternalError
 MODULES = [
     "armillary",
     "armillary.arith",
+    "armillary.compute",
+    "armillary.contrib.cc",
     "armillary.contrib.graph_executor",
+    "armillary.contrib.utils",
+    "armillary.frontend",
     "armillary.instrument",
     "armillary.ir",
     "armillary.relay",
+    "armillary.relay.analysis",
+    "armillary.relay.backend",
+    "armillary.relay.dataflow_pattern",
+    "armillary.relay.op",
+    "armillary.relay.op.contrib.arm_compute_lib",
+    "armillary.relay.op.contrib.clml",
+    "armillary.relay.testing",
     "armillary.relay.transform",
     "armillary.runtime",
     "armillary.target",
     "armillary.te",
+    "armillary.te.hybrid",
     "armillary.tir",
+    "armillary.tir.transform",
     "armillary.topi",
     "armillary.transform",
 ]
 LEFT_OUT = {
     "as_attrs",  # between ir.py and the constructors of functions
-    "ForKind",  # an enumeration: Python's own errors
     "lazy_names",
+    "state",  # for files of operators
 }
 
 
@@ -67,13 +81,15 @@ def public(module: ModuleType) -> Iterator[tuple[str, Callable[..., object]]]:
     for name in sorted(listed or dir(module)):
         item = getattr(module, name, None) if not name.startswith("_") and name not in LEFT_OUT else None
         own = (getattr(item, "__module__", "") or "").startswith(module.__name__) or name in listed
-        if (
-            callable(item)
-            and own
-            and get_origin(item) is None
-            and not (inspect.isclass(item) and issubclass(item, BaseException))
-        ):
+        if callable(item) and own and not _is_pythons_own(item):
             yield name, item
+
+
+def _is_pythons_own(item: object) -> bool:
+    """Errors, enumerations, protocols and types of annotations, whose constructors are Python's."""
+    is_protocol = bool(getattr(item, "_is_protocol", False))
+    is_value = inspect.isclass(item) and issubclass(item, BaseException | Enum)
+    return get_origin(item) is not None or is_protocol or is_value
 
 
 def arguments(call: Callable[..., object], draw: random.Random, given: list[object]) -> list[object] | None:

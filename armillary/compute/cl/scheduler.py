@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.compute.cl.tuner import CLTuner
 from armillary.errors import ConfigError, ExecutionError
@@ -52,6 +53,7 @@ class CommandQueue:
         self._finished = self._enqueued
 
 
+@bounded
 class Event:
     """A place in a queue that one can wait for."""
 

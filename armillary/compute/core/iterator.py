@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from armillary.base.boundary import boundary, bounded
 from armillary.compute.core.tensor_info import TensorInfo
 from armillary.compute.core.window import Coordinates, Window
 
@@ -28,6 +29,7 @@ class HasMemory(Protocol):
         """All bytes, padding included."""
 
 
+@bounded
 class Iterator:
     """Stands at an element of a tensor."""
 
@@ -48,6 +50,7 @@ class Iterator:
         return self._buffer[self._offset :]
 
 
+@boundary("execute_window_loop", arguments=True)
 def execute_window_loop(window: Window, function: Callable[[Coordinates], None], *iterators: Iterator) -> None:
     """Call a function for each place of a window, with the iterators there."""
     for place in window.places():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.compute.core.window import NUM_MAX_DIMENSIONS, Coordinates
 from armillary.errors import ExecutionError, TypeMismatch
@@ -112,6 +113,7 @@ class BorderSize:
 PaddingSize = BorderSize
 
 
+@bounded
 class TensorShape(tuple[int, ...]):
     """Width, height, then planes and batches."""
 

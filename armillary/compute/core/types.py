@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import Enum
 
+from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
@@ -53,6 +54,7 @@ class Size2D:
     height: int = 1
 
 
+@bounded
 class PadStrideInfo:
     """Strides first, then padding: `(stride_x, stride_y, pad_x, pad_y, round)` or with left, right, top and bottom.
 
@@ -186,6 +188,7 @@ class FullyConnectedLayerInfo:
     activation_info: ActivationLayerInfo = field(default_factory=ActivationLayerInfo)
 
 
+@bounded
 class PermutationVector(tuple[int, ...]):
     """Dimension n of the output is dimension `vector[n]` of the input."""
 

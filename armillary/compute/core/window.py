@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
 NUM_MAX_DIMENSIONS = 6
 
 
+@bounded
 class Coordinates(tuple[int, ...]):
     """A place in up to six dimensions; those not given are 0."""
 

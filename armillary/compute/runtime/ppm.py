@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.files import write_atomic
 from armillary.compute.core.tensor_info import Format, TensorInfo
 from armillary.compute.runtime.tensor import Bytes, Tensor
@@ -90,6 +91,7 @@ class PPMLoader:
         target[...] = pixels
 
 
+@boundary("save_to_ppm", arguments=True)
 def save_to_ppm(image: Tensor, path: str | Path) -> None:
     """Write a U8 image as a binary PGM file."""
     pixels = image.array()

@@ -90,6 +90,8 @@ def import_model(
     notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """What onnx/entry.py says of `from_onnx` and, with `waits`, of `from_file`."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"from_onnx: convert_config is {type(config).__name__}, wanted a dictionary of options")
     unknown = sorted(set(config) - set(_CONFIG_KEYS))
     if unknown:
         known = ", ".join(_CONFIG_KEYS)

@@ -64,6 +64,7 @@ __getattr__, __dir__ = lazy_names(
 )
 
 
+@boundary("post_order_visit", arguments=True)
 def post_order_visit(expr: Expr, visit: Callable[[Expr], Any]) -> None:
     """Call `visit` on every node once, children first; operators are nodes here, as Relay-era scripts expect."""
     seen: set[int] = set()
@@ -74,6 +75,7 @@ def post_order_visit(expr: Expr, visit: Callable[[Expr], Any]) -> None:
         visit(node)
 
 
+@boundary("all_vars", arguments=True)
 def all_vars(expr: Expr) -> list[Var]:
     """Every variable, in post order."""
     return [e for e in post_order(expr) if isinstance(e, Var)]
@@ -116,6 +118,7 @@ def close_over(expr: Expr) -> Function:
     return Function(tuple(free_vars(expr)), expr)
 
 
+@boundary("op_frequency", arguments=True)
 def op_frequency(item: Expr | IRModule) -> dict[str, int]:
     """How many calls of each operator there are, by name; functions inside are counted too."""
     counts: dict[str, int] = {}
@@ -130,6 +133,7 @@ def op_frequency(item: Expr | IRModule) -> dict[str, int]:
 count_ops = list_op_freqs = op_frequency
 
 
+@boundary("extract_intermediate_expr", arguments=True)
 def extract_intermediate_expr(mod: IRModule, expr_id: int) -> IRModule:
     """A module of the value that a call, tuple or field computes: the one of that number in post order."""
     values = [e for e in post_order(mod["main"].body) if isinstance(e, Call | Tuple | TupleGetItem)]

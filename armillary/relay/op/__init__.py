@@ -342,11 +342,13 @@ _MAPPING: dict[str, AnyFunction] = {
 }
 
 
+@boundary("get", arguments=True)
 def get(op_name: str) -> Op:
     """The operator of a name, as scripts ask for it: `relay.op.get("nn.conv2d")`."""
     return get_op(op_name)
 
 
+@boundary("relay.op.get_op", arguments=True)
 def get_op(name: str) -> Op:
     """The operator of that name, or of the one that it had before."""
     name = current_name(name)

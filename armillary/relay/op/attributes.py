@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.relay.op import Kind, Op, get_op, register_op_attr
 
 
@@ -29,12 +30,14 @@ def register(op_name: str, describe: str = "") -> Op:
     return Op(op_name, kind=Kind.OPAQUE, inputs=(), doc=describe)
 
 
+@boundary("register_pattern", arguments=True)
 def register_pattern(op_name: str, pattern: int, level: int = 10) -> None:
     """Say how an operator of a script's own takes part in fusion."""
     del level
     get_op(op_name).kind = Kind(pattern)
 
 
+@boundary("register_stateful", arguments=True)
 def register_stateful(op_name: str, stateful: bool, level: int = 10) -> Any:  # Any: the value
     """Say whether an operator does more than compute its result."""
     get_op(op_name).stateful = stateful

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.base.node import structural_equal
 from armillary.errors import InternalError, TypeMismatch
@@ -240,6 +241,7 @@ def wildcard() -> DFPattern:
     return WildcardPattern()
 
 
+@boundary("is_op", arguments=True)
 def is_op(name: str) -> DFPattern:
     """Matches the operator; `is_op("add")(a, b)` matches its calls."""
     return ExprPattern(get_op(name))
@@ -260,6 +262,7 @@ def is_constant() -> DFPattern:
     return ConstantPattern()
 
 
+@boundary("is_tuple", arguments=True)
 def is_tuple(fields: Sequence[DFPattern] | None = None) -> DFPattern:
     """Matches a tuple, of these fields if given."""
     return TuplePattern(None if fields is None else tuple(fields))
@@ -280,21 +283,25 @@ def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> DFPattern:
     return LetPattern(var, value, body)
 
 
+@boundary("has_attr", arguments=True)
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> DFPattern:
     """Matches calls or functions with these attribute values."""
     return (pattern or wildcard()).has_attr(attrs)
 
 
+@boundary("has_type", arguments=True)
 def has_type(ty: Type, pattern: DFPattern | None = None) -> DFPattern:
     """Matches expressions of this type."""
     return (pattern or wildcard()).has_type(ty)
 
 
+@boundary("has_dtype", arguments=True)
 def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DFPattern:
     """Matches tensors of this dtype."""
     return (pattern or wildcard()).has_dtype(dtype)
 
 
+@boundary("has_shape", arguments=True)
 def has_shape(shape: Sequence[int], pattern: DFPattern | None = None) -> DFPattern:
     """Matches tensors of this shape."""
     return (pattern or wildcard()).has_shape(shape)
@@ -500,6 +507,7 @@ class DFPatternCallback:
         return rewrite(self, expr)
 
 
+@boundary("rewrite", arguments=True)
 def rewrite(
     callbacks: DFPatternCallback | Sequence[DFPatternCallback], expr: Expr, mod: IRModule | None = None
 ) -> Expr:

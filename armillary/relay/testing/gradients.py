@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Function
@@ -28,6 +29,7 @@ def random_of_type(ty: TensorType, scale: float = 1.0, mean: float = 0.0) -> Arr
     return np.asarray(mean + np.random.standard_normal(ty.static) * scale).astype(ty.dtype.numpy)
 
 
+@boundary("check_grad", arguments=True)
 def check_grad(
     func: Function,
     inputs: Sequence[Array] | None = None,
@@ -91,6 +93,7 @@ def _differences(forward: Any, inputs: Sequence[Array], place: int, eps: float) 
     return found
 
 
+@boundary("count_ops", arguments=True)
 def count_ops(expr: Any) -> dict[str, int]:  # Any: an expression or function
     """How often each operator is called."""
     counts: dict[str, int] = {}

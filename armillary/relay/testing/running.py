@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary import transform
+from armillary.base.boundary import boundary
 from armillary.base.node import replace
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
@@ -17,6 +18,7 @@ from armillary.relay.types import FuncType
 from armillary.runtime.ndarray import NDArray
 
 
+@boundary("run_opt_pass", arguments=True)
 def run_opt_pass(
     expr: Expr,
     opt_pass: transform.Pass | list[transform.Pass] | tuple[transform.Pass, ...],
@@ -42,6 +44,7 @@ def run_infer_type(expr: Expr) -> Expr:
     return typed
 
 
+@boundary("rand", arguments=True)
 def rand(dtype: str = "float32", *shape: int) -> NDArray:
     """An array of numbers from the standard normal distribution, from numpy's global generator."""
     return NDArray(np.asarray(np.random.standard_normal(shape)).astype(dtype))

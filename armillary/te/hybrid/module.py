@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 
+from armillary.base.boundary import boundary, bounded
 from armillary.base.files import written_atomically
 from armillary.errors import TypeMismatch
 from armillary.te.hybrid.parser import Parser, buffer_for
@@ -75,11 +76,13 @@ class Script:
         return op.output(0) if len(returned) == 1 else list(op.outputs)
 
 
+@boundary("te.hybrid.script", arguments=True)
 def script(pyfunc: FunctionType) -> Script:
     """Decorator: the function in the hybrid language."""
     return Script(pyfunc)
 
 
+@bounded
 class HybridModule:
     """The text of a script, and the script: what `te.hybrid.build` gives, or `load` reads."""
 
@@ -118,6 +121,7 @@ class HybridModule:
         self._take(Path(path).read_text("utf-8"))
 
 
+@boundary("te.hybrid.build", arguments=True)
 def build(
     sch: Schedule, inputs: Sequence[object], outputs: Sequence[Tensor], name: str = "hybrid_func"
 ) -> HybridModule:

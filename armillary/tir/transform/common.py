@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.node import replace
 from armillary.ir import IRModule
 from armillary.tir import expr as E
@@ -37,6 +38,7 @@ def prim_pass(spec: str, name: str, opt_level: int = 0) -> Callable[[FunctionRul
     return register
 
 
+@boundary("prim_func_pass", arguments=True)
 def prim_func_pass(function: Any = None, opt_level: int = 0, name: str = "", required: tuple[str, ...] = ()) -> Any:
     """Decorator for user passes: `f(func, module, context) -> func` becomes a Pass over the PrimFuncs of a module."""
 

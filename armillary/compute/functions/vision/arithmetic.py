@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar
 
+from armillary.base.boundary import bounded
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
@@ -305,6 +306,7 @@ class NEPhase(VisionFunction):
         self._configure([input1, input2], [output], formula=formula)
 
 
+@bounded
 class Lut:
     """A table for `NETableLookup`: a value for each pixel value; of S16 the middle one is for 0."""
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 import numpy as np
 
+from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.loops import LoopsKernel
@@ -119,6 +120,7 @@ class HOG:
         return self._descriptor
 
 
+@bounded
 class MultiHOG:
     """Several models; those that share cells or blocks should follow one another."""
 

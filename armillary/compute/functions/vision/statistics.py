@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from armillary.base.boundary import bounded
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
 from armillary.compute.core.tensor_info import DataType, TensorInfo
@@ -120,6 +121,7 @@ class _Counting:
         return self._input.array()
 
 
+@bounded
 class Distribution1D:
     """Counts in `num_bins` bins over [offset, offset + range)."""
 

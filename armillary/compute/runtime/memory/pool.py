@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.base.aligned import aligned_empty
+from armillary.base.boundary import bounded
 from armillary.errors import ExecutionError
 
 Bytes = npt.NDArray[np.uint8]
@@ -43,6 +44,7 @@ class Allocator:
         del memory
 
 
+@bounded
 class BlobMemoryPool:
     """One block for each blob; a place is a blob's index."""
 
@@ -65,6 +67,7 @@ class BlobMemoryPool:
         self._blocks = []
 
 
+@bounded
 class OffsetMemoryPool:
     """One block; a place is an offset."""
 

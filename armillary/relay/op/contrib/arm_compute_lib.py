@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import late
 from armillary.ir import IRModule
 from armillary.offload.acl import NAME, OFFLOAD
@@ -18,6 +19,7 @@ from armillary.relay.offload_tables import Row, get_pattern_table
 _has_external = late("armillary.runtime.external:has_external")
 
 
+@boundary("partition_for_arm_compute_lib", arguments=True)
 def partition_for_arm_compute_lib(
     mod: IRModule,
     params: Mapping[str, object] | None = None,  # numpy arrays or NDArrays

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import late
 from armillary.ir import IRModule
 from armillary.offload.clml import NAME, OFFLOAD, PREPARE
@@ -20,6 +21,7 @@ _has_external = late("armillary.runtime.external:has_external")
 _sdk_version = late("armillary.offload.clml.build_runtime:sdk_version")
 
 
+@boundary("partition_for_clml", arguments=True)
 def partition_for_clml(
     mod: IRModule,
     params: Mapping[str, object] | None = None,  # numpy arrays or NDArrays
@@ -32,6 +34,7 @@ def partition_for_clml(
     return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name)
 
 
+@boundary("preprocess_for_clml", arguments=True)
 def preprocess_for_clml(mod: IRModule) -> IRModule:
     """The module as the patterns want it: channels first, no dropout, operands of one shape, folded normalisations."""
     return Sequential(PREPARE, "preprocess_for_clml")(mod)
