@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compute.acl_oracle import memory_cases
 from tests.compute.acl_oracle.nn_cases import NEURAL
 from tests.compute.acl_oracle.record import BUILDERS, FILE, case_of, digest, has_near_numbers, inside, is_exact
 from tests.compute.acl_oracle.wire import Array, Case, Result, build, has_library, run
@@ -88,6 +89,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not has_library() and not os.environ.get("CI"):
         pytest.skip("Arm Compute Library, its cross compiler or qemu-user-static is not installed")
     return build(tmp_path_factory.mktemp("acl"))
+
+
+def test_memory_of_networks_is_what_the_library_takes(program: Path) -> None:
+    for name, recorded in memory_cases.RECORDED.items():
+        cases = memory_cases.cases(name)
+        assert tuple(result.numbers[0] for result in run(program, cases)) == recorded
+        for case in cases:
+            assert case.ours(case).numbers[0] <= 1.05 * min(recorded), name
 
 
 def test_a_fresh_sample_of_the_library(program: Path) -> None:

@@ -22,6 +22,7 @@ from armillary.compute import (
     TensorInfo,
 )
 from armillary.errors import ConfigError, ExecutionError
+from tests.compute.acl_oracle import memory_cases
 
 MANAGERS = [BlobLifetimeManager, OffsetLifetimeManager]
 
@@ -99,7 +100,16 @@ def test_tensors_that_are_needed_at_once_never_overlap(kind: type) -> None:
                             assert at + size <= other_at or other_at + other_size <= at, seed
 
 
-def test_four_threads_with_four_pools_run_one_configuration() -> None:
+def test_networks_take_what_is_needed_at_once() -> None:
+    for name, events_of in memory_cases.NETWORKS.items():
+        events = events_of()
+        for kind in MANAGERS:
+            total = memory_cases.ours(events, kind)
+            assert total == memory_cases.peak(events) <= 1.05 * min(memory_cases.RECORDED[name]), (name, kind)
+
+
+@pytest.mark.parametrize("times", [100, pytest.param(25_000, marks=pytest.mark.slow)])
+def test_four_threads_with_four_pools_run_one_configuration(times: int) -> None:
     mm = _manager()
     group, between, source = MemoryGroup(mm), [_image() for _ in range(3)], _image()
     functions = [compute.NEGaussian3x3(), compute.NEErode(), compute.NEMedian3x3()]
@@ -133,7 +143,7 @@ def test_four_threads_with_four_pools_run_one_configuration() -> None:
     compute.Scheduler.set("ST")
     try:
         run(1)
-        threads = [threading.Thread(target=run, args=(100,)) for _ in range(4)]
+        threads = [threading.Thread(target=run, args=(times,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

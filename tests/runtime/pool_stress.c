@@ -41,7 +41,8 @@ static void *call(void *number) {
       data[k] = times[k];
       loops[k] = (arm_loop){count, &data[k], &wait, rand_r(&seed) % (rand_r(&seed) % 4 ? 40 : MOST)};
     }
-    if (arm_pool_run_loops(pool, loops, num_loops, 1 + rand_r(&seed) % 9, &failed) != 0) exit(1);
+    int most = 1 + rand_r(&seed) % 9, one_by_one = rand_r(&seed) % 4 == 0;
+    if ((one_by_one ? arm_pool_run_steps : arm_pool_run_loops)(pool, loops, num_loops, most, &failed) != 0) exit(1);
     for (int k = 0; k < num_loops; k++) check(times[k], &loops[k], job);
     if (rand_r(&seed) % 200 == 0) usleep(rand_r(&seed) % 600);
   }

@@ -7,10 +7,15 @@
 #include "arm_compute/core/CPP/ICPPKernel.h"
 #include "arm_compute/core/Types.h"
 #include "arm_compute/runtime/Distribution1D.h"
+#include "arm_compute/runtime/BlobLifetimeManager.h"
 #include "arm_compute/runtime/HOG.h"
 #include "arm_compute/runtime/Lut.h"
+#include "arm_compute/runtime/MemoryGroup.h"
+#include "arm_compute/runtime/MemoryManagerOnDemand.h"
 #include "arm_compute/runtime/MultiImage.h"
 #include "arm_compute/runtime/NEON/NEFunctions.h"
+#include "arm_compute/runtime/OffsetLifetimeManager.h"
+#include "arm_compute/runtime/PoolManager.h"
 #include "arm_compute/runtime/Pyramid.h"
 #include "arm_compute/runtime/IScheduler.h"
 #include "arm_compute/runtime/Scheduler.h"
@@ -276,6 +281,31 @@ void flow(Case &c)
     c.fetch = [=, &c] { for(size_t n = 0; n < to->num_values(); ++n) { const auto &k = to->at(n); c.results.insert(c.results.end(), {double(k.x), double(k.y), double(k.tracking_status)}); } };
 }
 
+// What a lifetime manager makes of events: bytes where a lifetime starts, -(n + 1) where that of tensor n ends.
+void lifetimes(Case &c)
+{
+    const bool is_offset = c.p(0) != 0;
+    auto blobs = std::make_shared<BlobLifetimeManager>();
+    auto offsets = std::make_shared<OffsetLifetimeManager>();
+    std::shared_ptr<ILifetimeManager> kind = blobs;
+    if(is_offset) kind = offsets;
+    auto manager = std::make_shared<MemoryManagerOnDemand>(kind, std::make_shared<PoolManager>());
+    MemoryGroup group(manager);
+    std::vector<std::unique_ptr<Tensor>> tensors;
+    for(size_t n = 1; n < c.params.size(); ++n)
+    {
+        if(c.p(n) < 0) { tensors.at(size_t(-c.p(n)) - 1)->allocator()->allocate(); continue; }
+        tensors.push_back(std::make_unique<Tensor>());
+        tensors.back()->allocator()->init(TensorInfo(TensorShape(size_t(c.p(n))), 1, DataType::U8));
+        group.manage(tensors.back().get());
+    }
+    size_t total = 0;
+    if(is_offset) total = offsets->info().size;
+    else for(const auto &blob : blobs->info()) total += blob.size;
+    c.results = {double(total)};
+    c.run = [] {};
+}
+
 PadStrideInfo strides(Case &c, size_t at)
 {
     auto n = [&](size_t k) { return static_cast<unsigned int>(c.p(at + k)); };
@@ -289,6 +319,7 @@ ActivationLayerInfo activation(Case &c, size_t at)
 }
 
 const std::map<std::string, Rule> RULES = {
+    {"Lifetimes", lifetimes},
     FILTER(NEGaussian3x3), FILTER(NEGaussian5x5), FILTER(NEBox3x3), FILTER(NEMedian3x3), FILTER(NEErode), FILTER(NEDilate),
     GRADIENT(NESobel3x3), GRADIENT(NESobel5x5), GRADIENT(NESobel7x7), GRADIENT(NEDerivative),
     MATRIX(NEConvolution3x3), MATRIX(NEConvolution5x5), MATRIX(NEConvolution7x7), MATRIX(NEConvolution9x9),

@@ -122,19 +122,30 @@ class BlobLifetimeManager(ILifetimeManager):
         return BlobMemoryPool(allocator, self._blobs)
 
     def _place(self, lifetimes: Sequence[Lifetime]) -> dict[int, int]:
-        blobs: list[list[Lifetime]] = []
-        for life in sorted(lifetimes, key=lambda one: -one.size):
-            free = (blob for blob in blobs if not any(life.meets(other) for other in blob))
-            place = next(free, None)
-            if place is None:
-                blobs.append([life])
-            else:
-                place.append(life)
-        sizes = [_aligned(blob[0].size) for blob in blobs]  # the first of a blob is its largest
+        orders = (sorted(lifetimes, key=lambda one: -one.size), sorted(lifetimes, key=lambda one: one.start))
+        blobs = min((_in_blobs(order) for order in orders), key=lambda made: sum(map(_largest, made)))
+        sizes = [_aligned(_largest(blob)) for blob in blobs]
         common = max(len(sizes), len(self._blobs))
         old, new = (have + [0] * (common - len(have)) for have in (self._blobs, sizes))
         self._blobs = [max(a, b) for a, b in zip(old, new, strict=True)]
         return {life.key: index for index, blob in enumerate(blobs) for life in blob}
+
+
+def _in_blobs(lifetimes: Sequence[Lifetime]) -> list[list[Lifetime]]:
+    """Lifetimes by blob, the largest blob first: each in the smallest free one that holds it, else the largest free."""
+    blobs: list[list[Lifetime]] = []
+    for life in lifetimes:
+        free = [blob for blob in blobs if not any(life.meets(other) for other in blob)]
+        fitting = [blob for blob in free if _largest(blob) >= life.size]
+        if not free:
+            blobs.append([life])
+        else:
+            (min(fitting, key=_largest) if fitting else max(free, key=_largest)).append(life)
+    return sorted(blobs, key=_largest, reverse=True)
+
+
+def _largest(blob: Sequence[Lifetime]) -> int:
+    return max(life.size for life in blob)
 
 
 class OffsetLifetimeManager(ILifetimeManager):
