@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 from armillary.base.boundary import boundary, bounded
 from armillary.base.files import make_folder, write_atomic
-from armillary.base.lazy import find
 from armillary.errors import ArmillaryError, InternalError
 from armillary.ir import BaseFunc, IRModule
 from armillary.transform import PassInfo, PassInstrument
@@ -149,5 +148,6 @@ class VerifyIR(PassInstrument):
 @boundary("verify_function", arguments=True)
 def verify_function(function: BaseFunc, module: IRModule) -> None:
     """Raise unless a graph function or a loop function is well formed."""
-    if function._verifier:
-        find(function._verifier)(function, module)
+    verifier = type(function)._verifier
+    if verifier is not None:
+        verifier(function, module)

@@ -11,7 +11,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
 from armillary.base.boundary import bounded
-from armillary.base.lazy import deferred, find, lazy_names
+from armillary.base.lazy import deferred, lazy_names
 from armillary.base.node import Node, node
 from armillary.errors import ModelError
 
@@ -68,12 +68,16 @@ def as_attrs(cls: type, given: tuple[Any, ...]) -> tuple[Any, ...]:  # Any: argu
     return (*given[:at], pairs, *given[at + 1 :])
 
 
+ModulePrinter = Callable[..., str]  # of a name, a function of the language, show_meta_data
+Verifier = Callable[..., None]  # of a function of the language and its module: raises unless it is well formed
+
+
 class BaseFunc(Node):
     """Base of functions. `attrs` holds (key, value) pairs, and is read by key too."""
 
     __slots__: tuple[str, ...] = ()
-    _module_printer: ClassVar[str] = ""  # "module:function" of (name, function, show_meta_data), for modules
-    _verifier: ClassVar[str] = ""  # "module:function" of (function, module): raises unless it is well formed
+    _module_printer: ClassVar[ModulePrinter]
+    _verifier: ClassVar[Verifier | None] = None
     attrs: tuple[tuple[str, Any], ...]
 
     def get_attr(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key
@@ -92,7 +96,7 @@ class BaseFunc(Node):
 
     def _repr_html_(self) -> str:
         name = str(self.get_attr("global_symbol", "main"))
-        return str(source_html(find(self._module_printer)(name, self, False), type(self).__name__))
+        return str(source_html(type(self)._module_printer(name, self, False), type(self).__name__))
 
 
 @node
@@ -179,7 +183,7 @@ class IRModule:
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The module in its text form (it parses back when meta data is shown)."""
-        return "\n".join(find(f._module_printer)(n, f, show_meta_data) for n, f in self._functions.items())
+        return "\n".join(type(f)._module_printer(n, f, show_meta_data) for n, f in self._functions.items())
 
     def script(self) -> str:
         return self.astext()

@@ -73,9 +73,9 @@ class _Late:
         return self._found()(*args, **options)
 
 
-def late(place: str) -> Callable[..., Any]:
-    """Stands for the function "module:attribute": for a name that is put together, or that lies above its file."""
-    return _Late(*place.split(":"))
+def imported(name: object) -> object:
+    """What a name under `with deferred():` stands for, imported now: for what a module registers."""
+    return name._found() if isinstance(name, _Late) else name
 
 
 class _Names:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from armillary.base.boundary import translated
-from armillary.base.lazy import find
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -45,15 +44,21 @@ _PLAIN = frozenset(
 )
 
 
+Admit = Callable[..., tuple[object, ...]]  # of a class and the tuple of what a script gives: what its fields hold
+Refuse = Callable[[type, Exception], Exception]
+Printer = Callable[..., str]  # of a node of the language
+
+
 class Node:
     """Base of all IR nodes.
 
     `_fields` names the arguments of the constructor in order, `_inside` those that may hold nodes, `_values(node)`
     what they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
     `_is_leaf` is True where no field ever holds a node: walks do not look. `_admits` maps a field's annotation to a
-    test, in Python, of a value `{0}` that needs no conversion; where one fails, the function that `_admit` names
-    ("module:function") gets the class and the arguments, and returns those to use, or refuses them; `refuse` of the
-    same module tells why a derived field could not be computed. `_made` says how a field is made of what is given.
+    test, in Python, of a value `{0}` that needs no conversion; where one fails, the function `_admit` gets the class
+    and the arguments, and returns those to use, or refuses them; `_refuse` tells why a derived field could not be
+    computed. Languages import these, and their printers, under `with deferred():`. `_made` says how a field is made
+    of what is given.
     A class whose scripts give something else than its fields writes its `__init__`, which ends in `self._fill(...)`.
     """
 
@@ -64,10 +69,11 @@ class Node:
     _binds: ClassVar[bool] = False
     _is_leaf: ClassVar[bool] = False
     _admits: ClassVar[dict[str, str]] = {}
-    _admit: ClassVar[str] = ""
+    _admit: ClassVar[Admit | None] = None
+    _refuse: ClassVar[Refuse | None] = None
     _scope: ClassVar[dict[str, object]] = {}  # what the tests of `_admits` and the texts of derived fields name
     _made: ClassVar[FieldMakers] = {}  # Any: what a field is given and holds
-    _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
+    _printer: ClassVar[Printer | None] = None  # nodes without one print their fields
 
     def same_as(self, other: object) -> bool:
         """Whether it is the same node."""
@@ -121,7 +127,7 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
         scope[f"derive_{field.name}"] = compute
         value = compute if isinstance(compute, str) else f"derive_{field.name}(self)"
         store = f"    set_{field.name}(self, {value})"
-        body += _guarded(cls, store, scope) if getattr(cls, "_admit", "") else [store]
+        body += _guarded(cls, store, scope) if getattr(cls, "_admit", None) else [store]
     scope["translated"] = lambda error: translated(cls.__name__, error)
     lines = ["    try:", *(f"    {line}" for line in body or ["    pass"])]
     lines += ["    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:"]
@@ -138,14 +144,15 @@ def _admission(cls: type, arguments: list[Any], scope: dict[str, Any]) -> list[s
     if not wanted:
         return []
     names = ", ".join(field.name for field in arguments)
-    scope["admit"] = lambda *given: find(cls._admit)(cls, given)  # type: ignore[attr-defined]
+    admit = cls._admit  # type: ignore[attr-defined]
+    scope["admit"] = lambda *given: admit(cls, given)
     return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = admit({names})"]
 
 
 def _guarded(cls: type, store: str, scope: dict[str, Any]) -> list[str]:
     """A derived field of a node whose arguments a script gives: what they lack is the script's mistake."""
-    refuse = cls._admit.partition(":")[0] + ":refuse"  # type: ignore[attr-defined]
-    scope["refuse"] = lambda error: find(refuse)(cls, error)
+    refuse = cls._refuse  # type: ignore[attr-defined]
+    scope["refuse"] = lambda error: refuse(cls, error)
     return [
         "    try:",
         f"    {store}",
@@ -172,7 +179,8 @@ def _slot(cls: type, name: str) -> Callable[[object, object], None]:
 
 def text_of(self: Node) -> str:
     """The node in its language; the printer is imported when the first node prints."""
-    return str(find(self._printer)(self))
+    printer = type(self)._printer
+    return default_repr(self) if printer is None else printer(self)
 
 
 def default_repr(self: Node) -> str:

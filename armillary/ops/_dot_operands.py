@@ -27,12 +27,12 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
 
 def join(numbers: Sequence[Any]) -> Any:
     """The word of four bytes or two halves."""
-    return te.four_bytes(*numbers) if len(numbers) == BYTES else te.two_halves(*numbers)
+    return te.four_bytes(*numbers) if len(numbers) == BYTES else te.pack_bf16(*numbers)
 
 
 def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:
     """The sum of the products of two words of `count` numbers."""
-    return te.dot_bytes(left, right) if count == BYTES else te.dot_halves(left, right)
+    return te.dot_bytes(left, right) if count == BYTES else te.dot_bf16(left, right)
 
 
 def dot(left: Sequence[object], right: Sequence[object]) -> Any:

@@ -23,22 +23,24 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values
 from armillary.base.lazy import deferred
-from armillary.base.node import FieldMakers, Node, node, post_order
+from armillary.base.node import Admit, FieldMakers, Node, Printer, node, post_order
 from armillary.errors import Span, TypeMismatch, UnsupportedError
-from armillary.ir import Attrs, BaseFunc
+from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier, as_attrs
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 with deferred():
     from armillary.relay.infer import infer_type as _infer_type
     from armillary.relay.op import get_op as _get_op  # for `a + b`
     from armillary.relay.printer import astext as _astext
+    from armillary.relay.printer import print_function as _print_function
+    from armillary.relay.well_formed import verify_function as _verify_function
 
 
 class Expr(Node):
     """Base of graph expressions; `a + b` builds a call, `a[i]` and `x, y = a` take the fields of a tuple."""
 
     __slots__ = ("_inner_order", "_type")  # of a function: relay/walk.py; relay/infer.py
-    _printer: ClassVar[str] = "armillary.relay.printer:astext"
+    _printer: ClassVar[Printer | None] = _astext
 
     @property
     def checked_type(self) -> Type:
@@ -311,10 +313,10 @@ class Function(Expr, BaseFunc):
     """
 
     _made: ClassVar[FieldMakers] = {"params": tuple}  # Any: as given
-    _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
-    _verifier: ClassVar[str] = "armillary.relay.well_formed:verify_function"
+    _module_printer: ClassVar[ModulePrinter] = _print_function
+    _verifier: ClassVar[Verifier | None] = _verify_function
     _admits: ClassVar[dict[str, str]] = {"tuple[tuple[str, Any], ...]": "type({0}) is Attrs"}
-    _admit: ClassVar[str] = "armillary.ir:as_attrs"
+    _admit: ClassVar[Admit | None] = as_attrs
     _scope: ClassVar[dict[str, object]] = {"Attrs": Attrs}
     params: tuple[Var, ...]
     body: Expr

@@ -58,7 +58,6 @@ _RARE_X86 = """
     amx-bf16
 """
 # Bytes of L3 for a CPU, more than any has: a guest of a server is told of all of it, and its neighbours fill it.
-# Two CPUs of a Granite Rapids (480 MB) read 24 MB over and over at 29 GB/s, 40 at 24, 56 at 20 and 96 at 15, as memory.
 _MOST_L3 = 16 << 20
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
 TILES, BYTE_TILES, HALF_TILES = "amx-tile", "amx-int8", "amx-bf16"  # the system must be asked for tiles, too
@@ -79,12 +78,12 @@ class CpuModel:
     name: str
     vector_bits: int
     vector_registers: int
-    fma_ports: int
-    fma_latency: int
+    fma_ports: int  # vectors of multiply-adds begun per cycle
+    fma_latency: int  # cycles
     has_fma: bool
-    l1: int
-    l2: int
-    l3: int
+    l1: int  # bytes
+    l2: int  # bytes
+    l3: int  # bytes that one process may count on
     features: frozenset[str]
     memory: MemoryRow
     native: bool = False

@@ -132,26 +132,24 @@ class MemoryRow:
     """How fast one core is fed: loads of at most `load_bits` per cycle, then bytes per cycle from each level.
 
     `dram_all` is what all cores together get. `ghz` is the clock under vector code, for estimates in seconds.
-    `beside` is how much of the lesser of multiply-adds and loads from L1 shows beside the greater: tiles of 7x1 to 28x1
-    vectors reach 65 to 68 % of a Granite Rapids' FMA peak, 14x2 and 6x4 reach 90 %, 8x3 reaches 93 %. `gathers`: one
-    instruction reads the lanes of a vector from places of their own faster than lane after lane (0.4 of the time; not
-    on Zen 4, nor on older Intel cores, whose microcode holds it up).
+    `beside` is how much of the lesser of multiply-adds and loads from L1 shows beside the greater. `gathers`: one
+    instruction reads the lanes of a vector from places of their own faster than lane after lane (not on Zen 4, nor on
+    older Intel cores, whose microcode holds it up).
     """
 
     load_ports: int
-    load_bits: int
-    l2: float
-    l3: float
-    dram: float
-    dram_all: float
-    ghz: float
-    beside: float = 0.02
+    load_bits: int  # of one load
+    l2: float  # bytes per cycle of one core
+    l3: float  # bytes per cycle of one core
+    dram: float  # bytes per cycle of one core
+    dram_all: float  # bytes per cycle of all cores together
+    ghz: float  # billions of cycles per second
+    beside: float = 0.02  # of the cycles of the lesser
     gathers: bool = False
 
 
 _SKX, _CLIENT = MemoryRow(2, 512, 40, 10, 4, 40, 2.8, 0.25), MemoryRow(2, 256, 28, 14, 5, 9, 3.8)
 _ICX = MemoryRow(2, 512, 44, 10, 4.5, 60, 3.0, 0.25)
-# measured: 14 GB/s DRAM, 31 GB/s L3, 190 to 220 GFLOP/s a core
 _SPR_M = MemoryRow(2, 512, 44, 9, 4.5, 80, 3.0, 0.25, gathers=True)
 _LITTLE, _A72 = MemoryRow(1, 128, 8, 4, 2, 3, 1.6), MemoryRow(1, 128, 10, 5, 2.7, 3.5, 1.8)
 _A76, _X1 = MemoryRow(2, 128, 20, 10, 5, 10, 2.4), MemoryRow(3, 128, 28, 14, 6, 12, 2.9)
@@ -166,7 +164,7 @@ _MEMORY = {
     "znver1": MemoryRow(2, 128, 24, 18, 6, 9, 3.4),
     "znver2": MemoryRow(2, 256, 26, 20, 6, 11, 3.6),
     "znver3": MemoryRow(2, 256, 28, 24, 6.5, 12, 4.0),
-    "znver4": MemoryRow(2, 256, 28, 26, 7.3, 9.5, 3.7),  # measured: 27 GB/s DRAM, 99 GB/s L3, 117 GFLOP/s a core
+    "znver4": MemoryRow(2, 256, 28, 26, 7.3, 9.5, 3.7),
     "znver5": MemoryRow(2, 512, 52, 26, 8, 16, 4.2),
     **dict.fromkeys(
         (

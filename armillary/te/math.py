@@ -28,7 +28,7 @@ from armillary.tir.build import (
     truncmod,
 )
 from armillary.tir.expr import Expr, ExprLike
-from armillary.tir.intrinsics import Unary, dot_bytes, dot_halves, flipped_bytes, four_bytes, two_halves, unary
+from armillary.tir.intrinsics import Unary, dot_bf16, dot_bytes, flipped_bytes, four_bytes, pack_bf16, unary
 
 exp, exp2 = unary("exp"), unary("exp2")
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
@@ -158,8 +158,8 @@ __all__ = [
     "cos",
     "cosh",
     "div",
+    "dot_bf16",
     "dot_bytes",
-    "dot_halves",
     "erf",
     "exp",
     "exp2",
@@ -191,6 +191,7 @@ __all__ = [
     "nearbyint",
     "nextafter",
     "normcdf",
+    "pack_bf16",
     "popcount",
     "pow",
     "power",
@@ -206,5 +207,4 @@ __all__ = [
     "trunc",
     "truncdiv",
     "truncmod",
-    "two_halves",
 ]

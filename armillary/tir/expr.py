@@ -26,7 +26,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Node, derived, node
+from armillary.base.node import Admit, Node, Printer, Refuse, derived, node
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer
 
 with deferred():
+    from armillary.tir.admit import admit as _admit
     from armillary.tir.admit import min_and_extent as _min_and_extent
+    from armillary.tir.admit import refuse as _refuse
+    from armillary.tir.printer import print_expr as _print_expr
 
 BOOL: DType = DType("bool")
 INT32: DType = DType("int32")
@@ -72,9 +75,10 @@ class Expr(Node):
     """Base of scalar expressions. Operators build nodes through `tir/build.py`, which installs them here."""
 
     __slots__ = ()
-    _printer: ClassVar[str] = "armillary.tir.printer:print_expr"
+    _printer: ClassVar[Printer | None] = _print_expr
     _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[str] = "armillary.tir.admit:admit"
+    _admit: ClassVar[Admit | None] = _admit
+    _refuse: ClassVar[Refuse | None] = _refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     dtype: DType
 
@@ -460,7 +464,8 @@ class CommReducer(Node):
     """A commutative, associative reduction over tuples: result = combine(lhs, rhs), identity its neutral element."""
 
     _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[str] = Expr._admit
+    _admit: ClassVar[Admit | None] = Expr._admit
+    _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     lhs: tuple[Var, ...]
     rhs: tuple[Var, ...]
@@ -473,7 +478,8 @@ class Range(Node):
     """The integers min, …, min + extent - 1; made as [begin, end), [0, begin), or by `from_min_extent`."""
 
     _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[str] = Expr._admit
+    _admit: ClassVar[Admit | None] = Expr._admit
+    _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     _fill: ClassVar[Callable[..., None]]
     min: Expr

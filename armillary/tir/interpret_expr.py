@@ -416,7 +416,7 @@ def _tile_dot(e: E.Call, scope: Scope) -> Value:
     return dot
 
 
-def _tile_dot_halves(e: E.Call, scope: Scope) -> Value:
+def _tile_dot_bf16(e: E.Call, scope: Scope) -> Value:
     tiles, (sums, left, right) = scope.tiles, _numbers(e, 0, 1, 2)
 
     def dot(env: Env) -> int:
@@ -448,7 +448,7 @@ _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "tile_zero": _tile_zero,
     "tile_load": _tile_load,
     "tile_dot": _tile_dot,
-    "tile_dot_halves": _tile_dot_halves,
+    "tile_dot_bf16": _tile_dot_bf16,
     "tile_store": _tile_store,
     "call_llvm_pure_intrin": _vendor,
     "call_llvm_intrin": _vendor,

@@ -69,12 +69,12 @@ def _dot_bytes(x: Array, y: Array) -> Array:
     return sums
 
 
-def _two_halves(*values: Array) -> Array:
+def _pack_bf16(*values: Array) -> Array:
     stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
     return stacked.view(np.uint32)[..., 0]
 
 
-def _dot_halves(x: Array, y: Array) -> Array:
+def _dot_bf16(x: Array, y: Array) -> Array:
     a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(HALF.numpy).astype(np.float32) for v in (x, y))
     found: Array = (a * b).sum(axis=-1, dtype=np.float32)
     return found
@@ -151,8 +151,8 @@ _ROWS = (
     # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
     # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
     # (vdpbf16ps), or round to odd in between (bfdot)
-    _row("two_halves", 2, _two_halves),
-    _row("dot_halves", 2, _dot_halves),
+    _row("pack_bf16", 2, _pack_bf16),
+    _row("dot_bf16", 2, _dot_bf16),
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None),
     _row("likely", 1, lambda x: x),
@@ -168,12 +168,12 @@ _ROWS = (
     # matrix tiles, eight of up to 16 rows of 64 bytes, by constant numbers: tile_zero(tile, rows), tile_load(tile,
     # first element, bytes from row to row, rows), tile_store alike; tile_dot(sums, left, right, is left signed, is
     # right signed) adds to the rows of 16 int32 of `sums` the products of the rows of 64 bytes of `left` and those of
-    # `right`, 16 rows of 16 words of four bytes; tile_dot_halves(sums, left, right) adds to the rows of 16 float32 of
+    # `right`, 16 rows of 16 words of four bytes; tile_dot_bf16(sums, left, right) adds to the rows of 16 float32 of
     # `sums` the products of the rows of 32 bfloat16 of `left` and 16 rows of 16 words of two halves
     _row("tile_zero", 2, None, pure=False),
     _row("tile_load", 4, None, pure=False),
     _row("tile_dot", 5, None, pure=False),
-    _row("tile_dot_halves", 3, None, pure=False),
+    _row("tile_dot_bf16", 3, None, pure=False),
     _row("tile_store", 4, None, pure=False),
 )
 INTRINSICS = {row.name: row for row in _ROWS}
@@ -241,15 +241,15 @@ def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
     return build.call("dot_bytes", *words, dtype="int32")
 
 
-def two_halves(first: ExprLike, second: ExprLike) -> Expr:
+def pack_bf16(first: ExprLike, second: ExprLike) -> Expr:
     """The word of two bfloat16: one load where they lie side by side in memory, the first one lowest."""
     given = [build.convert(v) for v in (first, second)]
     if any(v.dtype != HALF for v in given):
-        raise TypeMismatch(f"two_halves: got {', '.join(str(v.dtype) for v in given)}, wanted two bfloat16")
-    return build.call("two_halves", *given, dtype="uint32")
+        raise TypeMismatch(f"pack_bf16: got {', '.join(str(v.dtype) for v in given)}, wanted two bfloat16")
+    return build.call("pack_bf16", *given, dtype="uint32")
 
 
-def dot_halves(x: ExprLike, y: ExprLike) -> Expr:
+def dot_bf16(x: ExprLike, y: ExprLike) -> Expr:
     """The float32 sum of the products of two words' halves.
 
     `te.sum` of it, and any addition to it, is one instruction where the target has one (`CpuModel.half_dots`), else
@@ -257,8 +257,8 @@ def dot_halves(x: ExprLike, y: ExprLike) -> Expr:
     """
     words = build.convert(x), build.convert(y)
     if any(w.dtype != "uint32" for w in words):
-        raise TypeMismatch(f"dot_halves: got {words[0].dtype} and {words[1].dtype}, wanted words (uint32)")
-    return build.call("dot_halves", *words, dtype="float32")
+        raise TypeMismatch(f"dot_bf16: got {words[0].dtype} and {words[1].dtype}, wanted words (uint32)")
+    return build.call("dot_bf16", *words, dtype="float32")
 
 
 def flipped_bytes(word: ExprLike) -> Expr:

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Node, node
-from armillary.ir import Attrs, BaseFunc
+from armillary.base.node import Admit, Node, Printer, Refuse, node
+from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
 with deferred():
@@ -33,6 +33,10 @@ with deferred():
     from armillary.tir.buffer_access import load as _load
     from armillary.tir.buffer_access import offset_of as _offset_of
     from armillary.tir.buffer_access import store as _store
+    from armillary.tir.printer import print_function as _print_function
+    from armillary.tir.printer import print_global as _print_global
+    from armillary.tir.printer import print_stmt as _print_stmt
+    from armillary.tir.verifier import verify as _verify
 
 
 class LoopKind(enum.Enum):
@@ -55,7 +59,8 @@ class Buffer(Node):
 
     _binds: ClassVar[bool] = True
     _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[str] = Expr._admit
+    _admit: ClassVar[Admit | None] = Expr._admit
+    _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     name: str
     shape: tuple[Expr, ...]
@@ -98,7 +103,7 @@ class Stmt(Node):
     """Base of statements."""
 
     __slots__ = ()
-    _printer: ClassVar[str] = "armillary.tir.printer:print_stmt"
+    _printer: ClassVar[Printer | None] = _print_stmt  # type: ignore[has-type]  # decorated, and imports this file
     _admits: ClassVar[dict[str, str]] = {
         **ADMITTED,
         "Stmt": "isinstance({0}, Stmt)",
@@ -106,7 +111,8 @@ class Stmt(Node):
         "tuple[Stmt, ...]": "type({0}) is tuple and _only_stmts({0})",
         "LoopKind": "type({0}) is LoopKind",
     }
-    _admit: ClassVar[str] = Expr._admit
+    _admit: ClassVar[Admit | None] = Expr._admit
+    _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
 
 
@@ -233,12 +239,13 @@ class Evaluate(Stmt):
 class PrimFunc(BaseFunc):
     """A function over buffers and scalars. Inputs come first, then outputs; attrs: see tir/lower.py."""
 
-    _printer: ClassVar[str] = "armillary.tir.printer:print_function"
-    _module_printer: ClassVar[str] = "armillary.tir.printer:print_global"
-    _verifier: ClassVar[str] = "armillary.tir.verifier:verify"
+    _printer: ClassVar[Printer | None] = _print_function  # type: ignore[has-type]
+    _module_printer: ClassVar[ModulePrinter] = _print_global
+    _verifier: ClassVar[Verifier | None] = _verify
     _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
     _admits["tuple[tuple[str, Any], ...]"] = "type({0}) is Attrs"
-    _admit: ClassVar[str] = Expr._admit
+    _admit: ClassVar[Admit | None] = Expr._admit
+    _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     params: tuple[Buffer | Var, ...]
     body: Stmt

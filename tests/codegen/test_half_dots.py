@@ -16,7 +16,7 @@ from armillary.errors import TypeMismatch
 from armillary.target.cpu import cpu_model
 from armillary.tir import expr as E
 from armillary.tir.interpreter import interpret
-from armillary.tir.intrinsics import dot_halves, two_halves
+from armillary.tir.intrinsics import dot_bf16, pack_bf16
 from armillary.tir.lower import lower_function
 
 HERE = (
@@ -28,7 +28,7 @@ HERE = (
     "llvm -mcpu=x86-64",
     "c",
 )
-HALVES = Words(2, "two_halves", "dot_halves", "float32")
+HALVES = Words(2, "pack_bf16", "dot_bf16", "float32")
 BFLOAT = ml_dtypes.bfloat16
 
 
@@ -105,7 +105,7 @@ def test_words_in_a_schedule_are_halves_of_a_row_or_of_two_rows(vector: bool, ta
     """A product whose right side lies by rows (words across)."""
 
     def term(left: list[Any], right: list[Any]) -> Any:
-        return dot_halves(two_halves(*left), two_halves(*right))
+        return dot_bf16(pack_bf16(*left), pack_bf16(*right))
 
     function = lower_function(te.lower_schedule(*product_of_rows("bfloat16", "bfloat16", 2, term, vector), "f"))
     rng = np.random.default_rng(11)
@@ -118,10 +118,10 @@ def test_words_in_a_schedule_are_halves_of_a_row_or_of_two_rows(vector: bool, ta
 
 def test_words_are_of_two_bfloat16() -> None:
     half, other = E.Var("h", "bfloat16"), E.Var("o", "float16")
-    with pytest.raises(TypeMismatch, match="two_halves: got bfloat16, float16, wanted two bfloat16"):
-        two_halves(half, other)
-    with pytest.raises(TypeMismatch, match="dot_halves: got uint32 and bfloat16, wanted words"):
-        dot_halves(two_halves(half, half), half)
+    with pytest.raises(TypeMismatch, match="pack_bf16: got bfloat16, float16, wanted two bfloat16"):
+        pack_bf16(half, other)
+    with pytest.raises(TypeMismatch, match="dot_bf16: got uint32 and bfloat16, wanted words"):
+        dot_bf16(pack_bf16(half, half), half)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def program(x: str, y: str, rows: int) -> S.PrimFunc:
     body = S.seq(
         call("tile_load", 1, E.BufferLoad(a, (zero, step * deep)), 64 * STEPS, rows),
         call("tile_load", 2, E.BufferLoad(b, (step * 16 * deep,)), 64, 16),
-        call("tile_dot_halves", 0, 1, 2) if is_half else call("tile_dot", 0, 1, 2, *signs),
+        call("tile_dot_bf16", 0, 1, 2) if is_half else call("tile_dot", 0, 1, 2, *signs),
     )
     loop = S.For(step, zero, B.int32(STEPS), S.LoopKind.SERIAL, body)
     whole = S.seq(call("tile_zero", 0, rows), loop, call("tile_store", 0, E.BufferLoad(c, (zero, zero)), 64, rows))

@@ -149,7 +149,7 @@ def test_pooling_head_and_dense_need_one_conversion_only() -> None:
 
 @pytest.mark.parametrize(("units", "packed"), [(32, True), (1000, True), (34, True), (3, False)])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_dense_is_packed_but_for_a_few_outputs_of_few_rows(units: int, packed: bool, batch: int) -> None:
+def test_dense_is_packed_but_for_a_few_units_of_few_rows(units: int, packed: bool, batch: int) -> None:
     x = var("x", shape=(batch, 12))
     module = altered(relay.nn.dense(x, Weights(5)(units, 12)), (batch, 12))
     assert ("nn.contrib_dense_pack" in op_frequency(module)) == packed

@@ -52,7 +52,7 @@ CASES = [
 
 @pytest.mark.parametrize("follows", ["nothing", "bias and tanh", "sum", "convolution"])
 @pytest.mark.parametrize(("shape", "outputs", "kernel", "attrs"), CASES)
-def test_few_outputs(
+def test_narrow_output(
     shape: tuple[int, ...], outputs: int, kernel: tuple[int, int], attrs: dict[str, Any], follows: str
 ) -> None:
     x, y = layers(shape, outputs, kernel, **attrs)

@@ -24,7 +24,7 @@ from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConf
 from armillary.base.aliases import AnyFunction
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
-from armillary.base.lazy import deferred, find, similar
+from armillary.base.lazy import deferred, imported, similar
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.te_build import build
 from armillary.errors import ArmillaryError
@@ -33,6 +33,7 @@ from armillary.te.tensor import static_shape
 from armillary.tir.stmt import PrimFunc
 
 with deferred():
+    from armillary.autotvm.task import network
     from armillary.relay.infer import infer_type
     from armillary.relay.parser import parse_expr
     from armillary.relay.printer import astext
@@ -149,7 +150,7 @@ def register_template(made: TaskTemplate) -> None:
 def find_template(name: str) -> TaskTemplate:
     """The template of a name; TuningError names close ones."""
     if name not in TASK_TABLE and name.endswith((".cpu", ".opencl")):
-        find("armillary.autotvm.task.network")  # registers those of networks
+        imported(network)  # registers those of networks
     if name not in TASK_TABLE:
         near = similar(name, list(TASK_TABLE), 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else "define it with @autotvm.template(name)"

@@ -22,7 +22,6 @@ from armillary.autotvm.task.space import knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Pairs, Tuner
 from armillary.base.aliases import Array
-from armillary.base.lazy import find
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.tir.stmt import PrimFunc
 
@@ -52,9 +51,10 @@ _FASTEST = 0.2  # of the trials count as fast for rank-binary
 def xgboost() -> Any:  # Any: the module, which has no types
     """The xgboost module; an UnsupportedError says how to get it."""
     try:
-        return find("xgboost")
+        import xgboost as module  # optional
     except ImportError:
         raise UnsupportedError("XGBTuner needs xgboost", hint="pip install 'armillary[tune]'") from None
+    return module
 
 
 class FeatureReader:

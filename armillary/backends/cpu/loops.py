@@ -64,8 +64,8 @@ def in_bands(stage: te.Stage, chunk: IterVar, row: IterVar) -> list[IterVar]:
     """Loops over channel blocks and rows, from the outside: rows in bands, so that threads share images by rows.
 
     A thread then has bands for all channels, and the next layer reads on the core that wrote.
-    Divided by channels, half of what a 1x1 convolution reads lies in the other core's cache: MobileNet v1 takes 6.2 ms
-    on two threads that way, 5.9 by bands, and more the farther the cores are apart. One thread is as fast either way.
+    Divided by channels, half of what a 1x1 convolution reads lies in the other core's cache. One thread is as fast
+    either way.
     """
     extent = static_extent(row)
     bands = next((n for n in BANDS if -extent % n <= 1 and extent >= n * MIN_BAND), 1)  # the last may lack a row
@@ -190,7 +190,7 @@ def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SU
     of floating point summation, 1993); adding a tile of partial sums costs nothing measurable from 32 terms on. Gives
     the stages to tile, outermost first: only the sum itself where it is short or nothing near `longest` divides it.
     Parts of one channel of a plain image would leave no loop inside the taps of a row: LLVM then keeps what columns
-    read again in registers it does not have (AlexNet's first layer: 84 GFLOP/s in parts, 153 whole).
+    read again in registers it does not have.
     """
     stage = schedule[local]
     if not local.dtype.is_float:
@@ -213,10 +213,9 @@ def prefetch_weights(inside: te.Stage, steps: int, shared: Sequence[te.Sharer] =
 
     The weight is the last tensor of the product, with the axes of the sum innermost but for one vector of outputs, so
     that one group follows another in memory. Behind the last group nothing is read: to ask is no access. They go to the
-    second-level cache: a group is as large as the first one, and would drive out what is in use (measured: no gain).
+    second-level cache: a group is as large as the first one, and would drive out what is in use.
     The tiles that use the same weights share the asking: asked for by each, a line costs as many instructions as it
-    has readers, and what is gained is lost (2048 to 512 channels on 7x7, 12 layers in turn: 66 % of the FMA peak
-    without, 68 % asked for by all, 88 % shared).
+    has readers, and what is gained is lost.
     """
     weight = inside.op.input_tensors[-1]
     if not isinstance(weight.op, te.PlaceholderOp) or len(weight.shape) != WEIGHT_AXES:

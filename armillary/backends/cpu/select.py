@@ -39,7 +39,7 @@ class Candidate:
 
 CANDIDATES: dict[str, tuple[Candidate, ...]] = {
     "nn.contrib_conv2d_NCHWc": (
-        Candidate("few_outputs", narrow_output.refuses),
+        Candidate("narrow_output", narrow_output.refuses),
         Candidate("direct_blocked", algorithm=DIRECT),
     ),
     "cpu.conv2d_winograd_NCHWc": (Candidate("winograd", algorithm=WINOGRAD),),

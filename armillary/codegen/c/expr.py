@@ -490,14 +490,14 @@ def _dot_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return f"{name}({', '.join(m.value(a, lane) for a in e.args)})"
 
 
-def _two_halves(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+def _pack_bf16(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     halves = (f"{m.helper('to_bfloat16')}({m.value(a, lane)})" for a in e.args)
-    return f"{m.helper('two_halves')}({', '.join(halves)})"
+    return f"{m.helper('pack_bf16')}({', '.join(halves)})"
 
 
-def _dot_halves(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+def _dot_bf16(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     m.helper("from_bfloat16")  # which the other one calls
-    return f"{m.helper('dot_halves')}({', '.join(m.value(a, lane) for a in e.args)})"
+    return f"{m.helper('dot_bf16')}({', '.join(m.value(a, lane) for a in e.args)})"
 
 
 def _prefetch(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -555,8 +555,8 @@ CALLS: dict[str, Rule] = {
     "prefetch": _prefetch,
     "four_bytes": _four_bytes,
     "dot_bytes": _dot_bytes,
-    "two_halves": _two_halves,
-    "dot_halves": _dot_halves,
+    "pack_bf16": _pack_bf16,
+    "dot_bf16": _dot_bf16,
 }
 RULES: dict[type, Rule] = {
     E.IntImm: _int,

@@ -36,7 +36,7 @@ HELPERS = {
     "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
     "four_bytes": "static inline uint32_t armillary_four_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {\n"
     "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
-    "two_halves": "static inline uint32_t armillary_two_halves(uint16_t a, uint16_t b) {\n"
+    "pack_bf16": "static inline uint32_t armillary_pack_bf16(uint16_t a, uint16_t b) {\n"
     "  return a | (uint32_t)b << 16;\n}\n",
     **{
         f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
@@ -61,7 +61,7 @@ HELPERS = {
     "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n"
     "  uint32_t bits;\n  memcpy(&bits, &x, 4);\n  if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);\n"
     "  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n}\n",
-    "dot_halves": "static inline float armillary_dot_halves(uint32_t a, uint32_t b) {\n"
+    "dot_bf16": "static inline float armillary_dot_bf16(uint32_t a, uint32_t b) {\n"
     "  return armillary_from_bfloat16((uint16_t)a) * armillary_from_bfloat16((uint16_t)b)\n"
     "    + armillary_from_bfloat16((uint16_t)(a >> 16)) * armillary_from_bfloat16((uint16_t)(b >> 16));\n}\n",
 }

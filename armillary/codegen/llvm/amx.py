@@ -1,6 +1,6 @@
 """Matrix tiles of 16 rows of 64 bytes (AMX) in LLVM IR.
 
-In: the calls `tile_zero`, `tile_load`, `tile_dot`, `tile_dot_halves` and `tile_store` (tir/intrinsics.py). Out: IR,
+In: the calls `tile_zero`, `tile_load`, `tile_dot`, `tile_dot_bf16` and `tile_store` (tir/intrinsics.py). Out: IR,
 through rules that `llvm_calls.CALLS` lists. Invariant: a phase that uses tiles sets them up when it begins and gives
 them back when it ends (`framed`); the tiles are named, so LLVM assigns none, and each has one number of rows in a
 phase. The process must have asked the system for them: packages whose code uses tiles need `amx-tile`, which
@@ -15,7 +15,7 @@ from armillary.codegen.llvm.state import Emitter
 from armillary.target.cpu import BYTE_TILES, HALF_TILES, TILES
 from armillary.tir import expr as E
 
-_FEATURES = {"tile_dot": BYTE_TILES, "tile_dot_halves": HALF_TILES}
+_FEATURES = {"tile_dot": BYTE_TILES, "tile_dot_bf16": HALF_TILES}
 _SETUP = "@armillary_tiles"
 _TILES, _ROWS, _BYTES = 8, 16, 64
 
@@ -77,8 +77,8 @@ def tile_dot(m: Emitter, e: E.Call) -> str:
     return _run(m, name, *(("i8", str(tile)) for tile in tiles))
 
 
-def tile_dot_halves(m: Emitter, e: E.Call) -> str:
-    """tile_dot_halves(sums, left, right)."""
+def tile_dot_bf16(m: Emitter, e: E.Call) -> str:
+    """tile_dot_bf16(sums, left, right)."""
     m.flushes_halves = True
     return _run(m, "tdpbf16ps", *(("i8", str(tile)) for tile in _numbers(m, e, *e.args)))
 

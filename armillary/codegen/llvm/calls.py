@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, flat_index, refuse
-from armillary.codegen.llvm.amx import tile_dot, tile_dot_halves, tile_load, tile_store, tile_zero
-from armillary.codegen.llvm.dots.bfloat16 import dot_halves
+from armillary.codegen.llvm.amx import tile_dot, tile_dot_bf16, tile_load, tile_store, tile_zero
+from armillary.codegen.llvm.dots.bfloat16 import dot_bf16
 from armillary.codegen.llvm.dots.bytes import dot_bytes
 from armillary.codegen.llvm.dots.operands import word
 from armillary.codegen.llvm.expr import (
@@ -388,12 +388,12 @@ CALLS: dict[str, Rule] = {
     "thread_sync": _sync,
     "four_bytes": word,
     "dot_bytes": dot_bytes,
-    "two_halves": word,
-    "dot_halves": dot_halves,
+    "pack_bf16": word,
+    "dot_bf16": dot_bf16,
     "tile_zero": tile_zero,
     "tile_load": tile_load,
     "tile_dot": tile_dot,
-    "tile_dot_halves": tile_dot_halves,
+    "tile_dot_bf16": tile_dot_bf16,
     "tile_store": tile_store,
     "call_llvm_pure_intrin": _vendor,
     "call_llvm_intrin": _vendor,

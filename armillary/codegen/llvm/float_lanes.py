@@ -111,7 +111,7 @@ class FloatLanes:
         """1 / b to a unit of the last place, for b and 1 / b that are normal numbers or NaN; None without an estimate.
 
         An estimate of 14 bits and a step of Newton's method. A division alone takes no longer, but keeps a port that
-        others wait for: EfficientNet-B0, whose sigmoids follow convolutions, takes 0.95 of the time.
+        others wait for.
         """
         if not self.has_avx512:
             return None

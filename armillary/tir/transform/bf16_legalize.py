@@ -21,7 +21,7 @@ _MOVES = frozenset(
     {
         "if_then_else",
         "reinterpret",
-        "two_halves",
+        "pack_bf16",
         "tile_load",
         "tile_store",
         "prefetch",

@@ -35,7 +35,7 @@ _NOT_ELEMENTWISE = frozenset(
         "tile_zero",
         "tile_load",
         "tile_dot",
-        "tile_dot_halves",
+        "tile_dot_bf16",
         "tile_store",
         "call_llvm_pure_intrin",
         "call_llvm_intrin",

@@ -32,11 +32,11 @@ L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
 LOOP = 5.0  # instructions that end a turn of a loop over steps
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
-FEW_CHAINS = 1.2  # two ports wait for sums that are just as many as ports times latency: 8x1 on AVX2 1.19, 5x2 1.02
+FEW_CHAINS = 1.2  # two ports wait for sums that are just as many as ports times latency
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
 THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work for; what a division must gain
 MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
-MAX_FLAT_TILES = 128  # the same, where tiles go on without a break: 512 channels on 28x28 reach 88 % with it, not 84 %
+MAX_FLAT_TILES = 128  # the same, where tiles go on without a break
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
 
 
@@ -218,10 +218,7 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
 
 
 def has_prefetch(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
-    """Whether to ask for the weights of the next blocks while the last ones are in use, as few tiles use them.
-
-    3x3 with stride 2 and 512 channels to 7x7 took 1.88 ms, not 2.29, on a Zen 4, before tiles shared the asking.
-    """
+    """Whether to ask for the weights of the next blocks while the last ones are in use, as few tiles use them."""
     tiles = nest.lines / nest.lines_per_image * -(-nest.lines_per_image // tile.tall) * -(-nest.width // tile.rows)
     most = MAX_TILES if nest.lines > 1 else MAX_FLAT_TILES
     return _weights(nest, cpu) > cpu.l2 // 4 and MIN_TILES <= tiles <= most
@@ -240,8 +237,7 @@ def _weights(nest: Nest, cpu: CpuModel) -> int:
 def _prefetching(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     """The same where tiles ask for the weights of the next blocks: those come while the last ones are in use.
 
-    One tile for all outputs waits for them instead: 512 channels to 512 on 4x4 take 164 us by 16x1, 109 by 6x4, 1024
-    to 1024 on 5x5 558 by 25x1, 478 by 12x2.
+    One tile for all outputs waits for them instead.
     """
     near = tile_estimate(replace(nest, first_rate=max(nest.first_rate, cpu.memory.l2), can_prefetch=False), tile, cpu)
     alone = 1.0 if tile.vectors > 1 else _share_of_streams(tile)
@@ -279,12 +275,10 @@ def sums_by_parts(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
 
     Else the weights of a group of columns wait in L2 until the last rows have read them, beside those of the next
     group. Where both fill half of it, a line is often gone, and what lies beyond is slower than the arithmetic. The
-    sums then go to memory and back once a part: 64 rows of 4096 to 1024 in 0.84 of the time, 24 rows of 3072 to 768 in
-    0.70; of sums that fit, 1536 to 384 with 197 rows takes 1.03, 384 to 1536 1.12 of the time.
+    sums then go to memory and back once a part; sums that fit stay whole.
     Rows that are more than twice L2 come again from beyond for each group, in pieces of a part that are too short to
-    hide, so where L2 keeps a group sums stay whole: 512 rows of 3072 to 768 take 0.93 of the time, 384 as long.
-    Where taps lie on padding, tiles read more weights for their products, which two ports feel sooner: 320 channels to
-    256 on 32x32 with dilation 12 take 0.93 of the time by parts, 2048 to 256 on 24x24 0.65; 128 to 64 on 65x65 1.08.
+    hide, so where L2 keeps a group sums stay whole.
+    Where taps lie on padding, tiles read more weights for their products, which two ports feel sooner.
     """
     group = tile.vectors * nest.wide * nest.steps * (nest.register_bytes or cpu.vector_bits // 8)
     if nest.taps:
@@ -335,7 +329,7 @@ def _tile(
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)
     keeps_up = is_linear and place in ("L3", "memory") and fetch <= arithmetic
-    # two ports leave half the time to hide it in: 7x2 loses 11 % to weights from L2, 6x4 7 %, 14x2 1 %
+    # two ports leave half the time to hide weights from L2 in
     shown = SHOWN_LINEAR if keeps_up else SHOWN[place] * (cpu.fma_ports if place == "L2" else 1)
     step = max(arithmetic, loads, fetch) + shown * min(arithmetic, fetch) + cpu.memory.beside * min(arithmetic, loads)
     if arithmetic >= max(loads, fetch):
@@ -348,7 +342,7 @@ def _tile(
 def shares_tiles(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     """Whether threads share the tiles of a single line, all blocks each, rather than the blocks.
 
-    Each tile then reads all weights, which must be near; note 017: from L2 they cost 1 to 7 %.
+    Each tile then reads all weights, which must be near (note 017).
     """
     weights = nest.chunks * nest.wide * nest.steps * (nest.register_bytes or cpu.vector_bits // 8)
     if nest.lines * nest.repeats > 1 or weights > cpu.l2 // 4:

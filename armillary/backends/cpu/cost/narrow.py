@@ -5,8 +5,8 @@ the two ways takes less time; the same of pixels, outputs, inputs and taps of a 
 CPU model alone. Users: gemm/narrow.py and narrow_output/schedule.py, and the graph passes that pack weights in
 blocks of columns or choose layouts, which must agree.
 
-With 7 columns in lanes half a vector works and every product takes a load of one element: 500 x 500 x 7 runs at 41 % of
-the FMA peak. With terms in lanes a tile of R x C sums takes R + C loads of whole vectors for R * C products; what it
+With 7 columns in lanes half a vector works and every product takes a load of one element.
+With terms in lanes a tile of R x C sums takes R + C loads of whole vectors for R * C products; what it
 costs is to add up the lanes of each sum at the end.
 """
 

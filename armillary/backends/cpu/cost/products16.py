@@ -44,9 +44,8 @@ def reads_halves(rows: int, between: int, cpu: CpuModel) -> bool:
 
     A product of few rows waits for its weight: half the bytes take half the time. For each vector of it, and each tile
     of rows that reads it again, a conversion (two operations with a load on x86, one of them on a port of
-    multiply-adds) comes in between. Little of the waiting hides behind the multiply-adds, so the times add up: 768 to
-    3072 on a Granite Rapids takes 0.51 of the time with 1 row, 0.41 with 8, 0.6 with 16, 0.86 with 32, 1.02 with 64.
-    From L2 it comes in time: the steps of an LSTM with 256 units take 1.05.
+    multiply-adds) comes in between. Little of the waiting hides behind the multiply-adds, so the times add up.
+    From L2 it comes in time.
     """
     vector, rate = cpu.vector_bits / 8, far_weights(cpu, between)
     if rate >= cpu.memory.l2:

@@ -78,11 +78,11 @@ def _part(panel: Panel, x: Operands, begin: Expr, length: int, is_first: bool) -
 
 
 def _step(panel: Panel, x: Operands, block: Expr, step: Expr, places: Sequence[tuple[int, int, int]]) -> list[S.Stmt]:
-    """One tile of terms: each product behind the loads it needs, 3 % faster than all loads first."""
+    """One tile of terms: each product behind the loads it needs."""
     deep, high = DEPTH * x.width // BYTES, panel.height
     first, body = panel.rows * panel.columns, []
     second, stride = first + panel.rows, x.steps * DEPTH
-    name = "tile_dot" if x.width == BYTES else "tile_dot_halves"
+    name = "tile_dot" if x.width == BYTES else "tile_dot_bf16"
     for i, j, tile in places:
         if j == 0:
             row = element_of(x.a, block * panel.lines + i * high, step * deep)

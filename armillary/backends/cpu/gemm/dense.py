@@ -53,9 +53,7 @@ from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 
 MUCH_LARGER = 4  # rows for each column
-# Of a much larger left side, whose weights stay in L2 for all blocks: 3136x96x384 takes 0.84, 65536x16x64 0.78 of the
-# time that it takes with all rows of a thread, 8192x128x128 0.91 by the requests of rows alone.
-MOST_ROWS_OF_BLOCK = 64
+MOST_ROWS_OF_BLOCK = 64  # of a much larger left side, whose weights stay in L2 for all blocks
 ANY_SIZE = 1 << 30
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memory for the next part
 
@@ -204,7 +202,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         if prefetches and asking.tiles > 1:
             asking.for_next_group(sums[-1])
         if asks and rows * columns * DType(output.dtype).bytes > cpu.l2 // 4:
-            stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
+            stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)
         if at_row == -2 and 4 * rows * nest.steps > cpu.l2 and nest.held == 1:
             _ask_for_rows(sums[-1], product, tile)
     _write_sums(sums, at_row, lanes, nest.held)
@@ -268,8 +266,8 @@ def _share_out(
     A block has one of these `sizes`, tiles of rows with a group of columns, if there are so many.
 
     Where rows are shared out too, a thread has all columns of its rows if the left side is much the larger one: divided
-    by columns first, each thread would read all of it, half from the other core's cache (500x500x64 on two threads
-    0.7 of the time). Else a group of columns stays in the first cache for all rows.
+    by columns first, each thread would read all of it, half from the other core's cache. Else a group
+    of columns stays in the first cache for all rows.
     """
     tiles = static_extent(rows)
     if tasks < MIN_TASKS or tiles >= sizes.stop:  # by blocks of rows too, all alike but for the last one's last tile

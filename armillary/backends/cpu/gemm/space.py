@@ -43,21 +43,18 @@ if TYPE_CHECKING:
 
 MIN_TASKS = 8  # groups of columns below which threads share rows too
 MIN_BLOCK, BLOCK_SHARE = 256, 0.5  # rows of a block, and what it best takes of L2, beside weights
-# Rows a page apart share one set of the L1 cache, which has 8 ways: 29 rows of 512 floats run at a third of the peak.
-# Blocks of columns are pages apart too. On ten shapes a tile of 8 x 2 vectors is within 2.4 % of the best; 14 x 2 loses
-# up to 23 %, 6 x 4 up to 31 %. One row reads its weights in four streams: eight are up to 20 % slower.
-# With two FMA ports a step of that tile takes 8 cycles and fetches 20 bytes in each, most of what L2 gives: 8 x 3 is 5
-# to 20 % faster, with a narrower last tile too; 6 x 4 is 2 to 4 % slower than it.
+# Rows a page apart share one set of the L1 cache, which has 8 ways.
+# Blocks of columns are pages apart too. One row reads its weights in four streams. With two FMA ports a step of 8 x 2
+# vectors takes 8 cycles and fetches 20 bytes in each, most of what L2 gives, so a tile has three vectors there.
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 4
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
 LONG_COLUMNS = 64  # columns of which a sum's terms fill L2, so that it is long
-MIN_COLUMNS = 3  # 65536x3x3 takes 61 us, 398 by generic loops; two columns are as fast by these
+MIN_COLUMNS = 3  # below which generic loops are as fast
 # A copy of the right-hand side is read, written and read again; in place it is read once for each tile of rows. With
-# two that is less: 8x512x512 takes 0.55 of the time, 16x320x1280 0.62. More tiles pay where a row is short, as what
-# they read then shares pages and sets of the caches: 128x500x64 0.94, 64x196x192 0.86; 1 KB 1.02, 2 KB to 1.3, 4 KB 2.
-# Columns that fill no vectors leave a narrow last tile, which many hide: 64 of 4x256x100 1.4 ms, in place 0.28.
+# two that is less. More tiles pay where a row is short; longer ones lie on pages of their own.
+# Columns that fill no vectors leave a narrow last tile, which many hide.
 MAX_TILES_IN_PLACE, SHORT_ROW, MANY_VECTORS = 2, 1024, 4  # tiles of rows; bytes; vectors of columns
 
 
@@ -83,7 +80,7 @@ def refuses(workload: Workload) -> str | None:
 def is_long(rows: int, terms: int, cpu: CpuModel) -> bool:
     """Whether a right-hand side that is computed goes through the rows part by part of the sum, packed on the way.
 
-    Else it comes from beyond L2 for each tile of rows: 64x20000x64 takes 2.4 ms, by parts 1.3, 128x8192x128 4.7, 2.3.
+    Else it comes from beyond L2 for each tile of rows.
     """
     return rows > MAX_ROWS and longest_part(terms, 1) > 0 and 4 * LONG_COLUMNS * terms >= cpu.l2 > 0
 
@@ -175,8 +172,7 @@ def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:
 def _row_blocks(nest: Nest, held: int, cpu: CpuModel) -> int:
     """Blocks of rows of which each meets all columns before the next does, so that its `held` bytes stay in L2.
 
-    From L3 rows come again for each group of columns: 1024x768x768 runs at 156 GFLOP/s, by two blocks at 168, by four
-    at 179. Smaller blocks read the weights too often: 512x3072x768 runs at 164 by two blocks, at 145 by four.
+    From L3 rows come again for each group of columns. Smaller blocks read the weights too often.
     """
     if nest.lines > 1 or held <= L2_SHARE * cpu.l2:
         return 1

@@ -36,7 +36,7 @@ from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext
 
 GAIN = 0.9  # of the estimated time as it is
-CHANGE = 1.0  # cycles for each element whose block changes, or that is sliced out of one: 0.3 ns measured
+CHANGE = 1.0  # cycles for each element whose block changes, or that is sliced out of one
 
 Cuts = dict[int, frozenset[int]]
 

@@ -29,7 +29,7 @@ from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
 
-WIDE = 2  # vectors: merging wider groups costs more (a third for 136 channels, 1x1) than their neighbours gain
+WIDE = 2  # vectors: merging wider groups costs more than their neighbours gain
 
 
 @define_pass("merge-groups", opt_level=3)

@@ -36,7 +36,7 @@ from armillary.transform import define_pass
 
 GAIN = 0.7  # of the vector operations: what pays for moving the result once more
 FEW_INPUTS = 8  # channels of images below which the moving shows
-MOST_OUTPUTS = 2  # of images: three fill a block of four well enough where half vectors are fast: measured alike
+MOST_OUTPUTS = 2  # of images: three fill a block of four well enough where half vectors are fast
 NARROW = 0.55  # an operation on at most half a vector of images, in whole ones, where half vectors are fast
 
 

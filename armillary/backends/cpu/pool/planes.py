@@ -5,9 +5,7 @@ perhaps rows. It holds, for some rows of the output, what the rows of a window a
 output, whose vectors are every element of that, or with strides every other one. Short rows of large windows, with
 stride 1, come from a padded copy of the image, laid flat, so that they leave no vector half empty: first the windows
 that begin at any element, then the output, which leaves out those that end in the next row. Invariant: only elements at
-borders are asked whether they lie outside. Blocked layouts need none of this: their lanes are channels. 3x3 of
-64x112x112 with stride 1: 0.22 ms, flat 0.57, of 64x512x512 7 ms, by generic loops 28; on AVX2 485. 7x7 with stride 7:
-0.15 ms, by generic loops 2, 25x25 with stride 1 2.3, 360.
+borders are asked whether they lie outside. Blocked layouts need none of this: their lanes are channels.
 """
 
 from __future__ import annotations

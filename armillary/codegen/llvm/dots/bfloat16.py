@@ -1,6 +1,6 @@
 """Products of two words of two bfloat16, added to a float32, in LLVM IR.
 
-In: the calls `dot_halves` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR.
+In: the calls `dot_bf16` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR.
 Invariant: the product of the second halves is added first, then that of the first ones, each sum rounded to nearest
 even. vdpbf16ps (AVX512-BF16) does so in one instruction, but takes subnormal numbers for 0 and gives 0 for them; bfdot
 (AArch64 with bf16) rounds to odd in between. What is computed behind it may be rounded by such instructions, too.
@@ -21,10 +21,10 @@ _HIGH = 0xFFFF0000  # the second half of a word, which is the first half of a fl
 
 def is_half_dot(e: E.Expr) -> bool:
     """Whether an expression is a sum of the products of halves."""
-    return isinstance(e, E.Call) and e.name == "dot_halves"
+    return isinstance(e, E.Call) and e.name == "dot_bf16"
 
 
-def dot_halves(m: Emitter, e: E.Call) -> str:
+def dot_bf16(m: Emitter, e: E.Call) -> str:
     """The two products alone."""
     return added_half_dot(m, m.zero(e.dtype), e)
 

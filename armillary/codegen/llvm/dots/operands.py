@@ -1,6 +1,6 @@
 """Words of 32 bits, made of four bytes or of two bfloat16 that lie in memory or anywhere, in LLVM IR.
 
-In: the calls `four_bytes` and `two_halves` (tir/intrinsics.py). Out: IR. Invariant: the first part is lowest; where the
+In: the calls `four_bytes` and `pack_bf16` (tir/intrinsics.py). Out: IR. Invariant: the first part is lowest; where the
 parts lie side by side a word is one load, and lanes of words that do so are one load together. Products of such words:
 bytes.py, bfloat16.py.
 """

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from armillary.base.boundary import boundary
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.offload.acl import NAME, OFFLOAD
 from armillary.offload.acl.find_library import is_switched_off
 from armillary.offload.contract import partition
 from armillary.relay.offload_tables import Row, get_pattern_table
 
-_has_external = late("armillary.runtime.external:has_external")
+with deferred():
+    from armillary.runtime.external import has_external as _has_external
 
 
 @boundary("partition_for_arm_compute_lib", arguments=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from armillary.base.boundary import boundary
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.offload.clml import NAME, OFFLOAD, PREPARE
 from armillary.offload.clml.prepare import BROADCAST_OPERANDS, FOLD_BATCH_NORM, REMOVE_DROPOUT
@@ -17,8 +17,9 @@ from armillary.offload.contract import partition
 from armillary.relay.offload_tables import Row, get_pattern_table
 from armillary.transform import Pass, Sequential
 
-_has_external = late("armillary.runtime.external:has_external")
-_sdk_version = late("armillary.offload.clml.build_runtime:sdk_version")
+with deferred():
+    from armillary.offload.clml.build_runtime import sdk_version as _sdk_version
+    from armillary.runtime.external import has_external as _has_external
 
 
 @boundary("partition_for_clml", arguments=True)

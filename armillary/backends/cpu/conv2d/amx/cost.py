@@ -98,8 +98,7 @@ def _cycles(shape: Shape, block: Block, cpu: CpuModel) -> float:
 def has_prefetch(shape: Shape, block: Block, cpu: CpuModel) -> bool:
     """Whether to ask for the weights of the next group of outputs while the pixels go through those of this one.
 
-    Tiles wait for what comes from beyond L2: 512 channels by 3x3 on 7x7 took 1.1 million cycles, 0.7 so. Every block
-    of pixels asks, which pays where they are few.
+    Tiles wait for what comes from beyond L2. Every block of pixels asks, which pays where they are few.
     """
     weights = shape.chunks * SIDE * DEPTH * shape.steps
     blocks = -(-shape.height // block.tall) * -(-shape.width // block.along)

@@ -161,7 +161,7 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.
     left = te.placeholder((1, wide, *region, *inner), data.dtype, "left")
     right = te.placeholder((block.columns // side, wide, kh, kw, words, lanes, word), weight.dtype, "right")
     signs = [] if word == HALVES else [int(x.dtype.startswith("int")) for x in (data, weight)]
-    multiply = "tile_dot_halves" if word == HALVES else "tile_dot"
+    multiply = "tile_dot_bf16" if word == HALVES else "tile_dot"
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
         (a, b), (c,) = inputs, outputs

@@ -82,7 +82,7 @@ def _packed(attrs: Any, data: te.Tensor, size: tuple[int, int], kh: int) -> te.T
     def together_at(n: te.Expr, y: te.Expr, group: te.Expr, x: te.Expr) -> te.Expr:
         inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
         halves = [half(n, group * together + k, y, x, inside) for k in range(together)]
-        words = [te.two_halves(*halves[k : k + PAIR]) for k in range(0, together, PAIR)]
+        words = [te.pack_bf16(*halves[k : k + PAIR]) for k in range(0, together, PAIR)]
         if together == PAIR:
             return words[0]
         low, high = (T.cast(word, "uint64") for word in words)
@@ -103,11 +103,11 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     ry, group, rx, word = places
 
     def element(n: Any, y: Any, x: Any, chunk: Any, lane: Any) -> Any:
-        taps = te.two_halves(*(weight(chunk, ry, group, rx * wide + word, lane, k) for k in range(HALVES)))
+        taps = te.pack_bf16(*(weight(chunk, ry, group, rx * wide + word, lane, k) for k in range(HALVES)))
         pixel = data(n, y * win.strides[0] + ry, group, x * win.strides[1] + rx)
         if wide > 1:
             pixel = T.cast(T.shift_right(pixel, T.cast(word * WORD_BITS, "uint64")), "uint32")
-        return te.sum(te.dot_halves(pixel, taps), axis=axes)
+        return te.sum(te.dot_bf16(pixel, taps), axis=axes)
 
     shape = (te.static_shape(data)[0], *size, chunks, lanes)
     made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
@@ -146,7 +146,7 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
             return element_of(b, j // side, ry, group, 0, j % side * SIDE, 0), DEPTH * side
 
         return tiled_block(
-            block, side, ((ry, kh), (group, groups)), row, column, c, partial(effect_of, "tile_dot_halves")
+            block, side, ((ry, kh), (group, groups)), row, column, c, partial(effect_of, "tile_dot_bf16")
         )
 
     made = _sums(left, right, (block.tall, block.along), win)

@@ -18,9 +18,9 @@ from armillary.target.cpu import CpuModel
 
 MOVING = "reading and writing"
 MOVING_SHARE = 1.5  # reading and writing are the bound from two thirds of the cycles of the tiles on
-MOVING_COLUMNS = 8  # of a tile, where that is the bound: 3x3, stride 2, on 112x112 took 683 kcycles by 7, 723 by 14
-SLACK = 1.125  # chains of sums beyond those that hide the latency: 31x31 on 56x56 took 1.16 of the time by 8, not 14
-SHARE = 0.5  # of the loads that shows beside the arithmetic: 7x7, stride 2, took 42 kcycles by 7x1, 55 by 2x4
+MOVING_COLUMNS = 8  # of a tile, where that is the bound
+SLACK = 1.125  # chains of sums, in those that hide the latency: a few more are better
+SHARE = 0.5  # of the cycles of loads, which shows beside the arithmetic
 
 
 @dataclass(frozen=True, slots=True)

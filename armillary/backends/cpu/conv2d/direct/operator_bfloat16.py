@@ -35,14 +35,14 @@ class HalvesConv2DAttrs(Conv2DAttrs):
     out_dtype: str = "float32"
 
 
-conv2d_halves = Op("cpu.conv2d_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
-conv2d_halves.macs(convolution_macs)
-conv2d_halves.attrs(HalvesConv2DAttrs)
+conv2d_bf16 = Op("cpu.conv2d_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_bf16.macs(convolution_macs)
+conv2d_bf16.attrs(HalvesConv2DAttrs)
 
 
-@conv2d_halves.infer
+@conv2d_bf16.infer
 def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
-    op = conv2d_halves.name
+    op = conv2d_bf16.name
     x = need_rank(op, data, 5)
     w = need_rank(op, weight, 7, "weight")
     if (x.dtype, w.dtype, attrs.out_dtype) != ("bfloat16", "bfloat16", "float32"):
@@ -67,18 +67,18 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), DType(attrs.out_dtype))
 
 
-@conv2d_halves.reference
+@conv2d_bf16.reference
 def _reference(attrs: HalvesConv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = unblock(data.astype(np.float32)), weight.astype(np.float32)
     ob, ib, kh, kw, pairs, co, _ = w.shape
     w = w.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * pairs * HALVES, kh, kw)[:, : x.shape[1]]
-    y = convolve(x, w, window(conv2d_halves.name, attrs, 2), 1)
+    y = convolve(x, w, window(conv2d_bf16.name, attrs, 2), 1)
     return np.ascontiguousarray(y.reshape(y.shape[0], ob, co, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-@conv2d_halves.compute
+@conv2d_bf16.compute
 def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
-    win = window(conv2d_halves.name, attrs, 2)
+    win = window(conv2d_bf16.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
     _, _, kh, kw, pairs, _, _ = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
@@ -91,7 +91,7 @@ def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (channel // own, ry, rx, channel % own // HALVES, oi, channel % HALVES)
         return te.sum(lhs.astype("float32") * weight(ob, *of).astype("float32"), axis=axes)
 
-    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_halves", tag="conv2d_halves")
+    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bf16", tag="conv2d_bf16")
     return found
 
 
@@ -99,7 +99,7 @@ def _half(*shape: int) -> TensorType:
     return tensor("bfloat16", *shape)
 
 
-@conv2d_halves.samples
+@conv2d_bf16.samples
 def _samples() -> Iterator[Sample]:
     yield Sample(HalvesConv2DAttrs(padding=(1, 1)), (_half(1, 2, 6, 5, 8), _half(1, 2, 3, 3, 4, 8, 2)))
     stem = HalvesConv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2))
@@ -110,7 +110,7 @@ def _samples() -> Iterator[Sample]:
     yield Sample(HalvesConv2DAttrs(strides=(2, 2)), (_half(1, 1, 5, 37, 32), _half(1, 1, 1, 1, 16, 32, 2)))
 
 
-@conv2d_halves.bad_samples
+@conv2d_bf16.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
     weight = _half(1, 1, 3, 3, 4, 8, 2)
     yield BadSample(HalvesConv2DAttrs(), (_half(1, 2, 6, 6, 8), weight), "takes 1 blocks of 4 times 2 channels")

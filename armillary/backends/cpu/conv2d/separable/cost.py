@@ -16,8 +16,8 @@ FORCED = register_config_option(
     "cpu.separable.rows", int, -1, "rows of a band of fused depthwise and 1x1 convolutions; 0: two kernels; -1: by cost"
 )
 FLOAT = 4
-ROWS = 4  # of a band at least: with two both convolutions took 3 % longer; fewer only where four do not fit
-MIN_PIXELS = 128  # of a band: with 28 to 64 both convolutions took up to 7 % longer than by themselves
+ROWS = 4  # of a band at least; fewer only where four do not fit
+MIN_PIXELS = 128  # of a band: with fewer both convolutions take longer than by themselves
 PIXELS_PER_OUTPUT = 0.25  # of a band, so that weights that do not stay in L2 cost less than what is spared
 BAND_SHARE = 0.5  # of L2, for what lies between the two
 MIN_BANDS = 16  # of fewer, an even number, so that two threads have as many
@@ -45,8 +45,7 @@ class Separable:
 def band_rows(layer: Separable, cpu: CpuModel) -> int:
     """Rows of a band; 0 where the near caches hold what lies between the two, or no rows fit.
 
-    Beyond L2 what lies between is written, with its lines read before, and read again. On a machine with 20 GB/s a core
-    MobileNet v1 so spends two fifths of its time at 1024x1024, a fifth at 512x512; on one with 30, next to none.
+    Beyond L2 what lies between is written, with its lines read before, and read again.
     """
     forced: int = PassContext.current().get(FORCED)
     if forced >= 0:

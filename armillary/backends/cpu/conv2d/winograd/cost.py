@@ -140,9 +140,7 @@ def has_prefetch(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
     """Whether the products ask for the weights of the next group of channels while they compute with the last ones.
 
     The processor by itself fetches weights only while the first tiles of a group wait for them. Asked for in time, they
-    come during all of its tiles: on a Zen 4 256 channels on 14x14 take 0.73 ms, not 0.92, 512 on 7x7 1.22, not 1.40. In
-    a network weights that L2 could hold are not there either: with two FMA ports 128 and 160 channels on 14x14 take
-    0.87 of the time.
+    come during all of its tiles. In a network weights that L2 could hold are not there either: two FMA ports wait.
     """
     if not plan.tile or plan.strip:
         return False
@@ -221,8 +219,7 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
 def _direct(layer: Layer, cpu: CpuModel, rate: float) -> Estimate:
     """The direct convolution. With two FMA ports tiles of small images ask for their weights, which then hide.
 
-    Nor do they multiply rows that lie on the padding. 160 channels on 7x7, in a network, take 0.12 ms, by F(2,3), whose
-    weights are nearly twice as many, 0.25; 512 channels 1.29 and 1.39.
+    Nor do they multiply rows that lie on the padding. The weights of F(2,3) are nearly twice as many.
     """
     nest = direct_nest(layer, cpu, rate)
     if cpu.fma_ports > 1 and layer.groups == 1 and set(layer.dilation) == {1}:
@@ -254,8 +251,7 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     """Cycles to write data and products and to read them again, beyond those of a strip that stays in L2.
 
     What L2 keeps comes at its rate, a write as dear as two reads. Of the rest, lines on their way to L3 and back wait
-    side by side, so its rate is a small part. At 9 bytes per cycle a line took 25 to 35 cycles on a busy host, 3 to 23
-    on a quiet one; at 26 bytes and one port some 20 are assumed.
+    side by side, so its rate is a small part.
     """
     data, products, rate = _carried(layer, plan, cpu)
     if not rate or not data:
@@ -268,11 +264,7 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
 
 
 def _rereading(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
-    """Cycles by which strips whose weights do not stay in L2 are slower than their tiles say; seen with two FMA ports.
-
-    At 9 bytes per cycle 256 channels on 56x56 take 8.5 ms in strips and 7.2 in phases, on 80x80 17.8 and 14.3, 128
-    channels on 112x112 8.7 and 8.2; 64 channels, whose weights stay, 0.48 and 0.54 on 56x56.
-    """
+    """Cycles by which strips whose weights do not stay in L2 are slower than their tiles say, with two FMA ports."""
     rate = _again(layer, plan, cpu) if plan.strip else cpu.memory.l2
     if cpu.fma_ports == 1 or rate >= cpu.memory.l2:
         return 0.0
