@@ -90,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Extract tasks, tune each, measure the front-runners again, keep what makes the network faster."""
+    _check_device(args)
     log = Path(args.output)
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
@@ -212,10 +213,14 @@ def _places(text: str, count: int) -> list[int]:
     return list(dict.fromkeys(found)) if count else []
 
 
-def _option(args: argparse.Namespace) -> MeasureOption:
-    timing = {name: getattr(args, name) for name in ("number", "repeat", "min_repeat_ms", "timeout")}
+def _check_device(args: argparse.Namespace) -> None:
     if bool(args.rpc_key) != bool(args.rpc_tracker):
         raise TuningError("--rpc-tracker and --rpc-key go together", hint="--rpc-tracker 127.0.0.1:9190 --rpc-key KEY")
+
+
+def _option(args: argparse.Namespace) -> MeasureOption:
+    timing = {name: getattr(args, name) for name in ("number", "repeat", "min_repeat_ms", "timeout")}
+    _check_device(args)
     is_cpu = _target(args).kind.family == "cpu"
     timing |= {"enable_cpu_cache_flush": is_cpu, "cooldown_interval": 0.0}  # as in a network, weights are not at hand
     if args.rpc_key:

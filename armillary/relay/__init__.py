@@ -79,7 +79,8 @@ def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or o
     found = _find_operator(name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
+    if name in _operator_names():  # those of back ends are found, but not shown
+        globals()[name] = found
     return found
 
 

@@ -54,6 +54,8 @@ class Session:
             return operation(self, header, payload)
         except MemoryError:
             raise ExecutionError("the device has no memory for it") from None
+        except ArmillaryError:
+            raise
         except (ValueError, TypeError, OverflowError) as error:
             raise RPCError(f"{header.get('op')}: unusable arguments: {error}") from None
 

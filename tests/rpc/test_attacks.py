@@ -15,7 +15,7 @@ import pytest
 from conftest import check_sanitizers, native_server, wait_until
 
 from armillary import rpc
-from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError
+from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCConnectionError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.connection import Connection
 from armillary.rpc.connection import connect as open_connection
@@ -322,8 +322,12 @@ def test_slow_senders_are_dropped_and_do_not_keep_others_out(server: Launched) -
     for sock in crowd:
         sock.sendall(b"AR")
     begin = time.monotonic()
-    assert is_alive(server)
-    assert time.monotonic() - begin < 4
+    while True:  # of too many who wait, one is dropped: it may be this one
+        with contextlib.suppress(RPCConnectionError):
+            assert is_alive(server)
+            break
+        assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 4 + protocol.OPEN_SECONDS
     for sock in crowd:
         sock.settimeout(20)
         with contextlib.suppress(ConnectionResetError):

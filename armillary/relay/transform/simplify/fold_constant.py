@@ -102,7 +102,7 @@ def settled(expr: Expr) -> Expr | None:
     """deferred const  ->  const: what no fold has used is looked at once, here; what lies in a file stays there"""
     if not isinstance(expr, Constant) or not _is_waiting(expr):
         return None
-    return copy_type(Constant(aligned(expr.data), expr.span), expr)
+    return copy_type(Constant(aligned(expr.data.view(np.ndarray)), expr.span), expr)
 
 
 def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
