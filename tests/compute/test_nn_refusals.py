@@ -45,7 +45,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEConvolutionLayer", (X, W, _t(23), Y, ONE), "biases is 23, wanted 24"),
     ("NEConvolutionLayer", (X, W, B, Y, PAD1), "the output is 7x7x24, wanted 9x9x24"),
     ("NEConvolutionLayer", (X, _t(24, 8, 12, 3), B, Y, ONE), "a 3x12 kernel does not fit"),
-    ("NEConvolutionLayer", (_t(1, 8, 9, 9, kind=S32), W, B, Y, ONE), "the input is S32, wanted F32 or QASYMM8"),
+    ("NEConvolutionLayer", (_t(1, 8, 9, 9, kind=S32), W, B, Y, ONE), "the input is S32, wanted F32 or F16 or QASYMM8"),
     ("NEConvolutionLayer", (_t(2, 1, 8, 9, 9), W, B, None, ONE), "the input has 5 dimensions, wanted at most 4"),
     ("NEConvolutionLayer", (X, W, B, Y, ONE, WeightsInfo(True)), "reshaped weights are not taken"),
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, Size2D(), None, False, 5), "are for 40 channels, wanted 8"),

@@ -50,6 +50,8 @@ class CLPipeline:
         for tensor in (*inputs.values(), *weights.values(), output):
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{tensor.describe()} is no CLTensor")
+            if tensor.info().data_type is DataType.F16:
+                raise TypeMismatch(f"{tensor.describe()}: layers of OpenCL take no F16", hint="use F32")
         self.body = Body(inputs, weights, output, build, shapes)
         self._inputs, self._output, self._module = self.body.inputs, output, self.body.module()
         self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})

@@ -21,7 +21,7 @@ from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 
-FLOATS = (DataType.F32,)
+FLOATS = (DataType.F32, DataType.F16)
 QUANTIZED = (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
 
 

@@ -2,7 +2,8 @@
 
 In: tensors by name, which of them are weights, and what builds the expression. Out: `Body`: the module to compile, the
 weights' values, and the expression over other ones (`applied`), by which a graph becomes one Relay function. Invariant:
-a tensor takes part in the shape that `shapes` says, numpy's order, whatever its own.
+a tensor takes part in the shape that `shapes` says, numpy's order, whatever its own; float16 is computed in
+float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Body:
         shapes: Mapping[str, tuple[int, ...]] | None,
     ) -> None:
         self.inputs, self.weights, self.output = dict(inputs), dict(weights), output
-        shapes, self._build = shapes or {}, build
+        shapes = shapes or {}
         named = {**self.inputs, **self.weights}
         self.shapes = {name: tuple(shapes.get(name) or shape_of(t.info())) for name, t in named.items()}
         self.kinds = {name: t.info().data_type.dtype for name, t in named.items()}
+        self._build = _in_float32(build, tuple(self.kinds.values()), output.info().data_type.dtype)
 
     def _variables(self) -> list[Node]:
         return [relay.var(name, shape=shape, dtype=self.kinds[name]) for name, shape in self.shapes.items()]
@@ -64,6 +66,19 @@ class Body:
     def has_constant_weights(self) -> bool:
         """Whether every weight is there and stays as it is."""
         return all(t.is_constant() and t.is_allocated() for t in self.weights.values())
+
+
+def _in_float32(build: Build, kinds: Sequence[str], output: str) -> Build:
+    """What computes on float16 in float32 and rounds its result once; other types as they are."""
+    if "float16" not in (*kinds, output):
+        return build
+
+    def wide(*values: Node) -> Node:
+        pairs = zip(values, kinds, strict=True)
+        made = build(*(relay.cast(v, "float32") if kind == "float16" else v for v, kind in pairs))
+        return relay.cast(made, "float16") if output == "float16" else made
+
+    return wide
 
 
 def _reshaped(value: Node, have: tuple[int, ...], want: tuple[int, ...]) -> Node:
