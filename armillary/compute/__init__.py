@@ -180,7 +180,7 @@ _NAMES |= {name: f"armillary.compute.functions.nn.{file}:{name}" for file, names
 _DEVICE = {
     "scheduler": ("CLScheduler", "CommandQueue", "Context", "Event"),
     "tensor": ("CLBufferAllocator", "CLImage", "CLTensor"),
-    "tuner": ("CLTuner",),
+    "tuner": ("CLTuner", "CLTunerMode"),
     "kernels": ("CLFormulaKernel", "CLKernelLibrary"),
     "vision": (
         "CLAbsoluteDifference",

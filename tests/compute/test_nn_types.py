@@ -1,4 +1,4 @@
-"""Layers on other types: F16 is computed in F32 and rounded once."""
+"""Layers on other types: F16 is computed in F32 and rounded once; weights may have a scale for each channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from armillary.compute import (
     Tensor,
 )
 from armillary.errors import TypeMismatch
-from tests.compute.nn_oracles import tensor
+from tests.compute.nn_oracles import convolved, requantized, tensor
 
 Array = np.ndarray[Any, Any]
 Configure = Callable[[Any, list[Tensor], Tensor], None]  # Any: one of the functions
@@ -71,3 +71,37 @@ def test_types_do_not_mix() -> None:
     halves, floats = tensor(shape=IMAGE, kind=DataType.F16), tensor(shape=TAPS)
     with pytest.raises(TypeMismatch, match="weights is F32, wanted F16"):
         compute.NEConvolutionLayer().configure(halves, floats, None, Tensor(), ONE)
+
+
+@pytest.mark.parametrize("is_depthwise", [False, True])
+@pytest.mark.parametrize("kind", [DataType.QASYMM8, DataType.QASYMM8_SIGNED])
+def test_weights_with_a_scale_for_each_channel(kind: DataType, is_depthwise: bool) -> None:
+    rng = np.random.default_rng(4)
+    low, high = (0, 255) if kind is DataType.QASYMM8 else (-128, 127)
+    x = rng.integers(low, high, IMAGE, endpoint=True)
+    outputs = 5 if is_depthwise else 6
+    w = rng.integers(-127, 128, EACH if is_depthwise else TAPS)
+    b, scales = rng.integers(-500, 500, outputs), tuple(float(2.0**n * 0.9) for n in rng.integers(-6, 3, outputs))
+    weights, output = Tensor(), tensor(shape=(2, outputs, 9, 8), kind=kind, scale=0.7, offset=3)
+    info = compute.TensorInfo(compute.TensorShape(*reversed(w.shape)), 1, DataType.QSYMM8_PER_CHANNEL, _scales(scales))
+    weights.allocator().init(info)
+    weights.allocator().allocate()
+    weights.array()[...] = w
+    function = (compute.NEDepthwiseConvolutionLayer if is_depthwise else compute.NEConvolutionLayer)()
+    function.configure(tensor(x, kind=kind, scale=0.5, offset=7), weights, tensor(b, kind=DataType.S32), output, ONE)
+    output.allocator().allocate()
+    function.run()
+    taps = w[:, None] if is_depthwise else w
+    sums = convolved(x - 7, taps, ONE, compute.Size2D(), 5 if is_depthwise else 1) + b[:, None, None]
+    for n, scale in enumerate(scales):
+        wanted = requantized(sums[:, n], 0.5 * scale / 0.7, 3, low, high)
+        assert np.array_equal(output.array()[:, n], wanted), (n, scale)
+    info = compute.TensorInfo(
+        compute.TensorShape(*reversed(w.shape)), 1, DataType.QSYMM8_PER_CHANNEL, _scales(scales[1:])
+    )
+    status = type(function).validate(tensor(x, kind=kind).info(), info, None, None, ONE)
+    assert f"has {outputs - 1} scales of channels, wanted {outputs}" in status.error_description
+
+
+def _scales(values: tuple[float, ...]) -> compute.QuantizationInfo:
+    return compute.QuantizationInfo(scales=values)

@@ -81,7 +81,7 @@ def _sample() -> Iterator[object]:
                 yield pytest.param(name, border, size, marks=[pytest.mark.slow] if is_slow else [])
 
 
-@pytest.mark.parametrize(("name", "border", "size"), _sample())
+@pytest.mark.parametrize(("name", "border", "size"), list(_sample()))
 def test_filters_give_the_bytes_of_the_cpu(name: str, border: BorderMode, size: tuple[int, int]) -> None:
     rng = np.random.default_rng(5)
     width, height = size
@@ -248,6 +248,7 @@ def test_sources_are_written_to_a_folder(tmp_path: Path) -> None:
 
 def test_the_tuner_measures_once_saves_and_loads(tmp_path: Path) -> None:
     tuner = CLTuner()
+    tuner.set_tuner_mode(compute.CLTunerMode.RAPID)
     CLScheduler.get().default_init(tuner)
     pixels = np.random.default_rng(3).integers(0, 256, (60, 80))
     src, dst, function = _image(CLImage, 80, 60), _image(CLImage, 80, 60), compute.CLMedian3x3()
@@ -262,7 +263,7 @@ def test_the_tuner_measures_once_saves_and_loads(tmp_path: Path) -> None:
     key = function.kernel().config_id()
     seconds = tuner.measured(key)
     best = tuner.lws_table()[key]
-    assert len(seconds) > 10 and seconds[best] == min(seconds.values()) <= seconds[64, 1, 1]
+    assert len(seconds) == 6 and seconds[best] == min(seconds.values()) <= seconds[64, 1, 1]
     assert np.array_equal(_read(dst), plain)
     tuner.save_to_file(tmp_path / "acl_tuner.csv")
     loaded = CLTuner(tune_new_kernels=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 
 from armillary.base.files import write_atomic
@@ -19,7 +20,14 @@ DEFAULT_LWS: Lws = (64, 1, 1)
 CANDIDATES: tuple[Lws, ...] = tuple(
     (x, y, 1) for x in (1, 4, 8, 16, 32, 64, 128, 256) for y in (1, 2, 4, 8, 16) if 4 <= x * y <= 256
 )
+_FEW: tuple[Lws, ...] = ((4, 1, 1), (8, 4, 1), (16, 8, 1), (32, 4, 1), (128, 1, 1))
 _RUNS = 5
+
+
+class CLTunerMode(Enum):
+    """How many sizes are tried, of which each is a compilation: all, or five and the default."""
+
+    EXHAUSTIVE, RAPID = "exhaustive", "rapid"
 
 
 class CLTuner:
@@ -27,12 +35,16 @@ class CLTuner:
 
     def __init__(self, tune_new_kernels: bool = True) -> None:
         self._table: dict[str, Lws] = {}
-        self._tunes = tune_new_kernels
+        self._tunes, self._candidates = tune_new_kernels, CANDIDATES
         self._seconds: dict[str, dict[Lws, float]] = {}
 
     def set_tune_new_kernels(self, tune_new_kernels: bool) -> None:
         """Whether kernels without an entry are measured."""
         self._tunes = tune_new_kernels
+
+    def set_tuner_mode(self, mode: CLTunerMode) -> None:
+        """How many sizes are tried; all unless set."""
+        self._candidates = _FEW if mode is CLTunerMode.RAPID else CANDIDATES
 
     def tune_new_kernels(self) -> bool:
         """Whether kernels without an entry are measured."""
@@ -50,10 +62,10 @@ class CLTuner:
         """Seconds of each LWS that was tried, least of several runs."""
         return dict(self._seconds.get(kernel_id, {}))
 
-    def choose(self, kernel_id: str, run: Callable[[Lws], None], candidates: tuple[Lws, ...] = CANDIDATES) -> Lws:
+    def choose(self, kernel_id: str, run: Callable[[Lws], None]) -> Lws:
         """The LWS of a kernel: from the table, measured, or the default. `run` runs it and waits."""
         if kernel_id not in self._table and self._tunes:
-            seconds = {lws: _least(run, lws) for lws in dict.fromkeys((DEFAULT_LWS, *candidates))}
+            seconds = {lws: _least(run, lws) for lws in dict.fromkeys((DEFAULT_LWS, *self._candidates))}
             self._seconds[kernel_id] = seconds
             self._table[kernel_id] = min(seconds, key=lambda lws: seconds[lws])
         return self._table.get(kernel_id, DEFAULT_LWS)

@@ -23,11 +23,14 @@ AUTO_PADDING, AUTO_ROW_PADDING = 4, 32
 
 
 class DataType(Enum):
-    """The type of an element. QASYMM8 are bytes that stand for (value - offset) * scale, see `QuantizationInfo`."""
+    """The type of an element. QASYMM8 are bytes that stand for (value - offset) * scale, see `QuantizationInfo`.
+
+    QSYMM8_PER_CHANNEL are weights of convolutions, without an offset, with a scale for each output channel.
+    """
 
     U8, S8, U16, S16, U32, S32 = "U8", "S8", "U16", "S16", "U32", "S32"
     F16, F32 = "F16", "F32"
-    QASYMM8, QASYMM8_SIGNED = "QASYMM8", "QASYMM8_SIGNED"
+    QASYMM8, QASYMM8_SIGNED, QSYMM8_PER_CHANNEL = "QASYMM8", "QASYMM8_SIGNED", "QSYMM8_PER_CHANNEL"
 
     @property
     def dtype(self) -> str:
@@ -37,7 +40,7 @@ class DataType(Enum):
     @property
     def is_quantized(self) -> bool:
         """Whether values have a scale and an offset."""
-        return self in (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
+        return self in (DataType.QASYMM8, DataType.QASYMM8_SIGNED, DataType.QSYMM8_PER_CHANNEL)
 
 
 _DTYPES = {
@@ -51,15 +54,21 @@ _DTYPES = {
     DataType.F32: "float32",
     DataType.QASYMM8: "uint8",
     DataType.QASYMM8_SIGNED: "int8",
+    DataType.QSYMM8_PER_CHANNEL: "int8",
 }
 
 
 @record(slots=True)
 class QuantizationInfo:
-    """A stored value stands for (value - offset) * scale."""
+    """A stored value stands for (value - offset) * scale; `scales`: one for each channel instead."""
 
     scale: float = 1.0
     offset: int = 0
+    scales: tuple[float, ...] = ()
+
+    def all_scales(self) -> tuple[float, ...]:
+        """The scale, or those of all channels."""
+        return self.scales or (self.scale,)
 
 
 class Format(Enum):

@@ -7,6 +7,7 @@ nothing is wrong, so that `validate` and `configure` share them. Kernels: `compi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
@@ -111,12 +112,28 @@ def wrong_scales(output: TensorInfo | None, *factors: TensorInfo) -> str:
     infos = (*factors, *((output,) if output is not None else ()))
     if not all(info.data_type.is_quantized for info in infos):
         return ""
-    found = [info.quantization_info().scale for info in infos]
-    if any(not 0 < scale < math.inf for scale in found):
-        return f"scales are {found}, wanted positive numbers"
-    target = found.pop() if output is not None else found[0]
-    ratio = math.prod(found) / target
-    return "" if 2.0**-31 <= ratio < 2.0**31 else f"a ratio of scales is {ratio:g}, wanted within 2^-31 and 2^31"
+    every = [info.quantization_info().all_scales() for info in infos]
+    for found in (list(scales) for scales in itertools.product(*every)):
+        if any(not 0 < scale < math.inf for scale in found):
+            return f"scales are {found}, wanted positive numbers"
+        target = found.pop() if output is not None else found[0]
+        ratio = math.prod(found) / target
+        if not 2.0**-31 <= ratio < 2.0**31:
+            return f"a ratio of scales is {ratio:g}, wanted within 2^-31 and 2^31"
+    return ""
+
+
+def wrong_channel_scales(what: str, info: TensorInfo, channels: int) -> str:
+    """An objection to how many scales there are, and to an offset beside them."""
+    quantization, is_many = info.quantization_info(), info.data_type is DataType.QSYMM8_PER_CHANNEL
+    wanted = channels if is_many else 0
+    if len(quantization.scales) != wanted:
+        return f"{what} of {info.data_type.name} has {len(quantization.scales)} scales of channels, wanted {wanted}"
+    return (
+        f"{what} of {info.data_type.name} has the offset {quantization.offset}"
+        if is_many and quantization.offset
+        else ""
+    )
 
 
 def wrong_quantization(what: str, info: TensorInfo | None, wanted: TensorInfo) -> str:

@@ -26,6 +26,7 @@ from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.requantize import activation_limits, requantized
 from armillary.compute.runtime.tensor import Tensor
 
+PER_CHANNEL = DataType.QSYMM8_PER_CHANNEL
 _BLOCK = 16  # channels that one block holds on every processor
 CLAMPS = (None, ActivationFunction.RELU, ActivationFunction.BOUNDED_RELU, ActivationFunction.LU_BOUNDED_RELU)
 
@@ -58,7 +59,8 @@ def _objections(
     return base.status_of(
         name,
         base.wrong_type("the input", input, kinds),
-        base.wrong_type("weights", weights, (input.data_type,)),
+        base.wrong_type("weights", weights, (input.data_type, *((PER_CHANNEL,) if quantized else ()))),
+        base.wrong_channel_scales("weights", weights, outputs),
         f"weights are for {have} channels, wanted {want}" if have != want else "",
         f"groups {groups} do not divide {outputs} outputs" if outputs % groups else "",
         "" if min(width, height) >= 1 else f"a {size.width}x{size.height} kernel does not fit {input!r}, {conv_info!r}",
@@ -174,8 +176,8 @@ def _quantized(
     if b is not None:
         sums = relay.nn.bias_add(sums, b)
     low, high = clamp_of(act_info, output)
-    scale = of_input.scale * of_weights.scale
-    return requantized(sums, scale, output.quantization_info(), output.data_type, low, high)
+    per_channel = [of_input.scale * scale for scale in of_weights.all_scales()]
+    return requantized(sums, per_channel, output.quantization_info(), output.data_type, low, high)
 
 
 def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[int, int]:

@@ -154,7 +154,7 @@ def _sums(
     if output.data_type is DataType.S32:
         return value
     low, high = clamp_of(act_info, output)
-    return requantized(value, qa.scale * qb.scale, output.quantization_info(), output.data_type, low, high)
+    return requantized(value, [qa.scale * qb.scale], output.quantization_info(), output.data_type, low, high)
 
 
 class NEFullyConnectedLayer(base.NeuralFunction):

@@ -8,6 +8,9 @@ bit is defined by integers; no float takes part after the multiplier was made.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from armillary import relay
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo
@@ -31,19 +34,35 @@ def limits(kind: DataType) -> tuple[int, int]:
     return (0, 255) if kind is DataType.QASYMM8 else (-128, 127)
 
 
-def requantized(sums: Node, scale: float, output: QuantizationInfo, kind: DataType, low: int, high: int) -> Node:
-    """`sums * scale / output.scale + output.offset`, rounded as the library rounds, clamped to [low, high]."""
-    multiplier, shift = fixed_point(scale / output.scale)
+def requantized(
+    sums: Node, scales: Sequence[float], output: QuantizationInfo, kind: DataType, low: int, high: int
+) -> Node:
+    """`sums * scale / output.scale + output.offset`, rounded as the library rounds, clamped to [low, high].
+
+    One scale, or one for each channel of an image (n, c, h, w).
+    """
+    multipliers, shifts = zip(*(fixed_point(scale / output.scale) for scale in scales), strict=True)
+    lefts, rights = [max(0, -shift) for shift in shifts], [min(62, max(0, shift)) for shift in shifts]
     wide = relay.cast(sums, "int64")
-    if shift < 0:
-        wide = relay.clip(wide * _int64(1 << -shift), a_min=float(-(2**31)), a_max=float(2**31 - 1))
-    value = relay.right_shift(wide * _int64(multiplier) + _int64(1 << 30), _int64(31))
-    if shift > 0:
+    if any(lefts):
+        factors = _by_channel([1 << left for left in lefts])
+        wide = relay.clip(wide * factors, a_min=float(-(2**31)), a_max=float(2**31 - 1))
+    value = relay.right_shift(wide * _by_channel(multipliers) + _int64(1 << 30), _int64(31))
+    if any(rights):
         # half away from zero: what is negative is moved by one before halves go up
-        fixup = relay.where(relay.less(value, _int64(0)), _int64(-1), _int64(0))
-        value = relay.right_shift(value + fixup + _int64(1 << (shift - 1)), _int64(min(shift, 62)))
+        moved = _by_channel([-1 if right else 0 for right in rights])
+        fixup = relay.where(relay.less(value, _int64(0)), moved, _int64(0))
+        halves = _by_channel([1 << (right - 1) if right else 0 for right in rights])
+        value = relay.right_shift(value + fixup + halves, _by_channel(rights))
     clamped = relay.minimum(relay.maximum(value + _int64(output.offset), _int64(low)), _int64(high))
     return relay.cast(clamped, kind.dtype)
+
+
+def _by_channel(values: Sequence[int]) -> Node:
+    """A constant for all channels, or one for each."""
+    if len(values) == 1:
+        return _int64(values[0])
+    return relay.const(np.array(values, np.int64).reshape(-1, 1, 1), "int64")
 
 
 def _int64(value: int) -> Node:
