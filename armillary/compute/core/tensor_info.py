@@ -66,6 +66,11 @@ class QuantizationInfo:
     offset: int = 0
     scales: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        if self.scales:
+            return f"QuantizationInfo(scales={self.scales})"
+        return f"QuantizationInfo(scale={self.scale}, offset={self.offset})"
+
     def all_scales(self) -> tuple[float, ...]:
         """The scale, or those of all channels."""
         return self.scales or (self.scale,)
