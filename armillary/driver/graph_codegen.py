@@ -34,7 +34,8 @@ from armillary.errors import InternalError, UnsupportedError
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import Op, is_call, is_primitive
+from armillary.relay.op import Op, has, is_call, is_primitive
+from armillary.relay.op.facts import Fact
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.target.texture import BUFFER, image_size
@@ -49,7 +50,6 @@ Weight = Array | Deferred
 ConstantKey = tuple[int, str, tuple[int, ...], bytes, str]  # device, type, shape, first bytes, memory
 NOP = "__nop"
 DEVICE_COPY = "__device_copy"
-_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
 _MOVES = frozenset({"transpose", "layout_transform"})
 _PROBE = 256  # bytes of a constant that must agree before all of it is compared
 _DIGEST_LENGTH = 8  # characters that tell kernels of the same operators apart, at least
@@ -361,7 +361,7 @@ def _content(data: Weight) -> Array:
 def _is_view(function: Function) -> bool:
     """Whether the function leaves the elements of its input in memory order: reshapes, and moves of axes of size 1."""
     body, moves = function.body, False
-    while isinstance(body, Call) and is_call(body, *_VIEWS, *_MOVES):
+    while isinstance(body, Call) and (has(body, Fact.VIEW) or is_call(body, "copy", *_MOVES)):
         moves = moves or body.op.name in _MOVES
         body = body.args[0]
     if body is function.body or not isinstance(body, Var) or len(function.params) != 1:

@@ -288,3 +288,5 @@ state("add maximum minimum subtract", Fact.ARITHMETIC, precision=Precision.FOLLO
 state("divide multiply", Fact.ARITHMETIC, Fact.VANISHES, precision=Precision.FOLLOW)
 state("equal greater greater_equal less less_equal not_equal where", precision=Precision.FOLLOW)
 state("power", Fact.VANISHES, precision=Precision.NEVER)
+state("bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or logical_xor", Fact.FLAT)
+state("equal greater greater_equal less less_equal not_equal", Fact.FLAT)

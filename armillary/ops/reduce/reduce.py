@@ -38,7 +38,7 @@ from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape.shape import squeeze
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
-from armillary.relay.op.facts import Follows, Precision
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Dim, TensorType
 
 if TYPE_CHECKING:
@@ -388,3 +388,4 @@ def std(data: Expr, axis: object = None, keepdims: bool = False, exclude: bool =
 state("logsumexp variance", precision=Precision.NEVER)
 state("max min", precision=Precision.FOLLOW, follows=Follows.REDUCTION)
 state("mean prod sum", precision=Precision.NEVER, follows=Follows.REDUCTION)
+state("all any", Fact.FLAT)

@@ -37,7 +37,8 @@ from armillary.ops.reduce._order import (
     sorted_size,
 )
 from armillary.ops.reduce._order_across import keep_best
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -434,3 +435,6 @@ def topk_samples() -> Iterator[Sample]:
 def topk_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TopkAttrs(4), (f32(2, 3),), "but axis 1 has 3 elements")
     yield BadSample(TopkAttrs(1, ret_type="x"), (f32(2, 3),), "wanted both, values or indices")
+
+
+state("argsort", Fact.FLAT)

@@ -19,6 +19,7 @@ from armillary.relay.gradient import elementwise, networks, shapes
 from armillary.relay.gradient.rules import GRADIENTS, op
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import map_children, post_order, substitute
 
@@ -123,6 +124,8 @@ def _of_call(call: Call, grad: Grad) -> Sequence[Grad]:
     if not isinstance(call.op, Op):
         raise UnsupportedError(f"gradient: a call of a {type(call.op).__name__} that is not known when compiling")
     found = GRADIENTS.get(call.op.name)
+    if found is None and Fact.FLAT in call.op.facts:
+        return [None] * len(call.args)
     if found is None:
         hint = f"say how with relay.op.register_gradient({call.op.name!r}, rule)"
         raise UnsupportedError(f"operator {call.op.name} has no gradient", span=call.span, hint=hint)

@@ -53,44 +53,6 @@ _SLOPES: dict[str, Slope] = {
     "tan": lambda x, y: _one(x) + _square(y),
     "tanh": lambda x, y: _one(x) - _square(y),
 }
-_FLAT = (
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "argsort",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "ceil",
-    "equal",
-    "floor",
-    "full",
-    "greater",
-    "greater_equal",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "left_shift",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "ndarray_size",
-    "not_equal",
-    "ones",
-    "ones_like",
-    "right_shift",
-    "round",
-    "shape_of",
-    "sign",
-    "trunc",
-    "zeros",
-    "zeros_like",
-)
 
 
 def _gelu_slope(x: Expr) -> Expr:
@@ -105,13 +67,6 @@ def _by_slope(slope: Slope) -> Callable[[Call, Any], Grads]:
 
 for _name, _slope in _SLOPES.items():
     rule_of(_name)(_by_slope(_slope))
-
-
-@rule_of(*_FLAT)
-def flat(call: Call, grad: object) -> Grads:
-    """What does not change with small steps of its arguments."""
-    del grad
-    return [None] * len(call.args)
 
 
 @rule_of("add")

@@ -21,6 +21,7 @@ class Fact(enum.Enum):
     LINEAR = enum.auto()  # f(s * x) is s * f(x) for all s
     LIKE = enum.auto()  # of the last input only the type matters
     TYPE_ONLY = enum.auto()  # the value follows from the type of the data
+    FLAT = enum.auto()  # small steps of the inputs change nothing: every derivative is 0
     VANISHES = enum.auto()  # normal numbers in may give subnormal ones
 
 
