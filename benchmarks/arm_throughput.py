@@ -4,8 +4,9 @@
 
 In: llvm-mca and aarch64-linux-gnu-objdump (Debian: llvm-19, binutils-aarch64-linux-gnu). Out: a table as Markdown: for
 each layer of arm_instructions.py the block with most products, its instructions, and on each processor the share of
-its cycles that products alone take, and that loads alone take: the larger of the two is the bound. Invariant: the
-bounds are what the same model gives for these instructions without the others; nothing runs, so caches are not in it.
+its cycles that products alone take, all arithmetic on vectors alone (with bias, relu, lanes that are put in order), and
+loads alone: the largest is the bound. Invariant: the bounds are what the same model gives for these instructions
+without the others; nothing runs, so caches are not in it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from armillary.transform import PassContext
 CPUS = "cortex-a72", "neoverse-n1"
 OBJDUMP, PRODUCT, LOAD, TURNS = "aarch64-linux-gnu-objdump", "fmla", "ld", 100
 ALONE = [f"fmla v{k}.4s, v30.4s, v31.s[0]" for k in range(24)]
+_VECTOR = re.compile(r"\bv\d")
 _JUMP = re.compile(r"(b$|b\.|cbn?z|tbn?z)")
 
 
@@ -54,6 +56,11 @@ def products(block: list[str]) -> int:
     return sum(line.startswith(PRODUCT) for line in block)
 
 
+def on_vectors(block: list[str]) -> list[str]:
+    """What the vector units do: neither loads nor stores."""
+    return [line for line in block if _VECTOR.search(line) and not line.startswith((LOAD, "st"))]
+
+
 def of_loads(block: list[str]) -> list[str]:
     """The loads of a block."""
     return [line for line in block if line.startswith(LOAD)]
@@ -71,15 +78,15 @@ def inner_loop(layer: Layer, cpu: str, folder: Path) -> list[str]:
     return max(found, key=products)
 
 
-def cycles(block: list[str], cpu: str, mca: str) -> float:
-    """Cycles of a turn, of many."""
+def cycles(block: list[str], cpu: str, mca: str, of_units: bool = False) -> float:
+    """Cycles of a turn, of many; `of_units`: that the units are busy, were nothing to wait for anything."""
     text = "\n".join(re.sub(r"//.*|<.*>", "", line) for line in block)
     command = [mca, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={TURNS}"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    found = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
+    found = re.search(r"Block RThroughput:\s+([\d.]+)" if of_units else r"Total Cycles:\s+(\d+)", done.stdout)
     if found is None:
         sys.exit(done.stderr[-1000:])
-    return int(found[1]) / TURNS
+    return float(found[1]) if of_units else int(found[1]) / TURNS
 
 
 def main() -> None:
@@ -92,16 +99,17 @@ def main() -> None:
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is not there: apt-get install llvm-19 binutils-aarch64-linux-gnu")
     rate = {cpu: len(ALONE) / cycles(ALONE, cpu, args.mca) for cpu in CPUS}
-    heads = " | ".join(f"{cpu}, products of instructions | products alone | loads alone" for cpu in CPUS)
-    print(f"| layer | {heads} |\n|---{'|---|---|---' * len(CPUS)}|")
+    heads = " | ".join(f"{cpu}, products of instructions | products | vectors | loads" for cpu in CPUS)
+    print(f"| layer | {heads} |\n|---{'|---|---|---|---' * len(CPUS)}|")
     with tempfile.TemporaryDirectory() as name:
         for layer in (each for each in layers() if args.only in f"{each.network} {each.name}"):
             cells = []
             for cpu in CPUS:
                 block = inner_loop(layer, cpu, Path(name))
                 whole = cycles(block, cpu, args.mca)
-                share, loads = products(block) / rate[cpu] / whole, cycles(of_loads(block), cpu, args.mca) / whole
-                cells += [f"{products(block)} of {len(block)}", f"{100 * share:.0f} %", f"{100 * loads:.0f} %"]
+                alone = [cycles(part, cpu, args.mca, of_units=True) for part in (on_vectors(block), of_loads(block))]
+                shares = [n / whole for n in (products(block) / rate[cpu], *alone)]
+                cells += [f"{products(block)} of {len(block)}", *(f"{100 * share:.0f} %" for share in shares)]
             print(f"| {layer.network}: {layer.name} | {' | '.join(cells)} |", flush=True)
 
 

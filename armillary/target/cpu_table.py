@@ -82,8 +82,9 @@ AARCH64 = {
     **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), CpuRow(_A8, 128, 1, 8, 32 * KB, 512 * KB)),
     "cortex-a55": CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB),
     "cortex-a510": CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB),
-    **dict.fromkeys(("cortex-a57", "cortex-a72", "thunderxt88"), CpuRow(_A8, 128, 2, 7, 32 * KB, MB)),
-    "cortex-a73": CpuRow(_A8, 128, 2, 7, 64 * KB, MB),
+    # two pipes of 64 bits: LLVM's model, too, begins one product of four lanes in a cycle
+    **dict.fromkeys(("cortex-a57", "cortex-a72", "thunderxt88"), CpuRow(_A8, 128, 1, 7, 32 * KB, MB)),
+    "cortex-a73": CpuRow(_A8, 128, 1, 7, 64 * KB, MB),
     **dict.fromkeys(
         ("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"), CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB)
     ),
@@ -104,7 +105,7 @@ ARM = {
     **dict.fromkeys(("cortex-a8", "cortex-a9"), CpuRow(_V7, 128, 1, 8, 32 * KB, 512 * KB)),
     **dict.fromkeys(("cortex-a12", "cortex-a15", "cortex-a17"), CpuRow(_V7F, 128, 1, 8, 32 * KB, MB)),
     **dict.fromkeys(("cortex-a32", "cortex-a53"), CpuRow(_V7F | _A8, 128, 1, 8, 32 * KB, 512 * KB)),
-    **dict.fromkeys(("cortex-a57", "cortex-a72", "cortex-a73"), CpuRow(_V7F | _A8, 128, 2, 7, 32 * KB, MB)),
+    **dict.fromkeys(("cortex-a57", "cortex-a72", "cortex-a73"), CpuRow(_V7F | _A8, 128, 1, 7, 32 * KB, MB)),
 }
 RISCV = {"generic": CpuRow(frozenset(), 64, 1, 4), "generic-rv64": CpuRow(frozenset(), 64, 1, 4)}
 OTHER = {"generic": CpuRow(frozenset(), 128, 1, 4)}
