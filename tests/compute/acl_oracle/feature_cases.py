@@ -137,7 +137,36 @@ def _flow(rng: Rng) -> Case:
     return Case("NEOpticalFlow", images, params, calling(configure), share=0.7, outputs=(), has_region=False)
 
 
+def _mean(rng: Rng) -> Case:
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        mean, deviation = compute.Scalar(), compute.Scalar()
+        function.configure(images[0], mean, deviation)
+        return lambda: [mean.value, deviation.value]
+
+    tensors = [drawn(rng, "U8", size(rng), int(rng.integers(100)), int(rng.integers(100, 256)))]
+    return Case("NEMeanStdDev", tensors, [], calling(configure), bound=1e-3, outputs=(), has_region=False)
+
+
+def _harris(rng: Rng) -> Case:
+    sizes, (mode, constant, params) = (int(rng.integers(24, 64)), int(rng.integers(24, 48))), border(rng, BORDERS[2:])
+    gradient, block = (int(n) for n in rng.choice([3, 5], 2))
+    threshold, distance = float(np.float32(rng.uniform(1e-5, 1e-3))), float(rng.integers(1, 8))
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        found: list[compute.KeyPoint] = []
+        function.configure(images[0], threshold, distance, 0.05, gradient, block, found, mode, constant)
+        return lambda: [float(n) for k in found for n in (k.x, k.y, k.strength)]
+
+    more = [threshold, distance, 0.05, gradient, block]
+    tensors = [drawn(rng, "U8", sizes)]
+    return Case(
+        "NEHarrisCorners", tensors, [*params, *more], calling(configure), bound=1e-3, outputs=(), has_region=False
+    )
+
+
 FEATURES: dict[str, Build] = {
+    "NEMeanStdDev": _mean,
+    "NEHarrisCorners": _harris,
     "NEFastCorners": _fast,
     "NEGaussianPyramidHalf": _pyramid("NEGaussianPyramidHalf", compute.SCALE_PYRAMID_HALF),
     "NEGaussianPyramidOrb": _pyramid("NEGaussianPyramidOrb", compute.SCALE_PYRAMID_ORB),
