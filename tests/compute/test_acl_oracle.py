@@ -51,7 +51,7 @@ def _check_stored(name: str, number: int) -> None:
     if case.has_region:
         assert list(result.region) == region, told
     if has_near_numbers(case):
-        _near_numbers(case, result.numbers, np.frombuffer(base64.b64decode(numbers), np.float16), told)
+        _near_numbers(case, result.numbers, np.frombuffer(base64.b64decode(numbers), np.float32), told)
     elif numbers:
         assert digest(np.asarray(result.numbers, np.float64)) == numbers, told
     for output, kept in zip(result.outputs, values, strict=True):

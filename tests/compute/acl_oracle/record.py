@@ -49,7 +49,7 @@ def kept(case: Case, result: Result) -> list[Any]:
     """A result as it is stored."""
     values = [inside(output, result.region, case) for output in result.outputs]
     if has_near_numbers(case):
-        return [list(result.region), [], _text(np.asarray(result.numbers, np.float16))]
+        return [list(result.region), [], _text(np.asarray(result.numbers, np.float32))]
     numbers = digest(np.asarray(result.numbers, np.float64)) if case.step == 0 else ""
     is_near = case.step > 0 or case.bound > 0
     return [list(result.region), [_text(v) if is_near else digest(v) for v in values], numbers]
@@ -60,7 +60,7 @@ def _text(values: Array) -> str:
 
 
 def has_near_numbers(case: Case) -> bool:
-    """Whether what a case gives is numbers that may differ: they are stored themselves, in 16 bits."""
+    """Whether what a case gives is numbers that may differ: they are stored themselves, in 32 bits."""
     return not case.outputs and (case.bound > 0 or case.share < 1)
 
 
