@@ -61,6 +61,7 @@ from armillary.compute.cl.layers import CLSoftmaxLayer as CLSoftmaxLayer
 from armillary.compute.cl.tensor import CLTensor as CLTensor
 from armillary.compute.cl.vision import CLThreshold as CLThreshold
 from armillary.compute.cl.tuner import CLTuner as CLTuner
+from armillary.compute.cl.tuner import CLTunerMode as CLTunerMode
 from armillary.compute.cl.vision import CLWarpAffine as CLWarpAffine
 from armillary.compute.cl.vision import CLWarpPerspective as CLWarpPerspective
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppression as CPPDetectionWindowNonMaximaSuppression
@@ -286,6 +287,7 @@ __all__ = [
     "CLTensor",
     "CLThreshold",
     "CLTuner",
+    "CLTunerMode",
     "CLWarpAffine",
     "CLWarpPerspective",
     "CPPDetectionWindowNonMaximaSuppression",
