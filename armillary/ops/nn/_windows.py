@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -25,6 +25,69 @@ Pairs = tuple[tuple[int, int], ...]
 Tensor: TypeAlias = "te.Tensor"
 Size = TypeVar("Size", int, "te.Expr")
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+if TYPE_CHECKING:
+
+    class WindowAttrs(Protocol):
+        """What operators of windows say of them, whatever their rank."""
+
+        @property
+        def strides(self) -> tuple[int, ...]: ...
+
+        @property
+        def dilation(self) -> tuple[int, ...]: ...
+
+        @property
+        def padding(self) -> tuple[int, ...]: ...
+
+    class OutDtypeAttrs(Protocol):
+        """Attributes that say the dtype of the result, "" for that of the data."""
+
+        @property
+        def out_dtype(self) -> str: ...
+
+    class ConvAttrs(WindowAttrs, OutDtypeAttrs, Protocol):
+        """The attributes of a convolution of any rank."""
+
+        @property
+        def groups(self) -> int: ...
+
+        @property
+        def channels(self) -> int | None: ...
+
+        @property
+        def kernel_size(self) -> tuple[int, ...] | None: ...
+
+        @property
+        def data_layout(self) -> str: ...
+
+        @property
+        def kernel_layout(self) -> str: ...
+
+        @property
+        def out_layout(self) -> str: ...
+
+    class PoolAttrs(WindowAttrs, Protocol):
+        """The attributes of a pooling of any rank."""
+
+        @property
+        def pool_size(self) -> tuple[int, ...]: ...
+
+        @property
+        def layout(self) -> str: ...
+
+        @property
+        def out_layout(self) -> str: ...
+
+        @property
+        def ceil_mode(self) -> bool: ...
+
+    class AveragePoolAttrs(PoolAttrs, Protocol):
+        """The attributes of a mean of any rank."""
+
+        @property
+        def count_include_pad(self) -> bool: ...
 
 
 def call(name: str, *args: object, **attrs: object) -> Expr:  # expressions, numbers; attribute values

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import Dim, TensorType, Type
+
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import ConvAttrs, OutDtypeAttrs, WindowAttrs
 
 
 @record
@@ -103,7 +106,7 @@ class Window:
     pads: Pairs
 
 
-def window(op: str, attrs: Any, rank: int) -> Window:
+def window(op: str, attrs: WindowAttrs, rank: int) -> Window:
     """Check and normalise strides, dilation and padding."""
     return Window(
         per_axis(op, "strides", attrs.strides, rank),
@@ -112,19 +115,20 @@ def window(op: str, attrs: Any, rank: int) -> Window:
     )
 
 
-def image_size(op: str, attrs: object, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
+def image_size(op: str, attrs: WindowAttrs, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
     """Height and width of a convolution of images (N, channels, H, W, …) with a window of so many rows and columns."""
     win = window(op, attrs, 2)
     taps = [kernel_extent(op, size) for size in kernel]
     return [out_dim(op, x.shape[2 + a], win.pads[a], taps[a], win.strides[a], win.dilation[a]) for a in range(2)]
 
 
-def result_dtype(attrs: Any, data: Any) -> DType:
+def result_dtype(attrs: OutDtypeAttrs, data: Array | TensorType | Tensor) -> DType:
     """`out_dtype`, or that of the data."""
-    return DType(attrs.out_dtype) if attrs.out_dtype else DType(getattr(data.dtype, "name", data.dtype))
+    given = attrs.out_dtype or data.dtype
+    return DType(given.name if isinstance(given, np.dtype) else given)
 
 
-def _split_weight(op: str, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, channels: Dim, w: dict[str, Dim]) -> Dim:
+def _split_weight(op: str, attrs: ConvAttrs, channels: Dim, w: dict[str, Dim]) -> Dim:
     """Check the channels of a weight against the data; return the number of output channels."""
     groups, c, o, i = attrs.groups, known(channels), known(w["O"]), known(w["I"])
     if not isinstance(groups, int) or groups < 1:
@@ -145,7 +149,7 @@ def _split_weight(op: str, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, chann
     return o
 
 
-def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorType:
+def _infer(op: str, rank: int, attrs: ConvAttrs, data: Type, weight: Type) -> TensorType:
     x, k = need_tensor(op, data), need_tensor(op, weight, "weight")
     sp = SPATIAL[rank]
     if not attrs.out_dtype:
@@ -264,8 +268,10 @@ for _op in (conv1d, conv2d, conv3d):
 def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
     """The rule that types a weight without a type; its axis `grouped`, I or O, counts the channels of one group."""
 
-    def rule(attrs: Any, data: Type | None, weight: Type | None, *others: Type | None) -> tuple[Type | None, ...]:
-        if weight is not None or not isinstance(data, TensorType) or None in (attrs.channels, attrs.kernel_size):
+    def rule(attrs: ConvAttrs, data: Type | None, weight: Type | None, *others: Type | None) -> tuple[Type | None, ...]:
+        if weight is not None or not isinstance(data, TensorType):
+            return (data, weight, *others)
+        if attrs.channels is None or attrs.kernel_size is None:
             return (data, weight, *others)
         channels = dict(zip(letters(attrs.data_layout), data.shape, strict=False)).get("C")
         names = letters(attrs.kernel_layout)
@@ -274,8 +280,8 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
         if channels is None or len(names) != data.ndim or len(given) != len(spatial):
             return (data, weight, *others)
         taps = iter(given)
-        sizes: dict[str, Any] = {"I": channels, "O": attrs.channels}  # Any: dimensions
-        sizes[grouped] //= attrs.groups
+        sizes: dict[str, Dim] = {"I": channels, "O": attrs.channels}
+        sizes[grouped] = sizes[grouped] // attrs.groups
         return (data, TensorType(tuple(sizes[n] if n in "IO" else next(taps) for n in names), data.dtype), *others)
 
     return rule

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -87,13 +87,16 @@ class Conv3DTransposeAttrs:
     out_dtype: str = ""
 
 
+TransposeAttrs: TypeAlias = Conv1DTransposeAttrs | Conv2DTransposeAttrs | Conv3DTransposeAttrs
+
+
 def output_size(size: Any, win: Window, axis: int, kernel: Any, extra: int) -> Any:  # Any: ints or TE expressions
     """The size of the result along one spatial axis."""
     before, after = win.pads[axis]
     return (size - 1) * win.strides[axis] + ((kernel - 1) * win.dilation[axis] + (1 + extra - before - after))
 
 
-def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorType:
+def _infer(op: str, rank: int, attrs: TransposeAttrs, data: Type, weight: Type) -> TensorType:
     x, k, sp = need_tensor(op, data), need_tensor(op, weight, "weight"), SPATIAL[rank]
     if not attrs.out_dtype:
         need_dtype(op, x, k)
@@ -162,7 +165,7 @@ def _dilate(data: Tensor, layout: str, sp: str, before: list[Any], strides: tupl
     return te.compute(shape, element, name="data_dilate", tag="dilate")
 
 
-def _compute(op: str, rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
+def _compute(op: str, rank: int, attrs: TransposeAttrs, data: Tensor, weight: Tensor) -> Tensor:
     sp, layout, groups = SPATIAL[rank], attrs.data_layout, attrs.groups
     win, extra = window(op, attrs, rank), per_axis(op, "output_padding", attrs.output_padding, rank, 0)
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))

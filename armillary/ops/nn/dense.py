@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision
 from armillary.relay.op.macs import product_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import OutDtypeAttrs
 
 
 @record
@@ -174,7 +177,7 @@ def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorT
     return TensorType((*a.shape[:-1], chunks * lanes), DType(attrs.out_dtype))
 
 
-def product(attrs: object, a: Array, b: Array) -> Array:
+def product(attrs: OutDtypeAttrs, a: Array, b: Array) -> Array:
     """a @ b, computed and accumulated in out_dtype (float16 in float32)."""
     dtype = result_dtype(attrs, a).numpy
     if np.issubdtype(dtype, np.integer) or np.dtype(dtype).itemsize > a.dtype.itemsize:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from armillary.ops.nn._windows import (
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, TensorType, Type
+
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import AveragePoolAttrs, PoolAttrs
 
 
 @record
@@ -83,7 +86,7 @@ def _record_of(name: str, rows: list[tuple[str, Any, Any]]) -> type:
 
 
 def normal(
-    op: str, attrs: Any, rank: int, x: Array | TensorType | te.Tensor
+    op: str, attrs: PoolAttrs, rank: int, x: Array | TensorType | te.Tensor
 ) -> Pool:  # Any: attrs classes differ by rank; x has a shape
     """Check the attributes against the data's rank."""
     layout = attrs.layout
@@ -105,7 +108,7 @@ def normal(
     return pool
 
 
-def infer_pool(op: str, attrs: object, rank: int, data: Type) -> TensorType:
+def infer_pool(op: str, attrs: PoolAttrs, rank: int, data: Type) -> TensorType:
     """The type of a windowed pooling."""
     x = need_tensor(op, data)
     pool = normal(op, attrs, rank, x)
@@ -170,7 +173,7 @@ def _reference_max(pool: Pool, attrs: object, x: Array) -> Array:
     return fold(pool, x, bottom, np.maximum, bottom)
 
 
-def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
+def _reference_avg(pool: Pool, attrs: AveragePoolAttrs, x: Array) -> Array:
     total = fold(pool, x.astype(mean_accumulator(DType(x.dtype.name)).numpy), 0, np.add, 0)
     ones = np.ones([x.shape[a] if n in pool.axes else 1 for n, a in enumerate(range(x.ndim))], total.dtype)
     if attrs.count_include_pad:
@@ -218,7 +221,7 @@ def _compute_max(pool: Pool, attrs: object, x: Tensor) -> Tensor:
     return _reduce(pool, x, lowest(x.dtype), te.max, "pool_max")
 
 
-def _compute_avg(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
+def _compute_avg(pool: Pool, attrs: AveragePoolAttrs, x: Tensor) -> Tensor:
     return mean_of(pool, attrs.count_include_pad, x, _reduce(pool, x, 0, _wide_sum, "pool_sum"))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing
@@ -34,6 +34,9 @@ from armillary.ops.nn._windows import lowest, reduce_axes
 from armillary.ops.nn.pool import infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import AveragePoolAttrs
+
 BLOCKED = re.compile(r"NCHW\d+c")
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
@@ -51,7 +54,7 @@ def _applies(workload: Workload) -> str | None:
     return None
 
 
-def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
+def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
     given = TensorType(te.static_shape(x), x.dtype)

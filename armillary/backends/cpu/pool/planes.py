@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
@@ -26,6 +26,9 @@ from armillary.ops.nn._windows import lowest
 from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
+
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import AveragePoolAttrs
 
 Windows = Callable[[Any, Any, Any, Any], Any]  # reads the window of image b, channel ch, row y, column z
 LANES = 16  # windows are computed in multiples of them
@@ -54,7 +57,7 @@ def pools(op: str, data: TensorType) -> bool:
     return data.dtype == "float32" or (op == "nn.max_pool2d" and data.dtype in ("int8", "uint8"))
 
 
-def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
+def _compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """The windows as sums or maxima of shifts; a mean divides them in the output."""
     average = op == "nn.avg_pool2d"
     pool = normal(op, attrs, 2, x)

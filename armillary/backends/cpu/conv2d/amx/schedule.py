@@ -32,7 +32,7 @@ from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import HALVES, dot
-from armillary.ops.nn.conv import Window, window
+from armillary.ops.nn.conv import Conv2DAttrs, Window, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
@@ -46,7 +46,7 @@ BLOCKED_AXES = 5  # of data in blocks of channels
 Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next
 
 
-def shape_of(attrs: object, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
+def shape_of(attrs: Conv2DAttrs, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
     """The sizes that the cost model asks for."""
     chunks, blocks, kh, kw, words, lanes, word = weight
     win = window(OPERATOR, attrs, 2)
@@ -83,7 +83,7 @@ def explain_tiles(workload: Workload) -> Explanation:
     return explained(f"convolution of {kind} by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
-def _packed(attrs: object, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
+def _packed(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
     """The data with its padding, and as many lines and columns as whole blocks read; a tile's row side by side."""
     if not shape.is_padded and shape.fits(block):
         return data
@@ -134,7 +134,7 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     return made
 
 
-def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The sums of whole blocks, and what of them is asked for."""
     shape = shape_of(attrs, te.static_shape(data), te.static_shape(weight))
     block = ranked_blocks(shape, cpu_model(Target.current() or Target("llvm")))[0][0]

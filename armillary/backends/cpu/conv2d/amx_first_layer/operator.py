@@ -81,9 +81,15 @@ def rows_of_windows(weight: Array, block: int, together: int) -> Array:
     return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5))
 
 
-def _whole(attrs: Any) -> Window:
+def _taps(attrs: FirstLayerConv2DAttrs) -> tuple[int, ...]:
+    if attrs.kernel_size is None:
+        raise TypeMismatch(f"{conv2d_first_layer.name}: kernel_size is not given")
+    return attrs.kernel_size
+
+
+def _whole(attrs: FirstLayerConv2DAttrs) -> Window:
     """The window with all columns that the weight has; those behind the last of `kernel_size` reach further right."""
-    win, more = window(conv2d_first_layer.name, attrs, 2), ROW // attrs.together - attrs.kernel_size[1]
+    win, more = window(conv2d_first_layer.name, attrs, 2), ROW // attrs.together - _taps(attrs)[1]
     (left, right) = win.pads[1]
     return Window(win.strides, win.dilation, (win.pads[0], (left, right + more)))
 
@@ -98,11 +104,11 @@ def _reference(attrs: FirstLayerConv2DAttrs, data: Array, weight: Array) -> Arra
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, co, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-def result_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+def result_shape(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
     """(N, O/co, OH, OW, co)."""
     win = window(conv2d_first_layer.name, attrs, 2)
     size = [
-        window_count(te.static_shape(data)[2 + a], win.pads[a], attrs.kernel_size[a], win.strides[a], win.dilation[a])
+        window_count(te.static_shape(data)[2 + a], win.pads[a], _taps(attrs)[a], win.strides[a], win.dilation[a])
         for a in range(2)
     ]
     return (data.shape[0], weight.shape[0], *size, weight.shape[4])

@@ -13,7 +13,7 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, DEPTH, SIDE, Block, Shape, ranked_blocks
 from armillary.backends.cpu.conv2d.amx.schedule import TAG, Operand, schedule_blocks, tiled_block
-from armillary.backends.cpu.conv2d.amx_first_layer.operator import PAIR, ROW, result_shape
+from armillary.backends.cpu.conv2d.amx_first_layer.operator import PAIR, ROW, FirstLayerConv2DAttrs, result_shape
 from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.loops import effect_of, element_of, fuse_all
@@ -39,7 +39,9 @@ def _cannot_tile(workload: Workload) -> str | None:
     return None if weight.static[4] % SIDE == 0 else f"{weight.static[4]} outputs do not fill tiles"
 
 
-def _shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: tuple[int, ...]) -> Shape:
+def _shape_of(
+    attrs: FirstLayerConv2DAttrs, data: tuple[int, ...], weight: tuple[int, ...], size: tuple[int, ...]
+) -> Shape:
     """The sizes that the cost model asks for."""
     chunks, kh, groups, _, lanes, _ = weight
     side = lanes // SIDE
@@ -47,7 +49,7 @@ def _shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: 
     return Shape(size[0], size[1], chunks * side, kh * groups, side, copy)
 
 
-def _block(attrs: object, data: te.Tensor, weight: te.Tensor) -> Block:
+def _block(attrs: FirstLayerConv2DAttrs, data: te.Tensor, weight: te.Tensor) -> Block:
     size = result_shape(attrs, data, weight)[2:4]
     shape = _shape_of(attrs, te.static_shape(data), te.static_shape(weight), size)
     return ranked_blocks(shape, cpu_model(Target.current() or Target("llvm")))[0][0]
@@ -67,7 +69,7 @@ def _explain(workload: Workload) -> Explanation:
     return explained(what, f"{ranked[0][0]}", estimates, cpu_model(workload.target))
 
 
-def _packed(attrs: Any, data: te.Tensor, size: tuple[int, int], kh: int) -> te.Tensor:
+def _packed(attrs: FirstLayerConv2DAttrs, data: te.Tensor, size: tuple[int, int], kh: int) -> te.Tensor:
     """Numbers of two or four channels, with the padding, and as many lines and columns as whole blocks read."""
     batch, channels, height, width = te.static_shape(data)
     win, together = window(OPERATOR, attrs, 2), attrs.together
@@ -114,7 +116,7 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     return made
 
 
-def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: FirstLayerConv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The sums of whole blocks, and what of them is asked for."""
     block, shape = _block(attrs, data, weight), result_shape(attrs, data, weight)
     size = (-(-shape[2] // block.tall) * block.tall, -(-shape[3] // block.along) * block.along)

@@ -27,7 +27,7 @@ from armillary.backends.cpu.loops import accumulators, fuse_all, in_bands, stati
 from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.ops.nn.conv import result_dtype, window
+from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel
 
@@ -35,7 +35,7 @@ MAX_SPELLED = 1536  # products of the different tiles of a line; of more the dec
 MAX_TILES = 12  # of a line that are spelled out where many reach into the padding
 
 
-def depthwise_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The depthwise convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_depthwise_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]

@@ -81,7 +81,7 @@ def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), DType(attrs.out_dtype))
 
 
-def _fits_longer(attrs: Any, blocks: int | None, ci: int | None, i_blocks: int | None, own: int) -> bool:
+def _fits_longer(attrs: BytesConv2DAttrs, blocks: int | None, ci: int | None, i_blocks: int | None, own: int) -> bool:
     """Whether weight blocks of `own` channels, longer than the data's, are as many as the data needs."""
     if None in (blocks, ci, i_blocks) or attrs.groups != 1:
         return False
@@ -168,8 +168,10 @@ def _infer_depthwise(attrs: BytesDepthwiseAttrs, data: Type, weight: Type) -> Te
     return TensorType((x.shape[0], x.shape[1], *size, x.shape[4]), DType(attrs.out_dtype))
 
 
-def tap_counts(attrs: Any) -> tuple[int, int]:
+def tap_counts(attrs: BytesConv2DAttrs) -> tuple[int, int]:
     """Lines and columns of a depthwise window; the weight has columns in fours."""
+    if attrs.kernel_size is None:
+        raise TypeMismatch(f"{depthwise_bytes.name}: kernel_size is not given")
     rows, columns = attrs.kernel_size
     return int(rows), int(columns)
 
@@ -192,7 +194,7 @@ def _reference_depthwise(attrs: BytesDepthwiseAttrs, data: Array, weight: Array)
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-def banded(attrs: Any, data: Tensor) -> Tensor:
+def banded(attrs: BytesConv2DAttrs, data: Tensor) -> Tensor:
     """The data with its padding, and with as many columns as the fours of taps reach."""
     win, (_, kw) = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
     (top, bottom), (left, right) = win.pads

@@ -53,7 +53,7 @@ from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import dot
-from armillary.ops.nn.conv import result_dtype, window
+from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -72,7 +72,7 @@ def lies_inside(position: te.Expr, size: te.Expr, pads: tuple[int, int]) -> te.E
     return te.all(*tests)
 
 
-def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
     o_blocks, i_blocks, kh, kw, ci, *_ = te.static_shape(weight)
@@ -83,17 +83,17 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     shape = output_shape(attrs, data, weight)
     (sy, sx), (dy, dx) = win.strides, win.dilation
     pads = win.pads
-    if getattr(attrs, "pad_value", 0):
-        data, pads = _with_border(data, pads, attrs.pad_value), ((0, 0), (0, 0))
+    if value := getattr(attrs, "pad_value", 0):
+        data, pads = _with_border(data, pads, value), ((0, 0), (0, 0))
     (top, _), (left, _) = pads
-    is_film = isinstance(attrs, FramesConv2DAttrs)
+    film = attrs if isinstance(attrs, FramesConv2DAttrs) else None
 
     def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
         block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
         image, on_film = n, te.all()
-        if is_film:
-            frame, block = n * attrs.frame_stride + block // data.shape[1] * attrs.frame_dilation, block % data.shape[1]
-            image, on_film = frame - attrs.frame_padding[0], lies_inside(frame, data.shape[0], attrs.frame_padding)
+        if film is not None:
+            frame, block = n * film.frame_stride + block // data.shape[1] * film.frame_dilation, block % data.shape[1]
+            image, on_film = frame - film.frame_padding[0], lies_inside(frame, data.shape[0], film.frame_padding)
         row, column = y * sy + ry * dy, x * sx + rx * dx
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
         on_row, on_column = (lies_inside(at, data.shape[2 + a], pads[a]) for a, at in enumerate((row, column)))
@@ -107,8 +107,8 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
             product = data(*place, ici).astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype)
         return te.sum(product, axis=axes, where=inside)
 
-    if is_film:
-        shape = (frame_count(attrs, data), *shape[1:])
+    if film is not None:
+        shape = (frame_count(film, data), *shape[1:])
     made: te.Tensor = te.compute(shape, element, name="conv2d", tag="conv2d_NCHWc")
     return made
 

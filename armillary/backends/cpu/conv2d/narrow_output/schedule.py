@@ -20,7 +20,7 @@ from armillary.backends.cpu.elementwise.default import PACKED, schedule_injectiv
 from armillary.backends.cpu.gemm.narrow import halved_to_two
 from armillary.backends.cpu.loops import followers, fuse_all, static_extent, stored_or_fused
 from armillary.backends.registry import Fused, implement
-from armillary.ops.nn.conv import window
+from armillary.ops.nn.conv import Conv2DAttrs, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
 
@@ -28,7 +28,7 @@ SUMS = ("pixel_sums", "few_halves")
 MAX_LINE = 256  # columns of a line that a thread takes at a time
 
 
-def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """A vector of partial sums for each output of a pixel, its halves added up until two are left, and their sum."""
     win = window("nn.contrib_conv2d_NCHWc", attrs, 2)
     _, blocks, kh, kw, lanes, outputs = te.static_shape(weight)

@@ -20,7 +20,7 @@ from armillary.backends.cpu.loops import followers, fuse_all, is_power_of_two, s
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.base.aliases import AnyFunction
-from armillary.ops.nn.conv import Window, result_dtype, window
+from armillary.ops.nn.conv import Conv2DAttrs, Window, result_dtype, window
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model
 
@@ -56,7 +56,7 @@ class _Plan:
     length: int
 
 
-def _plan(attrs: object, size: tuple[int, int], kernel: tuple[int, int]) -> _Plan:
+def _plan(attrs: Conv2DAttrs, size: tuple[int, int], kernel: tuple[int, int]) -> _Plan:
     win = window("nn.conv2d", attrs, 2)
     image = tuple(
         (size[a] + sum(win.pads[a]) - (kernel[a] - 1) * win.dilation[a] - 1) // win.strides[a] + 1 for a in range(2)
@@ -71,7 +71,7 @@ def _plan(attrs: object, size: tuple[int, int], kernel: tuple[int, int]) -> _Pla
     return _Plan((image[0], image[1]), pitch, flat, flat + reach_y * pitch + reach_x)
 
 
-def planes_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def planes_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The convolution over flat planes; the tensor of tag "planes_flat" holds rows with a few columns too many."""
     win = window("nn.conv2d", attrs, 2)
     n, _, h, w = te.static_shape(data)

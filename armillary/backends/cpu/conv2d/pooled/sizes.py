@@ -6,13 +6,18 @@ schedule of both together.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from armillary.backends.cpu.conv2d.pooled.cost import Pooled
 from armillary.ops.nn._windows import extent
 from armillary.ops.nn.pool import infer_pool, normal
 from armillary.relay.types import TensorType
 
+if TYPE_CHECKING:
+    from armillary.ops.nn._windows import PoolAttrs
 
-def pooled_of(op: str, attrs: object, data: TensorType, steps: int) -> Pooled:
+
+def pooled_of(op: str, attrs: PoolAttrs, data: TensorType, steps: int) -> Pooled:
     """The sizes of a pooling over two axes of blocked data, each element of which a convolution sums in `steps`."""
     pool, result = normal(op, attrs, 2, data), infer_pool(op, attrs, 2, data)
     batch, chunks, height, width, block = data.static
