@@ -120,7 +120,7 @@ class PassContext:
         required_pass: Sequence[str] | None = None,
         disabled_pass: Sequence[str] | None = None,
         instruments: Sequence[object] | None = None,  # PassInstrument, or an object with some of its hooks
-        config: dict[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         if not isinstance(opt_level, int) or isinstance(opt_level, bool) or not 0 <= opt_level <= MAX_LEVEL:
             raise ConfigError(f"opt_level is {opt_level!r}, wanted 0 to {MAX_LEVEL}", hint="3 is the usual choice")

@@ -45,7 +45,7 @@ def _engine(name: str) -> Callable[..., Runner]:
 class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
     """A model ready to run: compiles on the first inputs, and again for other shapes or shape-like values."""
 
-    def __init__(self, model: ModelProto, engine: str, options: dict[str, Any]) -> None:
+    def __init__(self, model: ModelProto, engine: str, options: dict[str, object]) -> None:
         self.model, self.engine, self.options = model, engine, options
         self.source: ModelProto | str = model  # or the file that it was read from, beside which large weights may lie
         held = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
@@ -60,7 +60,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         arrays = self._named(inputs)
         runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
-        result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
+        result = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
         return result
 
     def compile(self, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -108,7 +108,7 @@ def node(cls: type[T]) -> type[T]:
 
 def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callable[..., None]:
     """Write through the slot descriptors: 1.6x faster than object.__setattr__ per field."""
-    scope: dict[str, Any] = dict(getattr(cls, "_scope", {}))
+    scope = dict(getattr(cls, "_scope", {}))
     signature, body = ["self"], _admission(cls, arguments, scope)
     for field in arguments:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
@@ -137,7 +137,7 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
     return constructor
 
 
-def _admission(cls: type, arguments: list[Any], scope: dict[str, Any]) -> list[str]:
+def _admission(cls: type, arguments: list[Any], scope: dict[str, object]) -> list[str]:
     """Lines that hand arguments which are no nodes yet (numbers, texts, lists) to the language's `admit`."""
     tests = getattr(cls, "_admits", {})
     wanted = [f"({tests[field.type].format(field.name)})" for field in arguments if field.type in tests]
@@ -149,7 +149,7 @@ def _admission(cls: type, arguments: list[Any], scope: dict[str, Any]) -> list[s
     return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = admit({names})"]
 
 
-def _guarded(cls: type, store: str, scope: dict[str, Any]) -> list[str]:
+def _guarded(cls: type, store: str, scope: dict[str, object]) -> list[str]:
     """A derived field of a node whose arguments a script gives: what they lack is the script's mistake."""
     refuse = cls._refuse  # type: ignore[attr-defined]
     scope["refuse"] = lambda error: refuse(cls, error)
@@ -265,7 +265,7 @@ def rewrite(root: Node, rule: Callable[[Node], Node | None], enter: Callable[[No
 
 def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
     """`item` with `function` applied to each direct child; `item` itself when nothing changed."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for name in item._inside:
         value = getattr(item, name)
         if isinstance(value, Node):

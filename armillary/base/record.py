@@ -55,7 +55,7 @@ def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
         setattr(made, "__init__", constructor)  # noqa: B010  (mypy allows no assignment)
         constructor(self, *args, **named)
 
-    methods: dict[str, Any] = {"__repr__": _text}  # Any: methods, and None for no hash
+    methods: dict[str, object] = {"__repr__": _text}  # methods, and None for no hash
     if eq:
         methods |= _comparison(values) if frozen else _comparison(values) | {"__hash__": None}
     if frozen:
@@ -75,7 +75,7 @@ def _written(cls: type) -> frozenset[str]:
 
 
 def _comparison(values: Callable[[Any], tuple[Any, ...]]) -> dict[str, Any]:  # Any: methods
-    def is_equal(self: object, other: object) -> Any:  # Any: bool, or NotImplemented
+    def is_equal(self: object, other: object) -> bool:  # bool, or NotImplemented
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return {"__eq__": is_equal, "__hash__": lambda self: hash(values(self))}
@@ -89,7 +89,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _constructor(cls: type, slots: bool) -> Callable[..., None]:
-    fields: tuple[Any, ...] = dataclasses.fields(cls)  # Any: Field[Any]
+    fields = dataclasses.fields(cls)  # Field[Any]
     scope: dict[str, Any] = {"_translated": _TRANSLATED}
     for f in fields:
         if f.default is not dataclasses.MISSING:

@@ -76,7 +76,7 @@ def load_model(
     if suffix == ".onnx":
         return from_file(file, shapes, many, note if assume else None)
     if suffix == ".h5":
-        found: tuple[IRModule, dict[str, Any]] = from_keras(file, shapes, "NHWC")
+        found = from_keras(file, shapes, "NHWC")
         return found
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
@@ -112,7 +112,7 @@ def read_text(file: str) -> str:
 
 def pass_config(items: Sequence[str]) -> dict[str, Any]:
     """Options for PassContext(config=…) from "name=value" items; values are read by the option's declared type."""
-    config: dict[str, Any] = {}
+    config = {}
     for item in items:
         name, equals, text = item.partition("=")
         if not equals:

@@ -8,7 +8,6 @@ checked before the model is read.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
@@ -70,7 +69,7 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     if not args.mixed_precision or kind == "float32":
         return module
     sums = args.mixed_precision_acc_type or ("float32" if kind == "bfloat16" else kind)
-    rows: dict[str, Any] = dict.fromkeys(args.mixed_precision_ops, (ALWAYS, sums, kind))
+    rows = dict.fromkeys(args.mixed_precision_ops, (ALWAYS, sums, kind))
     target = target_with_host(split_libraries(args.target)[1])
     if target.kind.family == "cpu" and (kind == "float16" or not cpu_model(target).multiplies_halves):
         note(f"{target}: no fast products of {kind}, so that is the format of weights, and float32 of the arithmetic")

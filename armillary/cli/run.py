@@ -112,8 +112,8 @@ def loaded(path: str, device: str, session: RPCSession | None, given: dict[str, 
     where = chosen_device(device, session)
     if session is not None:
         session.upload(path)
-    library: Any = load_module(path) if session is None else session.load_module(Path(path).name)
-    executor: Any = library["default"](where)  # Any: a factory by name
+    library = load_module(path) if session is None else session.load_module(Path(path).name)
+    executor = library["default"](where)  # a factory by name
     module = GraphModule(executor)
     for name, value in given.items():  # these choose the variant
         if module.get_input_index(name) >= 0:

@@ -231,7 +231,7 @@ def _option(args: argparse.Namespace) -> MeasureOption:
         runner: LocalRunner | RPCRunner = RPCRunner(args.rpc_key, host or "127.0.0.1", int(port), **timing)
     else:
         runner = LocalRunner(**timing)
-    limits: dict[str, Any] = {"timeout": max(60.0, args.timeout), "n_parallel": args.parallel or None}  # Any: numbers
+    limits = {"timeout": max(60.0, args.timeout), "n_parallel": args.parallel or None}  # numbers
     return measure_option(DaskBuilder(args.cluster, **limits) if args.cluster else LocalBuilder(**limits), runner)
 
 

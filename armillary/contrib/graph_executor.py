@@ -64,7 +64,7 @@ class GraphModule:
         if params:
             self._set_all({name: data for name, data in params.items() if self.module.get_input_index(name) >= 0})
 
-    def _inputs_of_these_names(self, key: object, value: object, params: dict[str, Any]) -> tuple[Any, Any]:
+    def _inputs_of_these_names(self, key: object, value: object, params: dict[str, object]) -> tuple[Any, Any]:
         """What is left of `key` and `value` after inputs that are called so, which go to `params`."""
         has_key, has_value = (self.module.get_input_index(name) >= 0 for name in ("key", "value"))
         if key is not None and has_key:

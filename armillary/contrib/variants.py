@@ -50,7 +50,7 @@ class JitModule:
         """Keep inputs by name for the next run."""
         self._keep({**({key: value} if key is not None else {}), **more})
 
-    def _keep(self, inputs: dict[str, Any]) -> None:  # Any: array-likes
+    def _keep(self, inputs: dict[str, object]) -> None:  # array-likes
         for name, item in inputs.items():
             self.values[name] = np.asarray(item.numpy() if hasattr(item, "numpy") else item)
 

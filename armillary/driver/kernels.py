@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.backends.base import backend_of, is_built_in
@@ -163,7 +162,7 @@ def _of_kernel(kernel: Kernel, error: ExecutionError) -> ExecutionError:
 
 def _is_ours(function: Function) -> bool:
     """Whether a worker knows the operators of a kernel: a script may define some, or give them another meaning."""
-    calls: list[Any] = [n.op for n in post_order(function.body) if isinstance(n, Call)]
+    calls = [n.op for n in post_order(function.body) if isinstance(n, Call)]
     rules = (op.compute_rule for op in calls if isinstance(op, Op))
     return all(rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules)
 

@@ -331,7 +331,7 @@ class GraphLibrary(FunctionLibrary):
     def get_executor_config(self) -> str:
         return self.graph_json
 
-    def __iter__(self) -> Iterator[Any]:  # Any: the three parts
+    def __iter__(self) -> Iterator[str | FunctionLibrary | dict[str, Array]]:  # the three parts
         told = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
         warnings.warn(told, DeprecationWarning, 2)
         return iter((self.graph_json, self.get_lib(), self.get_params()))

@@ -10,7 +10,7 @@ fold-constant has evaluated them: what is left is what it leaves alone, operator
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from armillary.base.node import post_order
 from armillary.relay.expr import Call, Function
@@ -59,5 +59,5 @@ def _in_regions(nodes: Sequence[Node]) -> set[int]:
 
 def is_pure(function: Function) -> bool:
     """Whether a kernel computes the same at every call."""
-    calls: list[Any] = [n.op for n in post_order(function.body) if isinstance(n, Call)]
+    calls = [n.op for n in post_order(function.body) if isinstance(n, Call)]
     return not any(isinstance(op, Op) and op.stateful for op in calls)

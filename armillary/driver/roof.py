@@ -136,7 +136,7 @@ def _best_of(one: Roof, other: Roof | None) -> Roof:
     return replace(one, **figures)
 
 
-def _parallel(tensor: te.Tensor) -> Any:  # Any: a schedule
+def _parallel(tensor: te.Tensor) -> te.Schedule:  # a schedule
     """Parts in parallel, each with its accumulators in registers."""
     schedule = te.create_schedule(tensor.op)
     local = schedule.cache_write(tensor, "local")

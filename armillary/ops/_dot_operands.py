@@ -35,6 +35,6 @@ def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:
     return te.dot_bytes(left, right) if count == BYTES else te.dot_bf16(left, right)
 
 
-def dot(left: Sequence[object], right: Sequence[object]) -> Any:
+def dot(left: Sequence[object], right: Sequence[object]) -> te.Expr:
     """The sum of the products of two words, by their numbers."""
     return dot_words(join(left), join(right), len(left))

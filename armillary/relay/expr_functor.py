@@ -97,7 +97,7 @@ class ExprMutator(ExprFunctor):
                 ExprFunctor.visit(self, part)
         return super().visit(expr)
 
-    def _rebuilt(self, expr: Any) -> Any:  # Any: see ExprFunctor.visit
+    def _rebuilt(self, expr: Any) -> Expr:  # Any: see ExprFunctor.visit
         return map_children(expr, self.visit)
 
     def _same(self, expr: object) -> Any:  # Any: see ExprFunctor.visit

@@ -44,7 +44,7 @@ _INFIX: tuple[dict[str, _Infix], ...] = (  # from the loosest to the tightest
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": operator.truediv},
 )
-_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
+_WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 
 
 @boundary("parse", arguments=True)
@@ -130,7 +130,7 @@ class _Reader:
         self.cursor.expect("(")
         self.env.append({})
         params: list[Var] = []
-        attrs: list[tuple[str, Any]] = []
+        attrs = []
         while not self.cursor.accept(")"):
             if self.cursor.token.text.startswith("%"):
                 token = self.cursor.token
@@ -330,7 +330,7 @@ class _Reader:
     def arguments(self) -> tuple[list[Expr], dict[str, Any]]:  # Any: attribute values
         self.cursor.expect("(")
         args: list[Expr] = []
-        named: dict[str, Any] = {}
+        named = {}
         while not self.cursor.accept(")"):
             if self.cursor.token.kind == "name" and self.cursor.peek().text == "=":
                 key = self.cursor.name()

@@ -114,7 +114,7 @@ class RemoteNDArray:
             self.session.request({"op": "put", "tensor": self.handle, "offset": offset}, piece)
         return self
 
-    def copyto(self, target: Any, mem_copy: bool = True) -> Any:  # Any: NDArray, RemoteNDArray, numpy array, Device
+    def copyto(self, target: Any, mem_copy: bool = True) -> RemoteNDArray | NDArray:
         """Copy into another tensor, or to a device as a new one."""
         if isinstance(target, RemoteNDArray):
             return target.copyfrom(self)

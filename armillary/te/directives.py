@@ -153,7 +153,7 @@ def _tensorize(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: 
 def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
     at = schedule.stage(stage)
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
-    more: dict[str, Any] = {"locality": a["locality"]} if "locality" in a else {}
+    more = {"locality": a["locality"]} if "locality" in a else {}
     if "spread" in a:
         more["spread"] = Spread(
             tuple(Term(tuple((at.axis(key), times) for key, times in of), *rest) for of, *rest in a["spread"])
@@ -162,7 +162,7 @@ def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: M
     at.prefetch(tensor, at.axis(a["axis"]), a["offset"], shared=shared, **more)
 
 
-_KNOWN: dict[str, Any] = {
+_KNOWN = {
     **{name: _axes_rule(name) for name in ("fuse", "reorder")},
     **{
         name: _axis_rule(name)

@@ -371,7 +371,7 @@ class Stage:
             if not any(sharer.axis is a for a in own) or min(sharer.step, sharer.count) < 1:
                 hint = "name an axis of the operation, a step and a count from 1 on"
                 self._refuse("prefetch", f"{sharer} is no sharer", hint)
-        more: dict[str, Any] = {} if locality == T.EVERY_CACHE else {"locality": locality}
+        more: dict[str, object] = {} if locality == T.EVERY_CACHE else {"locality": locality}
         if shared:
             more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
         if spread is not None:

@@ -139,7 +139,7 @@ def _check_same_kind(stage: Stage, intrinsic: TensorIntrin, plan: Plan) -> None:
 def _kinds(body: Expr) -> list[Any]:
     """The kinds of nodes of an expression, indices left out."""
     stack: list[Node] = [*body.source, *body.combiner.result] if isinstance(body, Reduce) else [body]
-    found: list[Any] = [isinstance(body, Reduce)]
+    found: list[object] = [isinstance(body, Reduce)]
     while stack:
         item = stack.pop()
         found.append(

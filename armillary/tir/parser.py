@@ -230,7 +230,7 @@ class Parser:
         shape = self.shape()
         cursor.expect(",")
         dtype = self.dtype()
-        options: dict[str, Any] = {}
+        options = {}
         while cursor.accept(","):
             key = cursor.name("an option")
             cursor.expect("=")
@@ -277,7 +277,7 @@ class Parser:
             raise cursor.error("expected an attribute value") from None
 
     def values(self, closing: str) -> list[Any]:
-        items: list[Any] = []
+        items = []
         while not self.cursor.accept(closing):
             items.append(self.value())
             if not self.cursor.at(closing):
@@ -285,7 +285,7 @@ class Parser:
         return items
 
     def mapping(self) -> dict[Any, Any]:
-        items: dict[Any, Any] = {}
+        items = {}
         while not self.cursor.accept("}"):
             key = self.value()
             self.cursor.expect(":")
@@ -313,7 +313,7 @@ class Parser:
 
     def pairs(self, closing: str) -> tuple[tuple[str, Any], ...]:
         """`key = value, …` through `closing`."""
-        items: list[tuple[str, Any]] = []
+        items = []
         while not self.cursor.accept(closing):
             key = self.key()
             self.cursor.expect("=")

@@ -75,18 +75,18 @@ class Buffer(Node):
         """The handle of the memory."""
         return _data_of(self)
 
-    def __getitem__(self, index: object) -> Any:  # Any: positions, an expression
+    def __getitem__(self, index: object) -> Expr:  # positions, an expression
         return _load(self, index)
 
-    def vload(self, begin: object, dtype: str | None = None) -> Any:  # Any: positions, an expression
+    def vload(self, begin: object, dtype: str | None = None) -> Expr:  # positions, an expression
         """One element, or with a vector dtype as many along the last axis."""
         return _load(self, begin, dtype)
 
-    def vstore(self, begin: object, value: object) -> Any:  # Any: positions, a value, a statement
+    def vstore(self, begin: object, value: object) -> BufferStore:  # positions, a value, a statement
         """Write one element, or a vector along the last axis."""
         return _store(self, begin, value)
 
-    def offset_of(self, indices: object) -> Any:  # Any: positions, expressions
+    def offset_of(self, indices: object) -> list[Expr]:  # positions, expressions
         """The element's number from where the memory begins."""
         return _offset_of(self, indices)
 
@@ -94,7 +94,7 @@ class Buffer(Node):
         """The address of elements, with how they are used: "r", "w" or "rw"."""
         return _access_ptr(self, access_mask, *args, **named)
 
-    def get_flattened_buffer(self) -> Any:  # Any: a Buffer
+    def get_flattened_buffer(self) -> Buffer:  # a Buffer
         """The same memory as one dimension."""
         return _flattened(self)
 

@@ -201,7 +201,7 @@ def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt])
         return item if same else S.seq(*parts)
     if kind is S.BufferStore:
         return _store(item, on_expr)  # type: ignore[arg-type]
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for name in item._fields:
         value = getattr(item, name)
         if isinstance(value, S.Stmt):

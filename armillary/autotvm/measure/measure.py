@@ -88,7 +88,7 @@ class Builder(Protocol):
 
     n_parallel: int
 
-    def set_task(self, task: Task, build_kwargs: dict[str, Any] | None = None) -> None:
+    def set_task(self, task: Task, build_kwargs: dict[str, object] | None = None) -> None:
         """Say whose configurations come."""
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def _ours(file: str, inputs: Inputs, threads: int, streams: int) -> list[Run]:
 
 
 def _onnxruntime(file: str, inputs: Inputs, threads: int, streams: int) -> list[Run]:
-    ort: Any = importlib.import_module("onnxruntime")  # Any: a library without types
+    ort = importlib.import_module("onnxruntime")  # a library without types
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -56,7 +55,7 @@ def _onnxruntime(file: str, inputs: Inputs, threads: int, streams: int) -> list[
 
 
 def _openvino(file: str, inputs: Inputs, threads: int, streams: int) -> list[Run]:
-    ov: Any = importlib.import_module("openvino")  # Any: a library without types
+    ov = importlib.import_module("openvino")  # a library without types
     options = {"INFERENCE_NUM_THREADS": str(threads * streams), "NUM_STREAMS": str(streams)}
     options["INFERENCE_PRECISION_HINT"] = "f32"
     model = ov.Core().compile_model(file, "CPU", options)

@@ -49,7 +49,7 @@ def convert_to_mixed_precision(
     mod: IRModule, ops: Sequence[str] | None = None, calculation_type: str = "float16", acc_type: str = "float16"
 ) -> IRModule:
     """Compute `ops` in a 16-bit type, with sums of `acc_type`, and what follows them where it may."""
-    rows: dict[str, Any] = dict.fromkeys(ops or PRECISION_OPS, (_ALWAYS, acc_type, calculation_type))  # Any: rows
+    rows = dict.fromkeys(ops or PRECISION_OPS, (_ALWAYS, acc_type, calculation_type))  # rows
     for name in rows:
         get_op(name)
     made: IRModule = to_mixed_precision(

@@ -35,7 +35,7 @@ _HARMLESS_IN = {  # training only, or said by shapes as well
 class Attributes(dict[str, Any]):
     """Attribute values by name; `read` holds the names asked for."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
+    def __init__(self, values: dict[str, object]) -> None:
         super().__init__(values)
         self.read: set[str] = set()
 
@@ -65,7 +65,7 @@ def refuse_unread(view: OnnxNode) -> None:
         return
     harmless = _HARMLESS | _HARMLESS_IN.get(view.op_type, set())
     unread = [n for n in dict.keys(attributes) if n not in attributes.read and n not in harmless]
-    schema: Any = _schema(view.op_type, view.domain, view.opset) if unread else None  # Any: onnx.defs.OpSchema
+    schema = _schema(view.op_type, view.domain, view.opset) if unread else None  # onnx.defs.OpSchema
     if schema is None:
         return
     for name in unread:

@@ -45,7 +45,7 @@ class InputBinder:
         """A Var or Constant for each input, in order."""
         names = [value.name for value in inputs]
         shapes = self.shapes | self.sequences
-        given: dict[str, Mapping[str, Any]] = {"shape": shapes, "value": self.values, "dtype": self.dtypes}
+        given: dict[str, Mapping[str, object]] = {"shape": shapes, "value": self.values, "dtype": self.dtypes}
         for what, by_name in given.items():
             unknown = sorted(set(by_name) - set(names))
             if unknown:

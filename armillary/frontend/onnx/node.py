@@ -123,7 +123,7 @@ def _spelled(key: tuple[str, str]) -> str:
 
 
 NOTHING = Tuple(())  # an optional that holds nothing, told from an empty sequence by identity
-REQUIRED: Any = object()  # Any: passed as a default to say "there is none"
+REQUIRED = object()  # passed as a default to say "there is none"
 OnnxRule = Callable[[OnnxNode], Any]  # Any: an Expr (Tuple-typed for several outputs) or a list of Exprs
 ONNX_RULES: LazyRegistry[tuple[str, str], list[tuple[int, OnnxRule]]] = LazyRegistry(_spelled)
 

@@ -140,7 +140,7 @@ def _export_renamed(proto: ModelProto, path: Path) -> None:
 
 def _count_nodes(proto: ModelProto) -> int:
     """Nodes of the file, of functions and sub-graphs too."""
-    pending: list[Any] = [proto.graph, *proto.functions]  # Any: graphs and functions
+    pending = [proto.graph, *proto.functions]  # graphs and functions
     count = 0
     while pending:
         nodes = pending.pop().node
@@ -486,7 +486,7 @@ class _Walk:
         return array
 
 
-_SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, opsets) -> values
+_SPECIAL: dict[tuple[str, str], Callable[[_Walk, OnnxNode, Scope, Mapping[str, int]], list[Expr]]] = {
     ("", "Constant"): _Walk._constant,
     ("", "Identity"): _Walk._identity,
     ("", "Shape"): _Walk._shape,

@@ -169,7 +169,7 @@ _TABLE = (
 )
 
 _B = ints([1, 0, 2, -1, 3])
-_SAMPLES: dict[str, tuple[tuple[Any, Any], ...]] = {
+_SAMPLES = {
     "float": ((f32(3, 5), f32(3, 5)), (f32(2, 3, 4), f32(3, 1)), (f32(), f32(4)), (f32(2, 1, 3), f32(0, 3))),
     "integer": ((i32(3, 5), ints([0, 1, 31, 40, 2])), (ints([200, 3], "uint8"), ints([1, 9], "uint8"))),
     "bool": ((of_type("bool", 3, 4), of_type("bool", 4)), (of_type("bool", 2, 1), of_type("bool", 2, 3))),

@@ -289,7 +289,7 @@ def windows(
     x: Array, axes: Sequence[int], offsets: Sequence[int], counts: Sequence[int], steps: Sequence[int]
 ) -> Array:
     """The view of `x` that takes, along each axis, `count` elements from `offset` on by `step`."""
-    index: list[Any] = [slice(None)] * x.ndim
+    index = [slice(None)] * x.ndim
     for axis, offset, count, step in zip(axes, offsets, counts, steps, strict=True):
         index[axis] = slice(offset, offset + (count - 1) * step + 1, step)
     view: Array = x[tuple(index)]

@@ -142,7 +142,7 @@ def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Any:
     """A function (b, h, t, d) that reads an operand."""
     text, offset = layouts(attrs)[which], attrs.offsets[which]
 
-    def read(b: Any, h: Any, t: Any, d: Any) -> Any:
+    def read(b: te.Expr, h: te.Expr, t: te.Expr, d: te.Expr) -> te.Expr:
         head = h // attrs.shared if which and attrs.shared > 1 else h
         at = {"B": b, "H": head + offset, "T": t, "D": d}
         found: te.Expr = x(*(at[c] for c in text))
@@ -163,7 +163,7 @@ def placed(attrs: AttentionAttrs, size: Sizes, element: Any, name: str) -> Tenso
     """A tensor in the result's layout from `element(b, h, t, d)`."""
     extent = {"B": size.b, "T": size.t, "H": size.h, "D": size.e}
 
-    def at(*index: object) -> te.Expr:
+    def at(*index: te.Expr) -> te.Expr:
         by = dict(zip(attrs.out_layout, index, strict=True))
         found: te.Expr = element(by["B"], by["H"], by["T"], by["D"])
         return found

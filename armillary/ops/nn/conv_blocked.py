@@ -9,7 +9,6 @@ relay.nn.contrib_conv2d_nchwc too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -138,7 +137,7 @@ def _compute(attrs: BlockedConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     ico, ry, rx, ici = reduce_axes([i_blocks, kh, kw, ci], ["ic_outer", "kh", "kw", "ic_inner"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
         lhs = padded(n, block, y * sy + ry * dy, x * sx + rx * dx, ici)
         return te.sum(lhs.astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici])
@@ -157,7 +156,7 @@ def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: Tensor, weight: Tenso
     ry, rx = reduce_axes([kh, kw], ["kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         block, lane = ob, oi
         if multiplier > 1 or ci != co:
             channel = (ob * co + oi) // multiplier

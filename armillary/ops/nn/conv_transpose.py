@@ -147,7 +147,9 @@ def _reference(
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
 
-def _dilate(data: Tensor, layout: str, sp: str, before: list[Any], strides: tuple[int, ...], total: list[Any]) -> Any:
+def _dilate(
+    data: Tensor, layout: str, sp: str, before: list[Any], strides: tuple[int, ...], total: list[Any]
+) -> Tensor:
     """The data spread by the strides, with zeros between and around."""
     d = dict(zip(layout, data.shape, strict=True))
     shape = placed(layout, d | dict(zip(sp, total, strict=True)))

@@ -194,7 +194,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         places = [T.cast(_given(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
-        def read(where: list[Any]) -> Any:
+        def read(where: list[Any]) -> te.ExprLike:
             inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
             index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
             return T.select(inside, T.cast(x(n, c, *index), wide), T.const(0, wide))
@@ -214,7 +214,7 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     batch, channels, *sizes = te.static_shape(x)
     m, elements, spots = _te_arithmetic(), math.prod(sizes), spots_of(attrs, te.static_shape(grid))
 
-    def row(n: Any, r: Any, c: Any) -> Any:
+    def row(n: Any, r: Any, c: Any) -> te.ExprLike:
         at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 

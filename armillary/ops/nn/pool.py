@@ -65,7 +65,7 @@ class Pool:
 
 def _attrs_class(name: str, rank: int, average: bool) -> type:
     layout = "NC" + SPATIAL[rank]
-    rows: list[tuple[str, Any, Any]] = [
+    rows = [
         ("pool_size", tuple, (1,) * rank),
         ("strides", tuple, (1,) * rank),
         ("dilation", tuple, (1,) * rank),
@@ -241,7 +241,7 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
             if not (before or after or pool.ceil) or (include and not pool.ceil):
                 count = count * kernel
                 continue
-            start: Any = index[a] * stride - before
+            start = index[a] * stride - before
             first: Any = 0 if include else T.maximum((dilation - 1 - start) // dilation, 0)
             end = x.shape[a] + (after if include else 0)
             last: Any = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
@@ -406,7 +406,7 @@ def _widest(size: Any, bins: Any) -> Any:
 def _binned(prefix: str, kind: str, rank: int) -> Op:
     name, average = f"nn.{prefix}_{kind}_pool{rank}d", kind == "avg"
     op = Op(name, kind=Kind.CONTRACTION)
-    make: Any = _adaptive_attrs(f"{prefix.title()}{kind.title()}Pool{rank}DAttrs", rank, prefix == "global")
+    make = _adaptive_attrs(f"{prefix.title()}{kind.title()}Pool{rank}DAttrs", rank, prefix == "global")
     op.attrs(make)
     op.infer(lambda attrs, data: _infer_bins(name, attrs, rank, data))
     op.reference(lambda attrs, x: _reference_bins(name, attrs, rank, x, average))

@@ -95,7 +95,7 @@ def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
         columns = columns * d
 
     def element(i: te.Expr, j: te.Expr) -> te.Expr:
-        index: list[Any] = []
+        index = []
         for size in reversed(x.shape[1:]):
             index.append(j % size)
             j = j // size

@@ -83,7 +83,7 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
 
     mean = centre() if attrs.center else None
 
-    def centred(index: Any) -> Any:
+    def centred(index: Any) -> te.Expr:
         value = x(*index).astype(dtype)
         found: te.Expr = value if mean is None else value - mean(*outside(index))
         return found

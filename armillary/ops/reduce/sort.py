@@ -203,7 +203,7 @@ def _ordered_across(
             best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), found)
 
             def row(n: Scalar) -> Stmt:
-                def at(position: Any) -> list[Any]:
+                def at(position: te.Expr) -> list[Any]:
                     return at_row(i[0], T.add(start, n), position)
 
                 return _emit(ins[0], outs, wanted, at, k, lambda j: load(found, T.add(T.mul(j, LANES), n)))
@@ -234,7 +234,7 @@ def ordered(
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def row(i: list[Scalar]) -> Stmt:
-            def at(position: Any) -> list[te.Expr]:
+            def at(position: te.Expr) -> list[te.Expr]:
                 return [*i[:axis], position, *i[axis:]]
 
             def emit(source: Buffer) -> Stmt:

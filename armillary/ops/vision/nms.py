@@ -85,7 +85,7 @@ def _corners(m: Any, centred: bool, box: Any) -> tuple[Any, Any, Any, Any]:
 
 def _share(m: Any, one: Any, other: Any) -> Any:
     """What the areas of two boxes (ends and area) have in common, of what they cover together."""
-    common: Any = None
+    common = None
     for low, high in ((0, 2), (1, 3)):
         length = m.maximum(m.minimum(one[high], other[high]) - m.maximum(one[low], other[low]), m.zero)
         common = length if common is None else common * length

@@ -103,10 +103,10 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
             ends = tuple(rois(r, k).astype("float32") for k in (first, first + 2))
             return _places(T, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells)
 
-        def place(r: object, cell: object, sample: object, side: object) -> Any:
+        def place(r: object, cell: object, sample: object, side: object) -> te.ExprLike:
             return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
 
-        def weight(r: object, cell: object, sample: object, side: Any) -> Any:
+        def weight(r: object, cell: object, sample: object, side: Any) -> te.ExprLike:
             value, one = at(r, cell, sample), T.const(1.0, "float32")
             is_inside = T.logical_and(value >= -1.0, value <= float(size))
             fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
@@ -146,7 +146,7 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     return made
 
 
-def _clamped(at: Any, size: int) -> Any:
+def _clamped(at: Any, size: int) -> te.Expr:
     return T.minimum(T.maximum(at, T.const(0.0, "float32")), T.const(size - 1.0, "float32"))
 
 

@@ -240,7 +240,7 @@ class Op(Expr):
         like = next((g for g in given if isinstance(g, Expr)), None)
         return tuple(as_expr(g, like) for g in given)
 
-    def make_attrs(self, positional: Sequence[object] = (), named: dict[str, Any] | None = None) -> Any:
+    def make_attrs(self, positional: Sequence[object] = (), named: dict[str, object] | None = None) -> Any:
         """The attrs value; lists become tuples, names are checked."""
         named = dict(named or {})
         if self.attrs_class is None:

@@ -7,8 +7,6 @@ whose inner values are used elsewhere too is left alone. Patterns: relay/pattern
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, has_untyped
 from armillary.relay.op import Op
 from armillary.relay.pattern import (
@@ -40,7 +38,9 @@ def refusal(verdict: str | bool | None) -> str | None:
     return None if verdict else "the predicate of the library refuses it"
 
 
-def partition(pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
+def partition(
+    pattern: DFPattern, expr: Expr, attrs: dict[str, object] | None = None, check: Check | None = None
+) -> Expr:
     """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
 
     What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match
@@ -92,7 +92,7 @@ def _between(child: Expr, parent: Expr) -> dict[int, Expr]:
     return seen
 
 
-def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[str, Any]) -> Expr:
+def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[str, object]) -> Expr:
     memo: dict[int, Expr] = {}
     for expr in order:
         members = groups.get(id(expr))
@@ -101,7 +101,7 @@ def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[s
     return memo[id(order[-1])]
 
 
-def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, Any]) -> Expr:
+def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, object]) -> Expr:
     """A call of a function made of the members, which are in post order, the last being the result."""
     inner: dict[int, Expr] = {id(e): e for e in members if isinstance(e, Constant | Function)}
     params: list[Var] = []

@@ -7,7 +7,6 @@ In: classes, image shape (299 wanted). Out: (IRModule, params) by get_workload. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
@@ -36,7 +35,7 @@ def _same(data: Expr, rows: Sequence[Row], name: str) -> Expr:
 
 
 def _pool(data: Expr, kind: str, stride: int = 1) -> Expr:
-    attrs: dict[str, Any] = {"pool_size": (3, 3), "strides": (stride, stride), "padding": (2 - stride,) * 2}
+    attrs: dict[str, object] = {"pool_size": (3, 3), "strides": (stride, stride), "padding": (2 - stride,) * 2}
     if kind == "avg":
         attrs["count_include_pad"] = True
     return call(f"nn.{kind}_pool2d", data, **attrs)

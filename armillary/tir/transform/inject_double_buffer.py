@@ -10,7 +10,6 @@ write, or a loop that is not serial, keeps one copy: only the note goes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from armillary.base.node import post_order, replace
 from armillary.tir import build
@@ -199,7 +198,7 @@ def _allocated(item: S.Stmt) -> list[S.Buffer]:
 
 
 def _without_notes(item: S.Stmt) -> S.Stmt:
-    mapped: Any = map_stmt(item, lambda e: e, _without_notes)
+    mapped = map_stmt(item, lambda e: e, _without_notes)
     return mapped.body if isinstance(mapped, S.AttrStmt) and mapped.key == _KEY else mapped
 
 

@@ -10,7 +10,6 @@ and written: from IDLE_CODE statements on around another loop, else from LONG_CO
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from armillary.base.node import Node, replace
 from armillary.tir import build
@@ -48,7 +47,7 @@ def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
 
     for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
     """
-    given: dict[str, Any] = PassContext.current().get(UNROLL_LOOP)
+    given = PassContext.current().get(UNROLL_LOOP)
     body, _ = _Unroller().stmt(func.body, UnrollOptions(**given))
     return with_body(func, body)
 

@@ -124,7 +124,7 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     packed = te.compute(whole, packed_key, name="attention_keys", tag=PACKED)
     (d,), (s,) = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"])
 
-    def row(t: Any) -> Any:
+    def row(t: te.Expr) -> te.Expr:
         return t if rows == size.t else te.min(t, size.t - 1)
 
     def product(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
@@ -170,7 +170,7 @@ def _added(size: Sizes, keys: int, mask: Any) -> Any:
     shape = te.static_shape(mask)[:3] if bias is not None else (1, 1, 1)
     low = T.const(-math.inf, "float32")
 
-    def inside(b: Any, h: Any, t: Any, j: Any) -> Any:
+    def inside(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         if bias is None:
             return te.select(j < size.s, T.const(0.0, "float32"), low)
         return te.if_then_else(te.likely(j < size.s), bias(b, h, t, j), low)

@@ -44,7 +44,7 @@ def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te
     one_left, one_right = (te.static_shape(x)[0] == 1 for x in (data, weight))
     k = te.reduce_axis((0, words), name="k")
 
-    def element(*index: Any) -> Any:
+    def element(*index: Any) -> te.ExprLike:
         *at, i, chunk, lane = index
         lead = (0,) * (len(data.shape) - 2) if batch is None else (0 if one_left else at[0],)
         left = join([data(*lead, i, k * width + part) for part in range(width)])
@@ -82,7 +82,7 @@ def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor
         found: te.Expr = join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
         return found
 
-    def number(at: list[Any], k: Any, column: Any) -> Any:
+    def number(at: list[te.Expr], k: te.Expr, column: te.Expr) -> te.Expr:
         value = other(*at, column, k) if swapped else other(*at, k, column)
         for test in [column < columns] * (columns % COLUMNS > 0) + [k < terms] * (terms < whole):
             value = te.if_then_else(te.likely(test), value, te.const(0, value.dtype))
@@ -97,7 +97,7 @@ def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor
 
 
 def _kept(product: te.Tensor, batch: list[int], columns: int, count: int | None = None) -> te.Tensor:
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         *at, j = index
         lead = () if count is None else (at.pop(0),)
         return product(*lead, _flat(at, batch), j // COLUMNS, j % COLUMNS)
@@ -126,10 +126,10 @@ def _whole_rows(data: te.Tensor, batch: list[int], chunks: int, count: int | Non
     if whole == rows == batch[-1] and terms == given and isinstance(data.op, te.PlaceholderOp):
         return data
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         *lead, i, k = index
         row = i if whole == rows else te.min(i, T.const(rows - 1, "int32"))
-        at: list[Any] = []
+        at = []
         for extent in reversed(batch[1:]):
             at.append(row % extent)
             row = row // extent

@@ -83,7 +83,7 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
     packed = te.compute((*batch_b, padded // block, inner, block), element_b, name="packed", tag=PACKED)
 
-    def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
+    def term(at_a: list[te.Expr], at_b: list[te.Expr], i: te.Expr, j: te.Expr, k: te.Expr) -> te.Expr:
         lhs = a(*at_a, k, i) if swap_a else a(*at_a, i, k)
         return lhs * (b(*at_b, k, j) if lies_well else packed(*at_b, j // block, k, j % block))
 
@@ -100,7 +100,7 @@ def sum_of_terms(
     (*batch_a, rows), (*batch_b, columns) = left, right
     k = te.reduce_axis((0, steps), name="k")
 
-    def element(*index: object) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         *batch, i, j = index
         at_a = [0 if size == 1 else x for size, x in zip(batch_a, batch, strict=False)]
         at_b = [0 if size == 1 else x for size, x in zip(batch_b, batch, strict=False)]

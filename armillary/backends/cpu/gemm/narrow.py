@@ -38,10 +38,10 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     whole, rest = divmod(terms, lanes)
     step = te.reduce_axis((0, whole), name="step")
 
-    def left(at: Sequence[Any], i: Any, k: Any) -> Any:
+    def left(at: Sequence[te.Expr], i: te.Expr, k: te.Expr) -> Any:
         return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
 
-    def across(at: Sequence[Any], j: Any, k: Any) -> Any:
+    def across(at: Sequence[te.Expr], j: te.Expr, k: te.Expr) -> Any:
         return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
 
     def partial(*index: te.Expr) -> te.Expr:
@@ -49,7 +49,7 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         k = step * lanes + lane
         return te.sum(left(at, i, k) * across(at, j, k), axis=step)
 
-    def last(side: Any, *index: Any) -> Any:
+    def last(side: Any, *index: te.Expr) -> te.ExprLike:
         *at, line, lane = index
         return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
 
@@ -76,7 +76,7 @@ def _transposed(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
     """A right-hand side that lies by rows, by columns, each of whole vectors with zeros behind its end."""
     *batch, _, columns = te.static_shape(b)
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         *at, j, k = index
         value = b(*at, k, j)
         return te.if_then_else(te.likely(k < terms), value, 0.0) if terms % lanes else value

@@ -31,10 +31,10 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     block, padded, words = column_block(columns), padded_columns(columns), -(-inner // word)
     batch_a, batch_b = shape_a[:-2], shape_b[:-2]
 
-    def left(at: list[Any], i: Any, k: Any) -> Any:
+    def left(at: list[te.Expr], i: te.Expr, k: te.Expr) -> te.Expr:
         return a(*at, k, i) if swap_a else a(*at, i, k)
 
-    def number_b(at: list[Any], k: te.Expr, column: te.Expr) -> te.Expr:
+    def number_b(at: list[te.Expr], k: te.Expr, column: te.Expr) -> te.Expr:
         value = b(*at, column, k) if swap_b else b(*at, k, column)
         tests = [te.likely(column < columns)] if padded != columns else []
         tests += [te.likely(k < inner)] if words * word != inner else []
@@ -56,7 +56,7 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
     copied = None if lies_well else te.compute((*batch_a, rows, words), word_a, name="words", tag=PACKED)
 
-    def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
+    def term(at_a: list[te.Expr], at_b: list[te.Expr], i: te.Expr, j: te.Expr, k: te.Expr) -> te.Expr:
         left_word = word_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
         found: te.Expr = dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
         return found

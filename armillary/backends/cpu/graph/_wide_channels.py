@@ -370,9 +370,9 @@ class _Widener:
 
     def _wide_convolution(self, expr: Call, channels: Channels) -> Call:
         data, weight = expr.args
-        attrs: Any = expr.attrs  # Any: each operator has its own attrs class
+        attrs = expr.attrs  # each operator has its own attrs class
         out_axis, in_axis = CHANNEL_AXES[op_name(expr)]
-        changes: dict[str, Any] = {"channels": channels.width}
+        changes = {"channels": channels.width}
         weight = _padded(weight, out_axis, channels)
         if attrs.groups > 1:
             groups = channels.width * attrs.groups // channels.real

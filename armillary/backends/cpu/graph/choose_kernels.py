@@ -16,7 +16,6 @@ Which algorithms there are: backends/cpu/select.py.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
@@ -58,7 +57,7 @@ def _chosen(function: Function, where: Target) -> Function | None:
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
     choice = str(select.decided(workload_of_call(seen, where)))
-    attrs: Any = anchor.attrs  # Any: each Op has its own attrs class
+    attrs = anchor.attrs  # each Op has its own attrs class
     if not choice or choice == attrs.choice:
         return None
     made = Call(anchor.op, anchor.args, replace(attrs, choice=choice), anchor.span)

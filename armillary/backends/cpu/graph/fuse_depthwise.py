@@ -19,7 +19,7 @@ Whether it pays: backends/cpu/conv2d/separable/cost.py. The kernel: backends/cpu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.backends.cpu.conv2d.separable.cost import band_rows, separable_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
@@ -44,7 +44,7 @@ def _pays(pair: Pair, cpu: CpuModel) -> bool:
     outer = pair.outer
     data, weight, result = (tensor(e) for e in (*outer.args, outer))
     assert data is not None and weight is not None and result is not None, "a convolution is of tensors"
-    attrs: Any = outer.attrs  # Any: each Op has its own attrs class
+    attrs = outer.attrs  # each Op has its own attrs class
     is_pointwise = weight.shape[2:4] == (1, 1) and result.shape[2:4] == data.shape[2:4]
     if not is_pointwise or attrs.groups != 1 or set(attrs.strides) != {1} or result.dtype != "float32":
         return False

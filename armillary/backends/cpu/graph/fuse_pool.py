@@ -17,7 +17,6 @@ Whether it pays: backends/cpu/conv2d/pooled/cost.py. The kernel: backends/cpu/co
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary.backends.cpu.conv2d.pooled.cost import MAX_WINDOW, band_rows
 from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
@@ -41,7 +40,7 @@ def _pays(pair: Pair, cpu: CpuModel) -> bool:
     conv, pool = pair.inner, pair.outer
     data, weight = tensor(pool.args[0]), tensor(conv.args[1])
     assert data is not None and weight is not None, "a convolution is of tensors"
-    attrs: Any = conv.attrs  # Any: each Op has its own attrs class
+    attrs = conv.attrs  # each Op has its own attrs class
     if attrs.groups != 1 or data.dtype != "float32" or len(data.shape) != 5:
         return False
     if max(normal(op_name(pool), pool.attrs, 2, data).kernel) > MAX_WINDOW:

@@ -187,7 +187,7 @@ def _has_half(ty: Type) -> bool:
 
 def _only_moves(expr: Call) -> bool:
     """Whether an operator puts elements elsewhere, and does nothing else."""
-    op: Any = expr.op  # Any: an Op, as the caller has tested
+    op = expr.op  # an Op, as the caller has tested
     return op.kind == Kind.INJECTIVE and bool(expr.args) and not op.name.startswith(_BLENDS)
 
 

@@ -77,7 +77,7 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
         row, rows = place(0, y)
         return combine(x(b, ch, row, z, i), axis=axes[:1], where=te.all(*rows))
 
-    def across(b: Any, ch: Any, y: Any, z: object, i: Any) -> Any:
+    def across(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr, i: te.Expr) -> te.Expr:
         column, columns = place(1, z)
         return combine(lines(b, ch, y, column, i), axis=axes[1:], where=te.likely(te.all(*columns)))
 

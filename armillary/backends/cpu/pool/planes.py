@@ -79,7 +79,7 @@ def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: Any) -> te.Ten
     n, c, h, w = te.static_shape(x)
     (top, _), (left, _) = pool.pads
 
-    def element(b: Any, ch: Any, y: Any, z: Any) -> Any:
+    def element(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr) -> te.Expr:
         row, column = y - top, z - left
         inside = te.all(row >= 0, row < h, te.likely(column >= 0), te.likely(column < w))
         return te.if_then_else(inside, x(b, ch, row, column), fill)
@@ -96,7 +96,7 @@ def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: obj
     lines = _whole(length + (kh - 1) * dy * pitch)  # the last vectors reach behind the image
     image = _image(pool, x, -(-(lines + (kw - 1) * dx) // pitch), pitch, fill)
 
-    def element(b: Any, ch: Any, p: Any) -> Any:
+    def element(b: te.Expr, ch: te.Expr, p: te.Expr) -> te.Expr:
         return image(b, ch, p // pitch, p % pitch)
 
     flat = _along(element, (n, c, lines), combine, kw, dx, "pool_lines")
@@ -147,7 +147,7 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any,
     return lambda b, ch, y, z: found(b, ch, y, z)
 
 
-def _clamped(place: Any, size: int) -> Any:
+def _clamped(place: Any, size: int) -> te.Expr:
     return te.min(te.max(place, 0), size - 1)
 
 

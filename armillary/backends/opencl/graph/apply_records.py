@@ -89,7 +89,7 @@ def workload_of(expr: Expr, *, textures: bool) -> Workload | None:
         return None
     if expr.op.name != "nn.conv2d":
         return (name, *key) if len(key[0][1]) > 1 else None
-    attrs: Any = expr.attrs  # Any: those of a convolution
+    attrs = expr.attrs  # those of a convolution
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return None
     if textures and not objection_to_blocks(expr):

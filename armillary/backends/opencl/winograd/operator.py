@@ -127,7 +127,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     rows, columns, count = tiles_of(n, out_h, out_w, m)
     each = rows * columns
 
-    def read(c: Any, p: Any, y: Any, x: Any) -> Any:
+    def read(c: te.Expr, p: te.Expr, y: te.Expr, x: te.Expr) -> te.Expr:
         image, row, column = p // each, p % each // columns * m + y - top, p % columns * m + x - left
         inside = te.all(image < n, row >= 0, row < height, column >= 0, column < width)
         return te.if_then_else(inside, data(image, c, row, column), te.const(0.0, data.dtype))

@@ -9,7 +9,6 @@ nn_activation.py. Quantised operators: contrib_qnn.py.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -253,7 +252,7 @@ def _expanded(node: OnnxNode, depth: int, units: int, bits: int) -> Array:
     count = -(-depth // block)
     values = _unpacked(node.const(1, "weights"), bits).reshape(units, count, block).astype(np.float32)
     scales = np.asarray(node.const(2, "scales"), np.float32).reshape(units, count, 1)
-    zeros: Any = 2 ** (bits - 1)
+    zeros = 2 ** (bits - 1)
     given = node.optional_const(3, "zero points")
     if given is not None:
         plain = given if given.dtype.kind == "f" else _unpacked(given, bits)

@@ -90,7 +90,7 @@ def _cropped(expr: Any) -> Expr | None:  # Any: a Call of strided_slice
     pads = [_pads(source, axis, begin, counts[axis]) for axis, (begin, _, _) in enumerate(places[2:])]
     if any(min(pair) < 0 for pair in pads):
         return None
-    made: Any = _with_pads(source, source.args[0], pads)
+    made = _with_pads(source, source.args[0], pads)
     for call in reversed(chain):
         args = list(call.args)
         args[_data(call)] = made

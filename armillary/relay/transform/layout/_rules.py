@@ -59,7 +59,7 @@ def static(expr: Expr) -> tuple[int, ...] | None:
     return ty.static
 
 
-def _rebuilt(expr: Call, changes: dict[str, Any]) -> Any:  # Any: attrs differ by operator
+def _rebuilt(expr: Call, changes: dict[str, object]) -> Any:  # Any: attrs differ by operator
     attrs = dataclasses.replace(expr.attrs, **changes) if changes else expr.attrs
 
     def build(args: Sequence[Expr]) -> Expr:

@@ -52,7 +52,7 @@ def fold(expr: Expr) -> Expr | None:
     sums = [(a + c, b + d) for (a, b), (c, d) in zip(own, widths, strict=True)]
     if name not in _CONVOLUTIONS and not _fits(attrs, sums):
         return None
-    changed: dict[str, Any] = {"padding": (*(before for before, _ in sums), *(after for _, after in sums))}
+    changed: dict[str, object] = {"padding": (*(before for before, _ in sums), *(after for _, after in sums))}
     if name in _AVERAGES and not any(map(any, own)):
         changed["count_include_pad"] = True
     return Call(expr.op, (pad.args[0], *expr.args[1:]), dataclasses.replace(attrs, **changed), expr.span)

@@ -12,7 +12,6 @@ Products: gemm/amx.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import (
@@ -95,7 +94,7 @@ def _packed(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor, block: Block
     whole = (-(-shape.height // block.tall) * block.tall, -(-shape.width // block.along) * block.along)
     size = [(whole[a] - 1) * win.strides[a] + ((kh, kw)[a] - 1) * win.dilation[a] + 1 for a in range(2)]
 
-    def element(n: Any, b: Any, y: Any, x: Any, part: Any, lane: Any) -> Any:
+    def element(n: te.Expr, b: te.Expr, y: te.Expr, x: te.Expr, part: te.Expr, lane: te.Expr) -> te.Expr:
         source = b * parts + part
         tests = ([y >= top] if top else []) + ([y < height + top] if size[0] > height + top else [])
         beside = ([x >= left] if left else []) + ([x < width + left] if size[1] > width + left else [])
@@ -120,11 +119,11 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     batch, parts = te.static_shape(data)[0], _parts(data)
     extents = {"block": wide, "ry": kh, "rx": kw, "part": parts, "word": words // parts}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    places = [axis.var for axis in axes]  # the operators of variables are installed by tir.build
     block, ry, rx, part, word = places
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, y: Any, x: Any, chunk: Any, lane: Any) -> Any:
+    def element(n: te.Expr, y: te.Expr, x: te.Expr, chunk: te.Expr, lane: te.Expr) -> te.Expr:
         at = (n, block, y * sy + ry * dy, x * sx + rx * dx, *([part] if data.ndim > BLOCKED_AXES else []))
         of = (chunk, block, ry, rx, part * (words // parts) + word, lane)
         left = [data(*at, word * word_size + k) for k in range(word_size)]

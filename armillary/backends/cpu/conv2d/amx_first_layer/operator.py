@@ -122,7 +122,7 @@ def _compute(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> Tens
     channel, ry, rx = axes = reduce_axes(extents, ["ic", "kh", "kw"])
     (sy, sx) = win.strides
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         lhs = padded(n, channel, y * sy + ry, x * sx + rx).astype(HALF).astype("float32")
         place = rx * attrs.together + channel % attrs.together
         of = (ob, ry, channel // attrs.together, place // HALVES, oi, place % HALVES)

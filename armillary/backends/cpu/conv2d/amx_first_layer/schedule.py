@@ -8,7 +8,6 @@ start at the window of each pixel, so that their rows overlap. Then as amx/sched
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, DEPTH, SIDE, Block, Shape, ranked_blocks
@@ -101,10 +100,10 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     wide = 2 if data.dtype == "uint64" else 1  # words of a column
     extents = {"ry": kh, "group": groups, "rx": words // wide, "word": wide}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    places = [axis.var for axis in axes]  # the operators of variables are installed by tir.build
     ry, group, rx, word = places
 
-    def element(n: Any, y: Any, x: Any, chunk: Any, lane: Any) -> Any:
+    def element(n: te.Expr, y: te.Expr, x: te.Expr, chunk: te.Expr, lane: te.Expr) -> te.Expr:
         taps = te.pack_bf16(*(weight(chunk, ry, group, rx * wide + word, lane, k) for k in range(HALVES)))
         pixel = data(n, y * win.strides[0] + ry, group, x * win.strides[1] + rx)
         if wide > 1:

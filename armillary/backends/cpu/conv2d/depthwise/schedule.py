@@ -11,7 +11,6 @@ Invariant: sums, the columns that later taps read and the weights fit the regist
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.depthwise.cost import (
@@ -42,12 +41,12 @@ def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) ->
     o_blocks, _, kh, kw, _, co = te.static_shape(weight)
     multiplier = o_blocks * co // (blocks * ci)
     axes = [te.reduce_axis((0, n), name=name) for name, n in (("kh", kh), ("kw", kw))]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    places = [axis.var for axis in axes]  # the operators of variables are installed by tir.build
     ry, rx = places
     (sy, sx), (dy, dx) = win.strides, win.dilation
     (top, _), (left, _) = win.pads
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         block, lane = ob, oi
         if multiplier > 1 or ci != co:
             channel = (ob * co + oi) // multiplier

@@ -9,7 +9,6 @@ bfloat16. Schedules: direct/schedule.py, amx/schedule.py of schedules/cpu. Bytes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     channel, ry, rx = axes = reduce_axes([blocks * ci, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         lhs = padded(n, channel // ci, y * sy + ry * dy, x * sx + rx * dx, channel % ci)
         of = (channel // own, ry, rx, channel % own // HALVES, oi, channel % HALVES)
         return te.sum(lhs.astype("float32") * weight(ob, *of).astype("float32"), axis=axes)

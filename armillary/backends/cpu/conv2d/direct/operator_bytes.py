@@ -11,7 +11,6 @@ direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu. Floats:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     channel, ry, rx = axes = reduce_axes([per_group, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         place = channel if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * per_group + channel
         lhs = padded(n, place // ci, y * sy + ry * dy, x * sx + rx * dx, place % ci)
         of = (channel // own, ry, rx, channel % own // BYTES, oi, channel % BYTES)
@@ -201,7 +200,7 @@ def banded(attrs: BytesConv2DAttrs, data: Tensor) -> Tensor:
     more = -kw % BYTES * win.dilation[1]
     height, width = data.shape[2], data.shape[3]
 
-    def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
+    def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
         tests = ([y >= top] if top else []) + ([y < height + top] if bottom else [])
         beside = ([x >= left] if left else []) + ([x < width + left] if right + more else [])
         inside = te.all(*tests, te.likely(te.all(*beside)))
@@ -221,7 +220,7 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
     ry, rx = axes = reduce_axes([kh, quads], ["kh", "kw_quad"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
-    def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
+    def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
         row, first = y * sy + ry * dy, x * sx + rx * (BYTES * dx)
         columns = te.four_bytes(*(padded(n, block, row, first + k * dx, lane) for k in range(BYTES)))
         taps = te.four_bytes(*(weight(block, ry, rx, lane, k) for k in range(BYTES)))

@@ -90,7 +90,7 @@ def _compute(attrs: FillAttrs, weight: Tensor) -> Tensor:
     widths = [sum(map(sum, runs)) for runs in (attrs.inputs, attrs.outputs)]
     zero = te.const(0, weight.dtype)
 
-    def element(ob: Any, ib: Any, y: Any, x: Any, ii: Any, oi: Any) -> Any:
+    def element(ob: te.Expr, ib: te.Expr, y: te.Expr, x: te.Expr, ii: te.Expr, oi: te.Expr) -> te.Expr:
         found: te.Expr = _chosen(
             ib * i + ii,
             attrs.inputs,

@@ -9,7 +9,6 @@ Made by frames-conv2d from a concatenation and a convolution; the same arithmeti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def _reference(attrs: FramesConv2DAttrs, data: Array, weight: Array) -> Array:
     return made
 
 
-def frame_count(attrs: FramesConv2DAttrs, data: Tensor) -> Any:
+def frame_count(attrs: FramesConv2DAttrs, data: Tensor) -> te.Expr:
     """How many results there are."""
     return window_count(data.shape[0], attrs.frame_padding, attrs.frames, attrs.frame_stride, attrs.frame_dilation)
 
@@ -74,7 +73,7 @@ def _compute(attrs: FramesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     padded = te_pad(data, [attrs.frame_padding, *[(0, 0)] * 4])
     blocks = data.shape[1]
 
-    def element(t: Any, block: Any, y: Any, x: Any, c: Any) -> Any:
+    def element(t: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, c: te.Expr) -> te.Expr:
         frame = t * attrs.frame_stride + block // blocks * attrs.frame_dilation
         return padded(frame, block % blocks, y, x, c)
 

@@ -78,7 +78,7 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     o_blocks, i_blocks, kh, kw, ci, *_ = te.static_shape(weight)
     extents = {"ic_outer": i_blocks, "kh": kh, "kw": kw, "ic_inner": ci}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    places = [axis.var for axis in axes]  # the operators of variables are installed by tir.build
     ico, ry, rx, ici = places
     shape = output_shape(attrs, data, weight)
     (sy, sx), (dy, dx) = win.strides, win.dilation
@@ -88,7 +88,7 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     (top, _), (left, _) = pads
     film = attrs if isinstance(attrs, FramesConv2DAttrs) else None
 
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+    def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
         image, on_film = n, te.all()
         if film is not None:
@@ -118,7 +118,7 @@ def _with_border(data: te.Tensor, pads: Any, value: int) -> te.Tensor:
     (top, bottom), (left, right) = pads
     batch, blocks, height, width, lanes = te.static_shape(data)
 
-    def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
+    def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
         inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
         return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(value, data.dtype))
 

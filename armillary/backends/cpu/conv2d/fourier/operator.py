@@ -235,7 +235,7 @@ def _data_points(
     n, i_blocks, height, width, ci = te.static_shape(data)
     (m_h, m_w), (th, tw), (top, left) = outputs, grid, before
 
-    def read(t: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+    def read(t: te.Expr, c: te.Expr, y: te.Expr, x: te.Expr, i: te.Expr) -> te.Expr:
         row, column = t // tw % th * m_h + y - top, t % tw * m_w + x - left
         inside = te.all(row >= 0, row < height, column >= 0, column < width)
         return te.if_then_else(inside, data(t // (th * tw), c, row, column, i), te.const(0.0, data.dtype))

@@ -10,7 +10,6 @@ Which convolutions are computed so, and by what tile: backends/cpu/cost/narrow.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside
@@ -36,11 +35,11 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
     turned = te.compute(by_lanes, lambda b, y, x, o, lane: weight(0, b, y, x, lane, o), name="turned", tag=PACKED)
     extents = {"ic_outer": blocks, "kh": kh, "kw": kw}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    places = [axis.var for axis in axes]  # the operators of variables are installed by tir.build
     ico, ry, rx = places
     (sy, sx), (dy, dx), pads = win.strides, win.dilation, win.pads
 
-    def element(n: Any, y: Any, x: Any, o: Any, lane: Any) -> Any:
+    def element(n: te.Expr, y: te.Expr, x: te.Expr, o: te.Expr, lane: te.Expr) -> te.Expr:
         row, column = y * sy + ry * dy, x * sx + rx * dx
         on_row, on_column = (lies_inside(at, data.shape[2 + a], pads[a]) for a, at in enumerate((row, column)))
         pixel = data(n, ico, row - pads[0][0], column - pads[1][0], lane)

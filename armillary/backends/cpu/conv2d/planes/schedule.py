@@ -10,7 +10,6 @@ position of y, x plus a constant. Blocked layouts are faster where they fit: dir
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.contiguous import is_one_run
@@ -83,7 +82,7 @@ def planes_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     ic = te.reduce_axis((0, per_group), name="ic")
     ry, rx = te.reduce_axis((0, kh), name="kh"), te.reduce_axis((0, kw), name="kw")
 
-    def element(b: Any, oc: Any, p: Any) -> Any:
+    def element(b: te.Expr, oc: te.Expr, p: te.Expr) -> te.Expr:
         channel = ic if attrs.groups == 1 else oc // out_group * per_group + ic
         row, column = ry.var * dy, rx.var * dx
         at = p + row // sy * pitch + column // sx
@@ -103,7 +102,7 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> AnyFunction:
     if win.strides == (1, 1) and plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # as it lies
         return _in_place(data, plan)
 
-    def element(b: Any, ch: Any, py: Any, px: Any, y: Any, x: Any) -> Any:
+    def element(b: te.Expr, ch: te.Expr, py: te.Expr, px: te.Expr, y: te.Expr, x: te.Expr) -> te.Expr:
         row, column = y * sy + py - top, x * sx + px - left
         inside = te.all(row >= 0, row < h, te.likely(column >= 0), te.likely(column < w))
         return te.if_then_else(inside, data(b, ch, row, column), te.const(0.0, data.dtype))
@@ -128,7 +127,7 @@ def _in_place(data: te.Tensor, plan: _Plan) -> AnyFunction:
     if plan.length == whole:
         return lambda b, ch, py, px, q: lying(b, ch, q)
 
-    def rest(b: Any, ch: Any, q: Any) -> Any:
+    def rest(b: te.Expr, ch: te.Expr, q: te.Expr) -> te.Expr:
         return te.if_then_else(te.likely(q < h * w - start), lying(b, ch, q + start), te.const(0.0, data.dtype))
 
     tail = te.compute((n, c, plan.length - start), rest, name="planes", tag=PACKED)

@@ -98,7 +98,7 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
         x: te.ExprLike,
         px: te.ExprLike,
         oi: te.ExprLike,
-    ) -> Any:
+    ) -> te.Expr:
         tap_y, row, on_row = rows.tap(y, py, ty.var)
         tap_x, column, on_column = columns.tap(x, px, tx.var)
         inputs, lane = (ico, ici) if attrs.groups == 1 else (ob, oi)

@@ -186,7 +186,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     )
     th, tw = tiles_along(out_h, m, dy), tiles_along(out_w, m, dx)
 
-    def read(b: Any, c: Any, p: object, q: object, y: object, x: object, i: Any) -> Any:
+    def read(b: te.Expr, c: te.Expr, p: object, q: object, y: object, x: object, i: te.Expr) -> te.Expr:
         row, column = _place(p, y, m, dy) - top, _place(q, x, m, dx) - left
         inside = te.all(row >= 0, row < height, column >= 0, column < width)
         return te.if_then_else(inside, data(b, c, row, column, i), te.const(0.0, data.dtype))
