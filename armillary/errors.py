@@ -68,6 +68,10 @@ class ScheduleError(ArmillaryError):
     """A schedule directive is illegal at the point where it was written."""
 
 
+class UnknownTruth(TypeMismatch, ValueError):
+    """A symbolic expression where Python asks for True or False."""
+
+
 class TargetError(ArmillaryError, ValueError):
     """A target string, tool-chain or device is unknown or unusable."""
 

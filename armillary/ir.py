@@ -110,6 +110,11 @@ class GlobalVar(Node):
         """A call of the module's function of this name."""
         return _call(self, args)
 
+    def astext(self, show_meta_data: bool = True) -> str:
+        """The name as programs write it."""
+        del show_meta_data
+        return f"@{self.name_hint}"
+
 
 @bounded
 class IRModule:
@@ -163,6 +168,10 @@ class IRModule:
     def get_global_var(self, name: str) -> GlobalVar:
         self[name]
         return self._vars[name]
+
+    def same_as(self, other: object) -> bool:
+        """Whether this is that very module."""
+        return self is other
 
     def get_global_vars(self) -> list[GlobalVar]:
         return list(self._vars.values())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -92,8 +93,8 @@ class PassInfo:
     """
 
     name: str
-    spec: str
-    opt_level: int
+    spec: str = ""
+    opt_level: int = 0
     required: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -325,6 +326,19 @@ class Pass:
 
     def __repr__(self) -> str:
         return f"Pass({self.info.name}, opt_level={self.info.opt_level})"
+
+
+ModulePass = Pass
+
+
+def PrintIR(header: str = "", show_meta_data: bool = False) -> Pass:  # noqa: N802  (the name scripts use)
+    """A pass that changes nothing: it writes the module's text to standard error, below a header."""
+
+    def show(module: IRModule) -> IRModule:
+        print(f"PrintIR({header}):\n{module.astext(show_meta_data)}", file=sys.stderr)
+        return module
+
+    return Pass(show, PassInfo("PrintIR", "print-ir"))
 
 
 def _add_note(error: Exception, text: str) -> None:

@@ -544,7 +544,7 @@ def unravel_index(indices: _Operand, shape: _Operand) -> _Call:
     """Coordinates of positions in a flat array."""
 
 def where(condition: _Operand, x: _Operand, y: _Operand) -> _Call:
-    """x where condition holds, else y."""
+    """x where condition is not 0, else y."""
 
 def zeros(shape: _Numbers, dtype: str = '') -> _Call:
     """A tensor of zeros."""

@@ -12,6 +12,8 @@ import binascii
 import json
 import math
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +51,12 @@ class Metadata:
             lines += blank
             position = end
         return Metadata(sections), "".join(plain) + text[position:]
+
+    def give(self, constants: Sequence[Constant]) -> None:
+        """Constants for a text without sections of its own."""
+        if not self.sections:
+            self.sections.append((sys.maxsize, {"relay.Constant": list(constants)}))
+            self.made.update({(sys.maxsize, number): constant for number, constant in enumerate(constants)})
 
     def constant(self, line: int, kind: str, index: int) -> Constant:
         """The constant that `meta[kind][index]` on a line stands for."""

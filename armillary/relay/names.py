@@ -50,7 +50,7 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
         return functools.partial(register_legalize, kind=kinds[name]) if name in kinds else None
     if name == "transform":
         return importlib.import_module("armillary.relay.transform.quantize._qnn")
-    return space if name == "op" else None
+    return space if name in ("op", "qnn") else None
 
 
 def user_functions() -> Mapping[str, AnyFunction]:

@@ -20,6 +20,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,21 @@ _WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan"
 
 
 @boundary("parse", arguments=True)
-def parse(text: str, source: str = "<text>") -> IRModule:
-    """A module from its text; an expression or a lone function becomes "main"."""
+def parse(
+    text: str,
+    source: str = "<text>",
+    init_module: IRModule | None = None,
+    init_meta_table: dict[str, list[Constant]] | None = None,
+) -> IRModule:
+    """A module from its text; an expression or a lone function becomes "main".
+
+    The text may call functions of `init_module`, which the result holds too, and read constants of `init_meta_table`.
+    """
     reader = _Reader(text, source)
+    if init_meta_table:
+        reader.metadata.give(init_meta_table.get("relay.Constant", []))
     if reader.cursor.at("def"):
-        module = reader.module()
+        module = reader.module(init_module)
     else:
         module = IRModule.from_expr(reader.expression())
     return check_module(module)
@@ -75,7 +86,8 @@ def parse_expr(text: str, source: str = "<text>") -> Expr:
     """An expression from its text: `free_var %x: Tensor[(3,), float32]; …` lines, then a block."""
     expr = _Reader(text, source).expression()
     if isinstance(expr, Expr) and not isinstance(expr, Op) and not has_untyped(expr):
-        infer_type(expr)
+        with suppress(TypeMismatch):  # told when the type is asked for
+            infer_type(expr)
     return expr
 
 
@@ -90,8 +102,9 @@ class _Reader:
 
     # --- modules and functions --------------------------------------------------------------------------------------
 
-    def module(self) -> IRModule:
-        module = IRModule()
+    def module(self, start: IRModule | None = None) -> IRModule:
+        module = IRModule() if start is None else start.copy()
+        self.globals.update({var.name_hint: var for var in module.get_global_vars()})
         while not self.cursor.at_end():
             self.cursor.expect("def")
             token = self.cursor.token
@@ -359,9 +372,12 @@ class _Reader:
         try:
             dtype = DType(name)
             value = float(digits) if dtype.is_float else int(digits, 0)
-            array = np.asarray(-value if negative else value).astype(dtype.numpy)
+            with np.errstate(over="ignore"):  # refused below
+                array = np.asarray(-value if negative else value).astype(dtype.numpy)
         except (ValueError, TypeMismatch, OverflowError) as error:
             raise self.cursor.error(f"not a scalar ({error})") from None
+        if dtype.is_float and np.isinf(array) and not np.isinf(value):
+            raise self.cursor.error(f"the number does not fit {dtype}")
         if dtype.is_int and not dtype.min_value <= (-value if negative else value) <= dtype.max_value:
             raise self.cursor.error(f"the number does not fit {dtype}")
         self.cursor.next()

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from armillary.errors import ParseError, Span
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+) | (?P<newline>\n) | (?P<comment>(?://|\#)[^\n]*|/\*.*?\*/)
+    r"""(?P<space>[ \t\r]+) | (?P<newline>\n) | (?P<comment>(?://|\#)[^\n]*)
+      | (?P<block>/\*)
       | (?P<string>"(?:[^"\\\n]|\\.)*")
       | (?P<number>(?:0x[0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)(?:f\d*|i\d+|u\d+)?)
       | (?P<name>[%@]?[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*|[%@]\d+)
@@ -36,6 +37,7 @@ _PLAIN_TOKEN = re.compile(
     _TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*").replace("[%@]?", "@?").replace(r"|[%@]\d+", ""),
     re.VERBOSE | re.DOTALL,
 )
+_BOUND = re.compile(r"/\*|\*/")
 
 
 def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> list[Token]:
@@ -52,14 +54,29 @@ def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> 
             span = Span(source, "", line, position - start + 1)
             raise ParseError(f"unexpected character {text[position]!r}", span=span)
         kind = match.lastgroup or ""
+        end = _end_of_comment(text, match.end()) if kind == "block" else match.end()
+        if end < 0:
+            raise ParseError("the comment has no end", span=Span(source, "", line, position - start + 1))
         if kind in ("name", "number", "string", "symbol"):
             tokens.append(Token(kind, match[0], line, position - start + 1))
-        lines = match[0].count("\n")
+        lines = text.count("\n", position, end)
         if lines:
-            line, start = line + lines, match.start() + match[0].rindex("\n") + 1
-        position = match.end()
+            line, start = line + lines, text.rindex("\n", position, end) + 1
+        position = end
     tokens.append(Token("end", "", line, position - start + 1))
     return tokens
+
+
+def _end_of_comment(text: str, position: int) -> int:
+    """Where a comment ends that began before `position`; comments nest; -1 where it has no end."""
+    depth = 1
+    while depth:
+        mark = _BOUND.search(text, position)
+        if mark is None:
+            return -1
+        depth += 1 if mark[0] == "/*" else -1
+        position = mark.end()
+    return position
 
 
 class Cursor:

@@ -387,9 +387,9 @@ def if_then_else(condition: Value, true_value: Value, false_value: Value) -> Exp
     return Call(x.dtype, "if_then_else", (test, x, y))
 
 
-def likely(condition: Value) -> Expr:
+def likely(cond: Value) -> Expr:
     """A condition that loop partitioning should make true in the main part."""
-    test = cast(condition, "bool")
+    test = cast(cond, "bool")
     return test if isinstance(test, IntImm) else Call(BOOL, "likely", (test,))
 
 

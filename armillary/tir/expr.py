@@ -28,7 +28,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Admit, Node, Printer, Refuse, derived, node
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import UnknownTruth
 
 if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer
@@ -85,7 +85,7 @@ class Expr(Node):
     __hash__ = object.__hash__  # stated, because tir/build.py installs an `__eq__` that builds nodes
 
     def __bool__(self) -> bool:
-        raise TypeMismatch(
+        raise UnknownTruth(
             f"the truth of a symbolic {type(self).__name__} is not known while building an expression",
             hint="use te.if_then_else, tir.Select, tir.all or tir.any",
         )

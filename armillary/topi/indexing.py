@@ -45,16 +45,6 @@ def gather_nd(a: Tensor, indices: Tensor, batch_dims: int = 0) -> Result:
     return compute("gather_nd", [a, indices], (), {"batch_dims": batch_dims})
 
 
-def where(condition: Tensor, x: Tensor, y: Tensor) -> Result:
-    """`x` where the condition is not zero, else `y`."""
-    if isinstance(condition, Tensor) and condition.dtype.is_float:
-        given = condition
-        condition = te.compute(
-            given.shape, lambda *i: T.not_equal(given(*i), T.const(0.0, str(given.dtype))), tag="elemwise"
-        )
-    return compute("where", [condition, x, y])
-
-
 def expand_like(a: Tensor, shape_like: Tensor, axis: Sequence[int]) -> Tensor:
     """`a` repeated along new axes, which `axis` names, to the shape of another tensor."""
     rank = len(shape_like.shape)
@@ -127,5 +117,4 @@ FUNCTIONS: dict[str, Callable[..., Result]] = {
     "sparse_to_dense": sparse_to_dense,
     "stack": stack,
     "tensordot": tensordot,
-    "where": where,
 }

@@ -243,12 +243,11 @@ left_shift, right_shift = BINARY["left_shift"], BINARY["right_shift"]
 
 # --- where --------------------------------------------------------------------------------------------------------
 
-where = Op("where", kind=Kind.BROADCAST, inputs=("condition", "x", "y"), doc="x where condition holds, else y.")
+where = Op("where", kind=Kind.BROADCAST, inputs=("condition", "x", "y"), doc="x where condition is not 0, else y.")
 
 
 @where.infer
 def infer_where(attrs: None, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
-    check_kind("where", "the condition", condition, "integer or bool")
     return TensorType(broadcast_shapes("where", condition.shape, x.shape, y.shape), check_same_dtype("where", (x, y)))
 
 
@@ -275,11 +274,11 @@ def where_samples() -> Iterator[Sample]:
     yield Sample(None, (of_type("bool", 3, 4), f32(3, 4), f32(3, 4)))
     yield Sample(None, (of_type("bool", 4), f32(3, 1), f32()))
     yield Sample(None, (ints([0, 2]), i32(3, 2), i32(1)))
+    yield Sample(None, (np.array([0.0, -0.5, np.nan], "float32"), f32(3), f32(3)))
 
 
 @where.bad_samples
 def where_bad_samples() -> Iterator[BadSample]:
-    yield BadSample(None, (f32(2), f32(2), f32(2)), "the condition has dtype float32")
     yield BadSample(None, (of_type("bool", 2), f32(2), i32(2)), "got int32, wanted float32")
     yield BadSample(None, (of_type("bool", 2), f32(3), f32(3)), "do not broadcast")
 

@@ -24,7 +24,7 @@ from armillary.ops.elementwise.elementwise import floor, round_half_even
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Follows
+from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.types import TensorType
 
 ROUNDINGS = ("UPWARD", "TONEAREST", "TOEVEN")
@@ -442,4 +442,5 @@ def requantize_bad_samples() -> Iterator[BadSample]:
     yield BadSample(RequantizeAttrs(), (f32(3), *parameters), "data has dtype float32")
 
 
+state("qnn.dequantize", Fact.DEQUANTIZES)
 state("qnn.dequantize qnn.quantize qnn.requantize", follows=Follows.AXIS)

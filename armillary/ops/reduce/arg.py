@@ -151,4 +151,4 @@ def _define(name: str, largest: bool) -> Op:
 
 argmax, argmin = _define("argmax", True), _define("argmin", False)
 
-state("argmax argmin", Fact.FLAT, precision=Precision.FOLLOW)
+state("argmax argmin", Fact.FLAT, Fact.ORDER_ONLY, precision=Precision.FOLLOW)

@@ -437,4 +437,4 @@ def topk_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TopkAttrs(1, ret_type="x"), (f32(2, 3),), "wanted both, values or indices")
 
 
-state("argsort", Fact.FLAT)
+state("argsort", Fact.FLAT, Fact.ORDER_ONLY)

@@ -20,6 +20,7 @@ import numpy as np
 from armillary.base.aliases import AnyFunction
 from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
+from armillary.base.dtype import DType
 from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
@@ -27,7 +28,7 @@ from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.lazy_registry import LazyRegistry, current_name
 from armillary.relay.op.facts import Fact, Follows, Precision
-from armillary.relay.types import Type
+from armillary.relay.types import TensorType, Type
 
 with deferred():
     from armillary.relay.names import find_operator as _find_operator
@@ -93,6 +94,31 @@ class BadSample:
 
 
 OPS: LazyRegistry[str, Op] = LazyRegistry(str)
+
+
+def _broadcast(types: Sequence[Type], attrs: object) -> TensorType:
+    """The type of two tensors that are combined element by element."""
+    del attrs
+    left, right = types
+    if not isinstance(left, TensorType) or not isinstance(right, TensorType) or left.dtype != right.dtype:
+        raise TypeMismatch(f"the type relation Broadcast is of two tensors of one dtype, got {left} and {right}")
+    wide, narrow = sorted((left.shape, right.shape), key=len, reverse=True)
+    padded = (*([1] * (len(wide) - len(narrow))), *narrow)
+    for a, b in zip(wide, padded, strict=True):
+        if a != b and 1 not in (a, b):
+            raise TypeMismatch(f"the shapes {left.shape} and {right.shape} do not broadcast")
+    return TensorType(tuple(b if a == 1 else a for a, b in zip(wide, padded, strict=True)), left.dtype)
+
+
+def _compared(types: Sequence[Type], attrs: object) -> TensorType:
+    return TensorType(_broadcast(types, attrs).shape, DType("bool"))
+
+
+KNOWN_RELATIONS: dict[str, Callable[..., Type | None]] = {
+    "Identity": lambda types, attrs: types[0],
+    "Broadcast": _broadcast,
+    "BroadcastComp": _compared,
+}
 
 
 @bounded
@@ -221,6 +247,40 @@ class Op(Expr):
         """Facet: misuses and what the message must say."""
         self.bad_sample_source = source
         return source
+
+    # what scripts of the Relay era say of an operator of their own (relay/op/attributes.py: register)
+
+    def set_num_inputs(self, n: int) -> None:
+        """How many tensors the operator takes."""
+        known = self.inputs[:n]
+        self.inputs = (*known, *(f"data_{k}" for k in range(len(known), n)))
+
+    def add_argument(self, name: str, type: str = "", description: str = "") -> None:
+        """The name of the next tensor; its type and description are not kept."""
+        del type, description
+        place = next((k for k, known in enumerate(self.inputs) if known == f"data_{k}"), len(self.inputs))
+        self.inputs = (*self.inputs[:place], name, *self.inputs[place + 1 :])
+
+    def add_type_rel(self, rel_name: str, type_rel_func: Callable[..., Type | None] | None = None) -> None:
+        """The rule of the result's type: a function of (input types, attributes), or the name of a known one."""
+        rule = type_rel_func or KNOWN_RELATIONS.get(rel_name)
+        if rule is None:
+            hint = f"pass a function, or one of {', '.join(KNOWN_RELATIONS)}"
+            raise ConfigError(f"operator {self.name}: there is no type relation {rel_name!r}", hint=hint)
+
+        def infer(attrs: object, *types: Type) -> Type:
+            found = rule(list(types), attrs)
+            if found is None:
+                raise TypeMismatch(f"{self.name}: the type relation {rel_name} gave no type for {types}")
+            return found
+
+        self.infer_rule = infer
+
+    def set_support_level(self, level: int) -> None:
+        """Accepted: there are no levels."""
+
+    def set_attrs_type_key(self, key: str) -> None:
+        """Accepted: an operator without a class of attributes has none."""
 
     def __call__(self, *args: object, **attrs: object) -> Call:  # expressions, arrays, numbers; attribute values
         """A Call: tensor arguments first, then attributes, by position in field order or by name."""

@@ -22,6 +22,8 @@ class Fact(enum.Enum):
     LIKE = enum.auto()  # of the last input only the type matters
     TYPE_ONLY = enum.auto()  # the value follows from the type of the data
     FLAT = enum.auto()  # small steps of the inputs change nothing: every derivative is 0
+    ORDER_ONLY = enum.auto()  # the value follows from the order of the data's elements
+    DEQUANTIZES = enum.auto()  # (the data minus a number) times the second input
     VANISHES = enum.auto()  # normal numbers in may give subnormal ones
 
 

@@ -30,7 +30,9 @@ from armillary.transform import (
 with deferred():
     from armillary.relay.gradient import gradient as _gradient
 
+FunctionPass = Pass
 __all__ = [
+    "FunctionPass",
     "Pass",
     "PassContext",
     "PassInfo",

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.dtype import DType
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
@@ -55,6 +56,8 @@ def simplify(expr: Expr) -> Expr | None:
 def _rules(expr: Call) -> tuple[Callable[[Call], Expr | None], ...]:
     if has(expr, Fact.LIKE):
         return (like_shape,)
+    if has(expr, Fact.ORDER_ONLY):
+        return (position_of_dequantized,)
     return (same_shape, consecutive_reshapes) if has(expr, Fact.VIEW) else _RULES.get(op_name(expr), ())
 
 
@@ -170,14 +173,41 @@ def same_cast(expr: Call) -> Expr | None:
 
 
 def widening_casts(expr: Call) -> Expr | None:
-    """cast(cast(x, wider), dtype)  ->  cast(x, dtype)   if the first cast loses nothing"""
+    """cast(cast(x, wider), dtype)  ->  cast(x, dtype)   if the first cast loses nothing of x, or of a clip x"""
     inner = expr.args[0]
     if op_name(inner) != "cast" or not isinstance(inner, Call):
         return None
     (source,), (middle,) = tensor_fields(inner.args[0].checked_type), tensor_fields(inner.checked_type)
-    if not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
+    (result,) = tensor_fields(expr.checked_type)
+    clipped = _is_clipped(inner, middle.dtype) and (source.dtype.is_int or result.dtype.is_int)
+    kept = clipped and np.can_cast(middle.dtype.numpy, result.dtype.numpy, "safe")
+    if not kept and not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
         return None
     return Call(expr.op, inner.args, expr.attrs, expr.span)
+
+
+def _is_clipped(cast: Call, dtype: DType) -> bool:
+    """Whether what is cast to an integer type was clipped to numbers that it has."""
+    clip = cast.args[0]
+    if not dtype.is_int or op_name(clip) != "clip" or not isinstance(clip, Call):
+        return False
+    return bool(dtype.min_value <= clip.attrs.a_min and clip.attrs.a_max <= dtype.max_value)
+
+
+def position_of_dequantized(expr: Call) -> Expr | None:
+    """argmax(qnn.dequantize(x, scale, zero))  ->  argmax(x)   if x has at most 16 bits and the scale is one, above 0
+
+    Then different numbers stay different, in the same order.
+    """
+    inner = expr.args[0]
+    if not has(inner, Fact.DEQUANTIZES) or not isinstance(inner, Call):
+        return None
+    data, scale = tensor(inner.args[0]), splat(inner.args[1])
+    if data is None or data.dtype.bits > 16 or scale is None or not 1e-30 < scale < 1e30:
+        return None
+    if inner.attrs.out_dtype not in ("float32", "float64"):
+        return None
+    return Call(expr.op, (inner.args[0],), expr.attrs, expr.span)
 
 
 def same_shape(expr: Call) -> Expr | None:
