@@ -18,12 +18,15 @@ from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
+from armillary.ops.shape.dynamic import DynamicAttrs
 from armillary.relay.analysis import free_vars
 from armillary.relay.binding import bind, bind_params_by_name, bind_types, with_own_names
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Constant, Expr, Function, TupleWrapper
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper
 from armillary.relay.infer import infer_type
+from armillary.relay.transform.simplify.dynamic_to_static import dynamic_to_static
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
+from armillary.relay.walk import post_order
 
 if TYPE_CHECKING:
     from armillary.runtime import Device
@@ -79,14 +82,16 @@ class Executor:
         return lambda values: _tensors(evaluate(module, values))
 
     def _compiled(self, module: IRModule) -> Callable[[list[Any]], Any]:
-        made: dict[tuple[Type, ...], Any] = {}  # Any: a graph executor, by the types of its inputs
+        made: dict[tuple[Type | bytes, ...], Any] = {}  # Any: a graph executor, by types and values that say sizes
+        fixed = _of_sizes(module["main"])
 
         def run(values: list[Any]) -> Any:
             types = tuple(map(_type_of, values))
-            if types not in made:
-                made[types] = self._built(module, types)
-            graph, names, result = made[types]
-            for name, value in zip(names, _flat(values), strict=True):
+            key = (*types, *(values[k].tobytes() for k in fixed))
+            if key not in made:
+                made[key] = self._built(*_with_values(module, types, values, fixed))
+            graph, names, result = made[key]
+            for name, value in zip(names, _flat([v for k, v in enumerate(values) if k not in fixed]), strict=True):
                 graph.set_input(name, value)
             graph.run()
             outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
@@ -95,7 +100,7 @@ class Executor:
             return _nested(iter(outputs), result)
 
         types = tuple(p.checked_type for p in module["main"].params)
-        if all(_is_static(t) for p in module["main"].params for t in _fields(p)):
+        if not fixed and all(_is_static(t) for p in module["main"].params for t in _fields(p)):
             made[types] = self._built(module, None)
         return run
 
@@ -116,6 +121,29 @@ class Executor:
         graph = build(module, self.target)["default"](self.device)
         names = [n for p in main.params for n in _input_names(p.name_hint, p.checked_type)]
         return graph, names, result
+
+
+def _of_sizes(function: Function) -> tuple[int, ...]:
+    """The parameters whose values are attributes of `dynamic` calls, or have a part in them."""
+    asked = [e for e in post_order(function) if isinstance(e, Call) and isinstance(e.attrs, DynamicAttrs)]
+    exprs = [x for e in asked if isinstance(e.args[0], Tuple) for x in e.args[0].fields[-len(e.attrs.names) :]]
+    used = {id(var) for x in exprs for var in free_vars(x)}
+    tensors = [isinstance(p.checked_type, TensorType) for p in function.params]
+    return tuple(k for k, p in enumerate(function.params) if id(p) in used and tensors[k])
+
+
+def _with_values(
+    module: IRModule, types: tuple[Type, ...], values: list[Any], fixed: tuple[int, ...]
+) -> tuple[IRModule, tuple[Type, ...]]:
+    """The module with parameters bound to their values, and what `dynamic` calls become; the types of the others."""
+    if not fixed:
+        return module, types
+    main = with_own_names(module["main"])
+    module = module.copy()
+    module["main"] = bind_params_by_name(main, {main.params[k].name_hint: values[k] for k in fixed})
+    others = tuple(ty for k, ty in enumerate(types) if k not in fixed)
+    module["main"] = bind_types(module["main"], others)
+    return dynamic_to_static(module), others
 
 
 def _fields(param: Any) -> tuple[TensorType, ...]:  # Any: a variable

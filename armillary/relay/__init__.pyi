@@ -270,6 +270,9 @@ def device_copy(data: _Operand, src_dev_type: int, dst_dev_type: int) -> _Call:
 def divide(lhs: _Operand, rhs: _Operand) -> _Call:
     """divide of two tensors, broadcasting."""
 
+def dynamic(inputs: _Operands, op: str, names: Sequence[typing.Any], settings: Sequence[typing.Any] = ()) -> _Call:
+    """An operator some of whose attributes are values."""
+
 def einsum(data: _Operands, equation: str) -> _Call:
     """Sums of products of elements, named by letters."""
 

@@ -17,7 +17,7 @@ _MATH = (
     "atanh floor ceil trunc round nearbyint"
 )
 _BUILD = {
-    "const": "const",
+    "const": "checked_const",
     "if_then_else": "if_then_else",
     "likely": "likely",
     "all": "all_of",

@@ -53,6 +53,18 @@ def const(value: Value, dtype: str | None = None) -> Expr:
     raise TypeMismatch(f"no constant of dtype {dtype}")
 
 
+def checked_const(value: Value, dtype: str | None = None) -> Expr:
+    """`const` as scripts call it: a number that the dtype does not have is a TypeMismatch, not another number."""
+    made = const(value, dtype)
+    number = value.value if isinstance(value, IntImm | FloatImm) else value
+    whole = isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool
+    if whole and int(number) not in (made.value, made.value + (1 << 64)):
+        raise TypeMismatch(f"tir.const: {number} does not fit {made.dtype}", hint="take a wider dtype, or a cast")
+    if isinstance(made, FloatImm) and math.isinf(made.value) and math.isfinite(number):
+        raise TypeMismatch(f"tir.const: {number} does not fit {made.dtype}", hint="take a wider dtype")
+    return made
+
+
 def _number(value: Value) -> int | float:
     if isinstance(value, IntImm | FloatImm):
         return value.value

@@ -31,6 +31,7 @@ from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
 with deferred():
+    from armillary.ops.shape.dynamic import dynamic_call as _dynamic_call
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.op.static_value import static_attribute as _static_attribute
 _resolve, __dir__ = lazy_names(
@@ -292,7 +293,20 @@ class Op(Expr):
         if len(given) != count:
             raise TypeMismatch(f"{self.name}: expected {count} tensor arguments {self.inputs}, got {len(given)}")
         tensors = self._tensors(given)
+        if any(isinstance(value, Expr) for value in (*args[count:], *attrs.values())) and self.attrs_class is not None:
+            return self._of_values(tensors, args[count:], attrs)
         return Call(self, tensors, self.make_attrs(args[count:], attrs))
+
+    def _of_values(self, tensors: tuple[Expr, ...], positional: Sequence[Any], named: dict[str, Any]) -> Call:
+        """A call with expressions for attributes: numbers where they are known, else `dynamic`."""
+        names = [f.name for f in dataclasses.fields(self.attrs_class or object)]
+        given = {**named, **dict(zip(names, positional, strict=False))}
+        known = {n: _static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
+        values = {n: v for n, v in given.items() if isinstance(v, Expr) and known[n] is None}
+        settings = {n: _freeze(v) for n, v in known.items() if n not in values}
+        if not values or len(positional) > len(names) or not set(given) <= set(names):
+            return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
+        return _dynamic_call(self, tensors, settings, values)
 
     def _tensors(self, given: list[Any]) -> tuple[Expr, ...]:
         if self.variadic and isinstance(given[-1], tuple | list):

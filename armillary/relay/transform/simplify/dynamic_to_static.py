@@ -1,8 +1,8 @@
 """dynamic-to-static: what takes its shape from another tensor takes it from attributes.
 
-In: a module. Out: one where `*_like` operators whose model has a known shape are their explicit forms, and where what
-was computed from shapes is constant. Invariant: shapes that only the running program knows stay as they were. All other
-operators of this language take shapes as attributes, which are known when the graph is made; none of them is dynamic.
+In: a module. Out: one where `*_like` operators whose model has a known shape are their explicit forms, `dynamic` calls
+whose values are known those of the operator, and what was computed from shapes is constant. Invariant: shapes that only
+the running program knows stay as they were.
 
     def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(3, 2), float32]) {
       %0 = reshape_like(%x, %y);
@@ -19,6 +19,7 @@ operators of this language take shapes as attributes, which are known when the g
 from __future__ import annotations
 
 from armillary.ir import IRModule
+from armillary.ops.shape.dynamic import resolved
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
@@ -45,7 +46,7 @@ def dynamic_to_static(module: IRModule) -> IRModule:
 
 
 def _explicit(expr: Expr) -> Expr | None:
-    return simplify(expr) if isinstance(expr, Call) and has(expr, Fact.LIKE) else None
+    return simplify(expr) if isinstance(expr, Call) and has(expr, Fact.LIKE) else resolved(expr)
 
 
 def _reads_shapes(module: IRModule) -> bool:

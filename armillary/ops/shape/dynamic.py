@@ -1,0 +1,98 @@
+"""dynamic: a call of an operator some of whose attributes are values of the running program.
+
+In: what scripts write: `relay.reshape(x, newshape)`, `relay.topk(x, k)` with `newshape` and `k` inputs of the program.
+Out: one call of `dynamic`, whose last tensors are those attributes. Its type has the rank, and unknown sizes; the
+interpreter reads the attributes and computes what the operator does. Invariant: no kernel computes it; where the values
+become known (constants bound, dynamic-to-static, an executor that compiles for them) the call of the operator stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._common import tuple_fields
+from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.op import OPS, Array, Kind, Op
+from armillary.relay.op.static_value import static_value
+from armillary.relay.types import ANY_DIM, TensorType, TupleType, Type
+
+NAME = "dynamic"
+_DUMMIES: dict[str, object] = {"begin": 0, "start": 0, "k1": 0, "k2": 0, "pad_width": 0}  # 1 for all others
+
+
+@record
+class DynamicAttrs:
+    """The operator, which of its attributes are values, and the others."""
+
+    op: str
+    names: tuple[str, ...]
+    settings: tuple[tuple[str, object], ...] = ()
+
+
+dynamic = Op(NAME, kind=Kind.OPAQUE, inputs=("*inputs",), doc="An operator some of whose attributes are values.")
+dynamic.attrs(DynamicAttrs)
+
+
+def dynamic_call(op: Op, tensors: Sequence[Expr], settings: dict[str, object], values: dict[str, Expr]) -> Call:
+    """The call that stands for the operator until the values are known."""
+    attrs = DynamicAttrs(op.name, tuple(values), tuple(settings.items()))
+    return Call(dynamic, (Tuple((*tensors, *values.values())),), attrs)
+
+
+def resolved(expr: Expr) -> Expr | None:
+    """The operator's call, if `expr` is a dynamic one and the values are known by now."""
+    if not isinstance(expr, Call) or expr.op is not dynamic or not isinstance(expr.args[0], Tuple):
+        return None
+    attrs, fields = expr.attrs, expr.args[0].fields
+    assert isinstance(attrs, DynamicAttrs), "it is a dynamic call"
+    count = len(fields) - len(attrs.names)
+    known = [static_value(field) for field in fields[count:]]
+    if any(value is None for value in known):
+        return None
+    values = {name: value.tolist() for name, value in zip(attrs.names, known, strict=True) if value is not None}
+    op = OPS[attrs.op]
+    return Call(op, fields[:count], op.make_attrs((), {**dict(attrs.settings), **values}), expr.span)
+
+
+@dynamic.infer
+def _infer(attrs: DynamicAttrs, inputs: Type) -> Type:
+    """The operator's type for attributes that fit, with every size unknown."""
+    fields, op = tuple_fields(NAME, inputs), OPS[attrs.op]
+    count = len(fields) - len(attrs.names)
+    own = fields[:count]
+    values = {name: _dummy(attrs.op, name, ty) for name, ty in zip(attrs.names, fields[count:], strict=True)}
+    if attrs.op == "squeeze":  # the axes that go must have size 1
+        return TensorType((ANY_DIM,) * (own[0].ndim - fields[count].size), own[0].dtype)
+    given = op.make_attrs((), {**dict(attrs.settings), **values})
+    with suppress(TypeMismatch):
+        return _unknown(op.infer_type(given, [TensorType((1,) * ty.ndim, ty.dtype) for ty in own]))
+    return _unknown(op.infer_type(given, list(own)))  # sizes that say something of the others
+
+
+def _dummy(op: str, name: str, ty: TensorType) -> object:
+    """A value that the attribute may have."""
+    if any(not isinstance(n, int) for n in ty.shape):
+        raise TypeMismatch(f"{op}: how many numbers {name} holds is not known: {ty}", hint="give its type a size")
+    return np.full(ty.static, _DUMMIES.get(name, 1), ty.dtype.numpy).tolist()
+
+
+def _unknown(ty: Type) -> Type:
+    if isinstance(ty, TupleType):
+        return TupleType(tuple(map(_unknown, ty.fields)))
+    assert isinstance(ty, TensorType), "operators give tensors, or tuples of them"
+    return TensorType((ANY_DIM,) * ty.ndim, ty.dtype)
+
+
+@dynamic.reference
+def _reference(attrs: DynamicAttrs, inputs: Sequence[Array]) -> object:
+    count = len(inputs) - len(attrs.names)
+    known = Tuple(tuple(Constant(np.array(array, order="C")) for array in inputs))
+    call = resolved(Call(dynamic, (known,), attrs))
+    assert isinstance(call, Call) and isinstance(call.op, Op), "constants are known"
+    call.checked_type  # noqa: B018  (refuses values that do not fit)
+    return call.op.evaluate(call.attrs, list(inputs[:count]))
