@@ -8,7 +8,7 @@ is compiled once. Programs whose shapes depend on values are refused by the comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,7 +133,7 @@ def _of_sizes(function: Function) -> tuple[int, ...]:
 
 
 def _with_values(
-    module: IRModule, types: tuple[Type, ...], values: list[Any], fixed: tuple[int, ...]
+    module: IRModule, types: tuple[Type, ...], values: Sequence[object], fixed: tuple[int, ...]
 ) -> tuple[IRModule, tuple[Type, ...]]:
     """The module with parameters bound to their values, and what `dynamic` calls become; the types of the others."""
     if not fixed:

@@ -56,12 +56,13 @@ def const(value: Value, dtype: str | None = None) -> Expr:
 def checked_const(value: Value, dtype: str | None = None) -> Expr:
     """`const` as scripts call it: a number that the dtype does not have is a TypeMismatch, not another number."""
     made = const(value, dtype)
-    number = value.value if isinstance(value, IntImm | FloatImm) else value
-    whole = isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool
-    if whole and int(number) not in (made.value, made.value + (1 << 64)):
-        raise TypeMismatch(f"tir.const: {number} does not fit {made.dtype}", hint="take a wider dtype, or a cast")
-    if isinstance(made, FloatImm) and math.isinf(made.value) and math.isfinite(number):
-        raise TypeMismatch(f"tir.const: {number} does not fit {made.dtype}", hint="take a wider dtype")
+    number = value if isinstance(value, bool | int | float | np.generic) else _number(value)
+    told = f"tir.const: {number} does not fit {made.dtype}"
+    if isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool:
+        if int(number) not in (made.value, made.value + (1 << 64)):
+            raise TypeMismatch(told, hint="take a wider dtype, or a cast")
+    elif isinstance(made, FloatImm) and math.isinf(made.value) and math.isfinite(float(number)):
+        raise TypeMismatch(told, hint="take a wider dtype")
     return made
 
 

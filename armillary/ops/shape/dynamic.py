@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import Field
 
 import numpy as np
 
@@ -56,7 +57,20 @@ def resolved(expr: Expr) -> Expr | None:
         return None
     values = {name: value.tolist() for name, value in zip(attrs.names, known, strict=True) if value is not None}
     op = OPS[attrs.op]
+    values = {name: _fitting(op, name, value) for name, value in values.items()}
     return Call(op, fields[:count], op.make_attrs((), {**dict(attrs.settings), **values}), expr.span)
+
+
+def _fitting(op: Op, name: str, value: object) -> object:
+    """Whole floats as integers, where the attribute is not one of floats."""
+    if isinstance(value, list):
+        return [part if isinstance(part, int) else _fitting(op, name, part) for part in value]
+    fields: dict[str, Field[object]] = getattr(op.attrs_class, "__dataclass_fields__", {})
+    wanted = str(fields[name].type) if name in fields else ""
+    if isinstance(value, int) and wanted.startswith("tuple"):
+        return (value,)
+    is_whole = isinstance(value, float) and value.is_integer() and "float" not in wanted
+    return int(value) if is_whole and isinstance(value, float) else value
 
 
 @dynamic.infer
@@ -78,7 +92,7 @@ def _dummy(op: str, name: str, ty: TensorType) -> object:
     """A value that the attribute may have."""
     if any(not isinstance(n, int) for n in ty.shape):
         raise TypeMismatch(f"{op}: how many numbers {name} holds is not known: {ty}", hint="give its type a size")
-    return np.full(ty.static, _DUMMIES.get(name, 1), ty.dtype.numpy).tolist()
+    return _fitting(OPS[op], name, np.full(ty.static, _DUMMIES.get(name, 1), ty.dtype.numpy).tolist())
 
 
 def _unknown(ty: Type) -> Type:

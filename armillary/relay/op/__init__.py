@@ -297,7 +297,7 @@ class Op(Expr):
             return self._of_values(tensors, args[count:], attrs)
         return Call(self, tensors, self.make_attrs(args[count:], attrs))
 
-    def _of_values(self, tensors: tuple[Expr, ...], positional: Sequence[Any], named: dict[str, Any]) -> Call:
+    def _of_values(self, tensors: tuple[Expr, ...], positional: Sequence[object], named: dict[str, object]) -> Call:
         """A call with expressions for attributes: numbers where they are known, else `dynamic`."""
         names = [f.name for f in dataclasses.fields(self.attrs_class or object)]
         given = {**named, **dict(zip(names, positional, strict=False))}

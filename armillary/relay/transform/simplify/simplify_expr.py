@@ -189,7 +189,7 @@ def widening_casts(expr: Call) -> Expr | None:
 def _is_clipped(cast: Call, dtype: DType) -> bool:
     """Whether what is cast to an integer type was clipped to numbers that it has."""
     clip = cast.args[0]
-    if not dtype.is_int or op_name(clip) != "clip" or not isinstance(clip, Call):
+    if not dtype.is_int or not isinstance(clip, Call) or not hasattr(clip.attrs, "a_min"):  # it has bounds
         return False
     return bool(dtype.min_value <= clip.attrs.a_min and clip.attrs.a_max <= dtype.max_value)
 
