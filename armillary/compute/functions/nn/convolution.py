@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from armillary import relay
+from armillary.base.record import record
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import (
@@ -31,19 +32,32 @@ _BLOCK = 16  # channels that one block holds on every processor
 CLAMPS = (None, ActivationFunction.RELU, ActivationFunction.BOUNDED_RELU, ActivationFunction.LU_BOUNDED_RELU)
 
 
-def _objections(
-    name: str,
-    input: TensorInfo,
-    weights: TensorInfo,
-    biases: TensorInfo | None,
-    output: TensorInfo | None,
-    conv_info: PadStrideInfo,
-    dilation: Size2D,
-    act_info: ActivationLayerInfo | None,
-    groups: int,
-    multiplier: int = 0,
-) -> Status:
-    """What is wrong with a convolution; `multiplier`: outputs of each channel of a depthwise one."""
+@record(slots=True)
+class _Asked:
+    """How a kernel moves over an image; `multiplier`: outputs of each channel of a depthwise convolution."""
+
+    conv_info: PadStrideInfo
+    dilation: Size2D = Size2D()
+    act_info: ActivationLayerInfo | None = None
+    groups: int = 1
+    multiplier: int = 0
+
+
+# Image, weights, biases, output.
+_Infos = tuple[TensorInfo, TensorInfo, TensorInfo | None, TensorInfo | None]
+_Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor]
+
+
+def _infos(tensors: _Tensors) -> _Infos:
+    input, weights, biases, output = tensors
+    outer = output.info() if output.has_info() else None
+    return input.info(), weights.info(), base.info_or_none(biases), outer
+
+
+def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
+    """What is wrong with a convolution."""
+    (input, weights, biases, output), groups, dilation = infos, asked.groups, asked.dilation
+    conv_info, act_info, multiplier = asked.conv_info, asked.act_info, asked.multiplier
     if groups < 1 or min(dilation.width, dilation.height) < 1:
         told = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
         return Status(f"{name}: {told}, wanted at least {1 if groups < 1 else '1x1'}")
@@ -79,34 +93,10 @@ class _Convolution(base.NeuralFunction):
 
     _config: ClassVar[dict[str, object]] = {}  # Any: options of passes
 
-    def _build(
-        self,
-        input: Tensor,
-        weights: Tensor,
-        biases: Tensor | None,
-        output: Tensor,
-        conv_info: PadStrideInfo,
-        dilation: Size2D,
-        act_info: ActivationLayerInfo | None,
-        groups: int,
-        multiplier: int = 0,
-    ) -> None:
-        name = type(self).__name__
-        outer = base.info_or_none(output) if output.has_info() else None
-        self._refuse(
-            _objections(
-                name,
-                input.info(),
-                weights.info(),
-                base.info_or_none(biases),
-                outer,
-                conv_info,
-                dilation,
-                act_info,
-                groups,
-                multiplier,
-            )
-        )
+    def _build(self, tensors: _Tensors, asked: _Asked) -> None:
+        self._refuse(_objections(type(self).__name__, _infos(tensors), asked))
+        (input, weights, biases, output), conv_info, dilation = tensors, asked.conv_info, asked.dilation
+        act_info, groups, multiplier = asked.act_info, asked.groups, asked.multiplier
         n, channels, height, width = base.nchw(input.info())
         kernel = Size2D(weights.info().dimension(0), weights.info().dimension(1))
         made = conv_info.scaled((width, height), kernel, dilation)
@@ -208,9 +198,8 @@ class NEGEMMConvolutionLayer(_Convolution):
     ) -> Status:
         """Whether tensors of this information can be configured."""
         del weights_info
-        return _objections(
-            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups
-        )
+        asked = _Asked(conv_info, dilation or Size2D(), act_info, num_groups)
+        return _objections(cls.__name__, (input, weights, biases, output), asked)
 
     def configure(
         self,
@@ -226,7 +215,7 @@ class NEGEMMConvolutionLayer(_Convolution):
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         del weights_info
-        self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups)
+        self._build((input, weights, biases, output), _Asked(conv_info, dilation or Size2D(), act_info, num_groups))
 
 
 class NEDirectConvolutionLayer(_Convolution):
@@ -248,7 +237,7 @@ class NEDirectConvolutionLayer(_Convolution):
         wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS))
         if not wrong:
             return wrong
-        return _objections(cls.__name__, input, weights, bias, output, conv_info, Size2D(), act_info, 1)
+        return _objections(cls.__name__, (input, weights, bias, output), _Asked(conv_info, act_info=act_info))
 
     def configure(
         self,
@@ -261,7 +250,7 @@ class NEDirectConvolutionLayer(_Convolution):
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         self._refuse(base.status_of(type(self).__name__, base.wrong_type("the input", input.info(), base.FLOATS)))
-        self._build(input, weights, bias, output, conv_info, Size2D(), act_info, 1)
+        self._build((input, weights, bias, output), _Asked(conv_info, act_info=act_info))
 
 
 def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
@@ -307,7 +296,7 @@ class NEWinogradConvolutionLayer(_Convolution):
         )
         if not wrong:
             return wrong
-        return _objections(cls.__name__, input, weights, biases, output, conv_info, Size2D(), act_info, 1)
+        return _objections(cls.__name__, (input, weights, biases, output), _Asked(conv_info, act_info=act_info))
 
     def configure(
         self,
@@ -320,13 +309,9 @@ class NEWinogradConvolutionLayer(_Convolution):
         enable_fast_math: bool = False,
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(
-            self.validate(
-                input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, act_info, enable_fast_math
-            )
-        )
-        self._build(input, weights, biases, output, conv_info, Size2D(), act_info, 1)
+        tensors = (input, weights, biases, output)
+        self._refuse(self.validate(*_infos(tensors), conv_info, act_info, enable_fast_math))
+        self._build(tensors, _Asked(conv_info, act_info=act_info))
 
     def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
         outputs, inputs, *_ = (int(n) for n in w.type_annotation.shape)
@@ -361,18 +346,8 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         """Whether tensors of this information can be configured."""
         if depth_multiplier < 1:
             return Status(f"{cls.__name__}: a depth multiplier of {depth_multiplier}, wanted at least 1")
-        return _objections(
-            cls.__name__,
-            input,
-            weights,
-            biases,
-            output,
-            conv_info,
-            dilation or Size2D(),
-            act_info,
-            input.dimension(2),
-            depth_multiplier,
-        )
+        asked = _Asked(conv_info, dilation or Size2D(), act_info, input.dimension(2), depth_multiplier)
+        return _objections(cls.__name__, (input, weights, biases, output), asked)
 
     def configure(
         self,
@@ -386,11 +361,10 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         dilation: Size2D | None = None,
     ) -> None:
         """Set the tensors and how the kernels move over the image."""
-        outer = output.info() if output.has_info() else None
-        infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
-        self._refuse(self.validate(*infos, conv_info, depth_multiplier, act_info, dilation))
+        tensors = (input, weights, biases, output)
+        self._refuse(self.validate(*_infos(tensors), conv_info, depth_multiplier, act_info, dilation))
         groups = input.info().dimension(2)
-        self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, groups, depth_multiplier)
+        self._build(tensors, _Asked(conv_info, dilation or Size2D(), act_info, groups, depth_multiplier))
 
 
 class NEConvolutionLayer(base.NeuralFunction):
@@ -439,9 +413,8 @@ class NEConvolutionLayer(base.NeuralFunction):
         del enable_fast_math
         if weights_info is not None and weights_info.are_reshaped:
             return Status(f"{cls.__name__}: reshaped weights are not taken, only (width, height, inputs, outputs)")
-        return _objections(
-            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups
-        )
+        asked = _Asked(conv_info, dilation or Size2D(), act_info, num_groups)
+        return _objections(cls.__name__, (input, weights, biases, output), asked)
 
     def configure(
         self,
@@ -457,8 +430,7 @@ class NEConvolutionLayer(base.NeuralFunction):
         num_groups: int = 1,
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
-        outer = output.info() if output.has_info() else None
-        infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
+        infos = _infos((input, weights, biases, output))
         status = self.validate(*infos, conv_info, weights_info, dilation, act_info, enable_fast_math, num_groups)
         self._refuse(status)
         method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
