@@ -110,3 +110,9 @@ def _reference(attrs: DynamicAttrs, inputs: Sequence[Array]) -> object:
     assert isinstance(call, Call) and isinstance(call.op, Op), "constants are known"
     call.checked_type  # noqa: B018  (refuses values that do not fit)
     return call.op.evaluate(call.attrs, list(inputs[:count]))
+
+
+@dynamic.decompose
+def _decompose(attrs: DynamicAttrs, inputs: Expr) -> Expr | None:
+    """The operator's call, where the values are known."""
+    return resolved(Call(dynamic, (inputs,), attrs))
