@@ -1,0 +1,51 @@
+"""The light networks with drawn weights on an OpenCL device, in textures, in three precisions, against the CPU's.
+
+Half needs a driver that has it: the Python that `.ci/rusticl` prints runs these tests with one. Bounds are of the
+largest value; a network of a hundred layers in half is as far off as its type allows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import e2e_models as models
+import numpy as np
+import pytest
+from opencl_device import needs_half, needs_opencl
+
+import armillary
+from armillary.contrib import graph_executor
+from armillary.driver.tvmc.transform import apply_graph_transforms
+from armillary.ir import IRModule
+
+NAMES = ("squeezenet", "shufflenet", "resnet50", "inception_v1", "inception_v2", "densenet121")
+LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
+HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16"}
+PRECISIONS = (
+    pytest.param(None, 1e-4, id="float32"),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 2e-2, id="float16_acc32", marks=needs_half),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 1e-1, id="float16", marks=needs_half),
+)
+
+
+@lru_cache(maxsize=1)
+def _drawn(name: str) -> tuple[IRModule, models.Arrays, models.Arrays, models.Array]:
+    model = models.with_random_weights(models.light_model(name))
+    module, params = models.import_light(model)
+    inputs = models.light_inputs(model)
+    return module, params, inputs, models.run(models.compiled(module, params), inputs)
+
+
+@needs_opencl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, *LARGE])
+@pytest.mark.parametrize(("transforms", "bound"), PRECISIONS)
+def test_output_in_textures_is_that_of_the_cpu(name: str, transforms: dict[str, Any] | None, bound: float) -> None:
+    module, params, inputs, wanted = _drawn(name)
+    library = models.compiled(apply_graph_transforms(module, transforms), params, "opencl -device=adreno")
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(inputs)
+    error = models.relative_error(np.asarray(graph.get_output(0).numpy()), wanted)
+    print(f"{name}: relative error {error:.1e} (seed {models.SEED})")
+    assert error < bound
