@@ -45,9 +45,8 @@ def test_resnet_18_is_built_by_a_back_end_of_a_page(network: tuple[Any, Any], tm
         library = relay.build(mod, "one_thread", params=params)
         wanted = run(relay.build(mod, "llvm", params=params), data)
     np.testing.assert_allclose(run(library, data), wanted, rtol=1e-3, atol=1e-5)
-    assert "NHWC" in library.get_source("relay") and not re.search(r"contrib|cpu\.", library.get_source("relay")), (
-        "its own layout"
-    )
+    text = library.get_source("relay")
+    assert "NHWC" in text and not re.search(r"contrib|cpu\.", text), "its own layout"
     rows = library.descriptor.functions.values()
     assert all(phase.extent == 1 for row in rows for phase in row.phases), "one thread"
     assert '"algorithm": "taps outside"' in library.get_graph_json().replace("\\", ""), "its algorithm is told"
