@@ -10,7 +10,7 @@ is timed where the mechanism changes its graph or its kernels, and its outputs s
 is timed in the same rounds, and its ratio is the noise. Whatever is done is in the file: an interrupted call goes on at
 the next one. A mechanism whose absence makes a build fail is needed, and has no figures.
 
-Of one thread. A time is the least of a round's batches; a ratio is the median over the rounds. Run it with `nice`.
+Of one thread. A ratio is of the least times of all rounds, which other processes disturb least. Run it with `nice`.
 """
 
 from __future__ import annotations
@@ -150,7 +150,11 @@ class Built:
         with tempfile.TemporaryDirectory() as folder:
             library.export_library(Path(folder) / "net.tar")
             self.package = (Path(folder) / "net.tar").stat().st_size
-        self.memory = sum(int(s["bytes"]) for s in library.memory_plan()) if hasattr(library, "memory_plan") else 0
+        with without(mechanism):
+            done = optimized(module, target, params)
+        plan = plan_graph(*(done[entry] for entry in entries(done)))
+        held = sum(int(getattr(v, "nbytes", 0)) for v in plan.params.values())
+        self.memory = plan.arena_bytes + held
         self._feed(module)
 
     def _feed(self, module: Any) -> None:  # Any: an IRModule
@@ -188,12 +192,13 @@ def compared(name: str, mechanism: str, target: Target, seconds: float, rounds: 
         order = [built[(turn + k) % 3] for k in range(3)]
         took = {id(b): b.best(seconds) for b in order}
         rows.append([took[id(b)] for b in built])
-    ratios = [[row[k] / row[0] for row in rows] for k in (1, 2)]
+    least = [min(column) for column in zip(*rows, strict=True)]
+    spread = sorted(row[2] / row[0] for row in rows)
     return {
-        "ms": 1e3 * min(row[0] for row in rows),
-        "time": statistics.median(ratios[0]),
-        "noise": statistics.median(ratios[1]),
-        "spread": [min(ratios[1]), max(ratios[1])],
+        "ms": 1e3 * least[0],
+        "time": least[1] / least[0],
+        "noise": least[2] / least[0],
+        "spread": [spread[0], statistics.median(spread), spread[-1]],
         "package": built[1].package - built[0].package,
         "memory": built[1].memory - built[0].memory,
         "difference": far,
