@@ -78,10 +78,10 @@ class Executor:
 
         return run
 
-    def _interpreted(self, module: IRModule) -> Callable[[list[Any]], Any]:
+    def _interpreted(self, module: IRModule) -> Callable[[list[Array]], Any]:
         return lambda values: _tensors(evaluate(module, values))
 
-    def _compiled(self, module: IRModule) -> Callable[[list[Any]], Any]:
+    def _compiled(self, module: IRModule) -> Callable[[list[Array]], Any]:
         made: dict[tuple[Type | bytes, ...], Any] = {}  # Any: a graph executor, by types and values that say sizes
         fixed = _of_sizes(module["main"])
 

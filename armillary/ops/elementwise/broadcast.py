@@ -8,7 +8,7 @@ sign, as numpy does; no input makes the process trap. To add an operator, add a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
 BOOL = DType("bool")
-Binary = Callable[[Any, Any], Any]  # Any: scalar expressions
+Binary: TypeAlias = "Callable[[Scalar, Scalar], Scalar]"
 
 
 @record
@@ -46,7 +46,7 @@ class Row:
     name: str
     accepts: str
     scalar: Binary
-    numpy: Callable[[Array, Array], Any]
+    numpy: Callable[[Array, Array], Array]
     result: DType | None = None
     domain: tuple[float, float] = (-2.0, 2.0)
 

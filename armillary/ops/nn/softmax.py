@@ -7,8 +7,7 @@ log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -77,7 +76,9 @@ def _larger(a: te.Expr, b: te.Expr) -> te.Expr:
     return T.select(T.greater(b, a), b, a)
 
 
-def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
+def _stages(
+    attrs: SoftmaxAttrs, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Callable[[Sequence[te.Expr]], list[te.Expr]]]:
     """The row maximum, a function that reads exp(x - max), its row sum, and how to drop the axis from an index."""
     axis = attrs.axis % len(x.shape)
     rest = [d for n, d in enumerate(x.shape) if n != axis]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class ScanAttrs:
     reverse: bool = False
 
 
-def _define(name: str, combine: Callable[[Any, Any], Any], numpy_scan: AnyFunction, neutral: int) -> Op:
+def _define(name: str, combine: Callable[[Scalar, Scalar], Scalar], numpy_scan: AnyFunction, neutral: int) -> Op:
     op = Op(name, kind=Kind.OPAQUE, doc=f"Running {'sum' if name == 'cumsum' else 'product'} along an axis.")
     op.attrs(ScanAttrs)
 
@@ -106,13 +106,13 @@ def _scan(
     shape: tuple[int, ...],
     axis: int,
     attrs: ScanAttrs,
-    combine: Callable[[Any, Any], Any],
+    combine: Callable[[Scalar, Scalar], Scalar],
     neutral: int,
 ) -> Stmt:
     """Rows over the axes before, steps along the axis, a vector of the axes after it."""
     last, tail = shape[axis] - 1, shape[axis + 1 :]
 
-    def place(step: Any) -> Any:
+    def place(step: Index | int) -> Index | int:
         return T.sub(last, step) if attrs.reverse else step
 
     def row(head: list[Scalar]) -> Stmt:
@@ -142,7 +142,7 @@ def _beside(
     out: Buffer,
     shape: tuple[int, ...],
     attrs: ScanAttrs,
-    combine: Callable[[Any, Any], Any],
+    combine: Callable[[Scalar, Scalar], Scalar],
     neutral: int,
     count: int,
     group: Scalar,
@@ -150,14 +150,14 @@ def _beside(
     """Some rows along the last axis at a time, so that a sum need not wait for the one before."""
     found, last = scratch("found", count, str(out.dtype), "local"), shape[-1] - 1
 
-    def each(body: Callable[[Any, list[Any]], Stmt]) -> Stmt:
+    def each(body: Callable[[Scalar, list[Scalar]], Stmt]) -> Stmt:
         kind = S.LoopKind.UNROLLED
         return loop("r", count, lambda r: body(r, list(unravelled(group * count + r, shape[:-1]))), kind)
 
-    def step(k: Any) -> Stmt:
+    def step(k: Scalar) -> Stmt:
         place = T.sub(last, k) if attrs.reverse else k
 
-        def one(r: Any, head: list[Any]) -> Stmt:
+        def one(r: Scalar, head: list[Scalar]) -> Stmt:
             after = store(found, combine(load(found, r), T.cast(load(data, *head, place), out.dtype)), r)
             kept = store(out, load(found, r), *head, place)
             return S.seq(kept, after) if attrs.exclusive else S.seq(after, kept)

@@ -8,7 +8,7 @@ negative and is clamped, never outside. Reading: indexing.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
     from armillary.tir.stmt import Buffer, Stmt
 
-Combine = Callable[[Any, Any], Any]
-_COMBINE: dict[str, tuple[Combine, Any]] = {
+Combine: TypeAlias = "Callable[[Scalar, Scalar], Scalar]"
+_COMBINE: dict[str, tuple[Combine, np.ufunc | None]] = {
     "update": (lambda old, new: new, None),
     "add": (scalar("add"), np.add),
     "mul": (scalar("mul"), np.multiply),

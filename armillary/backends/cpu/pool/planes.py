@@ -30,7 +30,7 @@ from armillary.target.cpu import cpu_model
 if TYPE_CHECKING:
     from armillary.ops.nn._windows import AveragePoolAttrs
 
-Windows = Callable[[Any, Any, Any, Any], Any]  # reads the window of image b, channel ch, row y, column z
+Windows = Callable[[te.Expr, te.Expr, te.Expr, te.Expr], te.Expr]  # of image b, channel ch, row y, column z
 LANES = 16  # windows are computed in multiples of them
 STAGES = ("pool_image", "pool_lines", "pool_windows", "pool_columns", "pool_rows")
 COPY = 3  # elements of a window that are read in the time one of the lines between is written and read
