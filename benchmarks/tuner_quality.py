@@ -28,10 +28,10 @@ from armillary import autotvm, relay
 from armillary.autotvm.measure.local_builder import LocalBuilder
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
-from armillary.autotvm.tuner import Tuner
+from armillary.autotvm.tuner import Tuner, XGBTuner
 from armillary.autotvm.tuner.names import make_tuner
 
-NAMES = ("random", "ga", "xgb_knob", "xgb", "model")
+NAMES = ("random", "ga", "xgb_knob alone", "xgb alone", "xgb_curve alone", "xgb_knob", "xgb", "model")
 
 
 def convolution(channels: int, size: int, units: int, target: str) -> autotvm.Task:
@@ -125,9 +125,17 @@ class Space:
         total, good = len(self.seconds), sum(seconds <= wanted for seconds in self.seconds.values())
         return next(n for n in range(1, total + 1) if 2 * comb(total - n, good) <= comb(total, good))
 
+    def _tuner(self, name: str, seed: int) -> Tuner:
+        """The tuner of a name; "xgb… alone" is one of trees that see nothing of the model of costs."""
+        family, _, alone = name.partition(" ")
+        if not alone:
+            return make_tuner(family, self.task, seed)
+        kind = family.partition("_")[2] or "itervar"
+        return XGBTuner(self.task, feature_type=kind, seed=seed, uses_model=False)
+
     def trials(self, name: str, seed: int, share: float) -> int:
         """Trials until a tuner has measured a configuration with that share of the best speed."""
-        tuner = make_tuner(name, self.task, seed)
+        tuner = self._tuner(name, seed)
         tuner.starts_from_model = False
         table = Replayed(self.seconds)
         wanted = min(self.seconds.values()) / share

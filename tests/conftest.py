@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
+from hanging import SECONDS, SLOW_SECONDS, deadline, end_left_over, mark_children
 
 from armillary.base.digest import blake2b
+from armillary.cli.main import main
 from armillary.runtime import build_native
 
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -15,6 +17,34 @@ SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-cases", action="store_true", help="rewrite the expected parts of text cases")
+
+
+def pytest_sessionstart() -> None:
+    mark_children()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not getattr(session.config.option, "numprocesses", None):  # who starts workers waits for them
+        end_left_over()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with deadline(SECONDS):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with deadline(SLOW_SECONDS if item.get_closest_marker("slow") else SECONDS):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    with deadline(SECONDS):
+        return (yield)
 
 
 @pytest.fixture
@@ -35,3 +65,13 @@ def built_runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
         return path if path.exists() else build_native.build_runner(compiler, path, flags)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def server_for_aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The native server as the command builds it for a board, once for the test processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if base.name.startswith("popen-") else base) / "armrpc-aarch64"
+    words = "build-runner", "--rpc-server", "--cross-compiler", "aarch64-linux-gnu-gcc", "-o", str(path)
+    assert path.exists() or main(words) == 0
+    return path

@@ -20,6 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from armillary.artifact import Descriptor
+from armillary.base.arguments import Arguments
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, RPCError, RPCSessionTimeoutError, Span
 from armillary.rpc.connection import CONNECT_SECONDS, Connection, Transport
@@ -33,6 +34,7 @@ from armillary.runtime.device import Device, cl, cpu, device
 T = TypeVar("T")
 _GRACE = 5.0  # seconds for the word that the session has expired
 _LONGEST = 7 * 86400.0
+_MOST_PRIORITY = 1000
 _RELEASED_AT_ONCE = 256
 
 
@@ -72,6 +74,9 @@ class RPCSession:
 
     def upload(self, data: str | os.PathLike[str] | bytes | bytearray, target: str | None = None) -> None:
         """Send a file (or bytes, under the name `target`) to the session's folder."""
+        given = Arguments("RPCSession.upload", RPCError)
+        given.kind("data", data, (str, os.PathLike, bytes, bytearray), "a path, or bytes")
+        given.text("target", target or "")
         if isinstance(data, bytes | bytearray):
             if target is None:
                 raise RPCError("bytes need a name there", hint='upload(data, "name")')
@@ -104,6 +109,7 @@ class RPCSession:
 
     def download(self, path: str) -> bytearray:
         """The bytes of a file there."""
+        Arguments("RPCSession.download", RPCError).text("path", path)
         data = bytearray()
         while True:
             value, piece = self.request({"op": "read", "path": path, "offset": len(data), "size": CHUNK})
@@ -113,10 +119,12 @@ class RPCSession:
 
     def remove(self, path: str) -> None:
         """Remove a file there."""
+        Arguments("RPCSession.remove", RPCError).text("path", path)
         self.request({"op": "remove", "path": path})
 
     def listdir(self, path: str = "") -> list[str]:
         """Names of the files there whose path begins so."""
+        Arguments("RPCSession.listdir", RPCError).text("path", path)
         names: list[str] = json.loads(bytes(self.request({"op": "list"})[1]))
         prefix = path.strip("/")
         return [name for name in names if not prefix or name == prefix or name.startswith(prefix + "/")]
@@ -125,6 +133,7 @@ class RPCSession:
 
     def load_module(self, path: str) -> RemoteModule:
         """Load an uploaded .so or .tar."""
+        Arguments("RPCSession.load_module", RPCError).text("path", path)
         value, data = self.request({"op": "load", "path": path})
         return RemoteModule(self, value["module"], Descriptor.from_json(bytes(data)), bool(value["graph"]), path)
 
@@ -212,6 +221,8 @@ def connect(
     `session_timeout` is in seconds; 0 leaves it to the server.
     """
     del session_constructor_args, enable_logging  # of old
+    _check_proof("rpc.connect", secret, url)
+    Arguments("rpc.connect", RPCError).text("key", key)
     return _session(url, port, key, "", session_timeout, secret, insecure, tls, wait=_LONGEST)
 
 
@@ -240,6 +251,7 @@ def _session(
 
 
 def _milliseconds(seconds: float) -> int:
+    Arguments("rpc", RPCError).number("session_timeout", seconds)
     if not 0 <= seconds <= _LONGEST:
         raise RPCError(f"a session of {seconds} s is not possible", hint=f"0 (the server's limit) to {_LONGEST:.0f}")
     return round(seconds * 1000)
@@ -301,6 +313,13 @@ class TrackerSession:
 
         A device that is lost on the way, or a tracker that is restarted, costs one of `max_retry` attempts.
         """
+        given = Arguments("TrackerSession.request", RPCError)
+        given.text("key", key)
+        given.whole("priority", priority, -_MOST_PRIORITY, _MOST_PRIORITY)
+        given.whole("max_retry", max_retry, 1)
+        for name, seconds in (("wait_timeout", wait_timeout), ("wait_for_key", wait_for_key)):
+            given.number(name, seconds, 0)
+        _milliseconds(session_timeout)
         deadline, last = time.monotonic() + wait_timeout, RPCError("max_retry must be at least 1")
         for attempt in range(max_retry):
             left = deadline - time.monotonic()
@@ -342,6 +361,9 @@ class TrackerSession:
         max_retry: int = 2,
     ) -> T:
         """Run `func(session)` on a device, again on another one if the session is lost."""
+        given = Arguments("TrackerSession.request_and_run", RPCError)
+        given.callable("func", func, "a function of a session")
+        given.whole("max_retry", max_retry, 1)
         last = RPCError("max_retry must be at least 1")
         for _ in range(max_retry):
             with self.request(key, priority, session_timeout) as session:
@@ -362,7 +384,15 @@ def connect_tracker(
     user: str = "",
 ) -> TrackerSession:
     """A tracker's client; `user` is who shares fairly with others (default: this process)."""
+    _check_proof("rpc.connect_tracker", secret, url)
+    Arguments("rpc.connect_tracker", RPCError).text("user", user)
     return TrackerSession(url, port, secret, insecure, tls, user)
+
+
+def _check_proof(what: str, secret: object, host: object) -> None:
+    given = Arguments(what, RPCError)
+    given.text("url", host)
+    given.kind("secret", b"" if secret is None else secret, bytes, "bytes", "rpc.secret.read_secret(path)")
 
 
 def summary_text(book: dict[str, Json]) -> str:

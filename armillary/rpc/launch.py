@@ -15,7 +15,9 @@ import threading
 import weakref
 from collections.abc import Sequence
 
+from armillary.base.arguments import Arguments
 from armillary.errors import RPCError
+from armillary.rpc.connection import check_address
 
 _START_SECONDS = 30.0
 _KEPT_LINES = 200
@@ -76,11 +78,19 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait(5)
 
 
+def _check_place(what: str, host: object, port: object, port_end: object) -> None:
+    given = Arguments(what, RPCError)
+    given.text("host", host, is_empty_allowed=False)
+    given.whole("port", port, 0, 65535)
+    given.whole("port_end", port_end, 0, 65535)
+
+
 class Tracker(Launched):
     """A tracker of this script."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, port_end: int = 0, silent: bool = False) -> None:
         del silent  # what it says is read here
+        _check_place("rpc.Tracker", host, port, port_end)
         super().__init__("rpc_tracker", f"--host={host}", f"--port={port}", f"--port-end={port_end}")
 
 
@@ -99,6 +109,17 @@ class Server(Launched):
         options: tuple[str, ...] = (),
     ) -> None:
         del silent  # what it says is read here
+        _check_place("rpc.Server", host, port, port_end)
+        given = Arguments("rpc.Server", RPCError)
+        given.text("key", key)
+        given.text("custom_addr", custom_addr)
+        given.kind("options", options, (list, tuple), "options of the program")
+        for option in options:
+            given.text("options", option)
+        if tracker_addr is not None:
+            if not isinstance(tracker_addr, list | tuple) or len(tracker_addr) != 2:
+                given.refuse("tracker_addr", tracker_addr, "a pair of host and port")
+            check_address(*tracker_addr)
         tracker = (f"--tracker={tracker_addr[0]}:{tracker_addr[1]}",) if tracker_addr else ()
         super().__init__(
             "rpc_server",

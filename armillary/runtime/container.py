@@ -6,6 +6,7 @@ of the same meaning; scripts that test `isinstance` find it.
 
 from __future__ import annotations
 
+from armillary.base.arguments import Arguments
 from armillary.runtime.device import device
 
 Array, Map, String, ShapeTuple, ADT = list, dict, str, tuple, list
@@ -14,5 +15,6 @@ _KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm",
 
 def enabled(target: str) -> bool:
     """Whether code for a target string can run in this process: a CPU always, others where their device is there."""
+    Arguments("enabled").text("target", target)
     kind = target.split()[0] if target.split() else ""
     return kind in _KINDS and device(kind).exist

@@ -50,7 +50,12 @@ def trials_to(share: float, tuner: Any, cost: Any) -> int:
     space, option = tuner.space, by_formula(cost)
     best = min(cost(space.get(int(i))) for i in space.valid_indices())
     tuner.starts_from_model = False
-    tuner.tune(len(space), option)
+
+    def stop(of: Any, _: Any, results: Any) -> None:
+        if best >= share * min(r.mean for r in results):
+            of.deadline = 0.0
+
+    tuner.tune(len(space), option, callbacks=[stop])
     speeds = [best / cost(space.get(i)) for i in option["runner"].seen]
     return next((n + 1 for n, speed in enumerate(speeds) if speed >= share), len(space))
 

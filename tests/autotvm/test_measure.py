@@ -63,7 +63,7 @@ def test_a_process_that_runs_trials_and_dies_is_started_again() -> None:
     assert batch(given)[0].error_no == 0
     assert runner._server is not None
     runner._server.kill()
-    runner._server.wait()
+    runner._server.wait(20)
     assert batch(given)[0].error_no == 0
     batch.close()
 

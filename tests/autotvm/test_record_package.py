@@ -58,17 +58,25 @@ def log_of(folder: Path) -> tuple[Path, Any]:
 def build(*folders: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = [*map(str, folders), *sys.path]
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
-    return subprocess.run([sys.executable, "-c", _BUILD], capture_output=True, text=True, env=given, check=True)
+    return subprocess.run(
+        [sys.executable, "-c", _BUILD], capture_output=True, text=True, env=given, check=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def plain() -> str:
+    """What a build without packages prints."""
+    return build().stdout
 
 
 def install(wheel: Path, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder)]
-    subprocess.run([*command, str(wheel)], check=True)
+    subprocess.run([*command, str(wheel)], check=True, timeout=120)
     return folder
 
 
 def test_an_installed_package_is_found_used_and_can_be_switched_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log, config = log_of(tmp_path)
     options = ["--name", "some_board", "-o", str(tmp_path)]
@@ -78,23 +86,22 @@ def test_an_installed_package_is_found_used_and_can_be_switched_off(
     first = wheel.read_bytes()
     assert main(["records", "package", str(log), *options]) == 0 and wheel.read_bytes() == first
     site = install(wheel, tmp_path / "site")
-    plain, tuned = build(), build(site)
-    assert plain.stdout.strip().endswith("False") and tuned.stdout.strip().endswith("True")
+    tuned = build(site)
+    assert plain.strip().endswith("False") and tuned.stdout.strip().endswith("True")
     tile = f"rows={config['rows'].val} vectors={config['vectors'].val} lines={config['lines'].val}"
-    assert tile in tuned.stdout and tile not in plain.stdout
+    assert tile in tuned.stdout and tile not in plain
     assert "records of the installed package some_board are used" in tuned.stderr
-    assert build(site, ARMILLARY_INSTALLED_RECORDS="0").stdout == plain.stdout
+    assert build(site, ARMILLARY_INSTALLED_RECORDS="0").stdout == plain
 
 
-def test_a_broken_package_is_named_and_harms_no_build(tmp_path: Path) -> None:
+def test_a_broken_package_is_named_and_harms_no_build(plain: str, tmp_path: Path) -> None:
     log, _ = log_of(tmp_path)
     pairs = record.best_of(record.load_from_file(log))
     site = install(write_record_package(pairs, "broken", "2.1", tmp_path), tmp_path / "site")
     (site / "armillary_records_broken" / "__init__.py").write_text("raise ValueError('no such board')")
     found = build(site)
-    assert (
-        found.stdout == build().stdout and "the records of the installed package broken cannot be used" in found.stderr
-    )
+    assert found.stdout == plain
+    assert "the records of the installed package broken cannot be used" in found.stderr
     damaged = site / "armillary_records_broken" / "__init__.py"
     damaged.write_text("records = [1, 2]")
     assert "list is no dispatch context" in build(site).stderr

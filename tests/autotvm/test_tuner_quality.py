@@ -35,9 +35,10 @@ def test_chance_needs_about_what_it_must(space: Space) -> None:
     assert space.by_chance(SHARE) / 3 <= found[7] <= 3 * space.by_chance(SHARE)
 
 
-def test_trees_need_at_most_half_the_trials(space: Space) -> None:
+@pytest.mark.parametrize("name", ["xgb_knob", "xgb_knob alone"])
+def test_trees_need_at_most_half_the_trials(space: Space, name: str) -> None:
     pytest.importorskip("xgboost")
-    assert middle(space, "xgb_knob") <= space.by_chance(SHARE) / 2
+    assert middle(space, name) <= space.by_chance(SHARE) / 2
 
 
 def test_the_own_tuner_needs_at_most_a_quarter(space: Space) -> None:

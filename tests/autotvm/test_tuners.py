@@ -112,7 +112,7 @@ task = autotvm.task.create("test/matmul", (8, 8, 8, "float32"), "llvm")
 tuner = autotvm.tuner.RandomTuner(task)
 tuner.resume(autotvm.record.load_from_file(sys.argv[2])) if len(sys.argv) > 3 else None
 option = autotvm.measure_option(autotvm.LocalBuilder(n_parallel=1), autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0))
-tuner.tune(12, option, callbacks=[autotvm.callback.log_to_file(sys.argv[2])])
+tuner.tune(8, option, callbacks=[autotvm.callback.log_to_file(sys.argv[2])])
 """  # noqa: E501
 
 
@@ -125,10 +125,10 @@ def test_a_tuner_that_is_killed_goes_on_without_losing_or_repeating_a_trial(tmp_
         assert first.poll() is None and time.monotonic() < limit
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.wait(20)
     held = log.read_text()
-    assert 3 <= held.count("\n") < 12 and held.endswith("\n")
+    assert 3 <= held.count("\n") < 8 and held.endswith("\n")
     subprocess.run([*start, "resume"], check=True, timeout=120)
     assert log.read_text().startswith(held)
     indices = [given.config.index for given, _ in record.load_from_file(log)]
-    assert len(indices) == len(set(indices)) == 12
+    assert len(indices) == len(set(indices)) == 8

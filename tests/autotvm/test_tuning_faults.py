@@ -81,10 +81,10 @@ def test_a_server_that_is_killed_in_a_trial_costs_an_attempt_and_no_trial(
         batch.runner.timing["number"] = 1  # type: ignore[attr-defined]  # for the other attempt
         next(s for s in farm.servers if s.port in busy).process.kill()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     (result,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
-    killer.join()
+    killer.join(60)
     batch.close()
     assert (result.error_no, result.error) == (0, "") and "runs again on another device" in caplog.text
     farm.until(lambda: farm.states() == ["free"])
@@ -151,7 +151,7 @@ task = autotvm.task.create("test/matmul", (8, 8, 8, "float32"), "llvm")
 tuner = autotvm.tuner.RandomTuner(task, seed=int(sys.argv[3]))
 option = autotvm.measure_option(
     autotvm.LocalBuilder(n_parallel=1, timeout=60), autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0))
-tuner.tune(6, option, callbacks=[autotvm.callback.log_to_file(sys.argv[2])])
+tuner.tune(4, option, callbacks=[autotvm.callback.log_to_file(sys.argv[2])])
 """
 
 
@@ -161,7 +161,7 @@ def test_two_tuners_share_a_log(tmp_path: Path) -> None:
     both = [subprocess.Popen([*start, str(seed)]) for seed in (1, 2)]
     assert [process.wait(300) for process in both] == [0, 0]
     rows = [json.loads(line) for line in log.read_text().splitlines()]
-    assert len(rows) == 12 and len(list(record.load_from_file(log))) == 12
+    assert len(rows) == 8 and len(list(record.load_from_file(log))) == 8
     (best,) = record.best_of(record.load_from_file(log))
     assert best[1].mean == min(row["result"][0][0] for row in rows)
 
@@ -192,7 +192,7 @@ def die_while_tuning(log: Path, after: float) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [12, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_tuner_may_be_killed_at_any_time(kills: int, tmp_path: Path) -> None:
     chance, log, held, number, done = random.Random(5), tmp_path / "log", 0, 0, 0
     for _ in range(kills):
@@ -224,7 +224,7 @@ option = by_formula(lambda config: 1e-3)
 option["builder"].n_parallel = 1
 autotvm.tuner.GridSearchTuner(task).tune(16, option, callbacks=[autotvm.callback.log_to_file({str(log)!r})])
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1 and ArtifactError.__name__ in ended.stderr and "cannot write" in ended.stderr
     text = log.read_text()
     assert text.endswith("\n") and 1 <= text.count("\n") <= room + 1

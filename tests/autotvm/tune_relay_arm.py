@@ -1,6 +1,7 @@
 """A script of Relay's time that tunes a network for boards, with `tvm` replaced by `armillary`.
 
-In: PORT TARGET N_TRIAL PIXELS. Out: the lines that such scripts print, and a log beside it. Run by test_text_script.py.
+In: PORT TARGET N_TRIAL PIXELS NETWORK. Out: the lines that such scripts print, and a log beside it.
+Run by test_text_script.py.
 """
 # ruff: noqa: UP031, SIM102
 
@@ -20,7 +21,7 @@ port, pixels = int(sys.argv[1]), int(sys.argv[4])
 target = armillary.target.Target(sys.argv[2])
 device_key = "rk3399"
 use_android = False
-network = "resnet-18"
+network = sys.argv[5]
 log_file = "%s.%s.log" % (device_key, network)
 dtype = "float32"
 

@@ -92,7 +92,7 @@ class Browser:
         """End the browser and remove its profile."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
-        self._process.wait()
+        self._process.wait(20)
         os.close(self._to)
         os.close(self._from)
         self._stack.close()

@@ -123,7 +123,7 @@ def test_a_request_waits_for_a_tracker_that_is_being_restarted() -> None:
     tracker.process.kill()
     tracker.process.wait(10)
     found: list[rpc.RPCSession] = []
-    asking = threading.Thread(target=lambda: found.append(client.request("k", max_retry=20)))
+    asking = threading.Thread(target=lambda: found.append(client.request("k", max_retry=20)), daemon=True)
     asking.start()
     again = Launched("rpc_tracker", f"--port={tracker.port}")
     server = Server(key="k", tracker_addr=(HOST, tracker.port))
@@ -137,12 +137,16 @@ def test_a_request_waits_for_a_tracker_that_is_being_restarted() -> None:
 
 def test_a_hanging_kernel_costs_one_session(farm: Farm, net: Path) -> None:
     farm.add("k")
-    with farm.client.request("k", session_timeout=1) as session:
+    begin = time.monotonic()
+
+    def spin(session: rpc.RPCSession) -> None:
         session.upload(net)
-        begin = time.monotonic()
+        session.load_module("net.tar")["spin"]()
+
+    with farm.client.request("k", session_timeout=1) as session:
         with pytest.raises(RPCSessionTimeoutError):
-            session.load_module("net.tar")["spin"]()
-        assert time.monotonic() - begin < 3
+            spin(session)
+        assert time.monotonic() - begin < 20
         with pytest.raises(RPCError, match="closed"):
             session.listdir()
     assert runs(farm, net)
@@ -188,14 +192,14 @@ def test_a_ticket_that_nobody_uses_is_given_to_another(farm: Farm) -> None:
     begin = time.monotonic()
     with farm.client.request("k", wait_timeout=40) as session:
         assert session.listdir() == []
-    assert 1 < time.monotonic() - begin < 30
+    assert 0.5 < time.monotonic() - begin < 30
 
 
-@pytest.mark.parametrize("seconds", [0, pytest.param(300, marks=pytest.mark.slow)])
-def test_fifty_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, seconds: int) -> None:
+@pytest.mark.parametrize(("clients", "seconds"), [(10, 0), pytest.param(50, 300, marks=pytest.mark.slow)])
+def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, clients: int, seconds: int) -> None:
     farm.add("k")
     farm.add("k")
-    turns: dict[int, int] = dict.fromkeys(range(50), 0)
+    turns: dict[int, int] = dict.fromkeys(range(clients), 0)
     failures: list[BaseException] = []
     end = time.monotonic() + seconds
 
@@ -203,17 +207,18 @@ def test_fifty_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, sec
         client = rpc.connect_tracker(HOST, farm.port, user=f"user{number}")
         try:
             while not turns[number] or time.monotonic() < end:
-                with client.request("k", wait_timeout=300) as session:
+                with client.request("k", wait_timeout=120) as session:
                     session.listdir()
                 turns[number] += 1
         except BaseException as error:  # reported below
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in turns]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in turns]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(seconds + 300)
+        thread.join(max(0.0, end + 200 - time.monotonic()))
+    assert not any(thread.is_alive() for thread in threads), turns
     assert not failures and min(turns.values()) >= max(1, max(turns.values()) // 3), turns
     wait_until(lambda: farm.free("k") == 2)
     assert farm.client.summary()["waiting"] == [] and farm.client.summary()["failures"] == []
@@ -240,7 +245,8 @@ def test_a_key_that_no_server_has_is_said_within_seconds_unless_asked_to_wait(fa
         farm.client.request("elsewhere", wait_for_key=0.5)
     assert time.monotonic() - start < 4 and "keys with devices: here" in str(caught.value)
     late = threading.Timer(1.0, farm.add, ["elsewhere"])
+    late.daemon = True
     late.start()
     with farm.client.request("elsewhere", wait_for_key=30) as session:
         assert session.listdir() == []
-    late.join()
+    late.join(60)

@@ -18,7 +18,6 @@ from emulators import qemu_aarch64
 import armillary
 from armillary import rpc, te
 from armillary.base.config import setting
-from armillary.cli.main import main
 from armillary.contrib import graph_executor
 from armillary.contrib.cc import get_cc
 from armillary.errors import ExecutionError, RPCError, RPCSessionTimeoutError
@@ -64,8 +63,10 @@ def test_hashes_are_those_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "hashes.c").write_text(_HASHES)
     native = build_native.NATIVE_DIR
     sources = [str(tmp_path / "hashes.c"), str(native / "armrpc_sha256.c")]
-    subprocess.run([*get_cc(), "-O1", f"-I{native}", "-o", str(tmp_path / "hashes"), *sources], check=True)
-    lines = subprocess.run([str(tmp_path / "hashes")], capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run([*get_cc(), "-O1", f"-I{native}", "-o", str(tmp_path / "hashes"), *sources], check=True, timeout=120)
+    lines = subprocess.run(
+        [str(tmp_path / "hashes")], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
     data = bytes(i * 7 % 256 for i in range(1000))
     for size in range(300):
         assert lines[2 * size] == hashlib.sha256(data[:size]).hexdigest()
@@ -187,18 +188,17 @@ def test_it_says_that_it_has_no_tls(armrpc: Path) -> None:
     check_sanitizers(server)
 
 
-def test_an_aarch64_server_under_qemu_serves_the_key_rk3399(tmp_path: Path) -> None:
+def test_an_aarch64_server_under_qemu_serves_the_key_rk3399(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if None in CROSS:
         assert not setting("CI"), "CI installs the cross compiler and qemu"
         pytest.skip("aarch64-linux-gnu-gcc and qemu-aarch64-static are needed")
-    words = "build-runner", "--rpc-server", "--cross-compiler", "aarch64-linux-gnu-gcc", "-o", str(tmp_path / "armrpc")
-    assert main(words) == 0
+    armrpc: Path = request.getfixturevalue("server_for_aarch64")
     package = make_package(tmp_path, ["aarch64-linux-gnu-gcc"])
     make_secret(tmp_path / "rpc-secret")
     secret, option = read_secret(tmp_path / "rpc-secret"), f"--secret-file={tmp_path / 'rpc-secret'}"
     tracker = Launched("rpc_tracker", "--port=0", option)
     client = rpc.connect_tracker(HOST, tracker.port, secret=secret)
-    command = [*qemu_aarch64(), str(tmp_path / "armrpc")]
+    command = [*qemu_aarch64(), str(armrpc)]
     server = native_server(command, f"--tracker={HOST}:{tracker.port}", "--key=rk3399", option, "--threads=1")
     wait_until(lambda: client.summary()["queue_info"].get("rk3399", {"free": 0})["free"] == 1)
     assert client.summary()["server_info"][0]["info"]["arch"] == "aarch64"

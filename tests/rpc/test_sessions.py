@@ -89,15 +89,15 @@ def test_files_go_both_ways_in_pieces(session: rpc.RPCSession, tmp_path: Path) -
         session.download("models/large")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8", "bool", "int64", "float8_e4m3fn"])
-def test_tensors_of_every_kind_go_there_and_back(session: rpc.RPCSession, dtype: str) -> None:
+def test_tensors_of_every_kind_go_there_and_back(session: rpc.RPCSession) -> None:
     values = np.arange(24).reshape(2, 3, 4) % 2
-    tensor = armillary.nd.array(values, session.cpu(), dtype)
-    assert tensor.shape == (2, 3, 4) and tensor.dtype == dtype
-    np.testing.assert_array_equal(tensor.numpy().astype("int64"), values)
-    other = armillary.nd.empty((2, 3, 4), dtype, session.cpu())
-    tensor.copyto(other)
-    np.testing.assert_array_equal(np.asarray(other, "int64"), values)
+    for dtype in ("float16", "bfloat16", "int8", "uint8", "bool", "int64", "float8_e4m3fn"):
+        tensor = armillary.nd.array(values, session.cpu(), dtype)
+        assert tensor.shape == (2, 3, 4) and tensor.dtype == dtype
+        np.testing.assert_array_equal(tensor.numpy().astype("int64"), values, dtype)
+        other = armillary.nd.empty((2, 3, 4), dtype, session.cpu())
+        tensor.copyto(other)
+        np.testing.assert_array_equal(np.asarray(other, "int64"), values, dtype)
 
 
 def test_a_device_says_whether_it_can_be_used(session: rpc.RPCSession) -> None:

@@ -18,6 +18,7 @@ from armillary.autotvm.measure.build_server import Built, build_there, packed
 from armillary.autotvm.measure.local_builder import BuildFunction, LocalBuilder, Options
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput
 from armillary.autotvm.measure.processes import short_error
+from armillary.base.arguments import Arguments
 from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 with deferred():
     import distributed
 
+_CLIENT = ("nthreads",)
 RETRIES = 2  # of a build whose worker dies
 WAIT = 120.0  # seconds for the cluster, besides those of the builds
 
@@ -42,6 +44,10 @@ class DaskBuilder(LocalBuilder):
         build_kwargs: Options | None = None,
         build_func: str | BuildFunction = "default",
     ) -> None:
+        wanted = "a distributed.Client, or the address of a scheduler"
+        Arguments("DaskBuilder", TuningError).provides(
+            "client", client, () if isinstance(client, str) else _CLIENT, wanted
+        )
         self.client = distributed.Client(client, timeout=30) if isinstance(client, str) else client
         threads = sum(self.client.nthreads().values())
         if not threads:

@@ -8,7 +8,7 @@ lie in a temporary folder that goes with `close`. Machine code comes from the ke
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, Measu
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import AnyFunction
+from armillary.base.arguments import Arguments
 from armillary.base.config import setting
 from armillary.base.files import scratch_folder
 from armillary.contrib import ndk
@@ -41,9 +42,15 @@ class LocalBuilder:
         runtime: object = None,
     ) -> None:
         del do_fork, runtime  # every build is forked; there is one runtime
+        given = Arguments(type(self).__name__, TuningError)
+        given.number("timeout", timeout, above=0)
+        options = {} if build_kwargs is None else build_kwargs
+        given.kind("build_kwargs", options, Mapping, "options of export_library by name")
+        if n_parallel is not None:
+            given.whole("n_parallel", n_parallel, 1)
         self.timeout = timeout
         self.n_parallel = n_parallel or int(setting("ARMILLARY_COMPILE_JOBS"))
-        self.build_kwargs = dict(build_kwargs or {})
+        self.build_kwargs = dict(options)
         self.build_func = _linker(build_func)
         self._kept = ExitStack()
         self._folder: Path | None = None
@@ -109,10 +116,8 @@ def build_one(
 
 
 def _linker(build_func: str | BuildFunction) -> BuildFunction | None:
-    if build_func == "default":
-        return None
-    if build_func == "ndk":
-        return ndk.create_shared
     if callable(build_func):
         return build_func
+    if isinstance(build_func, str) and build_func in ("default", "ndk"):
+        return ndk.create_shared if build_func == "ndk" else None
     raise TuningError(f"LocalBuilder: unknown build_func {build_func!r}", hint='"default", "ndk" or a function')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from armillary.autotvm.measure.measure import (
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.measure.trial import save_answer
 from armillary.autotvm.task.task import Task
+from armillary.base.arguments import Arguments
 from armillary.base.files import scratch_folder
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import ArmillaryError
@@ -39,6 +41,7 @@ _START = (
     "import sys; sys.path.insert(0, {root!r}); from armillary.autotvm.measure.run_server import main; sys.exit(main())"
 )
 _REFERENCE_SECONDS = 120.0  # to compile and to run plain loops
+_GRACE, _END_SECONDS = 60.0, 5.0  # for the answer of a process whose trial is over; for its end
 FLUSH = "cache_flush_cpu_non_first_arg"
 
 
@@ -61,9 +64,12 @@ class LocalRunner:
         check_correctness: bool = True,
         seed: int = 0,
     ) -> None:
-        if timeout <= 0 or number < 1 or repeat < 1 or min_repeat_ms < 0 or cooldown_interval < 0:
-            told = f"timeout={timeout}, number={number}, repeat={repeat}, min_repeat_ms={min_repeat_ms}"
-            raise TuningError(f"LocalRunner: {told}: wanted positive numbers")
+        given = Arguments(type(self).__name__, TuningError)
+        given.number("timeout", timeout, above=0)
+        given.number("min_repeat_ms", min_repeat_ms, 0)
+        given.number("cooldown_interval", cooldown_interval, 0)
+        for name, value, least in (("number", number, 1), ("repeat", repeat, 1), ("seed", seed, 0)):
+            given.whole(name, value, least)
         self.timeout, self.seed, self.checks = timeout, seed, check_correctness
         self.cooldown_interval = cooldown_interval
         self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
@@ -139,12 +145,13 @@ class LocalRunner:
             assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"
             server.stdin.write(json.dumps(request) + "\n")
             server.stdin.flush()
-            answer = server.stdout.readline()
+            answers, _, _ = select.select([server.stdout], [], [], (timeout or self.timeout) + _GRACE)
+            answer = server.stdout.readline() if answers else ""
         except BrokenPipeError:
             answer = ""
         if answer:
             return dict(json.loads(answer))
-        status = server.wait()
+        status = ended(server)
         self._server = None
         told = f"the process that runs trials ended with status {status}"
         return {"costs": [], "error_no": int(MeasureErrorNo.RUNTIME_DEVICE), "error": told}
@@ -162,7 +169,16 @@ class LocalRunner:
         if server is not None:
             assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"
             server.stdin.close()
-            server.wait()
+            ended(server)
             server.stdout.close()
         self._kept.close()
         self._kept = ExitStack()
+
+
+def ended(server: subprocess.Popen[str]) -> int:
+    """The status of a process that was told to end; it is killed where it does not."""
+    try:
+        return server.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        return server.wait()

@@ -17,6 +17,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.backends.base import backend_of
+from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.target import Target
@@ -123,10 +124,13 @@ def measure_option(builder: object = "local", runner: object = "local") -> Measu
     """Who builds and who runs; "local" stands for LocalBuilder() and LocalRunner()."""
     made = {"builder": builder, "runner": runner}
     for role, kind in (("builder", LocalBuilder), ("runner", LocalRunner)):
-        if made[role] == "local":
-            made[role] = kind()
-        elif isinstance(made[role], str):
+        if isinstance(made[role], str):
+            if made[role] == "local":
+                made[role] = kind()
+                continue
             raise TuningError(f"measure_option: unknown {role} {made[role]!r}", hint='"local", or an object')
+        methods = ("set_task", "build" if role == "builder" else "run", "close")
+        Arguments("measure_option", TuningError).provides(role, made[role], methods, f'"local", or a {role}')
     return made
 
 
@@ -137,6 +141,12 @@ class Measurer:
     """Builds and runs batches of one task."""
 
     def __init__(self, task: Task, option: MeasureOption) -> None:
+        wanted = "what measure_option(builder, runner) gives"
+        given = Arguments("create_measure_batch", TuningError)
+        given.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
+        given.kind("option", option, dict, wanted)
+        if not {"builder", "runner"} <= option.keys():
+            given.refuse("option", option, wanted)
         self.builder: Builder = option["builder"]
         self.runner: Runner = option["runner"]
         self.n_parallel = self.builder.n_parallel

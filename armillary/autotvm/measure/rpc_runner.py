@@ -21,15 +21,18 @@ import numpy as np
 
 from armillary import rpc
 from armillary.artifact import FunctionRow
+from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import short_error
 from armillary.autotvm.measure.trial import difference, random_input, without_extremes
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
 from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
 from armillary.rpc.client import RPCSession, TrackerSession
+from armillary.rpc.connection import check_address
 from armillary.rpc.remote import RemoteNDArray
 
 HOST, PORT = "127.0.0.1", 9190
@@ -50,7 +53,7 @@ def request_remote(
 ) -> RPCSession:
     """A session on a device of the key, for `timeout` seconds; RPCError says why there is none, after `wait_for_key`
     seconds where no server has the key."""
-    tracker: TrackerSession = rpc.connect_tracker(host or HOST, port or PORT)
+    tracker: TrackerSession = rpc.connect_tracker(HOST if host is None else host, PORT if port is None else port)
     return tracker.request(device_key, priority=priority, session_timeout=timeout, wait_for_key=wait_for_key)
 
 
@@ -78,6 +81,12 @@ class RPCRunner(LocalRunner):
         super().__init__(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, check_correctness, seed
         )
+        given = Arguments("RPCRunner", TuningError)
+        given.text("key", key, is_empty_allowed=False)
+        given.whole("priority", priority)
+        if n_parallel is not None:
+            given.whole("n_parallel", n_parallel, 1)
+        check_address(host, port)
         self.key, self.host, self.port, self.priority = key, host, port, priority
         self._wanted = n_parallel
         self._done = _Done()

@@ -17,6 +17,7 @@ from armillary.autotvm.task import network_cpu, network_opencl
 from armillary.autotvm.task.network_template import Family, at_level
 from armillary.autotvm.task.surroundings import chain_behind, name_of, readers_of, surrounded
 from armillary.autotvm.task.task import Task, create
+from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
@@ -56,6 +57,9 @@ def extract_from_program(
     `try_spatial_pack_depthwise`: depthwise convolutions are tuned too; if not, the model of costs chooses for them.
     Any: arrays; whatever Target accepts.
     """
+    given = Arguments("extract_from_program", TuningError)
+    given.kind("mod", mod, (IRModule, Function), "a module or a function")
+    given.kind("params", {} if params is None else params, Mapping, "arrays by name")
     found = extract_from_multiple_program([mod], [params], target, target_host, ops)
     return [task for task in found if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
 
@@ -90,6 +94,10 @@ def _surround(task: Task, rows: Sequence[Met]) -> Task:
 
 
 def _wanted(ops: Sequence[Op] | None, family: Family) -> set[str]:
+    given = Arguments("extract_from_program", TuningError)
+    given.kind("ops", () if ops is None else ops, (list, tuple), "a list of operators", "relay.op.get(name)")
+    for op in ops or ():
+        given.kind("ops", op, Op, "a list of operators", "relay.op.get(name)")
     names = list(family.tasks) if ops is None else [op.name for op in ops]
     unknown = [name for name in names if name not in family.tasks]
     if unknown:

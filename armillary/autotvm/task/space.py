@@ -32,6 +32,8 @@ from armillary.autotvm.task.transforms import (
     split_space,
 )
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
+from armillary.base.boundary import boundary
 from armillary.base.json_types import JsonObject
 from armillary.te.stage import static_extent
 
@@ -84,26 +86,30 @@ class ConfigSpace:
                 raise TuningError(f"the axis {var.var.name} has no known length", hint="tune with fixed shapes")
             return VirtualAxis(extent, var.var.name)
         length = getattr(var, "value", var)
-        if not isinstance(length, int | np.integer) or length < 1:
-            raise TuningError(f"an axis of a space is a length or an IterVar, got {var!r}")
+        if not isinstance(length, int | np.integer) or not 1 <= length < 1 << 31:
+            raise TuningError(f"an axis of a space is an IterVar or a length below {1 << 31}, got {var!r}")
         return VirtualAxis(int(length))
 
     reduce_axis = axis
 
+    @boundary("define_split", arguments=True)
     def define_split(self, name: str, axis: object, policy: str = "factors", **options: Any) -> list[VirtualAxis]:
         """A knob that splits an axis; options num_outputs, max_factor, filter, no_tail, candidate (Any: theirs)."""
         whole = self.axis(axis)
         self.products.setdefault(name, whole.length)
         return self._add(name, lambda: split_space(whole, policy, **options))
 
+    @boundary("define_reorder", arguments=True)
     def define_reorder(self, name: str, axes: Sequence[Any], policy: str, **options: Any) -> list[VirtualAxis]:
         """A knob that orders axes; options interval, candidate, spatial, reduce (Any: theirs)."""
         return self._add(name, lambda: reorder_space(axes, policy, **options))
 
+    @boundary("define_annotate", arguments=True)
     def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **options: Any) -> list[VirtualAxis]:
         """A knob that unrolls, vectorizes, binds axes or attaches caches; option num_anchor (Any: axes)."""
         return self._add(name, lambda: annotate_space(axes, policy, **options))
 
+    @boundary("define_knob", arguments=True)
     def define_knob(self, name: str, candidate: Sequence[object]) -> None:  # values of the template's
         """A knob that takes one of some values."""
         self._add(name, lambda: option_space(candidate))
@@ -146,6 +152,7 @@ class ConfigSpace:
 
     def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:
         if name not in self.space_map:
+            Arguments("a knob", TuningError).text("name", name, is_empty_allowed=False)
             space = make()
             if not len(space):
                 raise TuningError(f"the knob {name!r} has no value to take: {space}", hint="widen its filter or policy")
@@ -201,6 +208,7 @@ class ConfigSpace:
 
     def get(self, index: int) -> ConfigEntity:
         """The configuration of an index; TuningError where there is none."""
+        Arguments("ConfigSpace.get", TuningError).whole("index", index)
         if not 0 <= index < self.range_length:
             raise TuningError(f"there is no configuration {index}: the space has {self.range_length}")
         made = self._entity(index)
@@ -272,6 +280,11 @@ class ConfigEntity(ConfigSpace):
 
     def __init__(self, index: int, code_hash: str | None, entity_map: Mapping[str, Entity]) -> None:
         super().__init__()
+        given = Arguments("ConfigEntity", TuningError)
+        given.whole("index", index)
+        given.kind("entity_map", entity_map, Mapping, "an entity for each knob's name")
+        for name, entity in entity_map.items():
+            given.kind(f"entity_map[{name!r}]", entity, Entity, "an entity", "such as SplitEntity([-1, 8])")
         self.index, self.code_hash, self.entity_map = index, code_hash, dict(entity_map)
 
     def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:

@@ -22,6 +22,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.flop import compute_flop
 from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
 from armillary.base.aliases import AnyFunction
+from armillary.base.arguments import Arguments
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import deferred, imported, similar
@@ -166,6 +167,7 @@ def template(task_name: object, func: Callable[..., object] | None = None) -> An
     """
 
     def decorate(function: Callable[..., object]) -> AnyFunction:
+        Arguments("autotvm.template", TuningError).callable("func", function)
         name = task_name if isinstance(task_name, str) else function.__name__
         register_template(TaskTemplate(name, function))
 
@@ -182,6 +184,7 @@ def template(task_name: object, func: Callable[..., object] | None = None) -> An
 
     if callable(task_name):
         return decorate(task_name)
+    Arguments("autotvm.template", TuningError).text("task_name", task_name, is_empty_allowed=False)
     return decorate if func is None else decorate(func)
 
 
@@ -195,6 +198,9 @@ class Task:
     """A tunable computation: template, arguments, target. `kwargs` is empty and kept for the form of logs."""
 
     def __init__(self, name: str, args: Sequence[object]) -> None:
+        given = Arguments("Task", TuningError)
+        given.text("name", name, is_empty_allowed=False)
+        given.kind("args", args, (list, tuple), "a list of numbers, texts and tensors")
         self.name, self.args = name, serialize_args(args)
         self.kwargs: dict[str, Any] = {}
         self.config_space: ConfigSpace = ConfigSpace()
@@ -243,7 +249,8 @@ class Task:
 
 def create(task_name: Any, args: Sequence[object], target: object = None, target_host: object = None) -> Task:
     """The task of a template (Any: its name, or the function itself) for arguments on a target."""
-    name = task_name if isinstance(task_name, str) else task_name.__name__
+    name = getattr(task_name, "__name__", task_name)
+    Arguments("autotvm.task.create", TuningError).text("task_name", name, is_empty_allowed=False)
     where = as_target(target if target is not None else Target.current() or "llvm")
     if target_host is not None:
         where = Target(where, host=target_host)

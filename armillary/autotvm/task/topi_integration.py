@@ -25,6 +25,7 @@ from armillary.autotvm.task.task import (
     using_config,
 )
 from armillary.base.aliases import AnyFunction
+from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
 
 Rule = AnyFunction  # (cfg, ...) -> tensors, or a schedule
@@ -51,6 +52,9 @@ class TopiTemplate(TaskTemplate):
 
 
 def _template(name: str) -> TopiTemplate:
+    Arguments("register_topi_compute, register_topi_schedule", TuningError).text(
+        "task_name", name, is_empty_allowed=False
+    )
     found = TASK_TABLE.get(name)
     if not isinstance(found, TopiTemplate):
         found = TopiTemplate(name)
@@ -62,6 +66,7 @@ def register_topi_compute(task_name: str, func: Rule | None = None) -> Any:  # A
     """Decorator: the compute (cfg, *args) -> tensors of a template."""
 
     def decorate(function: Rule) -> Rule:
+        Arguments("register_topi_compute", TuningError).callable("func", function)
         _template(task_name).compute = function
 
         @functools.wraps(function)
@@ -83,6 +88,7 @@ def register_topi_schedule(task_name: str, func: Rule | None = None) -> Any:  # 
     """Decorator: the schedule (cfg, outs) -> te.Schedule of a template."""
 
     def decorate(function: Rule) -> Rule:
+        Arguments("register_topi_schedule", TuningError).callable("func", function)
         _template(task_name).schedule = function
 
         @functools.wraps(function)

@@ -16,6 +16,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, encode
 from armillary.autotvm.tuner.tuner import Tuner, check_prefix
+from armillary.base.arguments import Arguments
 
 Inputs = Sequence[MeasureInput]
 Results = Sequence[MeasureResult]
@@ -24,9 +25,13 @@ Callback = Callable[[Tuner, Inputs, Results], None]
 
 def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "json", *, fsync: bool = True) -> Callback:
     """A callback that adds every result to a log: a path (safe against kills, full disks, two writers) or a stream."""
+    Arguments("log_to_file", TuningError).text("protocol", protocol)
     if protocol != "json":
         told = "reading a pickle runs the code in it" if protocol == "pickle" else "wanted json"
         raise TuningError(f"log_to_file: protocol {protocol!r} is refused: {told}", hint='protocol="json"')
+    wanted = "a path or a stream of text"
+    if not hasattr(file_out, "write"):
+        Arguments("log_to_file", TuningError).kind("file_out", file_out, (str, os.PathLike), wanted)
     log = None if hasattr(file_out, "write") else LogFile(file_out, fsync=fsync)
 
     def callback(_: Tuner, inputs: Inputs, results: Results) -> None:
@@ -72,6 +77,9 @@ class ProgressBar:
     def __init__(
         self, total: int, prefix: str, si_prefix: str, stream: IO[str] | None = None, is_live: bool = True
     ) -> None:
+        given = Arguments("progress_bar", TuningError)
+        given.whole("total", total, 0)
+        given.text("prefix", prefix)
         self.total, self.prefix, self.si_prefix = total, prefix, si_prefix
         self.scale = check_prefix(si_prefix)
         self.stream, self.is_live = stream, is_live

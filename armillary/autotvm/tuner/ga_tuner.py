@@ -17,6 +17,7 @@ from armillary.autotvm.task.space import knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
 
 Chances = Array
 _TRIES = 20  # to find a child that is new
@@ -29,6 +30,10 @@ class GATuner(Tuner):
         self, task: Task, pop_size: int = 100, elite_num: int = 3, mutation_prob: float = 0.1, *, seed: int = 0
     ) -> None:
         super().__init__(task, seed=seed)
+        given = Arguments("GATuner", TuningError)
+        given.whole("pop_size", pop_size, 2)
+        given.whole("elite_num", elite_num, 0)
+        given.number("mutation_prob", mutation_prob, 0)
         if pop_size < 2 or not 0 <= elite_num <= pop_size or not 0 <= mutation_prob <= 1:
             raise TuningError(f"GATuner: pop_size={pop_size}, elite_num={elite_num}, mutation_prob={mutation_prob}")
         self.pop_size, self.elite_num, self.mutation_prob = pop_size, elite_num, mutation_prob

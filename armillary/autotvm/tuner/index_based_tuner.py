@@ -9,12 +9,19 @@ from __future__ import annotations
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.arguments import Arguments
 
 
 class _IndexTuner(Tuner):
     def __init__(self, task: Task, range_idx: tuple[int, int] | None = None, *, seed: int = 0) -> None:
         super().__init__(task, seed=seed)
         last = self.space.range_length - 1
+        given = Arguments(type(self).__name__, TuningError)
+        given.kind("range_idx", () if range_idx is None else range_idx, (list, tuple), "a pair of indices")
+        if range_idx and len(range_idx) != 2:
+            given.refuse("range_idx", range_idx, "a pair of indices")
+        for index in range_idx or ():
+            given.whole("range_idx", index)
         self.first, self.last = range_idx or (0, last)
         if not 0 <= self.first <= self.last <= last:
             raise TuningError(f"range_idx={range_idx}: wanted a range within 0 and {last}")

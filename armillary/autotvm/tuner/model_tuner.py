@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
 
 Numbers = Array
 PRIOR = 0.35  # standard deviation of the logarithm of seconds about the model's estimate, before any trial
@@ -31,6 +33,7 @@ class ModelTuner(Tuner):
 
     def __init__(self, task: Task, *, worth: float = 0.01, seed: int = 0) -> None:
         super().__init__(task, seed=seed)
+        Arguments("ModelTuner", TuningError).number("worth", worth, 0)
         self.worth = worth
         estimates = task.template.estimates(task)
         if not estimates:  # no model: all are alike, and the order is a random one

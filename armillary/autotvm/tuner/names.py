@@ -15,6 +15,7 @@ from armillary.autotvm.tuner.index_based_tuner import GridSearchTuner, RandomTun
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.autotvm.tuner.xgb_tuner import FEATURES, XGBTuner
+from armillary.base.arguments import Arguments
 
 _LOSSES = {"xgb": "reg", "xgb_rank": "rank", "xgb_rank_binary": "rank-binary"}
 
@@ -35,6 +36,7 @@ TUNERS: dict[str, Callable[[Task, int], Tuner]] = {
 
 def make_tuner(name: str, task: Task, seed: int = 0) -> Tuner:
     """The tuner of a name for a task."""
+    Arguments("make_tuner", TuningError).text("name", name)
     found = TUNERS.get(name.replace("-", "_"))
     if found is None:
         raise TuningError(f"unknown tuner {name!r}", hint=", ".join(TUNERS))

@@ -22,6 +22,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
+from armillary.base.arguments import Arguments
 from armillary.errors import ArmillaryError
 
 logger = logging.getLogger("autotvm")
@@ -34,6 +35,9 @@ class Tuner:
     """Base of tuners; a subclass proposes configurations (`propose`) and may learn (`update`)."""
 
     def __init__(self, task: Task, *, seed: int = 0) -> None:
+        given = Arguments(type(self).__name__, TuningError)
+        given.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
+        given.whole("seed", seed, 0)
         self.task, self.space = task, task.config_space
         self.rng = np.random.default_rng(seed)
         self.visited: set[int] = set()
@@ -92,6 +96,13 @@ class Tuner:
         """Measure up to `n_trial` configurations (those of `resume` included); stop when `early_stopping` trials in a
         row bring nothing better."""
         check_prefix(si_prefix)
+        given = Arguments(f"{type(self).__name__}.tune", TuningError)
+        given.whole("n_trial", n_trial, 0)
+        if early_stopping is not None:
+            given.whole("early_stopping", early_stopping, 0)
+        given.kind("callbacks", callbacks, (list, tuple), "a list of functions (tuner, inputs, results)")
+        for callback in callbacks:
+            given.callable("callbacks", callback, "functions (tuner, inputs, results)")
         self.n_trial, patience = n_trial, early_stopping or math.inf
         measure = create_measure_batch(self.task, measure_option)
         try:
@@ -191,6 +202,6 @@ _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 def check_prefix(si_prefix: str) -> float:
     """The factor of an SI prefix."""
-    if si_prefix not in _PREFIXES:
+    if not isinstance(si_prefix, str) or si_prefix not in _PREFIXES:
         raise TuningError(f"unknown SI prefix {si_prefix!r}", hint=", ".join(filter(None, _PREFIXES)))
     return _PREFIXES[si_prefix]

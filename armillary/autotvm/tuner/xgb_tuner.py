@@ -1,7 +1,8 @@
 """XGBTuner: gradient-boosted trees learn from trials which configurations are fast; annealing proposes the next ones.
 
 In: a task; features of configurations (`itervar`, `curve`: of their loops; `knob`: of their entities); a loss (`reg`,
-`rank`, `rank-binary`). Out: trials in plans of `plan_size` (less in small spaces), a twentieth of each at random.
+`rank`, `rank-binary`). Out: trials in plans of `plan_size` (less in small spaces), a twentieth of all at random; the
+first plan is what a model of costs expects most of and, for the other half, configurations far from one another.
 Invariant: failures are learned as zero speed; the same seed and results give the same proposals.
 Needs xgboost (the extra `tune`).
 The loop around it: `tuner.py`; features: `../feature.py`.
@@ -18,10 +19,11 @@ import numpy as np
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.feature import curve_feature, itervar_feature
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
-from armillary.autotvm.task.space import knob2point, point2knob
+from armillary.autotvm.task.space import ConfigSpace, knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Pairs, Tuner
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.tir.stmt import PrimFunc
 
@@ -41,9 +43,11 @@ _PARAMS = {
     "disable_default_eval_metric": 1,
 }
 _ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
+_FEW, _FEW_ROUNDS = 64, 30  # rows, of which the fastest are too few to stop by
 _CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
-_RANDOM = 0.05  # of a plan
-_PLANS, _LEAST_PLAN = 24, 8  # of a small space: a plan that is a large part of it learns too late
+_RANDOM = 0.05  # of the trials
+_PLANS, _LEAST_PLAN = 45, 4  # of a small space: a plan that is a large part of it learns too late (note 084)
+_POOL = 64  # configurations, of which the one that is farthest from those taken is taken
 _GRADES = 31
 _FASTEST = 0.2  # of the trials count as fast for rank-binary
 
@@ -60,10 +64,11 @@ def xgboost() -> Any:  # Any: the module, which has no types
 class FeatureReader:
     """Features of a task's configurations, each computed once; None for those that cannot be instantiated."""
 
-    def __init__(self, task: Task, kind: str) -> None:
+    def __init__(self, task: Task, kind: str, *, uses_model: bool = True) -> None:
         self.task, self.kind = task, kind
         self._known: dict[int, Numbers | None] = {}
-        self._expected = {index: np.log(max(seconds, 1e-12)) for index, seconds in task.template.estimates(task)}
+        estimates = task.template.estimates(task) if uses_model else []
+        self._expected = {index: np.log(max(seconds, 1e-12)) for index, seconds in estimates}
         self.ranking = list(self._expected)  # the most promising first
 
     def __call__(self, index: int) -> Numbers | None:
@@ -108,6 +113,9 @@ class XGBCostModel:
         data = module.DMatrix(features, label=labels)
         if self.loss_type != "reg":
             data.set_group([len(labels)])
+        if len(labels) < _FEW:
+            self.booster = module.train(self.params, data, num_boost_round=_FEW_ROUNDS, verbose_eval=False)
+            return
         goal = _recall_of_the_fastest(speeds, min(plan_size, max(1, len(speeds) // 4)))
         stop = module.callback.EarlyStopping(rounds=_PATIENCE, metric_name="a-recall", maximize=True, save_best=True)
         self.booster = module.train(
@@ -140,7 +148,8 @@ def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, An
 
 
 class XGBTuner(Tuner):
-    """Learns from trials by boosted trees; see above. `log_interval` and `optimizer` are as old scripts give them."""
+    """Learns from trials by boosted trees; see above. `log_interval` and `optimizer` are as old scripts give them;
+    `uses_model` false leaves out what the compiler's model of costs expects."""
 
     def __init__(
         self,
@@ -154,8 +163,18 @@ class XGBTuner(Tuner):
         log_interval: int = 50,
         *,
         seed: int = 0,
+        uses_model: bool = True,
     ) -> None:
         super().__init__(task, seed=seed)
+        given = Arguments("XGBTuner", TuningError)
+        given.whole("plan_size", plan_size, 1)
+        given.text("feature_type", feature_type)
+        given.text("loss_type", loss_type)
+        given.text("optimizer", optimizer)
+        if num_threads is not None:
+            given.whole("num_threads", num_threads, 1)
+        if diversity_filter_ratio is not None:
+            given.number("diversity_filter_ratio", diversity_filter_ratio, 1)
         if feature_type not in FEATURES:
             raise TuningError(f"XGBTuner: unknown feature_type {feature_type!r}", hint=", ".join(FEATURES))
         if loss_type not in LOSSES:
@@ -168,11 +187,12 @@ class XGBTuner(Tuner):
         self.kind, self.threads, self.seed = feature_type, num_threads, seed
         self.diversity = diversity_filter_ratio
         self.loss_type = loss_type
-        self.read = FeatureReader(task, feature_type)
+        self.read = FeatureReader(task, feature_type, uses_model=uses_model)
         self.seen: list[int] = []
         self.speeds: list[float] = []
         self.past: tuple[list[Numbers], list[float]] = ([], [])  # of other tasks
         self.plan: list[int] = []
+        self.columns = slice(None)  # of the features, that the trees see
         self._fitted = 0
 
     def propose(self, count: int) -> list[int]:
@@ -238,18 +258,26 @@ class XGBTuner(Tuner):
         if len(rows) < 4 or max(speeds) <= 0:
             return self._first_plan(known, fresh)
         model = XGBCostModel(self.loss_type, self.threads, self.seed)
-        model.fit(np.stack(rows), np.array(speeds), self.plan_size)
+        self.columns = self._columns(len(rows))
+        model.fit(np.stack(rows)[:, self.columns], np.array(speeds), self.plan_size)
         ranked = self._annealed(model, known, fresh)
         if self.diversity:
             ranked = _diverse(ranked, self.space.dims, self.plan_size, self.diversity)
-        at_random = max(1, int(_RANDOM * self.plan_size))
+        done = len(self.seen)
+        at_random = int(_RANDOM * (done + self.plan_size)) - int(_RANDOM * done)
         best = ranked[: self.plan_size - at_random]
         return best + [i for i in fresh if i not in best][:at_random] or fresh[:1]
 
     def _first_plan(self, known: set[int], fresh: list[int]) -> list[int]:
-        """Half of what the compiler's model of costs expects most of, where there is a model, half at random."""
+        """Half of what the compiler's model of costs expects most of, where there is a model; the others far apart."""
         best = [index for index in self.read.ranking if index not in known][: self.plan_size // 2]
-        return best + [index for index in fresh if index not in best][: self.plan_size - len(best)]
+        pool = [index for index in fresh if index not in best]
+        return best + _far_apart(self.space, best, pool, self.plan_size - len(best))
+
+    def _columns(self, rows: int) -> slice:
+        """Of few rows of one task the knobs alone: the many features of loops are noise there, and tell tasks apart."""
+        knobs = len(self.space.get(int(self.space.valid_indices()[0])).get_flatten_feature()) + 1
+        return slice(-knobs, None) if rows < _FEW and not self.past[0] else slice(None)
 
     def _data(self) -> tuple[list[Numbers], list[float]]:
         rows, speeds = list(self.past[0]), list(self.past[1])
@@ -266,7 +294,7 @@ class XGBTuner(Tuner):
         known = [row for row in rows if row is not None]
         scores = np.full(len(rows), -np.inf)
         if known:
-            scores[[row is not None for row in rows]] = model.predict(np.stack(known))
+            scores[[row is not None for row in rows]] = model.predict(np.stack(known)[:, self.columns])
         return scores
 
     def _annealed(self, model: XGBCostModel, known: set[int], fresh: list[int]) -> list[int]:
@@ -306,6 +334,20 @@ class XGBTuner(Tuner):
             if moved != index and self.space.is_index_valid(moved):
                 return moved
         return index
+
+
+def _far_apart(space: ConfigSpace, taken: Sequence[int], fresh: Sequence[int], count: int) -> list[int]:
+    """So many of the fresh configurations, each the farthest from those before, by the logarithms of their knobs."""
+    every = [*taken, *fresh[: count * _POOL]]
+    logs = np.log2(1 + np.abs(np.stack([space.get(i).get_flatten_feature() for i in every]).astype(np.float64)))
+    span = np.ptp(logs, axis=0)
+    points = logs[:, span > 0] / span[span > 0]
+    chosen = list(range(len(taken))) or [0]
+    while len(chosen) < min(len(taken) + count, len(every)):
+        nearest = ((points[:, None] - points[None, chosen]) ** 2).sum(axis=2).min(axis=1)
+        nearest[chosen] = -1.0
+        chosen.append(int(nearest.argmax()))
+    return [every[place] for place in chosen[len(taken) :]]
 
 
 def _diverse(ranked: list[int], dims: list[int], count: int, ratio: float) -> list[int]:
