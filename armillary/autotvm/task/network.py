@@ -58,7 +58,7 @@ def extract_from_program(
     Any: arrays; whatever Target accepts.
     """
     given = Arguments("extract_from_program", TuningError)
-    given.kind("mod", mod, (IRModule, Function), "a module or a function")
+    given.kind("argument mod", mod, (IRModule, Function), "a module or a function")
     given.kind("params", {} if params is None else params, Mapping, "arrays by name")
     found = extract_from_multiple_program([mod], [params], target, target_host, ops)
     return [task for task in found if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]

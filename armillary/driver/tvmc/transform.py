@@ -35,7 +35,7 @@ _ALWAYS, _QUIET = 0, 2  # a category, and what an operator without one means
 @boundary("apply_graph_transforms", arguments=True)
 def apply_graph_transforms(mod: IRModule, args: Mapping[str, Any] | None) -> IRModule:  # Any: see the module
     """Do what the entries say: layouts first, then precision."""
-    Arguments("apply_graph_transforms").kind("mod", mod, IRModule, "an IRModule")
+    Arguments("apply_graph_transforms").kind("argument mod", mod, IRModule, "an IRModule")
     given = dict(args or {})
     unknown = sorted(set(given) - _KNOWN)
     if unknown:
@@ -54,7 +54,7 @@ def convert_to_mixed_precision(
     mod: IRModule, ops: Sequence[str] | None = None, calculation_type: str = "float16", acc_type: str = "float16"
 ) -> IRModule:
     """Compute `ops` in a 16-bit type, with sums of `acc_type`, and what follows them where it may."""
-    Arguments("convert_to_mixed_precision").kind("mod", mod, IRModule, "an IRModule")
+    Arguments("convert_to_mixed_precision").kind("argument mod", mod, IRModule, "an IRModule")
     rows = dict.fromkeys(ops or PRECISION_OPS, (_ALWAYS, acc_type, calculation_type))  # rows
     for name in rows:
         get_op(name)
@@ -73,7 +73,7 @@ def convert_graph_layout(
     mod: IRModule, desired_layout: str | Sequence[str], ops: Sequence[str] | None = None
 ) -> IRModule:
     """Give operators a layout: "NHWC", "NHWC:HWIO", one for all of them or one for each."""
-    Arguments("convert_graph_layout").kind("mod", mod, IRModule, "an IRModule")
+    Arguments("convert_graph_layout").kind("argument mod", mod, IRModule, "an IRModule")
     texts = [desired_layout] if isinstance(desired_layout, str) else list(desired_layout)
     names = list(ops or LAYOUT_OPS)
     if len(texts) not in (1, len(names)):
