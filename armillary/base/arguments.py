@@ -40,6 +40,11 @@ class Arguments:
         if not fits or (least is not None and value < least) or (most is not None and value > most):  # type: ignore[operator]
             self.refuse(name, value, f"a whole number{bound}")
 
+    def counts(self, least: int, **values: object) -> None:
+        """Whole numbers of at least `least`, by the names of the arguments."""
+        for name, value in values.items():
+            self.whole(name, value, least)
+
     def text(self, name: str, value: object, *, is_empty_allowed: bool = True) -> None:
         """A text that can be written."""
         if not isinstance(value, str) or not (value or is_empty_allowed):

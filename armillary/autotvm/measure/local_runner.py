@@ -68,8 +68,8 @@ class LocalRunner:
         given.number("timeout", timeout, above=0)
         given.number("min_repeat_ms", min_repeat_ms, 0)
         given.number("cooldown_interval", cooldown_interval, 0)
-        for name, value, least in (("number", number, 1), ("repeat", repeat, 1), ("seed", seed, 0)):
-            given.whole(name, value, least)
+        given.counts(1, number=number, repeat=repeat)
+        given.counts(0, seed=seed)
         self.timeout, self.seed, self.checks = timeout, seed, check_correctness
         self.cooldown_interval = cooldown_interval
         self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
