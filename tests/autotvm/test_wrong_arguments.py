@@ -115,7 +115,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Given]] = {
     "GridSearchTuner": (GridSearchTuner, {"task": task(), "range_idx": (0, 3), "seed": 1}),
     "ModelTuner": (ModelTuner, {"task": task(), "worth": 0.1, "seed": 1}),
     "tune": (
-        lambda **given: RandomTuner(task()).tune(**given),
+        lambda **given: RandomTuner(task(), (0, 0)).tune(**given),
         {"n_trial": 0, "measure_option": autotvm.measure_option(), "early_stopping": None, "callbacks": (),
          "si_prefix": "G"},
     ),
