@@ -12,13 +12,15 @@ import shlex
 from collections.abc import Mapping
 
 from armillary.base.json_types import JsonObject
-from armillary.base.lazy import similar
+from armillary.base.lazy import deferred, similar
 from armillary.errors import TargetError
 from armillary.target.absent import ABSENT
 from armillary.target.boards import board_options
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
-from armillary.target.tags import tagged
+
+with deferred():
+    from armillary.target.tags import tagged
 
 Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
 _ARM = ("aarch64", "arm", "thumb")  # how the triples of Arm begin
@@ -52,7 +54,7 @@ def parse_text(text: str) -> JsonObject:  # Any: values are raw strings, lists o
     index = 1
     while index < len(tokens):
         index = _option(text, tokens, index, raw)
-    chip = tagged(tokens[0])
+    chip = tagged(tokens[0]) if "/" in tokens[0] else None  # vendor/chip
     return (
         raw
         if chip is None

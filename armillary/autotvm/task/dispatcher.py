@@ -69,7 +69,7 @@ class ApplyHistoryBest(DispatchContext):
         if records is not None:
             self.load(records)
 
-    @boundary("autotvm.ApplyHistoryBest", arguments=True)
+    @boundary("autotvm.apply_history_best", arguments=True, first=1)
     def load(self, records: Records) -> None:
         """Add records."""
         for given, result in last_of_each(_each_record(records)):

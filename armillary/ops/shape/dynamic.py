@@ -18,7 +18,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import tuple_fields
 from armillary.relay.expr import Call, Constant, Expr, Tuple
-from armillary.relay.op import OPS, Array, Kind, Op
+from armillary.relay.op import OPS, Array, Kind, Op, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.op.static_value import static_value
 from armillary.relay.types import ANY_DIM, TensorType, TupleType, Type
 
@@ -36,6 +37,7 @@ class DynamicAttrs:
 
 
 dynamic = Op(NAME, kind=Kind.OPAQUE, inputs=("*inputs",), doc="An operator some of whose attributes are values.")
+state(NAME, Fact.DYNAMIC)
 dynamic.attrs(DynamicAttrs)
 
 

@@ -20,6 +20,7 @@ class Fact(enum.Enum):
     HOMOGENEOUS = enum.auto()  # f(s * x) is s * f(x) for s > 0
     LINEAR = enum.auto()  # f(s * x) is s * f(x) for all s
     LIKE = enum.auto()  # of the last input only the type matters
+    DYNAMIC = enum.auto()  # some of its attributes are values
     TYPE_ONLY = enum.auto()  # the value follows from the type of the data
     FLAT = enum.auto()  # small steps of the inputs change nothing: every derivative is 0
     ORDER_ONLY = enum.auto()  # the value follows from the order of the data's elements

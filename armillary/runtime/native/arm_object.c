@@ -163,10 +163,12 @@ static int define(image *m, uint32_t i, arm_error *error) {
 
 static void put(void *at, const void *value, size_t size) { memcpy(at, value, size); }
 
+#if defined(__aarch64__)
 static uint32_t patched(uint32_t word, uint64_t value, int bits, int at) {
   uint32_t mask = (uint32_t)(((uint64_t)1 << bits) - 1);
   return (word & ~(mask << at)) | (((uint32_t)value & mask) << at);
 }
+#endif
 
 static int is_far(int64_t value, int bits) {
   return value < -((int64_t)1 << (bits - 1)) || value >= (int64_t)1 << (bits - 1);

@@ -18,8 +18,8 @@ the running program knows stay as they were.
 
 from __future__ import annotations
 
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
-from armillary.ops.shape.dynamic import resolved
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
@@ -28,6 +28,9 @@ from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.relay.transform.simplify.simplify_expr import simplify
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
+
+with deferred():
+    from armillary.ops.shape.dynamic import resolved
 
 _ROUNDS = 16  # a shape computed from a shape computed from a shape…
 
@@ -46,7 +49,9 @@ def dynamic_to_static(module: IRModule) -> IRModule:
 
 
 def _explicit(expr: Expr) -> Expr | None:
-    return simplify(expr) if isinstance(expr, Call) and has(expr, Fact.LIKE) else resolved(expr)
+    if not isinstance(expr, Call):
+        return None
+    return simplify(expr) if has(expr, Fact.LIKE) else resolved(expr) if has(expr, Fact.DYNAMIC) else None
 
 
 def _reads_shapes(module: IRModule) -> bool:
