@@ -9,7 +9,7 @@ reweighted least squares. Written in TE, so every target vectorises them. The pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import log2
+from math import e, log2
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # 2**f, |f| <= 1/2
 _EXP2 = (0.9999992847442627, 0.6931218504905701, 0.2402474582195282, 0.05591755360364914, 0.009569920599460602)
-_LOG2_E = log2(np.e)
+_LOG2_E = log2(e)
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer, which then lies in the low bits
 _EXPONENT, _BIAS = 23, 127 << 23
 _LOWEST, _HIGHEST = -87.0, 88.0  # where 2**n is a normal number
