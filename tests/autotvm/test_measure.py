@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 import templates  # noqa: F401  (registers templates)
 
 from armillary import autotvm
 from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure import processes
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, create_measure_batch
 
 
@@ -27,15 +32,15 @@ def measure(task: autotvm.Task, indices: list[int], seconds: float = 10) -> list
         ("refuses", MeasureErrorNo.INSTANTIATION_ERROR, "this is not what the template does"),
         ("raises", MeasureErrorNo.INSTANTIATION_ERROR, "ValueError: a defect of the template"),
         ("compiler dies", MeasureErrorNo.COMPILE_HOST, "while compiling, the process died of SIGSEGV"),
-        ("compiler hangs", MeasureErrorNo.BUILD_TIMEOUT, "compiling took longer than 1.5 s and was stopped"),
+        ("compiler hangs", MeasureErrorNo.BUILD_TIMEOUT, "compiling took longer than 4 s and was stopped"),
         ("answers wrongly", MeasureErrorNo.WRONG_ANSWER, "in 1 of 32 elements; at (3,): 1000, wanted"),
         ("crashes", MeasureErrorNo.RUNTIME_DEVICE, "the process died of SIGSEGV (signal 11)"),
-        ("hangs", MeasureErrorNo.RUN_TIMEOUT, "it ran longer than 1.5 s and was killed"),
+        ("hangs", MeasureErrorNo.RUN_TIMEOUT, "it ran longer than 4 s and was killed"),
     ],
 )
 def test_a_failure_costs_one_trial_and_says_what_it_was(kind: str, error: MeasureErrorNo, told: str) -> None:
     task = autotvm.task.create("test/faulty", (kind,), "llvm")
-    bad, good = measure(task, [1, 0], 1.5 if "hangs" in kind else 20)
+    bad, good = measure(task, [1, 0], 4 if "hangs" in kind else 20)
     assert (bad.error_no, bad.costs) == (error, ()) and told in bad.error
     assert good.error_no == 0 and len(good.costs) == 1 and 0 < good.costs[0] < 1, good.error
 
@@ -47,6 +52,28 @@ def test_of_three_or_more_repeats_the_extremes_are_left_out() -> None:
     (found,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
     batch.close()
     assert found.error_no == 0 and len(found.costs) == 3 and found.mean == pytest.approx(sum(found.costs) / 3)
+
+
+def _answer(question: str) -> tuple[int, str]:
+    if question == "crash":
+        os.write(1, b"the last words")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if question == "hang":
+        time.sleep(60)
+    return os.getpid(), question
+
+
+def test_a_process_that_is_kept_answers_until_a_trial_ends_it() -> None:
+    for last, how in (("crash", "died of SIGSEGV (signal 11); it wrote: the last words"), ("hang", "timeout")):
+        kept = processes.Kept(_answer)
+        rows = [kept.ask(word, 10) for word in ("one", "two")]
+        assert rows == [((kept.pid, "one"), ""), ((kept.pid, "two"), "")]
+        answer, told = kept.ask(last, 10 if last == "crash" else 0.2)
+        assert answer is None and how in told
+        with pytest.raises(ProcessLookupError):
+            os.kill(kept.pid, 0)
+    kept = processes.Kept(_answer)
+    assert "the process" in kept.end()
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float64"])

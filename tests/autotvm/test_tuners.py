@@ -19,6 +19,7 @@ from analytic import by_formula
 from armillary import autotvm
 from armillary.autotvm import record
 from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner
+from armillary.autotvm.tuner.shared_time import tune_together
 
 TUNERS = [RandomTuner, GridSearchTuner, GATuner]
 
@@ -132,3 +133,20 @@ def test_a_tuner_that_is_killed_goes_on_without_losing_or_repeating_a_trial(tmp_
     assert log.read_text().startswith(held)
     indices = [given.config.index for given, _ in record.load_from_file(log)]
     assert len(indices) == len(set(indices)) == 8
+
+
+def test_tasks_that_are_tuned_together_get_trials_where_they_promise_most(tmp_path: Path) -> None:
+    option, log = by_formula(lambda config: seconds(config) * 1e3), str(tmp_path / "t.log")
+    small, large, often = (RandomTuner(task(n)) for n in (16, 64, 32))
+    often.task.calls = 1000
+    callbacks = [autotvm.callback.log_to_file(log, fsync=False)]
+    tune_together([small, large, often], option, 20, callbacks, batch=4, most=12)
+    assert [t.trials for t in (small, large, often)] == [12, 12, 12], "all, up to the limit"
+    order = [
+        given.task.args[0][0] if isinstance(given.task.args[0], tuple) else given.task.args[0]
+        for given, _ in record.load_from_file(log)
+    ]
+    assert order[:12] == [32] * 4 + [64] * 4 + [16] * 4, "each a batch first, the longest first"
+    assert order[12:20] == [32] * 8, "then what is called most"
+    again = RandomTuner(task(32))
+    assert again.resume(record.load_from_file(log)) == 12

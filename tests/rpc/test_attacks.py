@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import check_sanitizers, native_server, wait_until
+from farm import check_sanitizers, native_server, wait_until
 
 from armillary import rpc
 from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCConnectionError, RPCError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import WEIGHT, Farm, X, wait_until
+from farm import WEIGHT, Farm, X, wait_until
 
 from armillary import rpc
 from armillary.contrib import graph_executor

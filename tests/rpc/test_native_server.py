@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import WEIGHT, Farm, X, check_sanitizers, make_package, native_server, wait_until
 from emulators import qemu_aarch64
+from farm import WEIGHT, Farm, X, check_sanitizers, make_package, native_server, wait_until
 
 import armillary
 from armillary import rpc, te

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from browser import BINARY, Browser
-from conftest import Farm, wait_until
+from farm import Farm, wait_until
 
 pytestmark = pytest.mark.skipif(
     BINARY is None and os.environ.get("CI") != "true", reason="chromium is not installed (Debian's package chromium)"

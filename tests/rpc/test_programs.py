@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import WEIGHT, Farm, X, wait_until
+from farm import WEIGHT, Farm, X, wait_until
 
 from armillary import rpc
 from armillary.cli.main import main

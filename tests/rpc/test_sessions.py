@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SIZE, WEIGHT, Farm, X, graph
+from farm import SIZE, WEIGHT, Farm, X, graph
 
 import armillary
 from armillary import rpc

@@ -1,8 +1,9 @@
-"""LocalRunner: trials on this machine, one at a time, each in a process of its own.
+"""LocalRunner: trials on this machine, one at a time, in processes of their own.
 
-In: libraries of a `Builder`. Out: a `MeasureResult` each, in order. Invariant: the answer of a trial is compared with
-that of the task's reference (its computation with plain loops) before it is timed; a trial that crashes, runs longer
-than `timeout` or answers wrongly is a result with a text. The process that forks for trials: `run_server.py`.
+In: libraries of a `Builder`. Out: a `MeasureResult` each, in order. The kernels of a batch for a device are compiled by
+its driver in several processes first. Invariant: the answer of a trial is compared with that of the task's reference
+(its computation with plain loops) before it is timed; a trial that crashes, runs longer than `timeout` or answers
+wrongly is a result with a text. The process that forks for trials: `run_server.py`.
 """
 
 from __future__ import annotations
@@ -78,17 +79,26 @@ class LocalRunner:
         self._reference, self.device = "", "cpu"
         self._server: subprocess.Popen[str] | None = None
         self._kept = ExitStack()
+        self._answers: dict[Any, str] = {}  # Any: what identifies a task's computation; files of this session
 
     def set_task(self, task: Task) -> None:
         """Compute the task's reference."""
         self.device = device_kind(task.target)
-        self._reference = self._answer_of(task) if self.checks else ""
+        self._reference = ""
+        if self.checks:
+            key = (task.workload, "" if task.around is None else str(task.around))
+            if key not in self._answers:
+                self._answers[key] = self._answer_of(task)
+            self._reference = self._answers[key]
 
     def get_build_kwargs(self) -> dict[str, Any]:
         return {}
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run and time each library."""
+        libraries = [built.filename for built in build_results if not built.error_no]
+        if self.device != "cpu" and len(libraries) > 1:
+            self._ask("", libraries=libraries, timeout=self.timeout)
         return [self._one(built) for _, built in zip(measure_inputs, build_results, strict=True)]
 
     def _one(self, built: BuildResult) -> MeasureResult:
@@ -105,7 +115,7 @@ class LocalRunner:
 
     def _answer_of(self, task: Task) -> str:
         """The file with the answer of the task's plain loops; "" (and a warning) where there are none."""
-        folder = self._kept.enter_context(scratch_folder())
+        folder = self._kept.enter_context(scratch_folder())  # until `close`
         library, answer = folder / "reference.so", folder / "answer.npz"
 
         def build() -> str:
@@ -129,10 +139,18 @@ class LocalRunner:
         return str(answer)
 
     def _ask(
-        self, library: str, *, reference: str = "", save: str = "", timeout: float = 0, device: str = ""
+        self,
+        library: str,
+        *,
+        reference: str = "",
+        save: str = "",
+        timeout: float = 0,
+        device: str = "",
+        libraries: Sequence[str] = (),
     ) -> dict[str, Any]:
         request = {
             "library": library,
+            "libraries": list(libraries),
             "device": device or self.device,
             "reference": reference,
             "save": save,
@@ -172,7 +190,7 @@ class LocalRunner:
             ended(server)
             server.stdout.close()
         self._kept.close()
-        self._kept = ExitStack()
+        self._kept, self._answers = ExitStack(), {}
 
 
 def ended(server: subprocess.Popen[str]) -> int:

@@ -2,7 +2,8 @@
 
 In: a function without arguments, a number of seconds. Out: what it returned (by pickle, between our own processes), or
 how its process ended. Invariant: a process that crashes, hangs or floods its output costs its own answer only; it and
-all it started are gone when the answer comes. Processes are forked, so the function may be any closure.
+all it started are gone when the answer comes; one that is kept answers several times. Processes are forked, so the
+function may be any closure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import pickle
 import select
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -22,6 +24,7 @@ from typing import Any
 from armillary.errors import ArmillaryError
 
 KEPT = 4000  # characters of what a process wrote
+_LAST = 0.05  # seconds for a process that is ending
 
 
 class Forked:
@@ -64,6 +67,78 @@ class Forked:
         if is_late:
             return None, "timeout"
         return None, f"{describe_status(status)}{written}"
+
+
+class Kept:
+    """A process that answers one question after the other, until one of them ends it."""
+
+    def __init__(self, answer: Callable[[Any], object]) -> None:  # Any: of pickles, there and back
+        ours, theirs = socket.socketpair()
+        self._log = os.memfd_create("output-of-trials")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid, self.asked = os.fork(), 0
+        if not self.pid:
+            ours.close()
+            _be_kept(answer, theirs, self._log)
+        theirs.close()
+        self._stream = ours.makefile("rwb")
+        self._socket = ours
+
+    def ask(self, question: object, seconds: float) -> tuple[Any, str]:
+        """(answer, ""), or (None, how it ended): then the process is gone."""
+        self.asked += 1
+        self._socket.settimeout(seconds)
+        try:
+            pickle.dump(question, self._stream)
+            self._stream.flush()
+            return pickle.load(self._stream), ""
+        except TimeoutError:
+            self.end()
+            return None, "timeout"
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None, self.end()
+
+    def end(self) -> str:
+        """How it ended; killed if it runs."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._stream.close()
+        self._socket.close()
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended:
+            time.sleep(_LAST)  # it may be dying of the signal that closed its end
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            _, status = os.waitpid(self.pid, 0)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # what it started
+        written = _written(self._log)
+        os.close(self._log)
+        return f"{describe_status(status)}{written}"
+
+
+def _be_kept(answer: Callable[[Any], object], where: socket.socket, log: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        faulthandler.disable()
+        stream = where.makefile("rwb")
+        while True:
+            made = answer(pickle.load(stream))
+            pickle.dump(made, stream)
+            stream.flush()
+    except EOFError:
+        code = 0
+    except BaseException:  # as in `_be_the_child`
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    finally:
+        os._exit(code)
 
 
 def describe_status(status: int) -> str:

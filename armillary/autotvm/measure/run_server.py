@@ -2,14 +2,17 @@
 
 In: requests on stdin, a JSON object in a line each: library, device, timing, seed, timeout, and reference (an answer to
 compare with) or save (where to write the answer). Out: on stdout a JSON object in a line: costs, error_no, error.
-Invariant: one trial runs at a time; this process loads no library itself, starts no threads, and ends with its parent
-(stdin closes). The other side: `local_runner.py`.
+A request with `libraries` has a device's driver compile their kernels, several at a time. Invariant: one trial runs at
+a time; this process loads no library itself, starts no threads, and ends with its parent (stdin closes). Trials on a
+CPU have a process each; those on a device one that has opened it, until a trial ends it. The other side:
+`local_runner.py`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import json
 import os
 import resource
@@ -20,6 +23,7 @@ import numpy as np
 
 from armillary.autotvm.measure import processes, trial
 from armillary.base.aliases import Array
+from armillary.base.config import setting
 from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError
 from armillary.runtime.benchmark import Timing
@@ -27,6 +31,7 @@ from armillary.runtime.benchmark import Timing
 RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
 _PR_SET_PDEATHSIG = 1
 Request = JsonObject  # Any: JSON
+_MOST_TRIALS = 256  # of one process: drivers leak
 _MANY = 64 << 20  # bytes of reference answers to keep
 
 
@@ -44,9 +49,16 @@ def main() -> int:
 
 def serve(request: Request) -> Request:
     """The answer to a request."""
+    if request.get("libraries"):
+        loads = [functools.partial(_load, path, request["device"]) for path in request["libraries"]]
+        processes.run_all(loads, request["timeout"], int(setting("ARMILLARY_COMPILE_JOBS")))
+        return {"costs": [], "error_no": 0, "error": ""}  # what does not load says so in its trial
     if request["reference"]:
         _reference(request["reference"])  # here, so that forks find it
-    ((answer, how, _),) = processes.run_all([functools.partial(_run, request)], request["timeout"], 1)
+    if request["device"] == "cpu":
+        ((answer, how, _),) = processes.run_all([functools.partial(_run, request)], request["timeout"], 1)
+    else:
+        answer, how = _asked(request)
     if answer is not None:
         return dict(answer)
     if how == "timeout":
@@ -56,6 +68,37 @@ def serve(request: Request) -> Request:
 
 def _failed(error_no: int, error: str) -> Request:
     return {"costs": [], "error_no": error_no, "error": error}
+
+
+_DEVICES: dict[str, processes.Kept] = {}  # by kind: the process that has opened it
+
+
+def _asked(request: Request) -> tuple[Request | None, str]:
+    """The answer of the process that holds the device. To open one takes longer than most trials do."""
+    kind = request["device"]
+    if kind not in _DEVICES:
+        _DEVICES[kind] = processes.Kept(_run_and_forget)
+    held = _DEVICES[kind]
+    answer, how = held.ask(request, request["timeout"])
+    if how:
+        del _DEVICES[kind]
+    elif held.asked >= _MOST_TRIALS:
+        held.end()
+        del _DEVICES[kind]
+    return answer, how
+
+
+def _run_and_forget(request: Request) -> Request:
+    found = _run(request)
+    gc.collect()  # the memory of the device
+    return found
+
+
+def _load(path: str, kind: str) -> None:
+    """Let the driver of a device compile a library's kernels; the runtime keeps what it makes."""
+    end_with_parent()
+    prepared = trial.prepare(path, 0, kind)
+    del prepared
 
 
 def _run(request: Request) -> Request:

@@ -49,10 +49,28 @@ class ModelTuner(Tuner):
     def propose(self, count: int) -> list[int]:
         if not self.seen and not self.visited:
             return [int(i) for i in self.indices[:1]]
-        gains = self._gains()
-        order = np.argsort(-gains, kind="stable")
-        free = [int(self.indices[i]) for i in order if int(self.indices[i]) not in self.visited]
-        return free[:count]
+        seen, values = list(self.seen), list(self.values)
+        taken, found = self.visited | set[int](), list[int]()
+        for index in sorted(taken):  # without a result yet: as expected
+            if (place := self.places.get(index)) is not None and place not in seen:
+                self._believe(place)
+        while len(found) < count:
+            gains = self._gains()
+            order = np.argsort(-gains, kind="stable")
+            place = next((int(i) for i in order if int(self.indices[i]) not in taken), None)
+            if place is None:
+                break
+            found.append(int(self.indices[place]))
+            taken.add(found[-1])
+            self._believe(place)
+        self.seen, self.values = seen, values
+        return found
+
+    def _believe(self, place: int) -> None:
+        """Take the expectation for a result, so that the next one of a batch is not next to it."""
+        expected = float(self._predictions()[0][place]) if self.values else float(self.prior[place])
+        self.seen.append(place)
+        self.values.append(expected)
 
     def has_next(self) -> bool:
         return any(int(i) not in self.visited for i in self.indices)

@@ -119,6 +119,10 @@ class Tuner:
                 finish()
         self._warn_of_failures()
 
+    def step(self, measure: Any, count: int, callbacks: Sequence[Callback] = (), si_prefix: str = "G") -> None:
+        """One batch of at most `count` trials (Any: a Measurer)."""
+        self._step(measure, count, callbacks, si_prefix, math.inf)
+
     def _step(
         self, measure: Any, count: int, callbacks: Sequence[Callback], si_prefix: str, patience: float
     ) -> None:  # Any: a Measurer
