@@ -46,7 +46,11 @@ def mobilenet_v2() -> tuple[Any, dict[str, Any]]:  # Any: a module, NDArrays
     """Inverted residuals as published, at batch 1."""
 
     def unit(x: Any, name: str, out: int, kernel: int, stride: int = 1, groups: int = 1, clips: bool = True) -> Any:
-        sizes = {"kernel_size": (kernel, kernel), "padding": (kernel // 2, kernel // 2), "strides": (stride, stride)}
+        sizes: dict[str, Any] = {
+            "kernel_size": (kernel, kernel),
+            "padding": (kernel // 2,) * 2,
+            "strides": (stride,) * 2,
+        }
         y = layers.conv2d(x, name=f"{name}_conv", channels=out, groups=groups, **sizes)
         y = layers.batch_norm_infer(y, epsilon=1e-5, name=f"{name}_bn")
         return relay.clip(y, 0.0, 6.0) if clips else y

@@ -46,6 +46,16 @@ def test_every_module_says_what_it_is_in_3_to_12_lines() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_nothing_is_imported_from_a_conftest() -> None:
+    """There are several of that name: folders of tests could not be collected together."""
+    wrong = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests").rglob("*.py")
+        if re.search(r"^\s*(from conftest|import conftest)\b", file.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert not wrong, wrong
+
+
 def test_public_functions_and_classes_have_docstrings() -> None:
     wrong = []
     for file in FILES:

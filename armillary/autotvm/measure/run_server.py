@@ -18,6 +18,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from armillary.runtime.benchmark import Timing
 RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
 _PR_SET_PDEATHSIG = 1
 Request = JsonObject  # Any: JSON
+Work = Callable[[], object]
 _MOST_TRIALS = 256  # of one process: drivers leak
 _MANY = 64 << 20  # bytes of reference answers to keep
 
@@ -50,7 +52,7 @@ def main() -> int:
 def serve(request: Request) -> Request:
     """The answer to a request."""
     if request.get("libraries"):
-        loads = [functools.partial(_load, path, request["device"]) for path in request["libraries"]]
+        loads: list[Work] = [functools.partial(_load, path, request["device"]) for path in request["libraries"]]
         processes.run_all(loads, request["timeout"], int(setting("ARMILLARY_COMPILE_JOBS")))
         return {"costs": [], "error_no": 0, "error": ""}  # what does not load says so in its trial
     if request["reference"]:
