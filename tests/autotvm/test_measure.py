@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 import templates  # noqa: F401  (registers templates)
@@ -54,21 +55,22 @@ def test_of_three_or_more_repeats_the_extremes_are_left_out() -> None:
     assert found.error_no == 0 and len(found.costs) == 3 and found.mean == pytest.approx(sum(found.costs) / 3)
 
 
-def _answer(question: str) -> tuple[int, str]:
+def _answer(asked: dict[str, Any]) -> dict[str, Any]:
+    question = asked["question"]
     if question == "crash":
         os.write(1, b"the last words")
         os.kill(os.getpid(), signal.SIGSEGV)
     if question == "hang":
         time.sleep(60)
-    return os.getpid(), question
+    return {"pid": os.getpid(), "question": question}
 
 
 def test_a_process_that_is_kept_answers_until_a_trial_ends_it() -> None:
     for last, how in (("crash", "died of SIGSEGV (signal 11); it wrote: the last words"), ("hang", "timeout")):
         kept = processes.Kept(_answer)
-        rows = [kept.ask(word, 10) for word in ("one", "two")]
-        assert rows == [((kept.pid, "one"), ""), ((kept.pid, "two"), "")]
-        answer, told = kept.ask(last, 10 if last == "crash" else 0.2)
+        rows = [kept.ask({"question": word}, 10) for word in ("one", "two")]
+        assert rows == [({"pid": kept.pid, "question": word}, "") for word in ("one", "two")]
+        answer, told = kept.ask({"question": last}, 10 if last == "crash" else 0.2)
         assert answer is None and how in told
         with pytest.raises(ProcessLookupError):
             os.kill(kept.pid, 0)

@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class LocalRunner:
         self._reference, self.device = "", "cpu"
         self._server: subprocess.Popen[str] | None = None
         self._kept = ExitStack()
-        self._answers: dict[Any, str] = {}  # Any: what identifies a task's computation; files of this session
+        self._answers: dict[Hashable, str] = {}  # by what identifies a task's computation: a file, until `close`
 
     def set_task(self, task: Task) -> None:
         """Compute the task's reference."""

@@ -21,7 +21,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError
+
+Answer = Callable[[JsonObject], JsonObject]
 
 KEPT = 4000  # characters of what a process wrote
 _LAST = 0.05  # seconds for a process that is ending
@@ -72,7 +75,7 @@ class Forked:
 class Kept:
     """A process that answers one question after the other, until one of them ends it."""
 
-    def __init__(self, answer: Callable[[Any], object]) -> None:  # Any: of pickles, there and back
+    def __init__(self, answer: Answer) -> None:
         ours, theirs = socket.socketpair()
         self._log = os.memfd_create("output-of-trials")
         sys.stdout.flush()
@@ -85,7 +88,7 @@ class Kept:
         self._stream = ours.makefile("rwb")
         self._socket = ours
 
-    def ask(self, question: object, seconds: float) -> tuple[Any, str]:
+    def ask(self, question: JsonObject, seconds: float) -> tuple[JsonObject | None, str]:
         """(answer, ""), or (None, how it ended): then the process is gone."""
         self.asked += 1
         self._socket.settimeout(seconds)
@@ -120,7 +123,7 @@ class Kept:
         return f"{describe_status(status)}{written}"
 
 
-def _be_kept(answer: Callable[[Any], object], where: socket.socket, log: int) -> None:
+def _be_kept(answer: Answer, where: socket.socket, log: int) -> None:
     """Never returns."""
     code = 1
     try:

@@ -14,12 +14,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
+from armillary.autotvm.measure.measure import (
+    MeasureBatch,
+    MeasureInput,
+    MeasureOption,
+    MeasureResult,
+    create_measure_batch,
+)
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.arguments import Arguments
@@ -119,13 +124,13 @@ class Tuner:
                 finish()
         self._warn_of_failures()
 
-    def step(self, measure: Any, count: int, callbacks: Sequence[Callback] = (), si_prefix: str = "G") -> None:
-        """One batch of at most `count` trials (Any: a Measurer)."""
+    def step(self, measure: MeasureBatch, count: int, callbacks: Sequence[Callback] = (), si_prefix: str = "G") -> None:
+        """One batch of at most `count` trials."""
         self._step(measure, count, callbacks, si_prefix, math.inf)
 
     def _step(
-        self, measure: Any, count: int, callbacks: Sequence[Callback], si_prefix: str, patience: float
-    ) -> None:  # Any: a Measurer
+        self, measure: MeasureBatch, count: int, callbacks: Sequence[Callback], si_prefix: str, patience: float
+    ) -> None:
         configs = self.next_batch(count)
         inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
         results: list[MeasureResult] = measure(inputs)
