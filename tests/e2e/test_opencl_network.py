@@ -107,6 +107,8 @@ def test_the_runner_runs_a_package_on_the_device_and_keeps_its_programs(built, t
         check=False,
     )
     assert refused.returncode == 1 and "there is no device 15" in refused.stderr
+    late = subprocess.run([*command, "--kernel-timeout=1e-9"], capture_output=True, text=True, timeout=60, check=False)
+    assert late.returncode == 1 and "did not end within 1e-09 s" in late.stderr, late.stderr
 
 
 def test_a_list_of_targets_is_a_device_and_its_host():

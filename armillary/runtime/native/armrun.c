@@ -24,6 +24,7 @@ typedef struct {
   const char *programs; /* where programs of a device are kept */
   arm_device device;
   long run_count, dry_run;
+  double kernel_seconds; /* that kernels of a device may take; below 0: the usual limit */
 } options;
 
 typedef struct {
@@ -49,6 +50,7 @@ static int usage(FILE *stream) {
         "  --device=cpu|opencl[:<n>]                   what the package was compiled for (default: cpu)\n"
         "  --pre-compiled=<folder>                     keep and take programs of an OpenCL device there\n"
         "  --zero-copy         inputs and outputs by pointers into a device's memory\n"
+        "  --kernel-timeout=<s>   seconds that kernels of a device may take (default 300; 0: any time)\n"
         "  --threads=<n>       threads (default: the CPUs of this process)\n"
         "  --bind              pin worker threads to CPUs\n"
         "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
@@ -61,6 +63,12 @@ static int parse_count(const char *text, long low, long high, long *out) {
   char *end;
   *out = strtol(text, &end, 10);
   return *text != 0 && *end == 0 && *out >= low && *out <= high ? 0 : -1;
+}
+
+static int parse_seconds(const char *text, double *out) {
+  char *end;
+  *out = strtod(text, &end);
+  return *text != 0 && *end == 0 && *out >= 0 && *out <= 1e9 ? 0 : -1;
 }
 
 static const char *value_of(const char *arg, const char *name) {
@@ -95,6 +103,8 @@ static int parse_option(options *o, const char *arg) {
     return parse_device(v, &o->device);
   } else if ((v = value_of(arg, "--pre-compiled"))) {
     o->programs = v;
+  } else if ((v = value_of(arg, "--kernel-timeout"))) {
+    return parse_seconds(v, &o->kernel_seconds);
   } else if ((v = value_of(arg, "--threads"))) {
     if (parse_count(v, 1, 1024, &number) != 0) return -1;
     o->threads = (int)number;
@@ -523,7 +533,8 @@ static int cpus_of_process(void) {
 int main(int argc, char **argv) {
   char text[1024] = "";
   arm_error error = {text, sizeof text};
-  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process(), .device = {ARM_CPU, 0}};
+  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process(), .device = {ARM_CPU, 0},
+               .kernel_seconds = -1};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout), 0;
     if (parse_option(&o, argv[i]) != 0) {
@@ -533,6 +544,7 @@ int main(int argc, char **argv) {
   }
   if (o.model == NULL) return usage(stderr);
   if (o.programs != NULL && arm_opencl_keep_programs(o.programs) != 0) return usage(stderr);
+  arm_opencl_limit_time(o.kernel_seconds);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
   model m = {.package_handle = -1, .params_handle = -1, .zero_copy = o.zero_copy && o.device.type != ARM_CPU};
   int status = work(&m, &o, &error);
