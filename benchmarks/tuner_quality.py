@@ -28,6 +28,7 @@ from armillary import autotvm, relay
 from armillary.autotvm.measure.local_builder import LocalBuilder
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
+from armillary.autotvm.task.network_cpu import keep_layouts
 from armillary.autotvm.tuner import Tuner, XGBTuner
 from armillary.autotvm.tuner.names import make_tuner
 
@@ -40,6 +41,7 @@ def convolution(channels: int, size: int, units: int, target: str) -> autotvm.Ta
     w = relay.const(np.random.default_rng(0).random((units, channels, 3, 3), "float32"))
     body = relay.nn.conv2d(x, w, padding=(1, 1), kernel_size=(3, 3), channels=units)
     (task,) = autotvm.task.extract_from_program(relay.Function([x], body), target=target)
+    keep_layouts(task)
     return task
 
 

@@ -23,6 +23,7 @@ from armillary.target.choice import Choice
 from armillary.transform import PassContext
 
 TARGET = "llvm"
+X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4"
 RNG = np.random.default_rng(3)
 PARAMS = {
     "w1": RNG.normal(size=(32, 16, 3, 3)).astype("float32") / 12,
@@ -60,6 +61,10 @@ def run(library: Any) -> Any:
 def chosen(context: Any) -> list[str]:
     with context, PassContext(opt_level=3):
         return re.findall(r'choice="([^"]*)"', str(optimized(network(), Target(TARGET), PARAMS)))
+
+
+def ranking(task: autotvm.Task) -> list[int]:
+    return [index for index, _ in task.template.estimates(task)]
 
 
 def best(task: autotvm.Task, **knobs: int) -> record.Pair:
@@ -119,6 +124,59 @@ def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
     algorithm = '\\"algorithm\\": \\"Winograd F(4,3)'
     assert algorithm in kernels[1] and algorithm not in kernels[0]
     assert '\\"tile\\": \\"3x1\\"' in kernels[0] and '\\"tile\\": \\"5x' in kernels[0]
+
+
+def pair_of_layers() -> IRModule:
+    """Two convolutions of one workload, with a sum and a relu between."""
+    x = relay.var("x", shape=(1, 32, 14, 14))
+    y: Any = x  # Any: an expression
+    for n in range(2):
+        w = relay.const(np.random.default_rng(n).normal(size=(32, 32, 3, 3)).astype("float32") / 17)
+        y = relay.nn.conv2d(y, w, padding=(1, 1), kernel_size=(3, 3), channels=32)
+        y = relay.nn.relu(relay.add(y, relay.const(np.float32(0.1))))
+    return IRModule.from_expr(relay.Function([x], y))
+
+
+def test_records_overrule_layouts_of_the_graph() -> None:
+    (task,) = autotvm.task.extract_from_program(pair_of_layers()["main"], target=X86)
+    assert task.workload[1][1] == (1, 2, 14, 14, 16) and task.calls == 2
+    blocks = {(c["data_block"].val, c["result_block"].val) for c in map(task.config_space.get, ranking(task))}
+    assert blocks == {(16, 16), (8, 8), (32, 32)}
+    first = task.config_space.get(ranking(task)[0])
+    assert (first["data_block"].val, first["result_block"].val) == (16, 16), "what a build takes is expected first"
+    record_ = best(task, winograd=4, data_block=8, result_block=8)
+    with PassContext(opt_level=3):
+        plain = str(optimized(pair_of_layers(), Target(X86)))
+        with autotvm.ApplyHistoryBest([record_]):
+            text = str(optimized(pair_of_layers(), Target(X86)))
+    assert "NCHW16c" in plain and "NCHW16c" not in text
+    taken = [Choice.parse(t) for t in re.findall(r'choice="([^"]*)"', text)]
+    assert [(c.algorithm, c.layouts, c.source.value) for c in taken] == [
+        ("conv2d.winograd", ("NCHW8c", "OIHW8i8o", "NCHW8c"), "record")
+    ] * 2
+    moved = re.findall(r"layout_transform\(", text)
+    assert len(moved) <= len(re.findall(r"layout_transform\(", plain)), "between the two nothing is moved"
+
+
+def test_a_trial_of_other_layouts_moves_what_it_reads_and_writes() -> None:
+    (task,) = autotvm.task.extract_from_program(pair_of_layers()["main"], target=X86)
+    module = task.template.module(task.args, Choice("conv2d.direct", layouts=("NCHW8c", "OIHW8i8o", "NCHW8c")))  # type: ignore[attr-defined]
+    with PassContext(opt_level=3):
+        text = str(optimized(module, Target(X86)))
+    assert 'src_layout="NCHW16c", dst_layout="NCHW8c"' in text and 'src_layout="NCHW8c", dst_layout="NCHW16c"' in text
+
+
+def test_records_from_before_layouts_were_chosen_still_apply_and_go_on() -> None:
+    (task,) = autotvm.task.extract_from_program(pair_of_layers()["main"], target=X86)
+    given, result = best(task, winograd=0, rows=7, data_block=16, result_block=16)
+    index = given.config.index
+    for name in ("data_block", "result_block"):
+        del given.config.entity_map[name]
+    with autotvm.ApplyHistoryBest([(given, result)]), PassContext(opt_level=3):
+        text = str(optimized(pair_of_layers(), Target(X86)))
+    assert text.count("by record") == 2 and "NCHW16c" in text
+    tuner = autotvm.tuner.RandomTuner(task)
+    assert tuner.resume([(given, result)]) == 1 and tuner.visited == {index}
 
 
 def test_without_records_nothing_changes() -> None:

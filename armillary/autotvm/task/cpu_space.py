@@ -19,6 +19,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
 from armillary.backends.cpu.gemm import space as dense
+from armillary.backends.cpu.graph.apply_records import BLOCKS
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload
@@ -35,13 +36,19 @@ class Point:
     strip: int
     tile: Tile
     cycles: float
+    width: int = 0
+    blocks: tuple[int, int] = (0, 0)  # of data and of result, where these are chosen
 
     def knobs(self) -> dict[str, int]:
         """By the names of the space's knobs."""
         tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
-        return {"winograd": self.winograd, "strip": self.strip, **tile}
+        blocks = dict(zip(BLOCKS, self.blocks, strict=True)) if any(self.blocks) else {}
+        return {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width, **blocks}
 
 
+Blocks = tuple[int, int]  # channels of a block of data, and of result
+LEAST_BLOCK = 4  # channels
+MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
 NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
 TilesRule = Callable[[Any, CpuModel], list[Tile]]
 EstimateRule = Callable[[Any, Tile, CpuModel], Estimate]
@@ -57,6 +64,18 @@ _RULES: dict[str, tuple[NestRule, TilesRule, EstimateRule]] = {
 }
 
 
+def blocks_of(own: tuple[int, int], channels: tuple[int, int], lanes: int, *, is_by_channel: bool) -> list[Blocks]:
+    """Blocks of data and of result that a convolution may be computed in, its own first: a vector, half of it and two
+    where these divide the channels, else as they are."""
+    found = [own]
+    for block in (lanes, lanes // 2, 2 * lanes):
+        fits = [block >= LEAST_BLOCK and count % block == 0 for count in channels]
+        inner, outer = (block if fit else kept for fit, kept in zip(fits, own, strict=True))
+        if inner == outer or not is_by_channel:
+            found.append((inner, outer))
+    return list(dict.fromkeys(found))
+
+
 def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     """The outputs of a row, and the register tiles of the kernel that computes a workload without transforms."""
     implementation, _ = choose(workload)
@@ -67,7 +86,7 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     nest_of, tiles_of, estimate_of = rules
     nest = nest_of(workload, cpu)
     found = dict.fromkeys(tiles_of(nest, cpu))
-    return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles) for tile in found]
+    return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles, nest.width) for tile in found]
 
 
 def winograd_points(layer: Layer, cpu: CpuModel) -> Iterator[Point]:

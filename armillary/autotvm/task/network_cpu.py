@@ -1,20 +1,29 @@
 """Templates of networks' contractions on CPUs.
 
-In: a contraction in the layouts that a build chose for it. Out: its space of algorithms and register tiles, as knobs of
-a configuration and as what the model of costs expects. Invariant: as in
-`network_template.py`. The points: `cpu_space.py`.
+In: a contraction in the layouts that a build chose for it. Out: its space of algorithms, register tiles and, of
+convolutions, other blocks of channels, as knobs of a configuration and as what the model of costs expects. Invariant:
+as in `network_template.py`; of all choices a build's own, which is in the call's own blocks, is expected to be the
+least. The points: `cpu_space.py`.
 """
 
 from __future__ import annotations
 
-from armillary.autotvm.task.cpu_space import Point, direct_points, winograd_points
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE, Point, blocks_of, direct_points, winograd_points
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
+from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
+from armillary.backends.records import keyed_attributes
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import workload_of
@@ -24,6 +33,7 @@ from armillary.target import Target
 from armillary.target.choice import Choice
 from armillary.target.cpu import cpu_model
 
+AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, so that a build's own choice is first
 CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
 _WITH_CONSTANT = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "dense_pack.cpu")
 
@@ -49,33 +59,114 @@ class CpuTemplate(NetworkTemplate):
         return collapse_rows(function, where)
 
     def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
-        width, points = self.points(args, where)
-        knobs = [point.knobs() for point in points]
-        for name in ("winograd", "strip", "rows", "vectors", "lines"):
-            config.define_knob(name, sorted({row[name] for row in knobs}))
-        config.define_knob("width", [width])
-        config.restrict([{**row, "width": width} for row in knobs])
+        points = self.points(args, where)
+        _define(config, points)
+        config.unwritten = dict(zip(apply_records.BLOCKS, points[0].blocks, strict=True))
 
-    def points(self, args: Args, where: Target) -> tuple[int, list[Point]]:
-        """The outputs of a row, and everything there is to choose."""
-        function = collapse_rows(self.kernel(args, where).function, where)
+    def points(self, args: Args, where: Target) -> list[Point]:
+        """Everything there is to choose, in the blocks of the call, which come first, and in others."""
+        with at_level():
+            return _points(self, tuple(args), where)
+
+    def points_in_blocks(self, args: Args, where: Target) -> list[Point]:
+        """What there is to choose in the call's own layouts."""
+        function = collapse_rows(self.module(args)["main"], where)
         anchor = find_anchor(function)
         assert anchor is not None, "the kernel of a contraction has it"
         width, found = direct_points(workload_of(function, anchor, where))
-        if self.name == "conv2d_NCHWc.cpu" and bool(args[-1]):
-            layer = eligible(self.module(args)["main"].body)
-            assert layer is not None, "the workload says so"
-            found += winograd_points(layer, cpu_model(where))
-        return width, found
+        layer = eligible(self.module(args)["main"].body)
+        if layer is not None:
+            found += [replace(point, width=width) for point in winograd_points(layer, cpu_model(where))]
+        return found
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
         """Configurations with their estimated seconds on one thread, the least first."""
         cpu = cpu_model(task.target)
-        with task.target, at_level():
-            width, points = self.points(task.args, task.target)
-        indices = task.config_space.indices_of([{**point.knobs(), "width": width} for point in points])
+        with task.target:
+            points = self.points(task.args, task.target)
+        if apply_records.BLOCKS[0] not in task.config_space:
+            points = [point for point in points if point.blocks == points[0].blocks]
+        indices = task.config_space.indices_of([point.knobs() for point in points])
         found = [(i, point.cycles / cpu.memory.ghz * 1e-9) for i, point in zip(indices, points, strict=True)]
         return sorted(found, key=lambda row: row[1])
+
+
+def _define(config: ConfigSpace, points: Sequence[Point]) -> None:
+    rows = [point.knobs() for point in points]
+    for name in rows[0]:
+        config.define_knob(name, sorted({row[name] for row in rows}))
+    config.restrict(rows)
+
+
+def keep_layouts(task: Task) -> None:
+    """Leave other blocks of channels than a convolution has out of the space of its task."""
+    template = task.template
+    assert isinstance(template, CpuTemplate), "tasks of networks on CPUs are asked"
+    with task.target:
+        points = template.points(task.args, task.target)
+    task.config_space = ConfigSpace()
+    _define(task.config_space, [replace(p, blocks=(0, 0)) for p in points if p.blocks == points[0].blocks])
+
+
+@lru_cache(maxsize=64)
+def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> list[Point]:  # plain values
+    blocks = _blocks(template, args, where)
+    if len(blocks) < 2:
+        return template.points_in_blocks(args, where)
+    found: list[Point] = []
+    for inner, outer in blocks:
+        moved = _moved(args, blocks[0], (inner, outer)) / MOVED_IN_A_CYCLE
+        try:
+            points = template.points_in_blocks(_in_blocks(template.name, args, inner, outer), where)
+        except TuningError:  # computed by something that has no space
+            if (inner, outer) == blocks[0]:
+                raise
+            continue
+        least = AFTER_OWN * min((p.cycles for p in found), default=0.0)
+        wide = max(1, outer // block_lanes(where))  # of which the model of Winograd's algorithm takes one for all
+        for point in points:
+            cycles = point.cycles * (wide if point.winograd else 1) + moved
+            found.append(replace(point, cycles=max(cycles, least), blocks=(inner, outer)))
+    return found
+
+
+def _blocks(template: CpuTemplate, args: Args, where: Target) -> list[tuple[int, int]]:
+    """Blocks of data and of result, the call's own first."""
+    own = apply_records.own_blocks((template.name, *args)) if template.name in apply_records.BY_OPERATOR else (0, 0)
+    if template.name not in apply_records.BY_OPERATOR or str(args[0][2]) != "float32":
+        return [own]
+    is_by_channel = template.op.name != CONV2D
+    data, weight = args[0][1], args[1][1]
+    channels = (data[1] * data[4], weight[0] * weight[5])
+    groups = args[2 + keyed_attributes(template.op).index("groups")]
+    if groups != 1 and not is_by_channel:
+        return [own]
+    return blocks_of(own, channels, block_lanes(where), is_by_channel=is_by_channel)
+
+
+def _in_blocks(name: str, args: Args, inner: int, outer: int) -> Args:
+    """The arguments of a convolution in blocks of so many channels."""
+    is_by_channel = name != apply_records.TUNED[CONV2D]
+    (tag, data, dtype), (_, weight, kind) = args[:2]
+    n, chunks, *image, own = data
+    outputs, inputs = weight[0] * weight[5], weight[1] * weight[4]
+    moved = (tag, (n, chunks * own // inner, *image, inner), dtype)
+    parts = (1, *weight[2:4], 1) if is_by_channel else (inputs // inner, *weight[2:4], inner)
+    packed = (tag, (outputs // outer, *parts, outer), kind)
+    layouts = apply_records.layouts_in(inner, outer, is_by_channel=is_by_channel)
+    names = keyed_attributes(get_op(CONV2D if not is_by_channel else apply_records.BLOCKED[1]))
+    places = [names.index(key) for key in ("data_layout", "kernel_layout", "out_layout")]
+    rest = list(args[2:])
+    for place, text in zip(places, layouts, strict=True):
+        rest[place] = text
+    return (moved, packed, *rest)
+
+
+def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
+    """Bytes that changes of layout move before and behind a convolution of other blocks than its own."""
+    data = 4 * prod(args[0][1])
+    result = data // (args[0][1][1] * own[0]) * args[1][1][0] * own[1]
+    return (data if blocks[0] != own[0] else 0) + (result if blocks[1] != own[1] else 0)
 
 
 for _op, _name in apply_records.TUNED.items():

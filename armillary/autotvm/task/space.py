@@ -71,6 +71,7 @@ class ConfigSpace:
         self.errors: list[str] = []
         self.code_hash: str | None = None
         self.flop = 0.0
+        self.unwritten: dict[str, int] = {}  # what knobs are where a record of an earlier space does not say
         self.products: dict[str, int] = {}  # length of the axis that a knob splits
         self._filter: Filter | None = None
         self._valid: Ints | None = None
@@ -225,12 +226,12 @@ class ConfigSpace:
         """The index of these entities; TuningError names a knob that cannot take its value."""
         point = []
         for name, space in self.space_map.items():
-            if name not in values:
+            if name not in values and name not in self.unwritten:
                 raise TuningError(f"the configuration has no knob {name!r}", hint=f"it has {', '.join(values)}")
-            wanted = _plain(values[name].to_json())
+            wanted = _plain(values[name].to_json() if name in values else self.unwritten[name])
             at = next((i for i, entity in enumerate(space) if _plain(entity.to_json()) == wanted), None)
             if at is None:
-                raise TuningError(f"the knob {name!r} cannot be {values[name]}", hint=repr(space))
+                raise TuningError(f"the knob {name!r} cannot be {values.get(name)}", hint=repr(space))
             point.append(at)
         return point2knob(point, self.dims)
 

@@ -1,8 +1,10 @@
-"""What `schedule.choice` asks for while layouts change: the layouts of a convolution, and what its call carries.
+"""What `schedule.choice`, or a record, asks for while layouts change: a convolution's, and what its call carries.
 
 In: a layout rule of the CPU and the call it is asked about. Out: the rule's answer, in the layouts that the option
-names for the call, if it names some; the call that is built carries the choice. Invariant: a choice that no call can
-carry is an error that says why. Pass: alter-op-layout; for calls whose operator stays: apply-records.
+or a tuning record names for the call, if they name some; the call that is built carries the choice. Records are found
+by the call in the layouts that the rule gives it for itself, whatever those of its neighbours became. Invariant: a
+choice that no call can carry is an error that says why. Pass: alter-op-layout; for calls whose operator stays:
+apply-records.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from armillary.backends.cpu.graph.apply_records import BY_OPERATOR, choice_of, layouts_in, workload_of
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
+from armillary.base.dispatch import DispatchContext
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.infer import infer_type
 from armillary.relay.layout import layout
 from armillary.relay.op import get_op
 from armillary.relay.transform._rules import tensor
-from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request
+from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request, transform
 from armillary.target.choice import Choice
 
 CONV2D, DEPTHWISE = "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"
@@ -26,7 +31,7 @@ _BLOCKED_OUTPUT = "NCHW{}c"
 
 def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     """The rule's answer, or what is asked for."""
-    asked = asked_choice(expr)
+    asked = asked_choice(expr) or _recorded(rule, expr, request)
     if not asked:
         return rule(expr, have, request)
     found = _in_layouts(expr, asked, request) if asked.layouts else rule(expr, have, request)
@@ -44,6 +49,25 @@ def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], reques
     return LayoutChoice(found.inputs, build, found.output)
 
 
+def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
+    """The stored choice of a convolution, where it names other layouts than the rule gives by itself."""
+    context = DispatchContext.current
+    if request.target is None or expr.op.name != "nn.conv2d" or not context.has_records():
+        return Choice()
+    alone = rule(expr, [None] * len(expr.args), request)
+    if alone is None:
+        return Choice()
+    moved = [a if c is None else transform(a, c.old, c.new) for a, c in zip(expr.args, alone.inputs, strict=True)]
+    made = alone.build(moved)
+    infer_type(made)
+    workload = workload_of(made)
+    if workload is None or workload[0] not in BY_OPERATOR:
+        return Choice()
+    config = context.query(request.target, workload)
+    found = Choice() if config is None else choice_of(config, workload)
+    return found if found.layouts else Choice()
+
+
 def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
     """A convolution of float32 in the blocks that are asked for."""
     data, weight = (tensor(argument) for argument in expr.args[:2])
@@ -57,7 +81,7 @@ def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
     inner, outer = _blocks(expr, asked)
     outputs, inputs = weight.static[:2]
     is_by_channel = is_depthwise(expr, data.static, weight.static)
-    kernel = f"OIHW1i{outer}o" if is_by_channel else f"OIHW{inner}i{outer}o"
+    kernel = layouts_in(inner, outer, is_by_channel=is_by_channel)[1]
     if asked.layouts[1] != kernel or (is_by_channel and inner != outer):
         raise _misfit(expr, asked, f"the weight's layout to these of data and result is {kernel}")
     counts = (data.static[1], outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)

@@ -2,7 +2,9 @@
 
 In: a module after alter-op-layout, the dispatch contexts in force (base/dispatch.py), the option `schedule.choice`,
 which comes first. Out: contractions for which there is one carry it as their attribute `choice`; winograd-conv2d and
-the schedules take it from there. Invariant: as in backends/records.py, which does what all families do alike.
+the schedules take it from there. A convolution whose choice names other layouts than it has is computed in those, with
+changes of layout around it; those that lie in plain layouts got theirs before (_asked_layouts.py). Invariant: as in
+backends/records.py, which does what all families do alike.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
@@ -13,6 +15,7 @@ What a choice may be: target/choice.py. Where records come from: autotvm/task/di
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
@@ -21,10 +24,15 @@ from armillary.backends.records import call_key, with_records
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.infer import infer_type
+from armillary.relay.layout import layout
 from armillary.relay.op import Op, is_call
+from armillary.relay.transform._rules import on_functions
+from armillary.relay.transform.layout._engine import transform
+from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
-from armillary.target.choice import Choice, Guard, Source
+from armillary.target.choice import Choice, Guard, Source, stored_choice
 from armillary.transform import define_pass
 
 TUNED = {
@@ -34,6 +42,9 @@ TUNED = {
     "nn.dense": "dense.cpu",
     "nn.batch_matmul": "batch_matmul.cpu",
 }
+BLOCKED = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
+BY_OPERATOR = tuple(TUNED[name] for name in BLOCKED)
+BLOCKS = ("data_block", "result_block")  # knobs
 ALGORITHMS = {  # of tasks, without transforms
     "conv2d_NCHWc.cpu": "conv2d.direct",
     "depthwise_conv2d_NCHWc.cpu": "conv2d.depthwise",
@@ -47,7 +58,42 @@ ALGORITHMS = {  # of tasks, without transforms
 def apply_records(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    return with_records(module, chosen, workload_of, choice_of, _refuse)
+    return _in_their_layouts(with_records(module, chosen, workload_of, choice_of, _refuse))
+
+
+def _in_their_layouts(module: IRModule) -> IRModule:
+    """Convolutions whose choice names other layouts than they have get these, between changes of layout."""
+
+    def change(function: Function) -> Expr:
+        calls = [e for e in post_order(function, not_primitive) if _other_layouts(e)]
+        return rewrite(function, _relaid, enter=not_primitive) if calls else function
+
+    return on_functions(module, change)
+
+
+def _other_layouts(expr: Expr) -> tuple[str, ...]:
+    """The layouts of data, weight and result that a call's choice names, if they are not the call's own."""
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in BLOCKED or not expr.attrs.choice:
+        return ()
+    wanted = stored_choice(expr).layouts
+    return wanted if wanted and wanted != _own_layouts(expr) else ()
+
+
+def _own_layouts(call: Call) -> tuple[str, ...]:
+    attrs = call.attrs
+    return (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+
+
+def _relaid(expr: Expr) -> Expr | None:
+    wanted = _other_layouts(expr)
+    if not wanted or not isinstance(expr, Call):
+        return None
+    own = _own_layouts(expr)
+    data, weight = (transform(a, layout(own[n]), layout(wanted[n])) for n, a in enumerate(expr.args))
+    names = ("data_layout", "kernel_layout", "out_layout")
+    made = Call(expr.op, (data, weight), replace(expr.attrs, **dict(zip(names, wanted, strict=True))), expr.span)
+    infer_type(made)
+    return transform(made, layout(wanted[2]), layout(own[2]))
 
 
 def _refuse(expr: Expr, asked: Choice) -> None:
@@ -72,15 +118,35 @@ def workload_of(expr: Expr) -> Workload | None:
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
     values = {name: config[name].val for name in config if hasattr(config[name], "val")}
-    known = {"winograd", "strip", "rows", "vectors", "lines", "width"}
+    known = {"winograd", "strip", "rows", "vectors", "lines", "width", *BLOCKS}
     if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
         raise ConfigError(told, hint="tune again")
-    order = ("rows", "vectors", "lines")
+    order, layouts = ("rows", "vectors", "lines"), _layouts_of(values, workload)
     tile = tuple((name, values.get(name, 1)) for name in order)
     size = values.get("winograd", 0)
     if size > 0:
         strip = (("strip", values["strip"]),) if values.get("strip", -1) >= 0 else ()
-        return Choice("conv2d.winograd", (("tile", size), *strip, *tile), source=Source.RECORD)
+        return Choice("conv2d.winograd", (("tile", size), *strip, *tile), layouts, source=Source.RECORD)
     guards = (Guard("width", values["width"], values["width"]),)
-    return Choice(ALGORITHMS[workload[0]], tile, source=Source.RECORD, guards=guards)
+    return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, guards=guards)
+
+
+def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:
+    """The layouts of a configuration in other blocks than the workload's; () where they are the same."""
+    if workload[0] not in BY_OPERATOR:
+        return ()
+    own, is_by_channel = own_blocks(workload), workload[0] == BY_OPERATOR[1]
+    inner, outer = (values.get(name, block) for name, block in zip(BLOCKS, own, strict=True))
+    return () if (inner, outer) == own else layouts_in(inner, outer, is_by_channel=is_by_channel)
+
+
+def own_blocks(workload: Workload) -> tuple[int, int]:
+    """Channels of a block of a convolution's data and of its result."""
+    return workload[1][1][-1], workload[2][1][-1]
+
+
+def layouts_in(inner: int, outer: int, *, is_by_channel: bool) -> tuple[str, str, str]:
+    """The layouts of data, weight and result of a convolution in blocks of so many channels."""
+    kernel = f"OIHW1i{outer}o" if is_by_channel else f"OIHW{inner}i{outer}o"
+    return f"NCHW{inner}c", kernel, f"NCHW{outer}c"

@@ -20,6 +20,7 @@ from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
+from armillary.target import Target
 from armillary.target.cpu import CpuModel
 
 
@@ -56,6 +57,7 @@ class Request:
     desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
     plan: BlockPlan = BlockPlan({}, frozenset())
     cpu: CpuModel | None = None
+    target: Target | None = None  # whose records are asked
 
     def layouts_of(self, op: str) -> tuple[str, ...] | None:
         return next((layouts for name, layouts in self.desired if name == op), None)
