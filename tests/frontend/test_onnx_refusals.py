@@ -250,3 +250,40 @@ def test_functions_that_nest_too_deeply_are_said_to() -> None:
     calls = [function_of("one", f"f{k}", [node(f"f{k + 1}", ["a"], ["b"], domain="one")]) for k in range(40)]
     made = model_of_functions([*calls, function_of("one", "f40", [node("Neg", ["a"], ["b"])])])
     assert "nested more than 32 deep: f0 -> f1" in refusal(made, UnsupportedError)
+
+
+@pytest.mark.parametrize("keepdims", [-1, 2, 4096, -(2**63)])
+def test_a_flag_that_is_neither_0_nor_1(keepdims: int) -> None:
+    made = model([node("ReduceMax", ["x"], ["y"], keepdims=keepdims, name="top")])
+    text = refusal(made, TypeMismatch)
+    assert f"attribute 'keepdims' is {keepdims}, wanted 0 or 1" in text and "'top'" in text
+
+
+def test_a_model_that_imports_another_domain_alone() -> None:
+    made = model([node("Hardmax", ["x"], ["y"])])
+    made.opset_import[0].domain = "com.microsoft"
+    assert "does not say which operator set it uses" in refusal(made.SerializeToString())
+    assert from_onnx(made.SerializeToString(), opset=13)
+
+
+@pytest.mark.parametrize("where", ["input", "node", "inside"])
+def test_a_name_that_is_no_text(where: str) -> None:
+    inner = helper.make_graph([node("Relu", ["x"], ["QQQQ"])], "inner", [], [value("QQQQ", None)])
+    nodes = {
+        "input": [node("Add", ["x", "QQQQ"], ["y"])],
+        "node": [node("Relu", ["x"], ["y"], name="QQQQ")],
+        "inside": [node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
+    }[where]
+    data = model(nodes, inputs=[value("x", [2]), value("c", [], TensorProto.BOOL), value("QQQQ", [2])])
+    text = refusal(data.SerializeToString().replace(b"QQQQ", b"Q\xb6QQ"))
+    assert r"Q\xb6QQ" in text and "not valid UTF-8" in text
+
+
+def test_an_operator_set_of_a_contributed_operator() -> None:
+    made = model([node("QLinearSoftmax", ["x", "s", "z", "s", "z"], ["y"], domain="com.microsoft", axis=0, opset=-1)])
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    made.graph.initializer.extend(
+        [numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.uint8(3), "z")]
+    )
+    made.opset_import.add(domain="com.microsoft", version=1)
+    assert "no Softmax of operator set -1" in refusal(made, UnsupportedError)

@@ -96,3 +96,13 @@ def test_strides_hold_where_the_result_is_as_large_as_the_image(
     )
     assert body.checked_type.static[2:] == data[2:]
     _check(Drawn(relay.Function(inputs, body), [x] if is_constant else [x, w], str(body.attrs)))
+
+
+@pytest.mark.parametrize("strides", [(1, 2**31 - 1), (2**31 - 1, 2**30)])
+def test_a_stride_longer_than_any_image_is_one_output(strides: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    x, w = (random.integers(1, 9, shape).astype(np.float32) for shape in ((1, 5, 9, 6), (3, 5, 5, 3)))
+    inputs = [relay.var("x", shape=x.shape), relay.var("w", shape=w.shape)]
+    body = relay.nn.conv2d(*inputs, strides=strides, padding=(2, 1))
+    assert body.checked_type.static[3] == 1
+    _check(Drawn(relay.Function(inputs, body), [x, w], str(body.attrs)))

@@ -12,6 +12,7 @@ import dataclasses
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt
 
@@ -123,8 +124,10 @@ def _checked(proto: ModelProto, source: str, file: Path | None, opset: int | Non
     opsets = opset_versions(proto.opset_import, source)
     if opset is not None:
         opsets[""] = int(opset)
+    if not isinstance(proto, PlainModel):
+        refuse_names(proto.graph, source)
     if "" not in opsets:
-        if proto.ir_version >= 3 and not opsets:
+        if proto.ir_version >= 3 and (not opsets or any(not plain_domain(n.domain) for n in proto.graph.node)):
             hint = "name it in the model's opset_import, or pass opset= to from_onnx"
             raise ModelError("the model does not say which operator set it uses", span=span, hint=hint)
         opsets[""] = 1
@@ -134,6 +137,18 @@ def _checked(proto: ModelProto, source: str, file: Path | None, opset: int | Non
     if not 1 <= opsets[""] <= newest:
         raise UnsupportedError(f"operator set {opsets['']} is not known (1 to {newest} are)", span=span)
     return Model(proto, source, file, opsets)
+
+
+def refuse_names(graph: GraphProto, source: str) -> None:
+    """Raise ModelError for a name of a graph, or of a graph in it, that is no text: protobuf hands over its bytes."""
+    graphs = [graph]
+    for part in graphs:
+        named = (entry.name for group in (part.input, part.output, part.initializer, part.node) for entry in group)
+        values = (name for node in part.node for names in (node.input, node.output) for name in names)
+        wrong = next((name for name in chain(named, values) if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise ModelError(f"the name {wrong!r} in the model is not valid UTF-8", span=Span(source))
+        graphs.extend(inner for node in part.node for inner in subgraphs(node))
 
 
 def opset_versions(imports: Any, source: str) -> dict[str, int]:  # Any: repeated OperatorSetIdProto

@@ -78,6 +78,13 @@ class OnnxNode:
 
     ints = float = floats = string = tensor = int
 
+    def flag(self, name: str, default: bool) -> bool:
+        """An attribute that is 0 or 1. Raises TypeMismatch for another number: engines read those differently."""
+        value = self._attribute(name, int(default))
+        if value not in (0, 1):
+            raise TypeMismatch(f"{self.op_type} node {self.name!r}: attribute {name!r} is {value!r}, wanted 0 or 1")
+        return bool(value)
+
     def check_made(self, elements: Index) -> None:
         """Refuse a constant of more elements than an import may compute."""
         FOLDED_BYTES.check(8 * elements, f"{self.op_type} node {self.name!r}")

@@ -56,7 +56,7 @@ def _aligned(node: OnnxNode) -> Expr:
     """The second input of an operator before opset 7, with trailing axes so that numpy's rule places it."""
     rhs = node.input(1)
     axis = node.int("axis", default=None)
-    if not node.int("broadcast", default=0) or axis is None:
+    if not node.flag("broadcast", False) or axis is None:
         return rhs
     missing = node.type_of(0).ndim - node.type_of(1).ndim - (axis % max(1, node.type_of(0).ndim))
     return expand_dims(rhs, node.type_of(1).ndim, missing) if missing > 0 else rhs
@@ -115,7 +115,7 @@ def from_onnx_pow(node: OnnxNode) -> Expr:
 
 @from_onnx("Mod")
 def from_onnx_mod(node: OnnxNode) -> Expr:
-    return (mod if node.int("fmod", default=0) else floor_mod)(node.input(0), _divisor(node))
+    return (mod if node.flag("fmod", False) else floor_mod)(node.input(0), _divisor(node))
 
 
 @from_onnx("BitShift")

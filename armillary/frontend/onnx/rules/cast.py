@@ -38,7 +38,7 @@ def _to_power_of_two(node: OnnxNode, data: Expr, up: bool) -> Expr:
     if up:
         fraction = bitwise_and(bits, const(0x7FFFFF, "uint32"))
         exponent = add(exponent, cast(greater(fraction, const(0, "uint32")), "uint32"))
-    if node.int("saturate", default=1):
+    if node.flag("saturate", True):
         largest = minimum(exponent, const(254, "uint32"))
         exponent = where(isnan(single), const(255, "uint32"), largest)
     return reinterpret(cast(exponent, "uint8"), "float8_e8m0fnu")
@@ -54,7 +54,7 @@ def cast_for_onnx(node: OnnxNode, data: Expr, dtype: str) -> Expr:
         return _to_power_of_two(node, data, mode == "up")
     if dtype.startswith(("int4", "uint4", "int2", "uint2")):
         return cast(cast(data, "int32"), dtype)
-    if not dtype.startswith(("float8", "float4")) or not source.is_float or not node.int("saturate", default=1):
+    if not dtype.startswith(("float8", "float4")) or not source.is_float or not node.flag("saturate", True):
         return cast(data, dtype)
     return cast_saturated(data, dtype)
 
@@ -113,7 +113,7 @@ def from_onnx_clip_inputs(node: OnnxNode) -> Expr:
 def from_onnx_isinf(node: OnnxNode) -> Expr:
     check_float(node)
     data = node.input(0)
-    positive, negative_ = node.int("detect_positive", default=1), node.int("detect_negative", default=1)
+    positive, negative_ = node.flag("detect_positive", True), node.flag("detect_negative", True)
     if positive and negative_:
         return isinf(data)
     zero = like_const(0.0, data)

@@ -199,13 +199,13 @@ def attention(node: OnnxNode) -> list[Expr]:
 
 def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
     """Attention of queries, keys and values that lie side by side; `mask`: the input that says which keys count."""
-    if node.int("do_rotary", 0):
+    if node.flag("do_rotary", False):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: rotary positions are not supported")
     length, width = type_of(projected).static[1:]
     sizes = [int(n) for n in (node.ints("qkv_hidden_sizes", default=None) or (width // 3,) * 3)]
     parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
     bias = _padding_bias(node, mask, length)
-    if node.int("unidirectional", 0):
+    if node.flag("unidirectional", False):
         node.check_made(length * length)
         ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
         bias = const(ahead) if bias is None else bias + const(ahead)
@@ -216,7 +216,7 @@ def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
 def multi_head_attention(node: OnnxNode) -> list[Expr]:
     """Attention of given queries, keys and values, each (batch, length, hidden)."""
     refuse_inputs(node, range(6, 10), "a cache of earlier keys and values")
-    if node.int("unidirectional", 0):
+    if node.flag("unidirectional", False):
         raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: unidirectional is not supported")
     parts = [node.input(k) for k in range(3)]
     if any(type_of(x).ndim != 3 for x in parts):

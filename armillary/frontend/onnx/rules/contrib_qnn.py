@@ -53,13 +53,14 @@ def _flat(parameter: Expr) -> Expr:
 def _standard(node: OnnxNode, op_type: str, opset: int, *inputs: Expr | None) -> Any:  # Any: what a rule may return
     """The standard's operator of that name, of other inputs and the node's attributes."""
     rule = onnx_rule("", op_type, opset)
-    assert rule is not None, f"{op_type} has a rule"
+    if rule is None:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: there is no {op_type} of operator set {opset}")
     known = [None if x is None else constant_value(x) for x in inputs]
     return rule(OnnxNode(op_type, node.name, "", opset, list(inputs), known, node.attributes, node.outputs))
 
 
 def _is_last(node: OnnxNode) -> bool:
-    return bool(node.int("channels_last", 0))
+    return node.flag("channels_last", False)
 
 
 def _channels_first(is_last: bool, x: Expr, rule: Callable[[Expr], Expr]) -> Expr:

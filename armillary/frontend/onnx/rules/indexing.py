@@ -139,7 +139,7 @@ def from_onnx_unique(node: OnnxNode) -> list[Expr]:
         data, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = inverse.reshape(-1)
-    if not node.int("sorted", default=1):
+    if not node.flag("sorted", True):
         order = np.argsort(first, kind="stable")
         values, first, counts = np.take(values, order, axis=axis or 0), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]

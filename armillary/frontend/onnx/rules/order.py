@@ -37,13 +37,13 @@ def from_onnx_topk_attribute(node: OnnxNode) -> list[Expr]:
 
 @from_onnx("TopK", since=10)
 def from_onnx_topk(node: OnnxNode) -> list[Expr]:
-    return _top(node, int(node.const(1, "k").reshape(-1)[0]), bool(node.int("largest", default=1)))
+    return _top(node, int(node.const(1, "k").reshape(-1)[0]), node.flag("largest", True))
 
 
 @from_onnx("ArgMax", "ArgMin")
 def from_onnx_arg(node: OnnxNode) -> Expr:
     op = argmax if node.op_type == "ArgMax" else argmin
-    keepdims, last = bool(node.int("keepdims", default=1)), bool(node.int("select_last_index", default=0))
+    keepdims, last = node.flag("keepdims", True), node.flag("select_last_index", False)
     return cast(op(node.input(0), node.int("axis", default=0), keepdims, False, last), "int64")
 
 
@@ -51,5 +51,5 @@ def from_onnx_arg(node: OnnxNode) -> Expr:
 def from_onnx_scan(node: OnnxNode) -> Expr:
     op = cumsum if node.op_type == "CumSum" else cumprod
     axis = int(node.const(1, "axis").reshape(-1)[0])
-    exclusive, reverse = bool(node.int("exclusive", default=0)), bool(node.int("reverse", default=0))
+    exclusive, reverse = node.flag("exclusive", False), node.flag("reverse", False)
     return op(node.input(0), axis, None, exclusive, reverse)

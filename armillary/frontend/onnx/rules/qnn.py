@@ -83,7 +83,7 @@ def quantize_linear(node: OnnxNode) -> Expr:
     precision = int(node.int("precision", default=0) or 0)
     working = onnx_dtype(node, precision) if precision else str(node.type_of(1).dtype)
     data = node.input(0)
-    saturating = bool(node.int("saturate", default=1))
+    saturating = node.flag("saturate", True)
     if DType(target).is_float:
         _refuse_zero_point(node)
         scale, _, axis = _parameters(node, const(0, "int32"))

@@ -66,17 +66,17 @@ _REDUCE: dict[str, Reduce] = {
 
 def _by_attribute(node: OnnxNode) -> Expr:
     axes = node.ints("axes", default=None)
-    keepdims = bool(node.int("keepdims", default=1))
+    keepdims = node.flag("keepdims", True)
     return _REDUCE[node.op_type](node.input(0), None if axes is None else int_list(axes), keepdims)
 
 
 def _by_input(node: OnnxNode) -> Expr:
     axes = node.optional_const(1, "axes")
     given = None if axes is None or axes.size == 0 else int_list(axes)
-    nothing = node.int("noop_with_empty_axes", default=0)  # says nothing about axes that are there
+    nothing = node.flag("noop_with_empty_axes", False)  # says nothing about axes that are there
     if given is None and nothing:
         given = ()
-    return _REDUCE[node.op_type](node.input(0), given, bool(node.int("keepdims", default=1)))
+    return _REDUCE[node.op_type](node.input(0), given, node.flag("keepdims", True))
 
 
 for _name in _REDUCE:

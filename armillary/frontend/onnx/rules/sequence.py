@@ -81,7 +81,7 @@ def concat_from_sequence(node: OnnxNode) -> list[Expr]:
     fields = sequence_fields(node)
     if not fields:
         raise UnsupportedError(f"ConcatFromSequence node {node.name!r}: the sequence is empty")
-    join = stack if node.int("new_axis", default=0) else concatenate
+    join = stack if node.flag("new_axis", False) else concatenate
     return [join(fields, int(node.int("axis")))]
 
 
@@ -91,7 +91,7 @@ def split_to_sequence(node: OnnxNode) -> list[Expr]:
     data, ty = node.input(0), node.type_of(0)
     axis = axis_of("SplitToSequence", int(node.int("axis", default=0)), ty.ndim)
     extent = ty.static[axis]
-    keep = bool(node.int("keepdims", default=1))
+    keep = node.flag("keepdims", True)
     given = node.optional_const(1, "split")
     if given is not None and given.ndim == 1:
         sizes = int_list(given)

@@ -39,7 +39,7 @@ def from_onnx_reshape(node: OnnxNode) -> Expr:
     shape = int_list(node.const(1, "shape"))
     if any(d < -1 for d in shape):
         raise TypeMismatch(f"Reshape node {node.name!r}: the shape {shape} has a size below -1")
-    return reshape(node.input(0), shape, bool(node.int("allowzero", default=0)))
+    return reshape(node.input(0), shape, node.flag("allowzero", False))
 
 
 @from_onnx("Transpose")
@@ -211,4 +211,4 @@ def from_onnx_one_hot(node: OnnxNode) -> Expr:
 @from_onnx("Trilu")
 def from_onnx_trilu(node: OnnxNode) -> Expr:
     k = node.optional_const(1, "k")
-    return trilu(node.input(0), 0 if k is None else int(k.reshape(())), bool(node.int("upper", default=1)))
+    return trilu(node.input(0), 0 if k is None else int(k.reshape(())), node.flag("upper", True))

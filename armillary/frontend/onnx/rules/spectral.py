@@ -31,7 +31,7 @@ def _length(node: OnnxNode, index: int, what: str) -> int | None:
 
 def _dft(node: OnnxNode, axis: int) -> Expr:
     axis = axis_of("DFT", axis, node.type_of(0).ndim)
-    inverse, onesided = bool(node.int("inverse", default=0)), bool(node.int("onesided", default=0))
+    inverse, onesided = node.flag("inverse", False), node.flag("onesided", False)
     return transform(_what(node), node.input(0), axis, _length(node, 1, "length"), inverse, onesided)
 
 
@@ -61,7 +61,7 @@ def stft(node: OnnxNode) -> Expr:
     frames = take(signal, const(ints(starts[:, None] + np.arange(size))), 1)
     if not node.missing(2):
         frames = multiply(frames, reshape_to(node.input(2), (size, 1)))
-    return transform(_what(node), frames, 2, size, False, bool(node.int("onesided", default=1)))
+    return transform(_what(node), frames, 2, size, False, node.flag("onesided", True))
 
 
 @from_onnx("MelWeightMatrix", since=17)

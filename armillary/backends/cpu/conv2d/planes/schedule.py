@@ -77,7 +77,7 @@ def planes_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     o, per_group, kh, kw = te.static_shape(weight)
     plan = _plan(attrs, (h, w), (kh, kw))
     (sy, sx), (dy, dx), pitch = win.strides, win.dilation, plan.pitch
-    planes = _planes(data, win, plan)
+    planes = _planes(data, win, (kh, kw), plan)
     out_group = o // attrs.groups
     ic = te.reduce_axis((0, per_group), name="ic")
     ry, rx = te.reduce_axis((0, kh), name="kh"), te.reduce_axis((0, kw), name="kw")
@@ -95,10 +95,14 @@ def planes_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     return made
 
 
-def _planes(data: te.Tensor, win: Window, plan: _Plan) -> AnyFunction:
-    """Reads element (image, channel, phase of row, phase of column, flat position) of the padded data."""
+def _planes(data: te.Tensor, win: Window, kernel: tuple[int, int], plan: _Plan) -> AnyFunction:
+    """Reads element (image, channel, phase of row, phase of column, flat position) of the padded data.
+
+    A stride has no more phases than the dilated kernel has taps: one of 2**31 - 1 is no array of so many planes.
+    """
     n, c, h, w = te.static_shape(data)
     (sy, sx), ((top, _), (left, _)), pitch = win.strides, win.pads, plan.pitch
+    phases = tuple(min(win.strides[a], (kernel[a] - 1) * win.dilation[a] + 1) for a in range(2))
     if win.strides == (1, 1) and plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # as it lies
         return _in_place(data, plan)
 
@@ -108,7 +112,7 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> AnyFunction:
         return te.if_then_else(inside, data(b, ch, row, column), te.const(0.0, data.dtype))
 
     rows = -(-plan.length // pitch)
-    split = te.compute((n, c, sy, sx, rows, pitch), element, name="planes", tag=PACKED)
+    split = te.compute((n, c, *phases, rows, pitch), element, name="planes", tag=PACKED)
     return lambda b, ch, py, px, q: split(b, ch, py, px, q // pitch, q % pitch)
 
 

@@ -25,7 +25,7 @@ def affine_grid(node: OnnxNode) -> Expr:
         got = f"theta {theta.static} for the size {(n, '…', *sides)}"
         raise TypeMismatch(f"AffineGrid node {node.name!r}: got {got}; wanted theta (N, 2, 3) or (N, 3, 4)")
     node.check_made(math.prod(sides) * (axes + 1))
-    unmoved = points(tuple(sides), bool(node.int("align_corners", default=0))).astype(theta.dtype.numpy)
+    unmoved = points(tuple(sides), node.flag("align_corners", False)).astype(theta.dtype.numpy)
     product = call("nn.dense", const(unmoved), reshape_to(node.input(0), (n * axes, axes + 1)))  # (points, n * axes)
     placed = call("transpose", reshape_to(product, (len(unmoved), n, axes)), axes=(1, 0, 2))
     return reshape_to(placed, (n, *sides, axes))

@@ -90,9 +90,9 @@ def gemm(node: OnnxNode) -> Expr:
     """alpha * op(A) op(B) + beta * C."""
     a, b = node.input(0), node.input(1)
     alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
-    if node.int("transA", 0):
+    if node.flag("transA", False):
         a = transposed(a, (1, 0))
-    if not node.int("transB", 0):
+    if not node.flag("transB", False):
         b = transposed(b, (1, 0))
     result = call("nn.dense", a, b)
     if alpha != 1.0:

@@ -33,7 +33,7 @@ def from_onnx_grid_sample(node: OnnxNode) -> Expr:
         method=names.get(mode, mode),
         layout="NCDHW" if data.ndim == 5 else "NCHW",
         padding_mode=node.string("padding_mode", "zeros") or "zeros",
-        align_corners=bool(node.int("align_corners", 0)),
+        align_corners=node.flag("align_corners", False),
         grid_axis=-1,
     )
     return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

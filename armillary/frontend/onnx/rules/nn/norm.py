@@ -17,14 +17,14 @@ from armillary.relay.types import AnyDim
 
 def _is_training(node: OnnxNode) -> bool:
     if node.opset >= 14:
-        return bool(node.int("training_mode", 0))
+        return node.flag("training_mode", False)
     extra = any(node.outputs[1:])
-    return extra if node.opset >= 7 else extra and not node.int("is_test", 0)
+    return extra if node.opset >= 7 else extra and not node.flag("is_test", False)
 
 
 @from_onnx("BatchNormalization")
 def batch_normalization(node: OnnxNode) -> Expr | list[Expr]:
-    if node.opset < 9 and not node.int("spatial", 1):
+    if node.opset < 9 and not node.flag("spatial", True):
         raise UnsupportedError(f"BatchNormalization node {node.name!r}: spatial=0 (per-element statistics)")
     if _is_training(node):
         return _training(node)
@@ -117,7 +117,7 @@ def group_normalization_18(node: OnnxNode) -> Expr:
 @from_onnx("MeanVarianceNormalization")
 def mean_variance_normalization(node: OnnxNode) -> Expr:
     x = node.input(0)
-    axes = node.ints("axes") or ((0, 2, 3) if node.int("across_channels", 0) == 0 else (0, 1, 2, 3))
+    axes = node.ints("axes") or ((0, 1, 2, 3) if node.flag("across_channels", False) else (0, 2, 3))
     wide = widened(x)
     centred = wide - call("mean", wide, axis=tuple(axes), keepdims=True)
     deviation = call("sqrt", call("mean", centred * centred, axis=tuple(axes), keepdims=True))

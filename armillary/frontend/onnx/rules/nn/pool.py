@@ -25,21 +25,21 @@ def _attrs(node: OnnxNode) -> dict[str, Any]:
     kernel = tuple(node.ints("kernel_shape") or ())
     if len(kernel) != rank:
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: kernel_shape {kernel} does not fit {rank} spatial axes")
-    return {"pool_size": kernel, **window_attrs(node, kernel), "ceil_mode": bool(node.int("ceil_mode", 0))}
+    return {"pool_size": kernel, **window_attrs(node, kernel), "ceil_mode": node.flag("ceil_mode", False)}
 
 
 @from_onnx("MaxPool")
 def max_pool(node: OnnxNode) -> Expr:
     attrs, rank = _attrs(node), spatial_rank(node)
     if len(node.outputs) > 1 and node.outputs[1]:
-        order, layout = node.int("storage_order", 0), "NC" + SPATIAL[rank]
+        order, layout = node.flag("storage_order", False), "NC" + SPATIAL[rank]
         return call("nn.max_pool_with_indices", node.input(0), storage_order=order, layout=layout, **attrs)
     return call(f"nn.max_pool{rank}d", node.input(0), **attrs)
 
 
 @from_onnx("AveragePool")
 def average_pool(node: OnnxNode) -> Expr:
-    count = bool(node.int("count_include_pad", 0))
+    count = node.flag("count_include_pad", False)
     return call(f"nn.avg_pool{spatial_rank(node)}d", node.input(0), count_include_pad=count, **_attrs(node))
 
 

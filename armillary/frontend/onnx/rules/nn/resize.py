@@ -56,9 +56,9 @@ def resize(node: OnnxNode) -> Expr:
         "coordinate_transformation_mode": mode,
         "rounding_method": node.string("nearest_mode", "round_prefer_floor") or "round_prefer_floor",
         "cubic_alpha": node.float("cubic_coeff_a", -0.75),
-        "cubic_exclude": node.int("exclude_outside", 0),
+        "cubic_exclude": node.flag("exclude_outside", False),
         "extrapolation_value": node.float("extrapolation_value", 0.0),
-        "antialias": bool(node.int("antialias", 0)),
+        "antialias": node.flag("antialias", False),
     }
     changing = [
         n

@@ -132,7 +132,7 @@ class _Recurrent:
 
     def __init__(self, node: OnnxNode) -> None:
         self.node, self.kind = node, node.op_type
-        self.batch_first = bool(node.int("layout", 0))
+        self.batch_first = node.flag("layout", False)
         x = node.input(0)
         self.x = call("transpose", x, axes=(1, 0, 2)) if self.batch_first else x
         self.steps, self.batch, self.features = type_of(self.x).static
@@ -267,7 +267,7 @@ class _Recurrent:
         node = self.node
         names = [str(name).lower() for name in node.attributes.get("activations") or ()]
         usual = not names or names == [name.lower() for name in DEFAULTS["LSTM"]] * len(self.reverse)
-        whole = node.missing(7) and self.clip is None and not node.int("input_forget", 0)
+        whole = node.missing(7) and self.clip is None and not node.flag("input_forget", False)
         return self.kind == "LSTM" and usual and whole
 
     def _plain_lstm(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
@@ -279,7 +279,7 @@ class _Recurrent:
 
     def _gru(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, None]:
         (f, g), size = d.activations, self.size
-        if self.node.int("linear_before_reset", 0):
+        if self.node.flag("linear_before_reset", False):
             recurrent = self._recur(d, h)
             both = f(self.clipped(step.added_to(_slice(recurrent, 0, 2 * size, 1))))
             update, reset = _parts(both, 2)
@@ -304,7 +304,7 @@ class _Recurrent:
         if d.peepholes:
             xi, xf = xi + d.peepholes[0] * cell, xf + d.peepholes[2] * cell
         enter = f(self.clipped(xi))
-        forget = -enter + 1.0 if self.node.int("input_forget", 0) else f(self.clipped(xf))
+        forget = -enter + 1.0 if self.node.flag("input_forget", False) else f(self.clipped(xf))
         new = forget * cell + enter * g(self.clipped(xc))
         xo = xo + d.peepholes[1] * new if d.peepholes else xo
         return f(self.clipped(xo)) * last(new), new
