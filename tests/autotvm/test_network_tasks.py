@@ -20,6 +20,7 @@ from armillary.ir import IRModule
 from armillary.runtime.device import cpu
 from armillary.target import Target
 from armillary.target.choice import Choice
+from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 TARGET = "llvm"
@@ -229,3 +230,52 @@ def test_products_of_matrices_are_tasks() -> None:
     dense = IRModule.from_expr(relay.Function([x], relay.nn.dense(x, w)))
     (task,) = autotvm.task.extract_from_program(dense["main"], target=TARGET)
     assert task.name == "dense_pack.cpu" and task.flop == 2 * 48 * 64 * 96
+
+
+def bytes_() -> IRModule:
+    """Two convolutions and a product of bytes, as quantised models have them."""
+    x, c = relay.var("x", shape=(1, 32, 14, 14), dtype="uint8"), relay.const
+    numbers = (c(np.int32(3)), c(np.int32(0)), c(np.float32(0.05)), c(np.float32(0.02)))
+    y: Any = x  # Any: an expression
+    for channels, kernel in ((32, 3), (64, 1)):
+        weight = c(RNG.integers(-40, 40, (channels, 32, kernel, kernel)).astype("int8"))
+        pads = (kernel // 2,) * 4
+        size = {"kernel_size": (kernel, kernel), "channels": channels}
+        y = relay.qnn.conv2d(y, weight, *numbers, padding=pads, out_dtype="int32", **size)
+        y = relay.nn.bias_add(y, c(RNG.integers(-500, 500, channels).astype("int32")), axis=1)
+        y = relay.qnn.requantize(y, numbers[2], numbers[1], c(np.float32(2.0)), numbers[0], out_dtype="uint8")
+    weight = c(RNG.integers(-40, 40, (48, 64)).astype("int8"))
+    y = relay.qnn.dense(relay.reshape(y, (196, 64)), weight, *numbers, units=48, out_dtype="int32")
+    return IRModule.from_expr(relay.Function([x], y))
+
+
+def test_convolutions_and_products_of_bytes_are_tasks_and_records_choose_their_tiles() -> None:
+    found = autotvm.task.extract_from_program(bytes_()["main"], target=X86)
+    names = [t.name for t in found]
+    assert names == ["conv2d_NCHWc_int8.cpu"] * 2 + ["dense_pack.cpu"]
+    assert [t.args[0][2] for t in found] == ["uint8"] * 3 and [t.args[1][2] for t in found] == ["int8"] * 3
+    only = autotvm.task.extract_from_program(bytes_()["main"], target=X86, ops=[relay.op.get("qnn.conv2d")])
+    assert [t.name for t in only] == names[:2]
+    records = []
+    for task in found:
+        last = task.config_space.get(ranking(task)[-1])
+        records.append((MeasureInput(task.target, task, last), MeasureResult((1e-3,), 0, 1.0, 2.0)))
+    with PassContext(opt_level=3), autotvm.ApplyHistoryBest(records):
+        taken = re.findall(r'choice="([^"]*)"', str(optimized(bytes_(), Target(X86))))
+    for (given, _), text in zip(records, taken, strict=True):
+        knobs = [f"{n}={given.config[n].val}" for n in ("rows", "vectors", "lines")]
+        assert " ".join(knobs) in text and "by record" in text
+
+
+def test_a_trial_of_bytes_is_checked_to_the_bit() -> None:
+    found = autotvm.task.extract_from_program(bytes_()["main"], target=TARGET)
+    if not found:
+        assert cpu_model(Target(TARGET)).has_tiles, "matrix tiles compute all of them, in one way"
+        return
+    task = found[0]
+    runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
+    batch = create_measure_batch(task, autotvm.measure_option(autotvm.LocalBuilder(timeout=60), runner))
+    picked = [ranking(task)[0], ranking(task)[-1]]
+    results = batch([MeasureInput(task.target, task, task.config_space.get(i)) for i in picked])
+    assert runner._reference and [r.error for r in results] == ["", ""]
+    batch.close()

@@ -52,15 +52,18 @@ MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
 NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
 TilesRule = Callable[[Any, CpuModel], list[Tile]]
 EstimateRule = Callable[[Any, Tile, CpuModel], Estimate]
+_WORDS = tuple(f"packing_words_{name}" for name in ("dense", "batch_matmul"))
+_PRODUCTS = ("packed_tile", "packing_dense", "packing_batch_matmul", *_WORDS)
 _PRODUCT = (dense.nest_of, cost.tiles, cost.tile_estimate)
+_DIRECT = (conv2d_blocked.nest_of, cost.tiles, cost.tile_estimate)
 _RULES: dict[str, tuple[NestRule, TilesRule, EstimateRule]] = {
-    "direct_blocked": (conv2d_blocked.nest_of, cost.tiles, cost.tile_estimate),
+    **dict.fromkeys(("direct_blocked", "direct_bytes", "direct_halves"), _DIRECT),
     "depthwise_blocked": (
         conv2d_depthwise.depthwise_nest,
         cost_depthwise.depthwise_tiles,
         cost_depthwise.depthwise_estimate,
     ),
-    **dict.fromkeys(("packed_tile", "packing_dense", "packing_batch_matmul"), _PRODUCT),
+    **dict.fromkeys(_PRODUCTS, _PRODUCT),
 }
 
 

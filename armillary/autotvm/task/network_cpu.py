@@ -35,7 +35,9 @@ from armillary.target.cpu import cpu_model
 
 AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, so that a build's own choice is first
 CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
-_WITH_CONSTANT = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "dense_pack.cpu")
+_CONVOLUTIONS = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "conv2d_NCHWc_int8.cpu", "conv2d_NCHWc_bf16.cpu")
+_DENSE = ("dense_pack.cpu", "dense.cpu")
+_WITH_CONSTANT = (*_CONVOLUTIONS, "dense_pack.cpu")
 
 
 class CpuTemplate(NetworkTemplate):
@@ -173,8 +175,10 @@ for _op, _name in apply_records.TUNED.items():
     register_template(CpuTemplate(_name, get_op(_op)))
 FAMILY = Family(
     {
-        "nn.conv2d": ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu"),
-        "nn.dense": ("dense_pack.cpu", "dense.cpu"),
+        "nn.conv2d": _CONVOLUTIONS,
+        "nn.dense": _DENSE,
+        "qnn.conv2d": _CONVOLUTIONS,  # of bytes, or of what computes them where bytes are not multiplied
+        "qnn.dense": _DENSE,
         "nn.batch_matmul": ("batch_matmul.cpu",),
     },
     apply_records.apply_records,

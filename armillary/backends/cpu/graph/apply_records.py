@@ -38,6 +38,8 @@ from armillary.transform import define_pass
 TUNED = {
     "nn.contrib_conv2d_NCHWc": "conv2d_NCHWc.cpu",
     "nn.contrib_depthwise_conv2d_NCHWc": "depthwise_conv2d_NCHWc.cpu",
+    "cpu.conv2d_NCHWc_int8": "conv2d_NCHWc_int8.cpu",
+    "cpu.conv2d_NCHWc_bf16": "conv2d_NCHWc_bf16.cpu",
     "nn.contrib_dense_pack": "dense_pack.cpu",
     "nn.dense": "dense.cpu",
     "nn.batch_matmul": "batch_matmul.cpu",
@@ -48,6 +50,8 @@ BLOCKS = ("data_block", "result_block")  # knobs
 ALGORITHMS = {  # of tasks, without transforms
     "conv2d_NCHWc.cpu": "conv2d.direct",
     "depthwise_conv2d_NCHWc.cpu": "conv2d.depthwise",
+    "conv2d_NCHWc_int8.cpu": "conv2d.direct",
+    "conv2d_NCHWc_bf16.cpu": "conv2d.direct",
     "dense_pack.cpu": "gemm.register_tiles",
     "dense.cpu": "gemm.register_tiles",
     "batch_matmul.cpu": "gemm.register_tiles",
