@@ -120,10 +120,10 @@ def _constructor_code(
     names: tuple[str, ...], optional: frozenset[str], made: frozenset[str], slots: bool, is_checked: bool
 ) -> CodeType:
     arguments = ", ".join(("self", *(f"{n}=_default_{n}" if f"_default_{n}" in optional else n for n in names)))
-    lines = [] if slots else ["own = self.__dict__"]
+    lines = [] if slots else ["_own = self.__dict__"]
     for name in names:
         value = f"_make_{name}() if {name} is _unset else {name}" if name in made else name
-        lines.append(f"_set_{name}(self, {value})" if slots else f"own[{name!r}] = {value}")
+        lines.append(f"_set_{name}(self, {value})" if slots else f"_own[{name!r}] = {value}")
     checked = ["try:", "    self.__post_init__()", f"except {_OF_ARGUMENTS} as error:"]
     checked += ["    raise _translated[-1](self.__class__.__name__, error) from error"]
     lines += checked if is_checked else []

@@ -31,7 +31,7 @@ from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, fai
 from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_file
 from armillary.autotvm.task.dispatcher import last_of_each
 from armillary.autotvm.task.network import extract_from_program
-from armillary.autotvm.task.task import TENSOR, Task, create
+from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
@@ -43,6 +43,7 @@ from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.cli._model import FORMS, comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.cli._tune_table import closing_table, named
 from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target import Target
@@ -108,9 +109,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     tasks = extract_from_program(module, params, where, ops=ops)
     if args.tasks in ("list", "help"):
         print("Available Tasks for tuning:")
-        print(
-            "\n".join(f"  {place}. {_named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks))
-        )
+        print("\n".join(f"  {place}. {named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks)))
         return 0
     tasks = [tasks[place] for place in _places(args.tasks, len(tasks))]
     if not tasks:
@@ -149,10 +148,17 @@ def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption
         if _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, now + left, gains):
             is_new = True
             if not sys.stderr.isatty():
-                note(gains.told())
-    if is_new and sys.stderr.isatty():
+                note(f"{gains.told()}{_time_left(end)}")
+    for line in closing_table(gains):
+        note(line)
+    if gains.rows():
         note(gains.told())
     return is_new
+
+
+def _time_left(end: float) -> str:
+    """How long tuning may go on, where that is limited."""
+    return f", {max(0.0, end - time.monotonic()):.0f} s left" if math.isfinite(end) else ""
 
 
 def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains: Gains, until: float) -> None:
@@ -191,12 +197,6 @@ def _whole(task: Task) -> Task:
 
 def _target(args: argparse.Namespace) -> Target:
     return Target(args.target, host=args.target_host) if args.target_host else Target(args.target)
-
-
-def _named(task: Task) -> str:
-    """A task with the shapes of its operands."""
-    tensors = [a for a in task.args if isinstance(a, tuple) and len(a) == 3 and a[0] == TENSOR]
-    return f"{task.name}({', '.join('x'.join(map(str, shape)) for _, shape, _ in tensors)})"
 
 
 def _places(text: str, count: int) -> list[int]:
@@ -240,6 +240,7 @@ def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOpti
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until
     held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
+    gains(tuner, [given for given, _ in tuner.resumed], [result for _, result in tuner.resumed])
     if args.tuning_records:
         tuner.load_history(load_from_file(args.tuning_records))
     trials = min(args.trials, len(task.config_space))

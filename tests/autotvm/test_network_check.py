@@ -8,8 +8,10 @@ from armillary import autotvm, relay
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
 from armillary.autotvm.record import Pair
+from armillary.autotvm.tuner import RandomTuner
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.network_check import Network, check
+from armillary.cli._tune_table import closing_table
 from armillary.ir import IRModule
 from armillary.transform import PassContext
 
@@ -85,3 +87,21 @@ def test_what_a_task_gains_counts_for_each_of_its_calls() -> None:
         gains(None, [given], [result])
     assert abs(gains.total() - 1.5e-3) < 1e-9
     assert gains.told() == "expected end-to-end gain: 17.6 % (10.000 to 8.500 ms)"
+    row = gains.rows()[0]
+    assert (row.task, row.trials) == (task, 2) and row.best / row.own == 2e-3 / 1.5e-3
+    head, line = closing_table(gains)
+    assert head.split("  ")[0] == "task" and "best GFLOP/s" in head
+    rates = [f"{task.flop / seconds / 1e9:.1f}" for seconds in (2e-3, 1.5e-3)]
+    assert line.rpartition(")")[2].split() == ["3", *rates, "+33.3", "%", "2", "1.500", "ms"], line
+
+
+def test_a_log_that_is_gone_on_with_counts_as_gain() -> None:
+    task, gains = the_task(), Gains(10e-3)
+    ranked = [index for index, _ in task.template.estimates(task)]
+    tuner = RandomTuner(task)
+    assert (
+        tuner.resume([pair_of(task, ranked[0], 2e-3), pair_of(task, ranked[5], 3e-3), pair_of(task, ranked[5], 1e-3)])
+        == 2
+    )
+    gains(tuner, [given for given, _ in tuner.resumed], [result for _, result in tuner.resumed])
+    assert abs(gains.total() - 3e-3) < 1e-9, "of one configuration the last trial counts"

@@ -43,6 +43,9 @@ def test_tuning_shows_its_progress_and_keeps_its_trials(tuned: tuple[Path, Path,
     _, log, told = tuned
     assert "[Task  1/ 1]  Current/Best:" in told and "Progress: (3/3)" in told and told.count("Done.") == 1
     assert "expected end-to-end gain: " in told and re.search(r"takes \d+\.\d+ ms with [01] of 1 records, \d", told)
+    assert re.search(
+        r"task +calls +default +best GFLOP/s +gain +trials +of a run\nconv2d_NCHWc\.cpu\(.* 3 +0\.\d+ ms", told
+    )
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(rows) >= 3 and all(row["result"][1] == 0 for row in rows[:3])
 

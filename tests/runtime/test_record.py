@@ -112,3 +112,15 @@ def test_default_factories_are_called_for_each_record() -> None:
 def test_records_are_copied_and_pickled(item: Any) -> None:
     assert pickle.loads(pickle.dumps(item)) == copy.copy(item) == copy.deepcopy(item) == item
     assert not hasattr(Slotted(0.5), "__dict__")
+
+
+@record
+class Named:
+    """Fields with names that a constructor could use itself."""
+
+    own: float
+    args: int = 0
+
+
+def test_fields_may_be_called_anything() -> None:
+    assert (Named(0.5).own, Named(0.5, 3).args) == (0.5, 3)

@@ -54,6 +54,7 @@ class Tuner:
         self.error_ct_threshold = 150
         self.starts_from_model = True  # where the task's template has a model of costs
         self.deadline = math.inf  # on time.monotonic()
+        self.resumed: list[tuple[MeasureInput, MeasureResult]] = []  # what a log had, as it stands there
         self._errors: Counter[str] = Counter()
         self._failed = 0  # since the last success
 
@@ -168,9 +169,11 @@ class Tuner:
             except ArmillaryError as error:
                 logger.warning("a record of %s is left out: %s", self.task.name, error.message)
                 continue
+            again = MeasureInput(self.task.target, self.task, self.space.get(index))
+            self.resumed.append((again, result))
             if index not in self.visited:
                 self.visited.add(index)
-                inputs.append(MeasureInput(self.task.target, self.task, self.space.get(index)))
+                inputs.append(again)
                 results.append(result)
                 self._note(inputs[-1], result)
         if inputs:
