@@ -173,14 +173,12 @@ def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
 
 for _op, _name in apply_records.TUNED.items():
     register_template(CpuTemplate(_name, get_op(_op)))
+_PLAIN = {"nn.conv2d": _CONVOLUTIONS, "nn.dense": _DENSE}
+_OF_BYTES = {
+    f"q{name}": tasks for name, tasks in _PLAIN.items()
+}  # or what computes them where bytes are not multiplied
 FAMILY = Family(
-    {
-        "nn.conv2d": _CONVOLUTIONS,
-        "nn.dense": _DENSE,
-        "qnn.conv2d": _CONVOLUTIONS,  # of bytes, or of what computes them where bytes are not multiplied
-        "qnn.dense": _DENSE,
-        "nn.batch_matmul": ("batch_matmul.cpu",),
-    },
+    {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",)},
     apply_records.apply_records,
     apply_records.workload_of,
 )
