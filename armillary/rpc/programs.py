@@ -91,6 +91,9 @@ def proxy_arguments(parser: argparse.ArgumentParser) -> None:
     _listening(parser, 9090, 9199)
     parser.add_argument("--tracker", default="", metavar="HOST:PORT", help="register the servers there")
     parser.add_argument("--custom-addr", default="", metavar="HOST", help="where clients find this proxy")
+    front = "carry sessions to this server, such as armrpc, which then needs no TLS of its own (may be given again)"
+    parser.add_argument("--server", action="append", default=[], metavar="HOST:PORT", help=front)
+    parser.add_argument("--key", default="", help="of these servers: the name of their queue")
     _security(parser, listens=True)
 
 
@@ -149,8 +152,16 @@ def run_server(args: argparse.Namespace) -> int:
 def run_proxy(args: argparse.Namespace) -> int:
     """Run a proxy until it is told to end."""
     host = args.host or LOOPBACK
+    if args.server and args.tracker and not args.key:
+        raise RPCError("servers of a tracker need --key: the name of their queue", hint="--key=rk3399")
     secret = secret_to_listen(host, args.secret_file, args.insecure)
-    return _forever(args, host, lambda: Proxy(_address(args), args.custom_addr, secret=secret, tls=_tls(args)))
+    servers = [Address(*parse_address(text), find_secret(args.secret_file), args.insecure) for text in args.server]
+    tracker, tls = _address(args), _tls(args)
+    return _forever(
+        args,
+        host,
+        lambda: Proxy(tracker, args.custom_addr, secret=secret, tls=tls, servers=servers, key=args.key),
+    )
 
 
 def run_query(args: argparse.Namespace) -> int:

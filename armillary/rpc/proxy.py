@@ -1,8 +1,9 @@
 """The proxy: lets clients reach servers that can connect outwards only.
 
-In: connections of servers (`--through-proxy`), and sessions of clients. Out: each server registered at the tracker
-under the proxy's address; a session's requests carried to the server, which connects back for each. Invariant: a
-client comes with a ticket that a server has given, or is refused; what one end closes is closed at the other.
+In: connections of servers (`--through-proxy`), addresses of others (`front.py`), and sessions of clients. Out: each
+server registered at the tracker under the proxy's address; a session's requests carried to the server, which connects
+back for each. Invariant: a client comes with a ticket that a server has given, or is refused; what one end closes is
+closed at the other.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import asyncio
 import hmac
 import logging
 import secrets
+from collections.abc import Sequence
 
 from armillary.errors import RPCError
 from armillary.rpc import protocol
+from armillary.rpc.front import Front, Place
 from armillary.rpc.protocol import Frame, Json, int_of, text_of
 from armillary.rpc.serving import Address, Listener, Peer, Tls, open_peer
 
@@ -34,20 +37,36 @@ class Proxy:
     """Stands between clients and servers."""
 
     def __init__(
-        self, tracker: Address | None, custom_host: str = "", *, secret: bytes | None = None, tls: Tls | None = None
+        self,
+        tracker: Address | None,
+        custom_host: str = "",
+        *,
+        secret: bytes | None = None,
+        tls: Tls | None = None,
+        servers: Sequence[Address] = (),
+        key: str = "",
     ) -> None:
+        """`servers` listen, and are lent under the `key`; others connect by themselves."""
         self.tracker, self.custom_host, self.tls = tracker, custom_host, tls
         self.listener = Listener("proxy", self._serve, secret=secret, tls=tls)
         self._servers: list[_Behind] = []
+        self._fronts = [Front(server, key, tracker) for server in servers]
+        self._registrations: list[asyncio.Task[None]] = []
         self._dialled: dict[str, asyncio.Future[tuple[Peer, asyncio.Event]]] = {}
 
     async def start(self, host: str, port: int, port_end: int = 0) -> None:
         """Listen at the first free port of the range."""
         await self.listener.start(host, port, port_end)
         _LOG.info("bind to %s:%d", host, self.listener.port)
+        place = Place(self.custom_host, self.listener.port, self.tls is not None)
+        if self.tracker is not None:
+            self._registrations = [asyncio.create_task(front.register(place)) for front in self._fronts]
 
     async def stop(self) -> None:
         """Close every connection."""
+        for task in self._registrations:
+            task.cancel()
+        await asyncio.gather(*self._registrations, return_exceptions=True)
         await self.listener.stop()
 
     async def _serve(self, peer: Peer, want: dict[str, Json]) -> None:
@@ -100,6 +119,10 @@ class Proxy:
 
     async def _session(self, peer: Peer, want: dict[str, Json]) -> None:
         ticket, key = text_of(want, "ticket", 64, default=""), text_of(want, "key", default="")
+        front = next((f for f in self._fronts if f.is_for(ticket, key)), None)
+        if front is not None:
+            await front.session(peer, want, _carry)
+            return
         behind = next((s for s in self._servers if self._is_for(s, ticket, key)), None)
         if behind is None:
             told = "the ticket is not valid (any more)" if ticket else f"no server with the key {key!r} is free"

@@ -117,7 +117,12 @@ class Address:
 
 
 async def open_peer(address: Address, role: str, want: dict[str, Json]) -> Peer:
-    """Connect to a tracker or proxy, prove ourselves, and say what we want; returns when it agreed."""
+    """Connect to a tracker, proxy or server, prove ourselves, and say what we want; returns when it agreed."""
+    return (await open_answered(address, role, want))[0]
+
+
+async def open_answered(address: Address, role: str, want: dict[str, Json]) -> tuple[Peer, Json]:
+    """The same, with what it answered."""
     context = client_context() if address.tls else None
     try:
         reader, writer = await asyncio.wait_for(
@@ -137,11 +142,11 @@ async def open_peer(address: Address, role: str, want: dict[str, Json]) -> Peer:
         certificate = encrypted.getpeercert(binary_form=True) if encrypted else None
         peer.seal = client_seal(hello, nonce, (role,), peer.host, certificate, address.secret, address.insecure)
         await peer.write(Frame(want))
-        protocol.answer((await peer.read(CONNECT_SECONDS)).header)
+        answer = protocol.answer((await peer.read(CONNECT_SECONDS)).header)
     except BaseException:
         peer.close()
         raise
-    return peer
+    return peer, answer
 
 
 Handler = Callable[[Peer, dict[str, Json]], Awaitable[None]]

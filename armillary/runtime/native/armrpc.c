@@ -440,8 +440,8 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout) * 0;
     if (i == 1 && strcmp(argv[i], "server") == 0) continue; /* as of old */
     if (strncmp(argv[i], "--tls", 5) == 0) {
-      fputs("armrpc: there is no TLS in it: nobody can change messages on the way, but they can be read; run the server of "
-            "Python with --tls-cert, or a tunnel\n", stderr);
+      fputs("armrpc: there is no TLS in it: nobody can change messages on the way, but they can be read; put a "
+            "proxy in front: python -m armillary.exec.rpc_proxy --server=HOST:PORT --tls-cert=...\n", stderr);
       return 2;
     }
     if (parse_option(&s, argv[i]) != 0) {
