@@ -457,8 +457,7 @@ def _broadcast(m: Emitter, e: E.Broadcast) -> str:
     if isinstance(inner, E.FloatImm):
         return float_constant(inner.value, e.dtype)
     if inner.dtype.lanes == 1:
-        lane = lane_of(m, inner, e.dtype) if isinstance(inner, E.BufferLoad) else None
-        return lane or splat(m, m.value(inner), e.dtype)
+        return lane_of(m, inner, e.dtype) or splat(m, m.value(inner), e.dtype)
     kind, value, lanes = register_type(inner.dtype), m.value(inner), inner.dtype.lanes
     mask = ", ".join(f"i32 {k % lanes}" for k in range(e.dtype.lanes))
     return m.pure(f"shufflevector {kind} {value}, {kind} poison, <{e.dtype.lanes} x i32> <{mask}>", value)

@@ -1,25 +1,25 @@
 """Neighbouring elements that products take one after another, in all lanes, come as one vector and are lanes of it.
 
-In: statements in a row (`shared_loads`), then the loads in them (`broadcast_load`). Out: one load for up to four
-float32 and a shuffle for each, which an instruction that multiplies by a lane takes for nothing
-(`CpuModel.multiplies_lanes`). Invariant: only elements that the statements read are touched: there is no branch among
-them, and no memory that is read is written. Used by `llvm/emit.py` and `llvm/memory.py`.
+In: statements in a row (`shared_loads`), then the loads in them (`broadcast_load`) and the words of four bytes (`lane_of`).
+Out: one load for up to four float32 or words and a shuffle for each, which an instruction that multiplies by a lane
+takes for nothing (`CpuModel.multiplies_lanes`). Invariant: only elements that the
+statements read are touched: there is no branch among them, and no memory that is read is written. Used by
+`llvm/emit.py`, `llvm/expr.py` and `llvm/memory.py`.
 """
 
 from __future__ import annotations
 
 from armillary.base.dtype import DType
-from armillary.base.node import post_order
+from armillary.base.node import Node, post_order
 from armillary.codegen.base import flat_index
 from armillary.codegen.llvm.index import Linear, address, linear
 from armillary.codegen.llvm.state import Emitter, Neighbours
-from armillary.codegen.llvm.types import memory_element, vector
+from armillary.codegen.llvm.types import register_type
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
-LANES, BITS = 4, 32
-
-
+LANES = 4
+WORD = 4  # bytes
 LOAD_AGAIN = 'fence syncscope("singlethread") seq_cst'  # no instruction: LLVM would keep what is loaded later again
 Place = tuple[S.Buffer, str, int]  # a buffer, the terms of an index, its constant
 
@@ -67,11 +67,37 @@ def _places(m: Emitter, statement: S.Stmt, written: frozenset[S.Buffer]) -> set[
     for part in post_order(statement.value):
         if isinstance(part, E.Select | E.Let) or (isinstance(part, E.Call) and part.name == "if_then_else"):
             return None
-        at = _broadcast_index(m, part) if isinstance(part, E.BufferLoad) and part.buffer not in written else None
-        if isinstance(part, E.BufferLoad) and at is not None:
-            total = linear(m, at)
-            found.add((part.buffer, _terms(total), total.constant))
+        place = _place(m, part)
+        if place is not None and place[0] not in written:
+            found.add(place)
     return found
+
+
+def _place(m: Emitter, part: Node) -> Place | None:
+    """Where a number lies that is loaded to every lane, or the first byte of such a word."""
+    if isinstance(part, E.BufferLoad):
+        at = _broadcast_index(m, part)
+        total = None if at is None else linear(m, at)
+        return None if total is None else (part.buffer, _terms(total), total.constant)
+    if isinstance(part, E.Call) and part.name == "four_bytes" and part.dtype.lanes == 1:
+        found = _word(m, part)
+        return None if found is None else (found[0], _terms(found[1]), found[1].constant)
+    return None
+
+
+def _word(m: Emitter, word: E.Call) -> tuple[S.Buffer, Linear] | None:
+    """The buffer of a word whose bytes lie side by side in memory, and where its first one is."""
+    first = word.args[0]
+    if not isinstance(first, E.BufferLoad) or first.buffer in m.files or first.buffer.dtype.lanes > 1:
+        return None
+    base = linear(m, flat_index(first.buffer, first.indices))
+    for k, arg in enumerate(word.args[1:], 1):
+        if not isinstance(arg, E.BufferLoad) or arg.buffer is not first.buffer:
+            return None
+        other = linear(m, flat_index(arg.buffer, arg.indices))
+        if other.terms != base.terms or other.constant != base.constant + k:
+            return None
+    return first.buffer, base
 
 
 def _neighbours(places: list[set[Place] | None]) -> Neighbours | None:
@@ -79,8 +105,13 @@ def _neighbours(places: list[set[Place] | None]) -> Neighbours | None:
     constants: dict[tuple[S.Buffer, str], set[int]] = {}
     for buffer, terms, at in (place for own in places for place in own or ()):
         constants.setdefault((buffer, terms), set()).add(at)
-    found = {(*key, at): run for key, all_ in constants.items() for at, run in _runs(all_).items()}
+    found = {(*key, at): run for key, all_ in constants.items() for at, run in _runs(all_, _step(key[0])).items()}
     return Neighbours(found) if found else None
+
+
+def _step(buffer: S.Buffer) -> int:
+    """Elements from one place to the next: numbers of their own, or words of bytes."""
+    return WORD if buffer.dtype.bits == 8 else 1
 
 
 def _broadcast_index(m: Emitter, load: E.BufferLoad) -> E.Expr | None:
@@ -96,38 +127,50 @@ def _terms(total: Linear) -> str:
     return " ".join(f"{atom}*{weight}" for atom, weight in sorted(total.terms.items()))
 
 
-def _runs(constants: set[int]) -> dict[int, tuple[int, int]]:
-    """For places that have neighbours: where their vector begins, and how many lanes it has."""
+def _runs(constants: set[int], step: int) -> dict[int, tuple[int, int]]:
+    """For places that have neighbours `step` apart: where their vector begins, and how many lanes it has."""
     found: dict[int, tuple[int, int]] = {}
     for at in sorted(constants):
         if at in found:
             continue
-        width = next((n for n in (LANES, LANES // 2) if constants.issuperset(range(at, at + n))), 1)
-        found |= {at + k: (at, width) for k in range(width) if width > 1}
+        widths = (n for n in (LANES, LANES // 2) if constants.issuperset(range(at, at + n * step, step)))
+        width = next(widths, 1)
+        found |= {at + k * step: (at, width) for k in range(width) if width > 1}
     return found
 
 
-def lane_of(m: Emitter, e: E.BufferLoad, dtype: DType) -> str | None:
-    """`broadcast_load` of a scalar load."""
-    at = _broadcast_index(m, e) if m.neighbours is not None and m.mask is None else None
-    return None if at is None else broadcast_load(m, e.buffer, at, dtype)
+def lane_of(m: Emitter, e: E.Expr, dtype: DType) -> str | None:
+    """`broadcast_load` of a scalar load, or of a word of four bytes."""
+    if m.neighbours is None or m.mask is not None:
+        return None
+    if isinstance(e, E.BufferLoad):
+        at = _broadcast_index(m, e)
+        return None if at is None else broadcast_load(m, e.buffer, at, dtype)
+    if isinstance(e, E.Call) and e.name == "four_bytes":
+        found = _word(m, e)
+        return None if found is None else _lane(m, *found, dtype)
+    return None
 
 
 def broadcast_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> str | None:
     """One element in every lane of `dtype`, from a vector of its neighbours; None where it has none."""
-    if m.neighbours is None or dtype.lanes != LANES:
+    return None if m.neighbours is None else _lane(m, buffer, linear(m, index), dtype)
+
+
+def _lane(m: Emitter, buffer: S.Buffer, total: Linear, dtype: DType) -> str | None:
+    """What begins at a place in every lane of `dtype`."""
+    if m.neighbours is None or dtype.lanes % LANES:
         return None
-    total = linear(m, index)
     place: Place = (buffer, _terms(total), total.constant)
     run = m.neighbours.places.get(place)
     if run is None:
         return None
     first, width = run
-    lane, total.constant = total.constant - first, first
-    kind, known, key = vector(memory_element(buffer.dtype), width), m.neighbours.loaded, (*place[:2], first)
+    lane, first_place = (total.constant - first) // _step(buffer), Linear(dict(total.terms), first)
+    kind, known, key = register_type(dtype.with_lanes(width)), m.neighbours.loaded, (*place[:2], first)
     whole = known.get(key)
     if whole is None:
-        pointer = address(m, buffer, total)
+        pointer = address(m, buffer, first_place)
         whole = known[key] = m.here(f"load {kind}, ptr {pointer}, align {buffer.dtype.bytes}")
-    lanes = ", ".join([f"i32 {lane}"] * LANES)
-    return m.pure(f"shufflevector {kind} {whole}, {kind} poison, <{LANES} x i32> <{lanes}>", whole)
+    lanes = ", ".join([f"i32 {lane}"] * dtype.lanes)
+    return m.pure(f"shufflevector {kind} {whole}, {kind} poison, <{dtype.lanes} x i32> <{lanes}>", whole)

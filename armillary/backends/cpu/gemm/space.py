@@ -165,7 +165,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
 
 def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:
     """Steps whose numbers of a row come in one register; they lie side by side unless the left side is transposed."""
-    is_plain = {str(getattr(t, "dtype", "")) for t in workload.types} == {"float32"}
+    types = {str(getattr(t, "dtype", "")) for t in workload.types}
+    is_plain = types == {"float32"} or (types <= {"int8", "uint8"} and bool(cpu.dot_signs))
     return cpu.held_steps(inner) if is_plain and not getattr(workload.attrs, "transpose_a", False) else 1
 
 

@@ -40,8 +40,9 @@ def added_dot(m: Emitter, sums: str, e: E.Expr) -> str:
     left, right = e.args
     signs = left.dtype.code, right.dtype.code
     a, b, lanes = m.value(left), m.value(right), e.dtype.lanes
-    if signs == ("int", "uint"):
-        a, b, signs = b, a, ("uint", "int")
+    takes_lanes = m.cpu.multiplies_lanes and isinstance(left, E.Broadcast)  # of its second side, of equal signs
+    if signs == ("int", "uint") or (takes_lanes and signs[0] == signs[1]):
+        a, b, signs = b, a, (signs[1], signs[0])
     if lanes == 1:
         return _scalar(m, signs, sums, a, b)
     width, part = _part(m, signs, lanes)
