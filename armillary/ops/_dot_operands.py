@@ -1,4 +1,4 @@
-"""Words of 32 bits that dot products take: four bytes, or two bfloat16.
+"""Words that dot products take: four bytes or two bfloat16, and eight bytes for products of matrices of bytes.
 
 In: the numbers of a word of each operand. Out: the sum of their products, int32 or float32, which one instruction adds
 to others where the target has it (tir/intrinsics.py). Users: products and convolutions whose weights lie in words.
@@ -12,7 +12,7 @@ from typing import Any
 from armillary.base.dtype import DType
 from armillary.ops._deferred import te
 
-BYTES, HALVES = 4, 2  # in a word
+BYTES, HALVES, LONG = 4, 2, 8  # numbers in a word; in a long one, of bytes
 HALF = "bfloat16"
 _SMALL = frozenset({"int8", "uint8"})
 
@@ -26,13 +26,15 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
 
 
 def join(numbers: Sequence[Any]) -> Any:
-    """The word of four bytes or two halves."""
-    return te.four_bytes(*numbers) if len(numbers) == BYTES else te.pack_bf16(*numbers)
+    """The word of four or eight bytes, or of two halves."""
+    make = {BYTES: te.four_bytes, LONG: te.eight_bytes, HALVES: te.pack_bf16}
+    found: te.Expr = make[len(numbers)](*numbers)
+    return found
 
 
 def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:
     """The sum of the products of two words of `count` numbers."""
-    return te.dot_bytes(left, right) if count == BYTES else te.dot_bf16(left, right)
+    return te.dot_bf16(left, right) if count == HALVES else te.dot_bytes(left, right)
 
 
 def dot(left: Sequence[object], right: Sequence[object]) -> te.Expr:

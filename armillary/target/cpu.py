@@ -166,6 +166,11 @@ class CpuModel:
         """Whether one factor of a product of vectors may be a lane of a register, in every lane of the result."""
         return self.arch == "aarch64"
 
+    @property
+    def has_byte_matrices(self) -> bool:
+        """Whether one instruction multiplies two rows with two columns of eight bytes (Arm's i8mm)."""
+        return self.arch == "aarch64" and self.has("i8mm")
+
     def held_steps(self, extent: int) -> int:
         """Steps of a sum whose inputs, neighbours in memory, lie in one register while products take its lanes."""
         return self.lanes if self.multiplies_lanes and extent % self.lanes == 0 else 1

@@ -28,7 +28,16 @@ from armillary.tir.build import (
     truncmod,
 )
 from armillary.tir.expr import Expr, ExprLike
-from armillary.tir.intrinsics import Unary, dot_bf16, dot_bytes, flipped_bytes, four_bytes, pack_bf16, unary
+from armillary.tir.intrinsics import (
+    Unary,
+    dot_bf16,
+    dot_bytes,
+    eight_bytes,
+    flipped_bytes,
+    four_bytes,
+    pack_bf16,
+    unary,
+)
 
 exp, exp2 = unary("exp"), unary("exp2")
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
@@ -160,6 +169,7 @@ __all__ = [
     "div",
     "dot_bf16",
     "dot_bytes",
+    "eight_bytes",
     "erf",
     "exp",
     "exp2",

@@ -57,9 +57,10 @@ def _exp_flushed(x: Array) -> Array:
     return powers if dtype.itemsize == 8 else np.where(x < FLUSHED_BELOW, 0.0, powers).astype(dtype)[()]
 
 
-def _four_bytes(*values: Array) -> Array:
+def _word_of_bytes(*values: Array) -> Array:
     stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
-    found: Array = stacked.view(_WORD_OF[stacked.dtype.name])[..., 0]
+    words = _WORD_OF if len(values) == 4 else _LONG_WORD_OF
+    found: Array = stacked.view(words[stacked.dtype.name])[..., 0]
     return found
 
 
@@ -82,7 +83,8 @@ def _dot_bf16(x: Array, y: Array) -> Array:
 
 HALF = DType("bfloat16")  # what words of two halves are of
 _WORD_OF = {"int8": "int32", "uint8": "uint32"}  # a word has the sign of the four bytes in it
-_BYTE_OF = {word: byte for byte, word in _WORD_OF.items()}
+_LONG_WORD_OF = {"int8": "int64", "uint8": "uint64"}  # or of the eight
+_BYTE_OF = {word: byte for of in (_WORD_OF, _LONG_WORD_OF) for byte, word in of.items()}
 erf = np.vectorize(_erf, otypes=[np.float64])
 
 _ROWS = (
@@ -144,9 +146,10 @@ _ROWS = (
     _row("shift_right", 2, np.right_shift),
     _row("popcount", 1, _popcount),
     _row("clz", 1, _clz),
-    # words of four bytes, the first one lowest: of uint8 a uint32, of int8 an int32; and the int32 sum of the products
-    # of two words' bytes, which wraps like any int32 when it is added to others
-    _row("four_bytes", 4, _four_bytes),
+    # words of four or eight bytes, the first one lowest, integers of 32 or 64 bits with the bytes' sign; and the int32
+    # sum of the products of two words' bytes, which wraps like any int32 when it is added to others
+    _row("four_bytes", 4, _word_of_bytes),
+    _row("eight_bytes", 8, _word_of_bytes),
     _row("dot_bytes", 2, _dot_bytes),
     # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
     # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
@@ -229,6 +232,17 @@ def four_bytes(*values: ExprLike) -> Expr:
     return build.call("four_bytes", *given, dtype=_WORD_OF[name])
 
 
+def eight_bytes(*values: ExprLike) -> Expr:
+    """The word of eight bytes, int8 or uint8: `dot_bytes` of two rows and two columns of them is one instruction of a
+    processor with products of matrices of bytes (`CpuModel.has_byte_matrices`)."""
+    given = [build.convert(v) for v in values]
+    names = {str(v.dtype) for v in given}
+    if len(given) != 8 or len(names) != 1 or (name := names.pop()) not in _LONG_WORD_OF:
+        got = ", ".join(str(v.dtype) for v in given)
+        raise TypeMismatch(f"eight_bytes: got {got}, wanted eight int8 or eight uint8")
+    return build.call("eight_bytes", *given, dtype=_LONG_WORD_OF[name])
+
+
 def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
     """The int32 sum of the products of two words' bytes; the signs of the words are those of their bytes.
 
@@ -236,8 +250,10 @@ def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
     (`CpuModel.dot_signs`); every target computes all signs, exactly.
     """
     words = build.convert(x), build.convert(y)
-    if any(str(w.dtype) not in _BYTE_OF for w in words):
-        raise TypeMismatch(f"dot_bytes: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32)")
+    if any(str(w.dtype) not in _BYTE_OF for w in words) or words[0].dtype.bits != words[1].dtype.bits:
+        raise TypeMismatch(
+            f"dot_bytes: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32; or of 64 bits, both)"
+        )
     return build.call("dot_bytes", *words, dtype="int32")
 
 
@@ -264,7 +280,7 @@ def dot_bf16(x: ExprLike, y: ExprLike) -> Expr:
 def flipped_bytes(word: ExprLike) -> Expr:
     """A word of bytes of the other sign, each moved by 128: uint8 x is int8 x - 128."""
     value = build.convert(word)
-    if str(value.dtype) not in _BYTE_OF:
+    if str(value.dtype) not in ("int32", "uint32"):
         raise TypeMismatch(f"flipped_bytes: got {value.dtype}, wanted a word (int32 or uint32)")
     other = "uint32" if value.dtype.code == "int" else "int32"
     unsigned = value if other == "int32" else build.call("reinterpret", value, dtype="uint32")

@@ -24,7 +24,7 @@ from armillary.relay.expr import Function, const
 from armillary.transform import PassContext
 
 NEEDED = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "qemu-aarch64-static"
-DOT, DOTS = "+v8.2a,+dotprod", {"sdot", "udot", "usdot"}
+DOT, DOTS = "+v8.2a,+dotprod", {"sdot", "udot", "usdot", "sudot", "usmmla"}
 
 pytestmark = pytest.mark.skipif(
     not setting("CI") and not all(map(shutil.which, NEEDED)), reason=f"needs {', '.join(NEEDED)}"
@@ -71,7 +71,7 @@ def _network(dtype: str, kind: str) -> Function:
         (DOT, "int8", "int8", {"sdot"}),
         (DOT, "uint8", "int8", {"sdot"}),
         (DOT, "uint8", "uint8", {"udot"}),
-        (f"{DOT},+i8mm", "uint8", "int8", {"usdot"}),
+        (f"{DOT},+i8mm", "uint8", "int8", {"usmmla", "sudot"}),
         ("+neon", "int8", "int8", set()),
     ],
 )

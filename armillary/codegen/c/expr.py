@@ -485,8 +485,15 @@ def _four_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return wrapped(e.dtype.element, f"{m.helper('four_bytes')}({', '.join(m.value(a, lane) for a in e.args)})")
 
 
+def _eight_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    m.helper("four_bytes")  # which the other one calls
+    return wrapped(e.dtype.element, f"{m.helper('eight_bytes')}({', '.join(m.value(a, lane) for a in e.args)})")
+
+
 def _dot_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     name = m.helper("dot_" + "_".join(a.dtype.code for a in e.args))
+    if e.args[0].dtype.bits == 64:
+        name = m.helper(name.removeprefix("armillary_") + "_long")
     return f"{name}({', '.join(m.value(a, lane) for a in e.args)})"
 
 
@@ -554,6 +561,7 @@ CALLS: dict[str, Rule] = {
     "vector_reduce_add": _reduce_add,
     "prefetch": _prefetch,
     "four_bytes": _four_bytes,
+    "eight_bytes": _eight_bytes,
     "dot_bytes": _dot_bytes,
     "pack_bf16": _pack_bf16,
     "dot_bf16": _dot_bf16,

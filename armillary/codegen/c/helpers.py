@@ -36,12 +36,22 @@ HELPERS = {
     "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
     "four_bytes": "static inline uint32_t armillary_four_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {\n"
     "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
+    "eight_bytes": "static inline uint64_t armillary_eight_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d,\n"
+    "                                             uint8_t e, uint8_t f, uint8_t g, uint8_t h) {\n"
+    "  return armillary_four_bytes(a, b, c, d) | (uint64_t)armillary_four_bytes(e, f, g, h) << 32;\n}\n",
     "pack_bf16": "static inline uint32_t armillary_pack_bf16(uint16_t a, uint16_t b) {\n"
     "  return a | (uint32_t)b << 16;\n}\n",
     **{
         f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
         "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
         f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
+        for x in ("int", "uint")
+        for y in ("int", "uint")
+    },
+    **{
+        f"dot_{x}_{y}_long": f"static inline int32_t armillary_dot_{x}_{y}_long(uint64_t a, uint64_t b) {{\n"
+        f"  return armillary_dot_{x}_{y}((uint32_t)a, (uint32_t)b)\n"
+        f"    + armillary_dot_{x}_{y}((uint32_t)(a >> 32), (uint32_t)(b >> 32));\n}}\n"
         for x in ("int", "uint")
         for y in ("int", "uint")
     },

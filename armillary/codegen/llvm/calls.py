@@ -387,6 +387,7 @@ CALLS: dict[str, Rule] = {
     "prefetch": _prefetch,
     "thread_sync": _sync,
     "four_bytes": word,
+    "eight_bytes": word,
     "dot_bytes": dot_bytes,
     "pack_bf16": word,
     "dot_bf16": dot_bf16,

@@ -18,6 +18,7 @@ from armillary.base.names import symbol
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
+from armillary.codegen.llvm.dots.byte_matrices import add_pair, paired, row_pairs
 from armillary.codegen.llvm.expr import cast
 from armillary.codegen.llvm.index import linear, sum_of
 from armillary.codegen.llvm.lane_loads import LOAD_AGAIN, shared_loads
@@ -364,7 +365,9 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
     if shape is not None:
         count = shape.columns or -(-elements(buffer) // shape.lanes)
         dtype = buffer.dtype.with_lanes(shape.lanes)
-        m.files[buffer] = RegisterFile(shape.lanes, dtype, ["poison"] * count, shape.columns)
+        pairs = {} if shape.columns else row_pairs(m, s.body, buffer, shape.lanes, count)
+        values = ["poison"] * (1 + max((count - 1, *pairs)))
+        m.files[buffer] = RegisterFile(shape.lanes, dtype, values, shape.columns, pairs)
         m.stmt(s.body)
         del m.files[buffer]
         return
@@ -413,11 +416,16 @@ def _attr(m: FunctionEmitter, s: S.AttrStmt) -> None:
 
 def _seq(m: FunctionEmitter, s: S.SeqStmt) -> None:
     before = last = m.neighbours
-    for part, shared in zip(s.statements, shared_loads(m, s.statements), strict=True):
+    pairs = paired(m, s.statements)
+    for at, (part, shared) in enumerate(zip(s.statements, shared_loads(m, s.statements), strict=True)):
         if shared is not last is not None:
             m.do(LOAD_AGAIN)
         m.neighbours = last = shared
-        m.stmt(part)
+        if at not in pairs:
+            m.stmt(part)
+        elif pairs[at]:
+            m.begin_statement()
+            add_pair(m, pairs[at])
     m.neighbours = before
 
 

@@ -1,10 +1,10 @@
 """Neighbouring elements that products take one after another, in all lanes, come as one vector and are lanes of it.
 
-In: statements in a row (`shared_loads`), then the loads in them (`broadcast_load`) and the words of four bytes (`lane_of`).
-Out: one load for up to four float32 or words and a shuffle for each, which an instruction that multiplies by a lane
-takes for nothing (`CpuModel.multiplies_lanes`). Invariant: only elements that the
-statements read are touched: there is no branch among them, and no memory that is read is written. Used by
-`llvm/emit.py`, `llvm/expr.py` and `llvm/memory.py`.
+In: statements in a row (`shared_loads`), then the loads in them (`broadcast_load`) and the words of bytes (`lane_of`).
+Out: one load for up to four float32 or words of bytes and a shuffle for each, which an instruction that multiplies by a
+lane takes for nothing (`CpuModel.multiplies_lanes`). Invariant: only elements that the statements read are touched:
+there is no branch among them, and no memory that is read is written. Used by `llvm/emit.py`, `llvm/expr.py`,
+`llvm/memory.py` and `llvm/dots`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from armillary.codegen.llvm.types import register_type
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
-LANES = 4
-WORD = 4  # bytes
+LANES, REGISTER = 4, 16  # float32 or words of four bytes in a register; its bytes
+WORDS = ("four_bytes", "eight_bytes")
 LOAD_AGAIN = 'fence syncscope("singlethread") seq_cst'  # no instruction: LLVM would keep what is loaded later again
-Place = tuple[S.Buffer, str, int]  # a buffer, the terms of an index, its constant
+Place = tuple[S.Buffer, str, int, int]  # a buffer, the terms of an index, its constant, elements that begin there
 
 
 def shared_loads(m: Emitter, statements: tuple[S.Stmt, ...]) -> list[Neighbours | None]:
@@ -78,15 +78,15 @@ def _place(m: Emitter, part: Node) -> Place | None:
     if isinstance(part, E.BufferLoad):
         at = _broadcast_index(m, part)
         total = None if at is None else linear(m, at)
-        return None if total is None else (part.buffer, _terms(total), total.constant)
-    if isinstance(part, E.Call) and part.name == "four_bytes" and part.dtype.lanes == 1:
-        found = _word(m, part)
-        return None if found is None else (found[0], _terms(found[1]), found[1].constant)
-    return None
+        return None if total is None else (part.buffer, _terms(total), total.constant, 1)
+    found = _word(m, part)
+    return None if found is None else (found[0], _terms(found[1]), found[1].constant, found[2])
 
 
-def _word(m: Emitter, word: E.Call) -> tuple[S.Buffer, Linear] | None:
-    """The buffer of a word whose bytes lie side by side in memory, and where its first one is."""
+def _word(m: Emitter, word: Node) -> tuple[S.Buffer, Linear, int] | None:
+    """The buffer of a word whose bytes lie side by side in memory, where its first one is, how many they are."""
+    if not isinstance(word, E.Call) or word.name not in WORDS or word.dtype.lanes > 1:
+        return None
     first = word.args[0]
     if not isinstance(first, E.BufferLoad) or first.buffer in m.files or first.buffer.dtype.lanes > 1:
         return None
@@ -97,21 +97,19 @@ def _word(m: Emitter, word: E.Call) -> tuple[S.Buffer, Linear] | None:
         other = linear(m, flat_index(arg.buffer, arg.indices))
         if other.terms != base.terms or other.constant != base.constant + k:
             return None
-    return first.buffer, base
+    return first.buffer, base, len(word.args)
 
 
 def _neighbours(places: list[set[Place] | None]) -> Neighbours | None:
     """The vectors of so many statements; None where no places are neighbours."""
-    constants: dict[tuple[S.Buffer, str], set[int]] = {}
-    for buffer, terms, at in (place for own in places for place in own or ()):
-        constants.setdefault((buffer, terms), set()).add(at)
-    found = {(*key, at): run for key, all_ in constants.items() for at, run in _runs(all_, _step(key[0])).items()}
+    constants: dict[tuple[S.Buffer, str, int], set[int]] = {}
+    for buffer, terms, at, size in (place for own in places for place in own or ()):
+        constants.setdefault((buffer, terms, size), set()).add(at)
+    found = {}
+    for (buffer, terms, size), all_ in constants.items():
+        runs = _runs(all_, size, REGISTER // (size * buffer.dtype.bytes))
+        found |= {(buffer, terms, at, size): run for at, run in runs.items()}
     return Neighbours(found) if found else None
-
-
-def _step(buffer: S.Buffer) -> int:
-    """Elements from one place to the next: numbers of their own, or words of bytes."""
-    return WORD if buffer.dtype.bits == 8 else 1
 
 
 def _broadcast_index(m: Emitter, load: E.BufferLoad) -> E.Expr | None:
@@ -127,13 +125,13 @@ def _terms(total: Linear) -> str:
     return " ".join(f"{atom}*{weight}" for atom, weight in sorted(total.terms.items()))
 
 
-def _runs(constants: set[int], step: int) -> dict[int, tuple[int, int]]:
-    """For places that have neighbours `step` apart: where their vector begins, and how many lanes it has."""
+def _runs(constants: set[int], step: int, most: int) -> dict[int, tuple[int, int]]:
+    """For places with neighbours `step` apart: where their vector begins, and its lanes, at `most` as many."""
     found: dict[int, tuple[int, int]] = {}
     for at in sorted(constants):
         if at in found:
             continue
-        widths = (n for n in (LANES, LANES // 2) if constants.issuperset(range(at, at + n * step, step)))
+        widths = (n for n in (most, most // 2) if constants.issuperset(range(at, at + n * step, step)))
         width = next(widths, 1)
         found |= {at + k * step: (at, width) for k in range(width) if width > 1}
     return found
@@ -146,31 +144,42 @@ def lane_of(m: Emitter, e: E.Expr, dtype: DType) -> str | None:
     if isinstance(e, E.BufferLoad):
         at = _broadcast_index(m, e)
         return None if at is None else broadcast_load(m, e.buffer, at, dtype)
-    if isinstance(e, E.Call) and e.name == "four_bytes":
-        found = _word(m, e)
-        return None if found is None else _lane(m, *found, dtype)
-    return None
+    found = _word(m, e)
+    return None if found is None else _lane(m, *found, dtype)
+
+
+def word_in_lane(m: Emitter, word: E.Call) -> tuple[str, int] | None:
+    """The vector of two words of eight bytes that has this one, and its lane; None where it has no neighbour."""
+    found = _word(m, word) if m.neighbours is not None and m.mask is None else None
+    vector = None if found is None else _vector(m, *found, word.dtype)
+    return None if vector is None else (vector[0], vector[2])
 
 
 def broadcast_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> str | None:
     """One element in every lane of `dtype`, from a vector of its neighbours; None where it has none."""
-    return None if m.neighbours is None else _lane(m, buffer, linear(m, index), dtype)
+    return None if m.neighbours is None else _lane(m, buffer, linear(m, index), 1, dtype)
 
 
-def _lane(m: Emitter, buffer: S.Buffer, total: Linear, dtype: DType) -> str | None:
+def _lane(m: Emitter, buffer: S.Buffer, total: Linear, size: int, dtype: DType) -> str | None:
     """What begins at a place in every lane of `dtype`."""
-    if m.neighbours is None or dtype.lanes % LANES:
+    found = _vector(m, buffer, total, size, dtype.element) if dtype.lanes % LANES == 0 else None
+    if found is None:
         return None
-    place: Place = (buffer, _terms(total), total.constant)
-    run = m.neighbours.places.get(place)
-    if run is None:
-        return None
-    first, width = run
-    lane, first_place = (total.constant - first) // _step(buffer), Linear(dict(total.terms), first)
-    kind, known, key = register_type(dtype.with_lanes(width)), m.neighbours.loaded, (*place[:2], first)
-    whole = known.get(key)
-    if whole is None:
-        pointer = address(m, buffer, first_place)
-        whole = known[key] = m.here(f"load {kind}, ptr {pointer}, align {buffer.dtype.bytes}")
+    whole, kind, lane = found
     lanes = ", ".join([f"i32 {lane}"] * dtype.lanes)
     return m.pure(f"shufflevector {kind} {whole}, {kind} poison, <{dtype.lanes} x i32> <{lanes}>", whole)
+
+
+def _vector(m: Emitter, buffer: S.Buffer, total: Linear, size: int, dtype: DType) -> tuple[str, str, int] | None:
+    """The vector of neighbours that holds what begins at a place, its type, and the lane."""
+    place: Place = (buffer, _terms(total), total.constant, size)
+    run = m.neighbours.places.get(place) if m.neighbours is not None else None
+    if m.neighbours is None or run is None:
+        return None
+    first, width = run
+    kind, known, key = register_type(dtype.with_lanes(width)), m.neighbours.loaded, (*place[:2], first, size)
+    lane, whole = (total.constant - first) // size, known.get(key)
+    if whole is None:
+        total.constant = first
+        whole = known[key] = m.here(f"load {kind}, ptr {address(m, buffer, total)}, align {buffer.dtype.bytes}")
+    return whole, kind, lane

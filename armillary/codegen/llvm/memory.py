@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.llvm.dots.byte_matrices import read_row, write_row
 from armillary.codegen.llvm.index import Linear, address, linear
 from armillary.codegen.llvm.lane_loads import broadcast_load
 from armillary.codegen.llvm.lanes import lane_pattern
@@ -312,7 +313,7 @@ def _register_load(m: Emitter, buffer: S.Buffer, file: RegisterFile, index: E.Ex
     slot, lane, lanes = _place(m, index, file)
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", f"an access to buffer {buffer.name} outside its bounds")
-    value = file.values[slot]
+    value = read_row(m, file, slot) if slot in file.pairs else file.values[slot]
     if lanes == file.lanes:
         return value
     if lanes == 1:
@@ -330,8 +331,12 @@ def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, d
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", "a store to a register buffer outside its bounds")
     if lanes != file.lanes:
-        value = _blend(m, file.values[slot], value, file.dtype, dtype, lane)
-    file.values[slot] = value
+        old = read_row(m, file, slot) if slot in file.pairs else file.values[slot]
+        value = _blend(m, old, value, file.dtype, dtype, lane)
+    if slot in file.pairs:
+        write_row(m, file, slot, value)
+    else:
+        file.values[slot] = value
 
 
 def _blend(m: Emitter, old: str, part: str, whole: DType, dtype: DType, first: int) -> str:

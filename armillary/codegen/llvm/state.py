@@ -32,25 +32,28 @@ _LEAVES = frozenset({E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm})
 class RegisterFile:
     """A local buffer kept in SSA values: `values[k]` holds elements [k*lanes, (k+1)*lanes).
 
-    Of a tile of columns it holds elements k, k + columns, k + 2*columns…
+    Of a tile of columns it holds elements k, k + columns, k + 2*columns… Of `pairs`, two rows of sums, each with the
+    other one, both hold lanes of both (dots/byte_matrices.py).
     """
 
     lanes: int
     dtype: DType  # of one value, lanes included
     values: list[str]
     columns: int = 0
+    pairs: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Neighbours:
     """Elements that statements in a row load and that share a vector (lane_loads.py).
 
-    A place is a buffer, the terms of an index and its constant; `places` has the constant at which its vector begins,
-    and the lanes of that; `loaded` the vectors by their first places.
+    A place is a buffer, the terms of an index, its constant and how many elements begin there (the bytes of a word);
+    `places` has the constant at which its vector begins, and the lanes of that; `loaded` the vectors by their first
+    places.
     """
 
-    places: dict[tuple[S.Buffer, str, int], tuple[int, int]]
-    loaded: dict[tuple[S.Buffer, str, int], str] = field(default_factory=dict)
+    places: dict[tuple[S.Buffer, str, int, int], tuple[int, int]]
+    loaded: dict[tuple[S.Buffer, str, int, int], str] = field(default_factory=dict)
 
 
 class Emitter(Builder):

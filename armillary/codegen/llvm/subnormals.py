@@ -48,6 +48,7 @@ _SMOOTH = frozenset(
         "vector_reduce_add",
         "dot_bytes",
         "four_bytes",
+        "eight_bytes",
         "shift_left",
         "shift_right",
         "bitwise_and",

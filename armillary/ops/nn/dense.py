@@ -20,7 +20,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops._dot_operands import dot, in_word
+from armillary.ops._dot_operands import BYTES, LONG, dot, in_word
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -169,8 +169,9 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
 
 def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
     op, (chunks, words, lanes, width) = dense_pack.name, b.static
-    if width != in_word(a.dtype, b.dtype, attrs.out_dtype):
-        wanted = "bytes, (units/n, inner/4, n, 4), and out_dtype int32, or bfloat16 in twos and out_dtype float32"
+    word = in_word(a.dtype, b.dtype, attrs.out_dtype)
+    if width not in ((BYTES, LONG) if word == BYTES else (word,)):
+        wanted = "bytes, (units/n, inner/4, n, 4) or with 8, and out_dtype int32, or bfloat16 in twos and float32"
         raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
     _inner(op, a.shape[-1], words * width, a, b, f"weight is (units/n, inner/{width}, n, {width})")
     _units(op, attrs, chunks * lanes)

@@ -33,7 +33,7 @@ from armillary.backends.cpu.space import (
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import in_word
+from armillary.ops._dot_operands import LONG, in_word
 from armillary.relay.types import TensorType
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
@@ -146,6 +146,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         held=_held(workload, inner, cpu),
         has_rest=rows == 1 and _held(workload, inner, cpu) > 1,
     )
+    if _in_word(workload) == LONG:
+        nest = replace(nest, pairs=True, register_bytes=2 * register, held=_held_words(inner))
     is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
     if is_widened:  # read in the time that one chain of sums takes
         nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)
@@ -170,6 +172,11 @@ def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:
     return cpu.held_steps(inner) if is_plain and not getattr(workload.attrs, "transpose_a", False) else 1
 
 
+def _held_words(steps: int) -> int:
+    """The same of words of eight bytes."""
+    return 2 if steps % 2 == 0 else 1
+
+
 def _row_blocks(nest: Nest, held: int, cpu: CpuModel) -> int:
     """Blocks of rows of which each meets all columns before the next does, so that its `held` bytes stay in L2.
 
@@ -185,8 +192,8 @@ def _in_word(workload: Workload) -> int:
     """Terms of a sum that one step takes: bytes come in words of four, bfloat16 in words of two, where packed so."""
     data, weight = workload.types
     assert isinstance(data, TensorType) and isinstance(weight, TensorType), "inference has checked"
-    if workload.op.name == "nn.contrib_dense_pack" and weight.ndim == 3:
-        return 1
+    if workload.op.name == "nn.contrib_dense_pack":
+        return weight.static[3] if weight.ndim == 4 else 1
     return in_word(data.dtype, weight.dtype, workload.attrs.out_dtype) or 1
 
 

@@ -18,7 +18,7 @@ from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in
 from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.lazy import deferred
-from armillary.ops._dot_operands import BYTES, HALVES, in_word
+from armillary.ops._dot_operands import BYTES, HALVES, LONG, in_word
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.layout import choose_block, layout
@@ -61,6 +61,10 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     is_of_bytes = _is_of_bytes(expr, request)
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
+    if is_of_bytes and weight[1] % LONG == 0 and request.cpu is not None and request.cpu.has_byte_matrices:
+        found = _conv2d_words(expr, have, request, weight, LONG)
+        if found is not None:
+            return found
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_words(expr, have, request, weight, BYTES)
     if _is_of_halves(expr) and has_few_channels(weight):
@@ -117,7 +121,7 @@ def _is_of_halves(expr: Call) -> bool:
     return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
 
 
-_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", HALVES: "cpu.conv2d_NCHWc_bf16"}
+_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", LONG: "cpu.conv2d_NCHWc_int8", HALVES: "cpu.conv2d_NCHWc_bf16"}
 
 
 def _conv2d_words(
@@ -171,7 +175,7 @@ def _tiled_channels(
 ) -> int:
     """How many channels the weight takes together for matrix tiles; 0: it does not."""
     depth = WORDS * word
-    if cpu is None or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
+    if cpu is None or word == LONG or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
         return 0
     if word == HALVES:
         return depth if cpu.has_half_tiles else 0
@@ -270,6 +274,9 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
         return None
     word = word_of(expr)
     units, rows = weight[0], math.prod(result[:-1]) if result is not None else 0
+    has_pairs = request.cpu is not None and request.cpu.has_byte_matrices and rows > 1
+    if word == BYTES and has_pairs and weight[1] % LONG == 0:
+        word = LONG
     lanes = choose_block(units, request.outputs) if word else outputs_together(units, rows, request)
     if lanes < 4 or (word and weight[1] % word):
         return None

@@ -19,12 +19,14 @@ from __future__ import annotations
 from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
+from armillary.base.node import reachable
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALVES
-from armillary.relay.expr import Expr, Function
-from armillary.relay.transform._rules import on_functions
+from armillary.ops._dot_operands import HALVES, LONG
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._plan import plan_blocks
+from armillary.relay.types import TensorType
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
@@ -55,6 +57,19 @@ def block_lanes(target: str | Target) -> int:
 
 
 def image_lanes(function: Function, target: str | Target) -> int:
-    """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16."""
-    has_tiles = cpu_model(Target(target)).has_half_tiles and bool(allowed(function))
-    return WORDS * HALVES if has_tiles else block_lanes(target)
+    """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16.
+
+    Of a word of eight bytes where two rows of such words are multiplied by one instruction.
+    """
+    cpu = cpu_model(Target(target))
+    if cpu.has_half_tiles and allowed(function):
+        return WORDS * HALVES
+    has_matrices = cpu.has_byte_matrices and any(_is_convolution_of_bytes(e) for e in reachable(function))
+    return max(LONG, block_lanes(target)) if has_matrices else block_lanes(target)
+
+
+def _is_convolution_of_bytes(expr: object) -> bool:
+    if not isinstance(expr, Call) or op_name(expr) != "nn.conv2d":
+        return False
+    data = expr.args[0].checked_type
+    return isinstance(data, TensorType) and str(data.dtype) in ("int8", "uint8")

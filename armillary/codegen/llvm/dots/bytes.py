@@ -1,6 +1,7 @@
-"""Dot products of two words of four bytes added to an int32, in LLVM IR.
+"""Dot products of two words of four or eight bytes added to an int32, in LLVM IR.
 
-In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR.
+In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR. Those
+of two rows and two columns together: byte_matrices.py.
 Invariant: exact, wrapping like int32, whatever the processor has. With instructions for it (VNNI, dotprod, i8mm) a
 dot product with its addition is one of them where they take these signs; other signs cost a second one, because one
 side is moved by 128 (schedules pack their operands so that this is not needed: `CpuModel.dot_signs`). Without them x86
@@ -17,6 +18,7 @@ from armillary.codegen.llvm.state import Emitter
 from armillary.codegen.llvm.types import int_constant, register_type, splat, vector
 from armillary.tir import expr as E
 
+LONG = 64  # bits of a word of eight bytes
 FLIP = 0x80808080  # the sign bits of four bytes
 _WORD = DType("int32")
 _PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -40,13 +42,32 @@ def added_dot(m: Emitter, sums: str, e: E.Expr) -> str:
     left, right = e.args
     signs = left.dtype.code, right.dtype.code
     a, b, lanes = m.value(left), m.value(right), e.dtype.lanes
+    is_long = left.dtype.bits == LONG
     takes_lanes = m.cpu.multiplies_lanes and isinstance(left, E.Broadcast)  # of its second side, of equal signs
     if signs == ("int", "uint") or (takes_lanes and signs[0] == signs[1]):
         a, b, signs = b, a, (signs[1], signs[0])
+    for x, y in zip(_halves_of_words(m, lanes, a), _halves_of_words(m, lanes, b), strict=True) if is_long else [(a, b)]:
+        sums = _added(m, signs, lanes, sums, x, y)
+    return sums
+
+
+def _added(m: Emitter, signs: tuple[str, str], lanes: int, sums: str, a: str, b: str) -> str:
+    """`sums` plus the dot products of words of four bytes."""
     if lanes == 1:
         return _scalar(m, signs, sums, a, b)
     width, part = _part(m, signs, lanes)
     return in_parts(m, lanes, width, part, ((_WORD, sums), (_WORD, a), (_WORD, b)))
+
+
+def _halves_of_words(m: Emitter, lanes: int, value: str) -> list[str]:
+    """The first and the last four bytes of words of eight."""
+    long = register_type(DType("int64").with_lanes(lanes))
+    if lanes == 1:
+        last = m.pure(f"lshr i64 {value}, 32", value)
+        return [m.pure(f"trunc i64 {half} to i32", half) for half in (value, last)]
+    both = _WORD.with_lanes(2 * lanes)
+    raw = m.pure(f"bitcast {long} {value} to {register_type(both)}", value)
+    return [shuffle(m, raw, raw, both, list(range(first, 2 * lanes, 2))) for first in (0, 1)]
 
 
 def _part(m: Emitter, signs: tuple[str, str], lanes: int) -> tuple[int, Part]:

@@ -1,8 +1,8 @@
-"""Words of 32 bits, made of four bytes or of two bfloat16 that lie in memory or anywhere, in LLVM IR.
+"""Words of four or eight bytes, or of two bfloat16, that lie in memory or anywhere, in LLVM IR.
 
-In: the calls `four_bytes` and `pack_bf16` (tir/intrinsics.py). Out: IR. Invariant: the first part is lowest; where the
-parts lie side by side a word is one load, and lanes of words that do so are one load together. Products of such words:
-bytes.py, bfloat16.py.
+In: the calls `four_bytes`, `eight_bytes` and `pack_bf16` (tir/intrinsics.py). Out: IR. Invariant: the first part is
+lowest; where the parts lie side by side a word is one load, and lanes of words that do so are one load together.
+Products of such words: bytes.py, byte_matrices.py, bfloat16.py.
 """
 
 from __future__ import annotations
@@ -17,27 +17,25 @@ from armillary.codegen.llvm.types import register_type
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
-WORD_BITS = 32
-
 
 def word(m: Emitter, e: E.Call) -> str:
     """One load where the parts lie side by side in memory, for each lane at least; else they are put together."""
-    places = _places(m, e)
+    places = places_of(m, e)
     if places is None:
         return _transposed(m, e) or _joined(m, e)
     buffer, base, offsets = places
-    kind, lanes = register_type(e.dtype), e.dtype.lanes
+    kind, lanes, one_word = register_type(e.dtype), e.dtype.lanes, f"i{e.dtype.bits}"
     if offsets == [len(e.args) * k for k in range(lanes)]:
         return m.here(f"load {kind}, ptr {address(m, buffer, base)}, align 1")
     result = "poison"
     for k, offset in enumerate(offsets):
         pointer = address(m, buffer, Linear(dict(base.terms), base.constant + offset))
-        one = m.here(f"load i32, ptr {pointer}, align 1")
-        result = m.pure(f"insertelement {kind} {result}, i32 {one}, i64 {k}", result, one)
+        one = m.here(f"load {one_word}, ptr {pointer}, align 1")
+        result = m.pure(f"insertelement {kind} {result}, {one_word} {one}, i64 {k}", result, one)
     return result
 
 
-def _places(m: Emitter, e: E.Call) -> tuple[S.Buffer, Linear, list[int]] | None:
+def places_of(m: Emitter, e: E.Call) -> tuple[S.Buffer, Linear, list[int]] | None:
     """Buffer, place of the first lane's word, and the distances of the lanes; None if a word's parts lie apart."""
     return _strided_places(m, e, 1)
 
@@ -58,7 +56,7 @@ def _transposed(m: Emitter, e: E.Call) -> str:
 
 def _part(e: E.Call) -> DType:
     """One part of a word, as bits."""
-    return DType(f"int{WORD_BITS // len(e.args)}")
+    return DType(f"int{e.dtype.bits // len(e.args)}")
 
 
 def _strided_places(m: Emitter, e: E.Call, step: int) -> tuple[S.Buffer, Linear, list[int]] | None:
@@ -93,10 +91,11 @@ def _joined(m: Emitter, e: E.Call) -> str:
     """Parts that come from anywhere: neighbours interleaved, until they are words."""
     lanes, values, bits = e.dtype.lanes, [m.value(a) for a in e.args], _part(e).bits
     if lanes == 1:
-        wide = [m.pure(f"zext i{bits} {v} to i32", v) for v in values]
-        parts = [m.pure(f"shl i32 {v}, {bits * k}", v) if k else v for k, v in enumerate(wide)]
+        kind = f"i{e.dtype.bits}"
+        wide = [m.pure(f"zext i{bits} {v} to {kind}", v) for v in values]
+        parts = [m.pure(f"shl {kind} {v}, {bits * k}", v) if k else v for k, v in enumerate(wide)]
         for part in parts[1:]:
-            parts[0] = m.pure(f"or i32 {parts[0]}, {part}", parts[0], part)
+            parts[0] = m.pure(f"or {kind} {parts[0]}, {part}", parts[0], part)
         return parts[0]
     order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
     while len(values) > 1:

@@ -1,10 +1,10 @@
 """cpu.conv2d_NCHWc_int8, cpu.depthwise_conv2d_NCHWc_int8: convolutions of bytes in blocked layouts.
 
 In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c; weight int8 (O/co, I/ci, KH, KW, ci/4,
-co, 4): what one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with
-zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four taps of a line
-together, zeros behind the last. Out: int32 sums (N, O/co, OH, OW, co), exact; padding counts as zeros. Made by
-alter-op-layout from nn.conv2d of bytes; zero points have been folded before (_byte_convolutions.py). Schedules:
+co, 4), or with 8 for 4: what one dot product takes lies together. Its blocks may be longer than the data's, a multiple
+of them, with zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four
+taps of a line together, zeros behind the last. Out: int32 sums (N, O/co, OH, OW, co), exact; padding counts as zeros.
+Made by alter-op-layout from nn.conv2d of bytes; zero points have been folded before (_byte_convolutions.py). Schedules:
 direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu. Floats: direct/operator.py.
 """
 
@@ -18,7 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops._dot_operands import BYTES
+from armillary.ops._dot_operands import BYTES, LONG
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.ops.nn.conv_blocked import output_shape, unblock
@@ -67,9 +67,9 @@ def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     _check_dtypes(op, attrs, x, w)
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     o_blocks, i_blocks, quads, taken = (known(w.shape[n]) for n in (0, 1, 4, 6))
-    own = BYTES * (quads or 0)
+    own = (taken or 0) * (quads or 0)
     fits = blocks == (i_blocks or 0) * attrs.groups if own == ci else _fits_longer(attrs, blocks, ci, i_blocks, own)
-    if taken != BYTES or not fits:
+    if taken not in (BYTES, LONG) or not fits:
         raise TypeMismatch(
             f"{op}: the weight takes {i_blocks} blocks of {quads} times {taken} channels per group, the data has "
             f"{blocks} of {ci} in {attrs.groups} groups"
@@ -89,8 +89,8 @@ def _fits_longer(attrs: BytesConv2DAttrs, blocks: int | None, ci: int | None, i_
 
 def _unpacked(weight: Array) -> Array:
     """The packed weight as (O, I, KH, KW)."""
-    ob, ib, kh, kw, q, co, _ = weight.shape
-    return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * BYTES, kh, kw)
+    ob, ib, kh, kw, q, co, taken = weight.shape
+    return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * taken, kh, kw)
 
 
 def _unpadded(op: str, attrs: BytesConv2DAttrs, x: Array, w: Array) -> tuple[Array, Array, Window]:
@@ -114,17 +114,17 @@ def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
 def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bytes.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)], attrs.pad_value)
-    o_blocks, _, kh, kw, quads, _, _ = te.static_shape(weight)
+    o_blocks, _, kh, kw, quads, _, taken = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
     per_group = blocks * ci // attrs.groups
-    own = quads * BYTES
+    own = quads * taken
     channel, ry, rx = axes = reduce_axes([per_group, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         place = channel if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * per_group + channel
         lhs = padded(n, place // ci, y * sy + ry * dy, x * sx + rx * dx, place % ci)
-        of = (channel // own, ry, rx, channel % own // BYTES, oi, channel % BYTES)
+        of = (channel // own, ry, rx, channel % own // taken, oi, channel % taken)
         return te.sum(lhs.astype("int32") * weight(ob, *of).astype("int32"), axis=axes)
 
     found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
@@ -139,6 +139,8 @@ def _samples() -> Iterator[Sample]:
     yield Sample(stem, (tensor("uint8", 1, 1, 7, 8, 4), tensor("int8", 2, 1, 3, 3, 1, 16, 4)), domain=(-128, 255))
     tiles = tensor("uint8", 1, 6, 5, 4, 16), tensor("int8", 2, 2, 3, 2, 16, 16, 4)
     yield Sample(BytesConv2DAttrs(padding=(1, 1), strides=(2, 1), pad_value=3), tiles, domain=(-128, 255))
+    longer = tensor("uint8", 1, 2, 5, 6, 8), tensor("int8", 2, 2, 3, 3, 1, 8, 8)  # words of eight
+    yield Sample(BytesConv2DAttrs(padding=(1, 1)), longer, domain=(-128, 255))
     grouped = BytesConv2DAttrs(groups=2)
     yield Sample(grouped, (tensor("int8", 1, 4, 4, 4, 4), tensor("int8", 2, 2, 3, 3, 1, 4, 4)), domain=(-128, 127))
 

@@ -35,7 +35,7 @@ from armillary.backends.cpu.space import (
 )
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import BYTES
+from armillary.ops._dot_operands import BYTES, LONG
 from armillary.ops.nn.conv import window
 from armillary.target.choice import Choice, Cost, Rejection
 from armillary.target.cpu import CpuModel, cpu_model
@@ -76,6 +76,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     has_rest = takes_rest and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
     in_words = is_in_words(weight.static)
+    has_pairs = in_words and weight.static[-1] == LONG
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width,
@@ -94,6 +95,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
         can_prefetch=cpu.fma_ports > 1 and not in_words,
         held=cpu.held_steps(ci) if not in_words else 1,
+        pairs=has_pairs,
+        register_bytes=2 * cpu.vector_bits // 8 if has_pairs else 0,
         repeats=batch // images,
     )
 
@@ -178,7 +181,7 @@ def not_winograd(workload: Workload) -> str | None:
     weight = workload.tensor(1)
     kernel, attrs = weight.static[2:4], workload.attrs
     if is_in_words(weight.static):
-        return f"its transforms need more than {'bytes' if weight.static[-1] == BYTES else 'bfloat16'}"
+        return f"its transforms need more than {'bytes' if weight.static[-1] >= BYTES else 'bfloat16'}"
     if isinstance(attrs, FramesConv2DAttrs):
         return f"it reads {attrs.frames} frames for a result"
     if kernel != (3, 3):
