@@ -27,9 +27,9 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
 
 def join(numbers: Sequence[Any]) -> Any:
     """The word of four or eight bytes, or of two halves."""
-    make = {BYTES: te.four_bytes, LONG: te.eight_bytes, HALVES: te.pack_bf16}
-    found: te.Expr = make[len(numbers)](*numbers)
-    return found
+    if len(numbers) == HALVES:
+        return te.pack_bf16(*numbers)
+    return te.four_bytes(*numbers) if len(numbers) == BYTES else te.eight_bytes(*numbers)
 
 
 def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:

@@ -16,6 +16,7 @@ from emulators import qemu_aarch64
 from armillary import relay
 from armillary.base.config import setting
 from armillary.ir import IRModule
+from armillary.ops.qnn.quantize import tensor_of
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, Tuple, const
 from armillary.transform import PassContext
@@ -74,7 +75,7 @@ def _convolutions(dtype: str, zero: int, weights: str) -> Function:
                 dilation=(dilation, dilation),
             )
         )
-    return Function(inputs, Tuple(made))
+    return Function(tuple(inputs), Tuple(tuple(made)))
 
 
 def _products(dtype: str, zero: int, weights: str) -> Function:
@@ -84,7 +85,7 @@ def _products(dtype: str, zero: int, weights: str) -> Function:
         inputs.append(x)
         weight = const(_bytes(rng, weights, units, terms))
         made.append(relay.qnn.dense(x, weight, const(np.int32(zero)), NONE, ONE, ONE))
-    return Function(inputs, Tuple(made))
+    return Function(tuple(inputs), Tuple(tuple(made)))
 
 
 @pytest.mark.parametrize("network", [_convolutions, _products])
@@ -94,7 +95,7 @@ def test_matrix_instructions_are_exact(
 ) -> None:
     function = network(dtype, zero, "int8")
     rng = np.random.default_rng(5)
-    values = [_bytes(rng, dtype, *x.type_annotation.static) for x in function.params]
+    values = [_bytes(rng, dtype, *tensor_of(x).static) for x in function.params]
     library = _built(function, "-mcpu=neoverse-n2")
     for found, expected in zip(_run(library, values, cross_runner, tmp_path), evaluate(function, values), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -126,7 +127,7 @@ def test_one_row_keeps_dot_products() -> None:
     """Half of a matrix instruction would be of no row."""
     x = relay.var("x", shape=(1, 64), dtype="int8")
     weight = const(_bytes(np.random.default_rng(1), "int8", 32, 64))
-    text = _built(Function([x], relay.qnn.dense(x, weight, NONE, NONE, ONE, ONE)), "-mcpu=neoverse-n2").get_source(
+    text = _built(Function((x,), relay.qnn.dense(x, weight, NONE, NONE, ONE, ONE)), "-mcpu=neoverse-n2").get_source(
         "asm"
     )
     assert "sdot" in text and "smmla" not in text
@@ -137,7 +138,7 @@ def test_a_loop_of_matrix_instructions_spills_nothing_and_loads_little() -> None
     x = relay.var("x", shape=(1, 64, 28, 28), dtype="uint8")
     weight = const(_bytes(np.random.default_rng(1), "int8", 64, 64, 3, 3))
     sums = relay.qnn.conv2d(x, weight, NONE, NONE, ONE, ONE, kernel_size=(3, 3), channels=64, padding=(1, 1))
-    text = _built(Function([x], sums), "-mcpu=neoverse-n2").get_source("asm")
+    text = _built(Function((x,), sums), "-mcpu=neoverse-n2").get_source("asm")
     loops = [block for block in re.split(r"^\.LBB\w+:", text, flags=re.MULTILINE) if "usmmla" in block]
     inner = max(loops, key=lambda block: block.count("usmmla"))
     lines = [line.split() for line in inner.splitlines() if line.startswith("\t") and not line.startswith("\t.")]

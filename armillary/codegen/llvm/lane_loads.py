@@ -105,7 +105,7 @@ def _neighbours(places: list[set[Place] | None]) -> Neighbours | None:
     constants: dict[tuple[S.Buffer, str, int], set[int]] = {}
     for buffer, terms, at, size in (place for own in places for place in own or ()):
         constants.setdefault((buffer, terms, size), set()).add(at)
-    found = {}
+    found: dict[Place, tuple[int, int]] = {}
     for (buffer, terms, size), all_ in constants.items():
         runs = _runs(all_, size, REGISTER // (size * buffer.dtype.bytes))
         found |= {(buffer, terms, at, size): run for at, run in runs.items()}
