@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,11 @@ else:  # part of typing from Python 3.11 on; it does nothing when programs run
 
 
 T = TypeVar("T")
+R = TypeVar("R")
+V = TypeVar("V")
+P = ParamSpec("P")
+Rules: TypeAlias = dict[type, Callable[Concatenate[Any, P], R]]  # Any: an instance of the class that is the key
+Visits: TypeAlias = dict[type, Callable[Concatenate[V, Any, P], R]]  # the same, of a visitor that comes first
 FieldMakers: TypeAlias = Mapping[str, Callable[[Any], Any]]  # Any: what a field is given and holds
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})

@@ -7,11 +7,10 @@ depends on a target. Emitters: `llvm.py`, `c.py`; each is tables from node type 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.base.names import symbol
-from armillary.base.node import reachable
+from armillary.base.node import Rules, reachable
 from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -171,10 +170,7 @@ def _mod(a: Range, b: Range) -> Range:
     return 0, (None if b[1] is None else b[1] - 1)
 
 
-RangeRule = Callable[[Any, RangeOf], Range]  # Any: the node type of the row
-
-
-def _binary_range(function: Callable[[Range, Range], Range]) -> RangeRule:
+def _binary_range(function: Callable[[Range, Range], Range]) -> Callable[[E.Binary, RangeOf], Range]:
     def rule(item: E.Binary, bound: RangeOf) -> Range:
         return function(bound(item.a), bound(item.b))
 
@@ -210,7 +206,7 @@ def _cast_range(item: E.Cast, bound: RangeOf) -> Range:
     return _dtype_range(item.dtype)
 
 
-_RANGES: dict[type, RangeRule] = {
+_RANGES: Rules[[RangeOf], Range] = {
     E.IntImm: lambda item, bound: (item.value, item.value),
     E.Add: _binary_range(_add),
     E.Sub: _binary_range(lambda a, b: _add(a, (None if b[1] is None else -b[1], None if b[0] is None else -b[0]))),

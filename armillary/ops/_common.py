@@ -169,9 +169,9 @@ def quiet(function: AnyFunction) -> AnyFunction:
     """The function with numpy's floating-point warnings off: overflow and NaN are ordinary values here."""
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         with np.errstate(all="ignore"):
-            found: Array = function(*args, **kwargs)
+            found: object = function(*args, **kwargs)
             return found
 
     return call

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from armillary.base.dtype import DType
 from armillary.ops._deferred import E, S, T
@@ -88,7 +88,7 @@ def load(buffer: Buffer, *index: Index) -> Expr:
     return E.BufferLoad(buffer, tuple(T.convert(i) for i in index))
 
 
-def store(buffer: Buffer, value: Any, *index: Index) -> Stmt:  # Any: number or expression
+def store(buffer: Buffer, value: E.ExprLike, *index: Index) -> Stmt:
     """Write an element."""
     return S.BufferStore(buffer, T.cast(value, buffer.dtype), tuple(T.convert(i) for i in index))
 

@@ -7,11 +7,12 @@ node is evaluated once per call of its function. Slow and plain on purpose: pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
@@ -226,7 +227,7 @@ def _enter(e: Call | Loop, closure: Value, arguments: list[Value], frame: Frame)
     return closure.function.body, inner
 
 
-_STEPS: dict[type, Callable[[Any, Frame], list[Task]]] = {
+_STEPS: Rules[[Frame], list[Task]] = {
     Var: _var,
     Constant: _constant,
     Tuple: _tuple,

@@ -8,11 +8,11 @@ Importing this module makes `expr.checked_type` work. The rules of operators sit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
+from armillary.base.node import Rules
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import (
@@ -210,7 +210,7 @@ def _complete(expr: Call, op: Op) -> Sequence[Expr]:
     return expr.args
 
 
-_NEEDS: dict[type, Callable[[Any, _Walk], Sequence[Expr]]] = {
+_NEEDS: Rules[[_Walk], Sequence[Expr]] = {
     Var: _needs_nothing,
     Constant: _needs_nothing,
     Tuple: _needs_of_tuple,
@@ -351,7 +351,7 @@ def _global_type(name: GlobalVar, walk: _Walk) -> Type:
     return _type(function)
 
 
-_RULES: dict[type, Callable[[Any, _Walk], Type]] = {
+_RULES: Rules[[_Walk], Type] = {
     Var: _type_of_var,
     Constant: _type_of_constant,
     Tuple: _type_of_tuple,

@@ -21,7 +21,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
-from armillary.base.node import replace
+from armillary.base.node import Visits, replace
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
@@ -137,7 +137,7 @@ class _Writer:
         return self.many(value) if is_exprs else _plain(value)
 
 
-_WRITE: dict[type, Callable[[_Writer, Any], dict[str, Json]]] = {
+_WRITE: Visits[_Writer, [], dict[str, Json]] = {
     Var: lambda w, e: {"name": e.name_hint} | ({"type": _plain_type(e.type_annotation)} if e.type_annotation else {}),
     Constant: lambda w, e: array_record(e.data),
     Call: _Writer.call,

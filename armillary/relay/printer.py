@@ -19,7 +19,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.base.json_types import JsonObject
+from armillary.base.node import Visits
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
@@ -253,7 +254,7 @@ class _Printer:
         return "".join(f"free_var {self._declared(v)};\n" for v in free)
 
 
-_VALUES: dict[type, Callable[[_Printer, Any], list[str]]] = {
+_VALUES: Visits[_Printer, [], list[str]] = {
     Call: _Printer.call,
     Tuple: _Printer.tuple,
     TupleGetItem: _Printer.item,

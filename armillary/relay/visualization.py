@@ -11,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import html
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.base.files import write_atomic
+from armillary.base.node import Visits
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
@@ -187,7 +188,7 @@ class _Builder:
         )
 
 
-_VISIT: dict[type, Callable[[_Builder, Any], None]] = {
+_VISIT: Visits[_Builder, [], None] = {
     Constant: _Builder.constant,
     Var: _Builder.variable,
     Tuple: _Builder.tuple,

@@ -7,11 +7,10 @@ a program. Walks come from the nodes' fields (`node.children`), with the binding
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any
 
-from armillary.base.node import Node, children, post_order, reachable
+from armillary.base.node import Node, Rules, children, post_order, reachable
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS
@@ -85,7 +84,7 @@ def free_vars(root: Node) -> tuple[E.Var, ...]:
     return tuple(v for v in found if v not in bound)
 
 
-_BINDERS: dict[type, Callable[[Any], Iterable[E.Var]]] = {  # Any: the node type of the row
+_BINDERS: Rules[[], Iterable[E.Var]] = {
     **dict.fromkeys((S.For, S.LetStmt, E.Let), lambda item: (item.var,)),
     S.AttrStmt: lambda item: (item.node.var,) if isinstance(item.node, E.IterVar) else (),
     E.Reduce: lambda item: tuple(a.var for a in item.axis),

@@ -9,8 +9,8 @@ Used by `tir/simplify.py`; sums of terms: `tir/linear.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from armillary.base.node import Rules
 from armillary.tir import expr as E
 
 INFINITE = 1 << 100
@@ -150,7 +150,7 @@ def _fit(e: E.Expr, found: Interval) -> Interval:
     return whole
 
 
-BOUND_RULES: dict[type, Callable[[Any, Bound], Interval]] = {
+BOUND_RULES: Rules[[Bound], Interval] = {
     E.IntImm: lambda e, _: (e.value, e.value),
     E.Add: _sum,
     E.Sub: _sum,

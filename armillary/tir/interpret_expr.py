@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.dtype import DType
-from armillary.base.node import Node
+from armillary.base.node import Node, Rules
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir.build import wrap
@@ -453,7 +453,7 @@ _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "call_llvm_pure_intrin": _vendor,
     "call_llvm_intrin": _vendor,
 }
-EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
+EXPR_RULES: Rules[[Scope], Value] = {
     E.Var: _var,
     E.IterVar: lambda e, s: _var(e.var, s),
     E.IntImm: _int,

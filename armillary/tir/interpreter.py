@@ -18,6 +18,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.node import Rules
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -258,7 +259,7 @@ def _evaluate(s: S.Evaluate, scope: Scope) -> Run:
     return run
 
 
-_STMTS: dict[type, Callable[[Any, Scope], Run]] = {
+_STMTS: Rules[[Scope], Run] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: _store,

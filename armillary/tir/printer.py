@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.names import Identifiers
-from armillary.base.node import Node, children, post_order
+from armillary.base.node import Node, Visits, children, post_order
 from armillary.text.writer import Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -252,7 +251,7 @@ def _function_form(p: Printer, e: E.Binary) -> Rendered:
     return f"{FUNCTIONS[type(e)]}({p.expr(e.a)}, {p.expr(e.b)})", _PRIMARY
 
 
-_EXPRS: dict[type, Callable[[Printer, Any], Rendered]] = {
+_EXPRS: Visits[Printer, [], Rendered] = {
     E.Var: lambda p, e: (p.var(e), _PRIMARY),
     E.IterVar: lambda p, e: (p.var(e.var), _PRIMARY),
     E.IntImm: _int,
@@ -311,7 +310,7 @@ def _attr(p: Printer, s: S.AttrStmt, is_last: bool) -> None:
     p.scoped(f"attr {word(s.key)}{about} = {p.expr(s.value)}", s.body, is_last)
 
 
-_STMTS: dict[type, Callable[[Printer, Any, bool], None]] = {
+_STMTS: Visits[Printer, [bool], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: lambda p, s, _: p.writer.line(f"{p.access(s.buffer, s.indices)} = {p.expr(s.value)}"),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from armillary.base.dtype import DType
-from armillary.base.node import Node, children, post_order
+from armillary.base.node import Node, Rules, children, post_order
 from armillary.tir import expr as E
 from armillary.tir.bounds import (
     BOUND_RULES,
@@ -129,7 +129,7 @@ class Simplifier:
         """The one object that stands for this node (its children are interned already)."""
         if type(item) is E.Var:
             return item
-        rule: Callable[[Any], Any] = _KEYS.get(type(item), _key)
+        rule: Callable[[E.Expr], object] = _KEYS.get(type(item), _key)
         return self._table.setdefault(rule(item), item)
 
     def linear(self, item: E.Expr) -> Linear:
@@ -376,7 +376,7 @@ def _key(item: E.Expr) -> Any:
     return tuple(parts)
 
 
-_KEYS: dict[type, Callable[[Any], Any]] = {  # Any: the node type of the row; what is met most often, spelled out
+_KEYS: Rules[[], object] = {  # what is met most often, spelled out
     E.IntImm: lambda e: (E.IntImm, e.dtype, e.value),
     E.FloatImm: lambda e: (E.FloatImm, e.dtype, repr(e.value)),
     E.Add: lambda e: (E.Add, id(e.a), id(e.b)),

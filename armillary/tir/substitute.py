@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from armillary.base.node import Node, children, map_children, post_order, replace
+from armillary.base.node import Node, Rules, children, map_children, post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -112,7 +112,7 @@ def _call(e: E.Call, f: Mapper) -> E.Expr:
     return e if all(a is b for a, b in zip(args, e.args)) else E.Call(e.dtype, e.name, args)
 
 
-REBUILD: dict[type, Callable[[Any, Mapper], E.Expr]] = {
+REBUILD: Rules[[Mapper], E.Expr] = {
     **dict.fromkeys((E.Var, E.IntImm, E.FloatImm, E.StringImm), _leaf),
     **dict.fromkeys((*_BUILDERS, *_DIVISIONS), _binary),
     **dict.fromkeys((E.IterVar, E.ProducerLoad, E.Let, E.Reduce), _generic),

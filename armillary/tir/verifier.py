@@ -8,8 +8,8 @@ Invariant checked: the docstrings of `tir/expr.py` and `tir/stmt.py`. Run after 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from armillary.base.node import Visits
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.tir import expr as E
@@ -194,7 +194,7 @@ def _string(v: _Verifier, e: E.StringImm) -> None:
         raise TypeMismatch(f"a string of {e.dtype}")
 
 
-EXPR_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
+EXPR_RULES: Visits[_Verifier, [], None] = {
     E.Var: _var,
     E.IntImm: _int,
     E.FloatImm: _float,
@@ -280,7 +280,7 @@ def _seq(v: _Verifier, s: S.SeqStmt) -> None:
         v.stmt(item)
 
 
-STMT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
+STMT_RULES: Visits[_Verifier, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: _store,

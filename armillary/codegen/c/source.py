@@ -8,11 +8,8 @@ compiling: `toolchain.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from armillary.base.names import Identifiers
-from armillary.base.node import post_order
+from armillary.base.node import Visits, post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
 from armillary.codegen.c.expr import CALLS, ExprEmitter, c_type, is_short, memory_type
 from armillary.codegen.c.helpers import HELPERS
@@ -311,7 +308,7 @@ def _evaluate(m: CEmitter, s: S.Evaluate) -> None:
     m.writer.line(f"{text};")
 
 
-_STMTS: dict[type, Callable[[CEmitter, Any], None]] = {
+_STMTS: Visits[CEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: _store,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.base.names import symbol
+from armillary.base.node import Visits
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
@@ -437,7 +437,7 @@ def _evaluate(m: FunctionEmitter, s: S.Evaluate) -> None:
 
 
 _FLOAT64 = DType("float64")
-_STMTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
+_STMTS: Visits[FunctionEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: store,

@@ -7,11 +7,9 @@ arithmetic is taken not to overflow; everything inside that is not + - * // % is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from armillary.base.node import Node
+from armillary.base.node import Node, Visits
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm.state import Emitter
 from armillary.codegen.llvm.types import memory_element
@@ -128,7 +126,7 @@ def _quotient(m: Emitter, item: E.FloorDiv | E.FloorMod, into: Linear) -> None:
     into.add(Linear({floor_by_constant(m, value, divisor, is_mod, is_positive): 1}), 1)
 
 
-_COMPOUND: dict[type, Callable[[Emitter, Any, Linear], None]] = {
+_COMPOUND: Visits[Emitter, [Linear], None] = {
     E.Mul: _product,
     E.FloorDiv: _quotient,
     E.FloorMod: _quotient,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.base.dtype import DType
+from armillary.base.node import Visits
 from armillary.codegen.base import Range, RangeOf, refuse
 from armillary.codegen.llvm.builder import Builder
 from armillary.codegen.llvm.types import is_raw, register_type
@@ -195,7 +196,7 @@ def _static_not(m: Emitter, item: E.Not) -> int | None:
     return None if a is None else 1 - a
 
 
-_STATIC: dict[type, Callable[[Emitter, Any], int | None]] = {
+_STATIC: Visits[Emitter, [], int | None] = {
     E.Add: _static_binary(lambda a, b: a + b),
     E.Sub: _static_binary(lambda a, b: a - b),
     E.Mul: _static_binary(lambda a, b: a * b),

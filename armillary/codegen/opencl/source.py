@@ -7,11 +7,10 @@ and no extension but cl_khr_fp64, where there are doubles; every kernel checks i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from armillary.base.names import Names, identifier, symbol
-from armillary.base.node import post_order
+from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.c.expr import is_short
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
@@ -372,7 +371,7 @@ def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
     m.writer.line(f"{text};")
 
 
-_STMTS: dict[type, Callable[[KernelEmitter, Any], None]] = {
+_STMTS: Visits[KernelEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: _store,

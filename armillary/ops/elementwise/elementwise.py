@@ -9,7 +9,7 @@ included. To add an operator, add a row. Two inputs: broadcast.py. Conversions a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Unary:
     name: str
     accepts: str
     scalar: Callable[[Scalar], Scalar]
-    numpy: Callable[[Array], Any]
+    numpy: Callable[[Array], Array]
     domain: tuple[float, float] = (-2.0, 2.0)
     result: DType | None = None
     doc: str = ""

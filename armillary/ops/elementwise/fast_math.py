@@ -8,9 +8,9 @@ reweighted least squares. Written in TE, so every target vectorises them. The pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import e, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def _in_float32(formula: Callable[[Scalar], Scalar], x: Scalar) -> Scalar:
     return T.cast(formula(T.cast(x, "float32")), x.dtype)
 
 
-def _define(name: str, formula: Callable[[Scalar], Scalar], reference: Callable[[Array], Any], doc: str) -> Op:
+def _define(name: str, formula: Callable[[Scalar], Scalar], reference: Callable[[Array], Array], doc: str) -> Op:
     op = Op(name, kind=Kind.ELEMENTWISE, doc=doc)
 
     @op.infer
@@ -127,13 +127,13 @@ def _softmax(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
     rest = [d for n, d in enumerate(x.shape) if n != axis]
     k_max, k_sum = te.reduce_axis((0, x.shape[axis]), "k"), te.reduce_axis((0, x.shape[axis]), "k")
 
-    def at(index: Any, k: Any) -> list[Any]:
+    def at(index: Sequence[te.Expr], k: te.Expr) -> list[te.Expr]:
         return [*index[:axis], k, *index[axis:]]
 
-    def row(index: Any) -> list[Any]:
+    def row(index: Sequence[te.Expr]) -> list[te.Expr]:
         return [*index[:axis], *index[axis + 1 :]]
 
-    def power(*i: Any) -> Scalar:
+    def power(*i: te.Expr) -> Scalar:
         return exp_of(T.cast(x(*i), "float32") - T.cast(top(*row(i)), "float32"))
 
     top = te.compute(rest, lambda *i: te.max(x(*at(i, k_max)), axis=[k_max]), name="softmax_max", tag="softmax_max")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -24,6 +24,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, SymbolicDim, TensorType,
 Pairs = tuple[tuple[int, int], ...]
 Tensor: TypeAlias = "te.Tensor"
 Size = TypeVar("Size", int, "te.Expr")
+Value = TypeVar("Value")
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -355,7 +356,7 @@ def reduce_axes(sizes: Sequence[te.Expr | int], names: Sequence[str]) -> list[te
     return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
 
 
-def placed(layout: str, values: dict[str, Any]) -> list[Any]:
+def placed(layout: str, values: Mapping[str, Value]) -> list[Value]:
     """Values ordered as the letters of a layout."""
     return [values[c] for c in letters(layout)]
 

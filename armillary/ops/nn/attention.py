@@ -10,8 +10,8 @@ compute a block of rows at a time (backends/cpu/attention/prefill.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Sizes:
 _DOC = "softmax(scale * query key^T + mask) value."
 attention = Op("nn.attention", kind=Kind.CONTRACTION, inputs=("query", "key", "value"), doc=_DOC)
 masked_attention = Op("nn.masked_attention", kind=Kind.CONTRACTION, inputs=("query", "key", "value", "mask"), doc=_DOC)
+Read: TypeAlias = Callable[..., "te.Expr"]  # of the indices of an element
 LETTERS = "BTHD"
 
 
@@ -138,7 +139,7 @@ attention.reference(_reference)
 masked_attention.reference(_reference)
 
 
-def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Any:
+def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Read:
     """A function (b, h, t, d) that reads an operand."""
     text, offset = layouts(attrs)[which], attrs.offsets[which]
 
@@ -151,7 +152,7 @@ def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Any:
     return read
 
 
-def mask_reader(mask: Tensor | None) -> Any:
+def mask_reader(mask: Tensor | None) -> Read | None:
     """A function (b, h, t, s) that reads the mask, or None."""
     if mask is None:
         return None
@@ -159,24 +160,26 @@ def mask_reader(mask: Tensor | None) -> Any:
     return lambda *index: mask(*(0 if size == 1 else i for size, i in zip(shape, index, strict=True)))
 
 
-def placed(attrs: AttentionAttrs, size: Sizes, element: Any, name: str) -> Tensor:
+def placed(attrs: AttentionAttrs, size: Sizes, element: Read, name: str) -> Tensor:
     """A tensor in the result's layout from `element(b, h, t, d)`."""
     extent = {"B": size.b, "T": size.t, "H": size.h, "D": size.e}
 
     def at(*index: te.Expr) -> te.Expr:
         by = dict(zip(attrs.out_layout, index, strict=True))
-        found: te.Expr = element(by["B"], by["H"], by["T"], by["D"])
-        return found
+        return element(by["B"], by["H"], by["T"], by["D"])
 
     return te.compute([extent[c] for c in attrs.out_layout], at, name=name, tag=name)
 
 
-def _greatest() -> Any:
+def _greatest() -> Callable[..., te.Expr]:
     """A maximum that may lose NaN: their exponentials make the row's sum NaN anyway, and to ask takes half the time."""
-    return te.comm_reducer(lambda x, y: te.select(x > y, x, y), lambda dtype: T.const(-math.inf, dtype), "greatest")
+    found: Callable[..., te.Expr] = te.comm_reducer(
+        lambda x, y: te.select(x > y, x, y), lambda dtype: T.const(-math.inf, dtype), "greatest"
+    )
+    return found
 
 
-def softmax_stages(size: Sizes, scores: Any, rows: int, keys: int) -> tuple[Tensor, Tensor]:
+def softmax_stages(size: Sizes, scores: Read, rows: int, keys: int) -> tuple[Tensor, Tensor]:
     """exp(scores - their row's maximum) and its row sums, from `scores(b, h, t, s)`, for `rows` x `keys`."""
     shape = (size.b, size.h, rows)
     (k,), (j,) = reduce_axes([keys], ["s"]), reduce_axes([keys], ["s"])

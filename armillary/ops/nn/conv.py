@@ -12,7 +12,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import EllipsisType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -197,7 +198,7 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
         part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, math.prod(counts))
-        at: Any = (..., *offset)  # Any: numpy's index types
+        at: tuple[EllipsisType | int, ...] = (..., *offset)
         factor = wg[at]
         out += factor * part if c == groups else np.matmul(factor, part)
     return out.reshape(n, o, *counts).astype(dtype, copy=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -138,7 +139,7 @@ def _reference(
     wg = w.reshape(g, c // g, *w.shape[1:])
     for offset in itertools.product(*map(range, kernel)) if x.size else ():
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
-        at: Any = (..., *offset)  # Any: numpy's index types
+        at: tuple[EllipsisType | int, ...] = (..., *offset)
         factor = wg[at].swapaxes(1, 2)
         part = np.matmul(factor, flat).reshape(n, g, w.shape[1], *sizes)
         windows(out, range(3, 3 + rank), starts, sizes, win.strides)[...] += part
@@ -148,7 +149,7 @@ def _reference(
 
 
 def _dilate(
-    data: Tensor, layout: str, sp: str, before: list[Any], strides: tuple[int, ...], total: list[Any]
+    data: Tensor, layout: str, sp: str, before: Sequence[te.Index], strides: tuple[int, ...], total: Sequence[te.Index]
 ) -> Tensor:
     """The data spread by the strides, with zeros between and around."""
     d = dict(zip(layout, data.shape, strict=True))

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from armillary.ops.nn._windows import (
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
+V = TypeVar("V", Array, "te.Expr")
+D = TypeVar("D")
 METHODS = ("nearest", "bilinear", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
 ALPHA = -0.75
@@ -73,38 +75,37 @@ def _infer(attrs: GridSampleAttrs, data: Type, grid: Type) -> TensorType:
     return TensorType((*x.shape[:2], *spots), x.dtype)
 
 
-def spots_of(attrs: GridSampleAttrs, shape: Sequence[Any]) -> tuple[Any, ...]:  # Any: dimensions
+def spots_of(attrs: GridSampleAttrs, shape: Sequence[D]) -> tuple[D, ...]:
     """The sizes of a grid but for its axis of coordinates."""
     return tuple(d for axis, d in enumerate(shape) if axis != attrs.grid_axis % len(shape))
 
 
-def _given(attrs: GridSampleAttrs, grid: Tensor, spot: Sequence[Any], k: int) -> Any:  # Any: indices
+def _given(attrs: GridSampleAttrs, grid: Tensor, spot: Sequence[te.Expr], k: int) -> te.Expr:
     """Coordinate k of a spot (n, place…)."""
     return grid(spot[0], k, *spot[1:]) if attrs.grid_axis == 1 else grid(*spot, k)
 
 
 @record
-class Arithmetic:
+class Arithmetic(Generic[V]):
     """The functions the formulas need, in numpy or in TE."""
 
-    floor: Callable[[Any], Any]
-    nearest: Callable[[Any], Any]
-    minimum: Callable[[Any, Any], Any]
-    maximum: Callable[[Any, Any], Any]
-    select: Callable[[Any, Any, Any], Any]
-    fabs: Callable[[Any], Any]
+    floor: Callable[[V], V]
+    nearest: Callable[[V], V]
+    minimum: Callable[[V, V | float], V]
+    maximum: Callable[[V, V | float], V]
+    select: Callable[[V, V, V], V]
+    fabs: Callable[[V], V]
 
 
-def _unnormalised(value: Array, size: Any, align: bool) -> Array:
-    found: Array = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
+def _unnormalised(value: V, size: float, align: bool) -> V:
+    found: V = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
     return found
 
 
-def _bounded(m: Arithmetic, at: Array, size: int, attrs: GridSampleAttrs) -> Array:
+def _bounded(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> V:
     """A place brought back into the image, for border and reflection."""
     if attrs.padding_mode == "border":
-        found: Array = m.minimum(m.maximum(at, 0.0), size - 1)
-        return found
+        return m.minimum(m.maximum(at, 0.0), size - 1)
     if attrs.padding_mode == "reflection":
         low, span = (0.0, size - 1) if attrs.align_corners else (-0.5, size)
         if size == 1 and attrs.align_corners:
@@ -114,24 +115,25 @@ def _bounded(m: Arithmetic, at: Array, size: int, attrs: GridSampleAttrs) -> Arr
         rest = distance - flips * span
         odd = flips - m.floor(flips * 0.5) * 2
         mirrored = m.select(odd > 0.5, span - rest, rest) + low
-        made: Array = m.minimum(m.maximum(mirrored, 0.0), size - 1)
-        return made
+        return m.minimum(m.maximum(mirrored, 0.0), size - 1)
     return at
 
 
-def _cubic_weights(t: Array) -> list[Array]:
+def _cubic_weights(t: V) -> list[V]:
     """Weights of the four neighbours, for the fraction t."""
 
-    def near(d: Array) -> Array:
-        return ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
+    def near(d: V) -> V:
+        found: V = ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
+        return found
 
-    def far(d: Array) -> Array:
-        return ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
+    def far(d: V) -> V:
+        found: V = ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
+        return found
 
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _neighbours(m: Arithmetic, at: Array, size: Any, attrs: GridSampleAttrs) -> list[tuple[Any, Any]]:
+def _neighbours(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> list[tuple[V, V | None]]:
     """(place, weight) along one axis; places are whole numbers, still as reals."""
     if attrs.method == "nearest":
         return [(_bounded(m, m.nearest(at), size, attrs), None)]
@@ -146,23 +148,27 @@ def _neighbours(m: Arithmetic, at: Array, size: Any, attrs: GridSampleAttrs) -> 
 
 
 def _sampled(
-    m: Arithmetic, places: list[Any], sizes: Any, attrs: GridSampleAttrs, read: Callable[[list[Any]], Any]
-) -> Any:
+    m: Arithmetic[V],
+    places: list[V],
+    sizes: Sequence[float],
+    attrs: GridSampleAttrs,
+    read: Callable[[list[V]], V],
+) -> V:
     """The weighted sum over all neighbours; `read` takes one place per spatial axis."""
     per_axis = [
         _neighbours(m, _unnormalised(p, s, attrs.align_corners), s, attrs) for p, s in zip(places, sizes, strict=True)
     ]
-    total: Any = None
+    total: V | None = None
     for corner in itertools.product(*per_axis):
         value = read([place for place, _ in corner])
         for _, weight in corner:
             value = value if weight is None else value * weight
         total = value if total is None else total + value
-    found: Array = total
-    return found
+    assert total is not None, "a place has neighbours"
+    return total
 
 
-_NUMPY = Arithmetic(np.floor, np.rint, np.minimum, np.maximum, np.where, np.abs)
+_NUMPY: Arithmetic[Array] = Arithmetic(np.floor, np.rint, np.minimum, np.maximum, np.where, np.abs)
 
 
 @grid_sample.reference
@@ -171,7 +177,7 @@ def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
     places = [g[..., k] for k in reversed(range(len(sizes)))]
     batch = np.arange(x.shape[0]).reshape(-1, *(1,) * len(sizes))
 
-    def read(at: list[Any]) -> Any:
+    def read(at: list[Array]) -> Array:
         inside = np.logical_and.reduce([(p >= 0) & (p <= s - 1) for p, s in zip(at, sizes, strict=True)])
         index = tuple(np.clip(p, 0, s - 1).astype(np.int64) for p, s in zip(at, sizes, strict=True))
         values = np.moveaxis(x, 1, -1)[(batch, *index)]
@@ -181,7 +187,7 @@ def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
     return result
 
 
-def _te_arithmetic() -> Arithmetic:
+def _te_arithmetic() -> Arithmetic[te.Expr]:
     return Arithmetic(te.floor, te.nearbyint, T.minimum, T.maximum, T.select, lambda v: T.maximum(v, -v))
 
 
@@ -194,7 +200,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         places = [T.cast(_given(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
-        def read(where: list[Any]) -> te.ExprLike:
+        def read(where: list[te.Expr]) -> te.Expr:
             inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
             index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
             return T.select(inside, T.cast(x(n, c, *index), wide), T.const(0, wide))
@@ -214,11 +220,11 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     batch, channels, *sizes = te.static_shape(x)
     m, elements, spots = _te_arithmetic(), math.prod(sizes), spots_of(attrs, te.static_shape(grid))
 
-    def row(n: Any, r: Any, c: Any) -> te.ExprLike:
+    def row(n: te.Expr, r: te.Expr, c: te.Expr) -> te.ExprLike:
         at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 
-    def neighbours(*at: te.Expr) -> list[list[tuple[Any, Any]]]:
+    def neighbours(*at: te.Expr) -> list[list[tuple[te.Expr, te.Expr | None]]]:
         given = [_given(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
         along = [
             _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
@@ -226,8 +232,8 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         ]
         return [list(corner) for corner in itertools.product(*along)]
 
-    def place(k: int, *at: Any) -> Any:
-        index: Any = T.const(0, "int32")
+    def place(k: int, *at: te.Expr) -> te.Expr:
+        index = T.const(0, "int32")
         corner = neighbours(*at)[k]
         inside = T.all_of(*(c for (p, _), s in zip(corner, sizes, strict=True) for c in (p >= 0.0, p <= float(s - 1))))
         for (p, _), size in zip(corner, sizes, strict=True):
@@ -235,7 +241,7 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return T.select(inside, index, T.const(elements))
 
     def weight(k: int, *at: te.Expr) -> te.Expr:
-        found: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
+        found: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k] if w is not None])
         return found
 
     rows = te.compute((batch, elements + 1, channels), row, name="grid_rows", tag="packed")

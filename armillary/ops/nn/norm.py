@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -72,6 +72,9 @@ class GroupNormAttrs:
     epsilon: float = 1e-5
     center: bool = True
     scale: bool = True
+
+
+NormAttrs: TypeAlias = BatchNormAttrs | LayerNormAttrs | InstanceNormAttrs | GroupNormAttrs
 
 
 @record
@@ -179,7 +182,7 @@ def standardised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return result
 
 
-def _affine(attrs: Any, y: Array, axis: int, gamma: Array, beta: Array) -> Array:
+def _affine(attrs: NormAttrs, y: Array, axis: int, gamma: Array, beta: Array) -> Array:
     y = y * along(wide(gamma), y.ndim, axis) if attrs.scale else y
     return y + along(wide(beta), y.ndim, axis) if attrs.center else y
 
@@ -261,7 +264,7 @@ def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
     return te.compute(x.shape, element, name="lrn", tag="lrn")
 
 
-def _power(base: Any, exponent: float) -> Any:
+def _power(base: te.Expr, exponent: float) -> te.Expr:
     """base ** exponent; by roots, which are exact and ten times as fast, for the usual exponents."""
     if exponent == 1.0:
         return base
@@ -310,7 +313,7 @@ def _decompose_lrn(attrs: LrnAttrs, x: Expr) -> Expr | None:
     return reshape_to(call("nn.lrn", flat, **{**attrs.__dict__, "axis": 1}), ty.static)
 
 
-def _scaled(attrs: Any, y: Expr, axis: int, gamma: Expr, beta: Expr) -> Expr:
+def _scaled(attrs: NormAttrs, y: Expr, axis: int, gamma: Expr, beta: Expr) -> Expr:
     ndim = type_of(y).ndim
     y = y * spread_along(widened(gamma), ndim, axis) if attrs.scale else y
     return y + spread_along(widened(beta), ndim, axis) if attrs.center else y
@@ -346,12 +349,12 @@ def _decompose_group(attrs: GroupNormAttrs, x: Expr, gamma: Expr, beta: Expr) ->
     """On the data with groups and their channels apart, scale and shift too, so that all is one kernel."""
     shape, axis = type_of(x).shape, attrs.axis % type_of(x).ndim
     channels = known(shape[axis])
-    if channels is None or any(isinstance(d, AnyDim) for d in shape[1:]):
+    sizes = tuple(d for d in shape[1:] if not isinstance(d, AnyDim))
+    if channels is None or len(sizes) < len(shape) - 1:
         raise TypeMismatch(f"nn.group_norm: the sizes after the batch must be known, got {shape}")
     batch = -1 if isinstance(shape[0], AnyDim) else shape[0]
     groups = (attrs.num_groups, channels // attrs.num_groups)
-    sizes: tuple[Any, ...] = shape[1:]
-    split: tuple[Any, ...] = (batch, *shape[1:axis], *groups, *shape[axis + 1 :])
+    split = (batch, *sizes[: axis - 1], *groups, *sizes[axis:])
     axes = tuple(a for a in range(1, len(split)) if a != axis)
     y = standardise(reshape_to(widened(x), split), axes, attrs.epsilon)
     ones = (1,) * (len(shape) - 1 - axis)

@@ -7,7 +7,6 @@ with those borders. Invariant: widths are not negative (ONNX's negative pads bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ def source_index(mode: str, i: te.Expr, size: te.Expr, width: tuple[int, int]) -
     return T.select(folded < size, folded, last - folded)
 
 
-def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:
+def _mirrored(mode: str, width: Sequence[tuple[int, int]], x: Tensor) -> Tensor:
     shape = [d + (b + a) for d, (b, a) in zip(x.shape, width, strict=True)]
 
     before, after = width[-1] if width else (0, 0)

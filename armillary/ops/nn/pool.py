@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -79,9 +80,9 @@ def _attrs_class(name: str, rank: int, average: bool) -> type:
     return _record_of(name, rows)
 
 
-def _record_of(name: str, rows: list[tuple[str, Any, Any]]) -> type:
+def _record_of(name: str, rows: Sequence[tuple[str, object, object]]) -> type:
     """A record of these fields: name, type, default."""
-    own = {"__module__": __name__, "__annotations__": {field: kind for field, kind, _ in rows}}
+    own: dict[str, object] = {"__module__": __name__, "__annotations__": {field: kind for field, kind, _ in rows}}
     return record(type(name, (), own | {field: default for field, _, default in rows}))
 
 
@@ -194,7 +195,7 @@ def _mean(total: Array, count: Array) -> Array:
     return total / count
 
 
-def _reduce(pool: Pool, x: Tensor, fill: float, combine: Any, tag: str) -> Tensor:
+def _reduce(pool: Pool, x: Tensor, fill: float, combine: AnyFunction, tag: str) -> Tensor:
     counts = _counts(pool, x.shape)
     pads = [(0, 0)] * len(x.shape)
     sizes = [getattr(x.shape[a], "value", x.shape[a]) for a in pool.axes]
@@ -234,7 +235,7 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
     """The sums of all windows over the number of their elements, with the padding or without."""
 
     def element(*index: te.Expr) -> te.Expr:
-        count: Any = 1
+        count: te.Index = 1
         for n, a in enumerate(pool.axes):
             before, after = pool.pads[n]
             stride, dilation, kernel = pool.strides[n], pool.dilation[n], pool.kernel[n]
@@ -242,9 +243,9 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
                 count = count * kernel
                 continue
             start = index[a] * stride - before
-            first: Any = 0 if include else T.maximum((dilation - 1 - start) // dilation, 0)
+            first: te.Index = 0 if include else T.maximum((dilation - 1 - start) // dilation, 0)
             end = x.shape[a] + (after if include else 0)
-            last: Any = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
+            last = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
             count = count * (last - first)
         divisor = count if isinstance(count, int) else T.maximum(count, 1)
         return T.cast(T.div(total(*index), T.cast(T.convert(divisor), total.dtype)), x.dtype)
@@ -296,7 +297,7 @@ avg_pool1d, avg_pool2d, avg_pool3d = (_windowed("avg", rank) for rank in (1, 2, 
 
 
 def _adaptive_attrs(name: str, rank: int, whole: bool) -> type:
-    rows: list[tuple[str, Any, Any]] = [("layout", str, "NC" + SPATIAL[rank]), ("out_layout", str, "")]
+    rows: list[tuple[str, object, object]] = [("layout", str, "NC" + SPATIAL[rank]), ("out_layout", str, "")]
     if not whole:
         rows.insert(0, ("output_size", tuple | None, None))
     return _record_of(name, rows)
@@ -371,7 +372,7 @@ def _compute_bins(op: str, attrs: object, rank: int, x: Tensor, average: bool) -
         return total
 
     def divided(*index: te.Expr) -> te.Expr:
-        count: Any = 1
+        count: te.Index = 1
         for n, a in enumerate(axes):
             begin, end = bounds(index[a], n)
             count = count * (x.shape[a] if sizes[n] == 1 else end - begin)
@@ -395,7 +396,7 @@ def _divides(size: object, bins: int) -> bool:
     return bins == 1 or (isinstance(value, int) and value % bins == 0)
 
 
-def _widest(size: Any, bins: Any) -> Any:
+def _widest(size: te.Index, bins: int) -> te.Index:
     """The size of the largest bin."""
     value = getattr(size, "value", size)
     if not isinstance(value, int):
@@ -415,7 +416,7 @@ def _binned(prefix: str, kind: str, rank: int) -> Op:
     return op
 
 
-def _bin_samples(make: Any, prefix: str, rank: int) -> Iterator[Sample]:
+def _bin_samples(make: Callable[..., object], prefix: str, rank: int) -> Iterator[Sample]:
     size = (7, 6, 5)[:rank]
     if prefix == "global":
         yield Sample(make(), (f32(2, 3, *size),))

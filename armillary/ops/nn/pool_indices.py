@@ -7,8 +7,7 @@ spatial axes column-major, as ONNX MaxPool may ask. TE: two reductions tagged po
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -91,11 +90,11 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     padded = te_pad(x, [(0, 0), (0, 0), *overhang(pool, sizes[2:], counts)], lowest(x.dtype))
     shape = [*sizes[:2], *counts]
 
-    def at(index: Any, axes: Any) -> list[Any]:
+    def at(index: Sequence[te.Expr], axes: Sequence[te.Expr]) -> list[te.Expr]:
         spatial = (i * s + k * d for i, s, k, d in zip(index[2:], pool.strides, axes, pool.dilation, strict=True))
         return [*index[:2], *spatial]
 
-    def number(value: Any) -> te.ExprLike:
+    def number(value: te.Expr) -> te.ExprLike:
         """A NaN is no maximum: it equals nothing, and its place would be none."""
         is_float = DType(x.dtype).is_float
         return T.select(T.equal(value, value), value, lowest(x.dtype)) if is_float else value
@@ -106,7 +105,7 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     )
     k_index = reduce_axes(pool.kernel, [f"j{n}" for n in range(rank)])
 
-    def place(*index: Any) -> te.ExprLike:
+    def place(*index: te.Expr) -> te.ExprLike:
         here = at(index, k_index)
         source = [i - before for i, (before, _) in zip(here[2:], pool.pads, strict=True)]
         inside = [c for i, size in zip(source, sizes[2:], strict=True) for c in (i >= 0, i < size)]
@@ -120,14 +119,14 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     return [best, te.compute(shape, lambda *i: _column_major(first(*i), sizes), name="pool_place", tag="injective")]
 
 
-def _flat(at: list[Any], sizes: tuple[int, ...]) -> te.Expr:
+def _flat(at: Sequence[te.Expr], sizes: tuple[int, ...]) -> te.Expr:
     flat = T.const(0, "int64")
     for index, size in zip(at, sizes, strict=True):
         flat = flat * size + T.cast(index, "int64")
     return flat
 
 
-def _column_major(flat: Any, sizes: tuple[int, ...]) -> te.Expr:
+def _column_major(flat: te.Expr, sizes: tuple[int, ...]) -> te.Expr:
     """A row-major place, the last spatial axis fastest, as one with the first fastest. The first of equal maxima is
     the first of the rows, whatever the places are counted by."""
     sizes = tuple(max(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0

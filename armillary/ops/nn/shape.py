@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ batch_flatten.reference(lambda attrs, x: x.reshape(x.shape[0], int(np.prod(x.sha
 
 @batch_flatten.compute
 def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
-    columns: Any = 1
+    columns: te.Index = 1
     for d in x.shape[1:]:
         columns = columns * d
 

@@ -9,8 +9,7 @@ in cache. The nn.*_norm operators decompose into it; recognize-normalization fin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
     count = T.const(math.prod(shape[a] for a in axes), dtype)
     rest = [d for n, d in enumerate(shape) if n not in axes]
 
-    def over(value: Any, name: str) -> Tensor:
+    def over(value: Callable[[list[te.Expr]], te.Expr], name: str) -> Tensor:
         inner = reduce_axes([shape[a] for a in axes], [f"k{a}" for a in axes])
         return te.compute(
             rest,
@@ -83,7 +82,7 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
 
     mean = centre() if attrs.center else None
 
-    def centred(index: Any) -> te.Expr:
+    def centred(index: Sequence[te.Expr]) -> te.Expr:
         value = x(*index).astype(dtype)
         found: te.Expr = value if mean is None else value - mean(*outside(index))
         return found

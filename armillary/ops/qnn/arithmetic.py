@@ -203,7 +203,9 @@ def infer_qconcatenate(
     return concatenate.infer_type(concatenate.make_attrs((attrs.axis,)), (data,))
 
 
-def _parts(data: tuple[Array, ...], scales: Any, zeros: Any, scale: Array, zero: Array) -> Iterator[Array]:
+def _parts(
+    data: tuple[Array, ...], scales: tuple[Array, ...], zeros: tuple[Array, ...], scale: Array, zero: Array
+) -> Iterator[Array]:
     for x, s, z in zip(data, scales, zeros, strict=True):
         if s == scale and z == zero:
             yield x
@@ -213,7 +215,12 @@ def _parts(data: tuple[Array, ...], scales: Any, zeros: Any, scale: Array, zero:
 
 @qconcatenate.reference
 def qconcatenate_reference(
-    attrs: QConcatenateAttrs, data: Any, scales: Any, zeros: Any, scale: Array, zero: Array
+    attrs: QConcatenateAttrs,
+    data: tuple[Array, ...],
+    scales: tuple[Array, ...],
+    zeros: tuple[Array, ...],
+    scale: Array,
+    zero: Array,
 ) -> Array:
     return np.concatenate(tuple(_parts(data, scales, zeros, scale, zero)), attrs.axis)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ avg_pool2d = Op(
 avg_pool2d.attrs(QAvgPool2DAttrs)
 
 
-def _pool_attrs(attrs: QAvgPool2DAttrs) -> Any:
+def _pool_attrs(attrs: QAvgPool2DAttrs) -> object:
     return get_op("nn.avg_pool2d").make_attrs((), vars(attrs))
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -219,9 +219,9 @@ def qdense_decompose(attrs: QDenseAttrs, *args: Expr) -> Expr:
     return dense(operand(data, zero, 0), operand(weight, weight_zero, 0), units=attrs.units, out_dtype="int32")
 
 
-def _parameters(zero: int, weight_zero: Any, channels: int = 1) -> tuple[Any, ...]:
+def _parameters(zero: int, weight_zero: int | list[int], channels: int = 1) -> tuple[object, ...]:
     scale = np.float32(0.25) if channels == 1 else np.linspace(0.1, 1, channels).astype(np.float32)
-    return np.int32(zero), np.int32(weight_zero), np.float32(0.5), scale
+    return np.int32(zero), np.asarray(weight_zero, np.int32), np.float32(0.5), scale
 
 
 @qconv2d.samples

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -54,7 +55,9 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
     result, last = reduced_shape(shape, axes, attrs.keepdims), attrs.select_last_index
     beyond = BEYOND if last else -BEYOND
 
-    def over(reducer: Any, value: Any, tag: str) -> te.Tensor:  # Any: a te reduction; a function of both indices
+    def over(
+        reducer: AnyFunction, value: AnyFunction, tag: str
+    ) -> te.Tensor:  # Any: a te reduction; a function of both indices
         inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
         outer = result or (1,)  # a schedule has lanes for a reduction with an axis that stays
 
@@ -69,8 +72,8 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
 
     best = over(te.max if largest else te.min, read, "value")
 
-    def position(i: Sequence[Index], inner: Sequence[Any]) -> Scalar:
-        place: Any = 0
+    def position(i: Sequence[Index], inner: Sequence[Index]) -> Scalar:
+        place: te.Index = 0
         for axis, k in zip(axes, inner, strict=True):
             place = T.add(T.mul(place, shape[axis]), k)
         place, value = T.cast(place, "int32"), read(i, inner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def _numpy_mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(total / np.array(count, total.dtype))
 
 
-def _numpy_extreme(ufunc: Any, largest: bool) -> Callable[[Array, tuple[int, ...], bool], Array]:
+def _numpy_extreme(ufunc: np.ufunc, largest: bool) -> Callable[[Array, tuple[int, ...], bool], Array]:
     def reduce(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         if data.size:
             return np.asarray(ufunc.reduce(data, axis=axes, keepdims=keepdims))

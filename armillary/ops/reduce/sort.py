@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -53,7 +54,7 @@ _BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
 _BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
 _COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
 
-At = Callable[[Any], list[Any]]  # position along the axis -> index
+At = Callable[[te.Expr], list[te.Expr]]  # position along the axis -> index
 
 
 def _tensor(name: str, data: Type, axis: int) -> tuple[TensorType, int]:
@@ -155,7 +156,9 @@ def _best_of_blocks(
     return allocate([maxima, found, pool.keys, pool.places], *steps)
 
 
-def _first_pairs(row: Callable[[Scalar], Scalar], maximum: Any, size: int, block: int, k: int, best: Pairs) -> Stmt:
+def _first_pairs(
+    row: Callable[[Scalar], Scalar], maximum: AnyFunction, size: int, block: int, k: int, best: Pairs
+) -> Stmt:
     """The pairs of the k first values of a row, in the order of the row."""
     if k == size:
         return loop("i", size, lambda i: S.seq(store(best.keys, row(i), i), store(best.places, i, i)))
@@ -188,7 +191,7 @@ def _ordered_across(
     groups, width = (before, behind) if math.prod(behind) >= LANES else ((), (*before, *behind))
     count, lanes = math.prod(groups), math.prod(width)
 
-    def at_row(group: Index, lane: Index, position: Index) -> list[Any]:
+    def at_row(group: Index, lane: Index, position: Index) -> list[Index]:
         index = [*unravelled(group, groups), *unravelled(lane, width)]
         return [*index[:axis], position, *index[axis:]]
 
@@ -203,7 +206,7 @@ def _ordered_across(
             best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), found)
 
             def row(n: Scalar) -> Stmt:
-                def at(position: te.Expr) -> list[Any]:
+                def at(position: te.Expr) -> list[te.Expr]:
                     return at_row(i[0], T.add(start, n), position)
 
                 return _emit(ins[0], outs, wanted, at, k, lambda j: load(found, T.add(T.mul(j, LANES), n)))

@@ -9,8 +9,8 @@ threshold. The ONNX operator, whose result is a list of all classes: frontend/on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
 
 NAME = "vision.suppress_overlaps"
+Value = TypeVar("Value", Array, "Scalar")
 _SIZES = (128, 1024)  # boxes above the threshold that are sorted as so many; of more, all are
 
 
@@ -74,54 +75,66 @@ def infer(attrs: SuppressAttrs, boxes: Type, scores: Type, iou: Type, least: Typ
     return TensorType((*s.shape[:2], attrs.most), DType("int64"))
 
 
-def _corners(m: Any, centred: bool, box: Any) -> tuple[Any, Any, Any, Any]:
+@record
+class _Formulas(Generic[Value]):
+    """What the rules below need, of numpy or of the loop language."""
+
+    zero: Value
+    one: Value
+    two: Value
+    minimum: Callable[[Value, Value], Value]
+    maximum: Callable[[Value, Value], Value]
+    where: Callable[[Value, Value, Value], Value]
+
+
+def _corners(m: _Formulas[Value], centred: bool, box: Sequence[Value]) -> list[Value]:
     """The low and high ends of a box along both axes; m has minimum and maximum."""
     a, b, c, d = box
     if centred:
         half_w, half_h = c / m.two, d / m.two
-        return b - half_h, a - half_w, b + half_h, a + half_w
-    return m.minimum(a, c), m.minimum(b, d), m.maximum(a, c), m.maximum(b, d)
+        return [b - half_h, a - half_w, b + half_h, a + half_w]
+    return [m.minimum(a, c), m.minimum(b, d), m.maximum(a, c), m.maximum(b, d)]
 
 
-def _share(m: Any, one: Any, other: Any) -> Any:
+def _share(m: _Formulas[Value], one: Sequence[Value], other: Sequence[Value]) -> Value:
     """What the areas of two boxes (ends and area) have in common, of what they cover together."""
-    common = None
-    for low, high in ((0, 2), (1, 3)):
-        length = m.maximum(m.minimum(one[high], other[high]) - m.maximum(one[low], other[low]), m.zero)
-        common = length if common is None else common * length
+    height, width = (
+        m.maximum(m.minimum(one[high], other[high]) - m.maximum(one[low], other[low]), m.zero)
+        for low, high in ((0, 2), (1, 3))
+    )
+    common = height * width
     whole = one[4] + other[4] - common
-    return common / m.where(whole > m.zero, whole, m.one)
+    share: Value = common / m.where(whole > m.zero, whole, m.one)
+    return share
 
 
-def _with_area(ends: Any) -> tuple[Any, ...]:
-    return (*ends, (ends[2] - ends[0]) * (ends[3] - ends[1]))
+def _with_area(ends: Sequence[Value]) -> list[Value]:
+    area: Value = (ends[2] - ends[0]) * (ends[3] - ends[1])
+    found = list(ends)
+    found.append(area)
+    return found
 
 
-class _Numpy:
-    """What the two rules above need, of numpy."""
-
-    zero, one, two = (np.float32(v) for v in (0, 1, 2))
-    minimum, maximum, where = np.minimum, np.maximum, np.where
+_ZERO, _ONE, _TWO = (np.asarray(v, np.float32) for v in (0, 1, 2))
+_NUMPY: _Formulas[Array] = _Formulas(_ZERO, _ONE, _TWO, np.minimum, np.maximum, np.where)
 
 
-class _Loops:
+def _loops() -> _Formulas[Scalar]:
     """The same of the loop language."""
-
-    def __init__(self) -> None:
-        self.zero, self.one, self.two = (T.const(float(v), "float32") for v in (0, 1, 2))
-        self.minimum, self.maximum, self.where = T.minimum, T.maximum, T.select
+    zero, one, two = (T.const(float(v), "float32") for v in (0, 1, 2))
+    return _Formulas(zero, one, two, T.minimum, T.maximum, T.select)
 
 
 @suppress_overlaps.reference
 def reference(attrs: SuppressAttrs, boxes: Array, scores: Array, iou: Array, least: Array) -> Array:
     out = np.full((*scores.shape[:2], attrs.most), -1, np.int64)
     for b, c in np.ndindex(*scores.shape[:2]):
-        ends = _with_area(_corners(_Numpy, attrs.centred, [boxes[b, :, k] for k in range(4)]))
+        ends = _with_area(_corners(_NUMPY, attrs.centred, [boxes[b, :, k] for k in range(4)]))
         order = [i for i in numpy_argsort(scores[b, c], 0, False) if not attrs.has_least or scores[b, c, i] > least]
         kept: list[int] = []
         for i in order:
             one = [v[i] for v in ends]
-            if len(kept) < attrs.most and not any(_share(_Numpy, one, [v[j] for v in ends]) > iou for j in kept):
+            if len(kept) < attrs.most and not any(_share(_NUMPY, one, [v[j] for v in ends]) > iou for j in kept):
                 kept.append(int(i))
         out[b, c, : len(kept)] = kept
     return out
@@ -243,7 +256,7 @@ def _fill(pairs: Pairs, count: Scalar, size: int) -> Stmt:
 
 def _compare(one: _Class, places: Buffer, count: Scalar, kept: Buffer) -> Stmt:
     """Each box in order: it stays unless one that stays covers it."""
-    m, covered = _Loops(), scratch("covered", LANES, "int32", "local")
+    m, covered = _loops(), scratch("covered", LANES, "int32", "local")
     own = scratch("own", 5, "float32", "local")
 
     def visit(i: Var) -> Stmt:

@@ -8,8 +8,8 @@ mode "max" the largest single weighted corner wins, as ONNX has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+
+Value = TypeVar("Value", Array, "te.Expr")
 
 NAME = "vision.roi_align"
 
@@ -51,11 +53,18 @@ def infer(attrs: RoiAlignAttrs, data: Type, rois: Type) -> TensorType:
     return TensorType((regions.shape[0], x.shape[1], *per_axis(NAME, "pooled_size", attrs.pooled_size, 2)), x.dtype)
 
 
-def _places(m: Any, attrs: RoiAlignAttrs, ends: Any, cell: Any, sample: Any, cells: int) -> Any:
-    """Where sample number `sample` of cell number `cell` lies along one axis; m has `maximum`."""
+def _places(
+    maximum: Callable[[Value, float], Value],
+    attrs: RoiAlignAttrs,
+    ends: tuple[Value, Value],
+    cell: Value,
+    sample: Value,
+    cells: int,
+) -> Value:
+    """Where sample number `sample` of cell number `cell` lies along one axis; `maximum` is of the same values."""
     offset = 0.5 if attrs.half_pixel else 0.0
     start, end = (v * attrs.spatial_scale - offset for v in ends)
-    extent = end - start if attrs.half_pixel else m.maximum(end - start, 1.0)
+    extent = end - start if attrs.half_pixel else maximum(end - start, 1.0)
     size = extent * (1.0 / cells)
     return start + cell * size + (sample + 0.5) * size * (1.0 / attrs.sample_ratio)
 
@@ -66,15 +75,19 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     rows, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     box = rois[:, :, None, None].astype(np.float32)
     steps = np.arange(attrs.sample_ratio, dtype=np.float32)[None, None, :]
-    y = _places(np, attrs, (box[:, 2], box[:, 4]), np.arange(rows, dtype=np.float32)[None, :, None], steps, rows)
-    x = _places(np, attrs, (box[:, 1], box[:, 3]), np.arange(columns, dtype=np.float32)[None, :, None], steps, columns)
+    y = _places(
+        np.maximum, attrs, (box[:, 2], box[:, 4]), np.arange(rows, dtype=np.float32)[None, :, None], steps, rows
+    )
+    x = _places(
+        np.maximum, attrs, (box[:, 1], box[:, 3]), np.arange(columns, dtype=np.float32)[None, :, None], steps, columns
+    )
     y, x = y[:, :, :, None, None], x[:, None, None, :, :]  # region, row, sample, column, sample
     inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
     image = np.clip(rois[:, 0].astype(np.int32), 0, data.shape[0] - 1)[:, None, None, None, None]
     corners = []
     for y_at, y_weight in _corners(y, height):
         for x_at, x_weight in _corners(x, width):
-            at: Any = (image, slice(None), *np.broadcast_arrays(y_at, x_at))  # Any: numpy's index types
+            at: tuple[Array | slice, ...] = (image, slice(None), *np.broadcast_arrays(y_at, x_at))
             value = data[at].astype(np.float32)
             corners.append(value * np.where(inside, y_weight * x_weight, 0)[..., None])
     pooled = np.max(corners, axis=0).max((2, 4)) if attrs.mode == "max" else np.sum(corners, axis=0).mean((2, 4))
@@ -99,14 +112,14 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
 
     def along(first: int, cells: int, size: int, pitch: int) -> tuple[Tensor, Tensor]:
-        def at(r: Any, cell: Any, sample: Any) -> Any:
-            ends = tuple(rois(r, k).astype("float32") for k in (first, first + 2))
-            return _places(T, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells)
+        def at(r: te.Expr, cell: te.Expr, sample: te.Expr) -> te.Expr:
+            ends = rois(r, first).astype("float32"), rois(r, first + 2).astype("float32")
+            return _places(T.maximum, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells)
 
-        def place(r: object, cell: object, sample: object, side: object) -> te.ExprLike:
+        def place(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
             return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
 
-        def weight(r: object, cell: object, sample: object, side: Any) -> te.ExprLike:
+        def weight(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
             value, one = at(r, cell, sample), T.const(1.0, "float32")
             is_inside = T.logical_and(value >= -1.0, value <= float(size))
             fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
@@ -146,11 +159,11 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     return made
 
 
-def _clamped(at: Any, size: int) -> te.Expr:
+def _clamped(at: te.Expr, size: int) -> te.Expr:
     return T.minimum(T.maximum(at, T.const(0.0, "float32")), T.const(size - 1.0, "float32"))
 
 
-def _low(at: object, size: int) -> Any:
+def _low(at: te.Expr, size: int) -> te.Expr:
     return T.cast(T.call("floor", _clamped(at, size)), "int32")
 
 

@@ -10,9 +10,8 @@ scalar program would not make. Configuration: `tir.disable_vectorize`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from armillary.base.node import replace
+from armillary.base.node import Visits, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -291,7 +290,7 @@ def _already_vector(v: Vectorizer, e: E.Expr) -> E.Expr:
     return e
 
 
-_EXPRS: dict[type, Callable[[Vectorizer, Any], E.Expr]] = {
+_EXPRS: Visits[Vectorizer, [], E.Expr] = {
     E.Var: _var,
     **dict.fromkeys((E.IntImm, E.FloatImm, E.StringImm), _leaf),
     **dict.fromkeys((E.Ramp, E.Broadcast), _already_vector),
@@ -364,7 +363,7 @@ def _evaluate(v: Vectorizer, s: S.Evaluate) -> S.Stmt:
     raise CannotVectorize
 
 
-_STMTS: dict[type, Callable[[Vectorizer, Any], S.Stmt]] = {
+_STMTS: Visits[Vectorizer, [], S.Stmt] = {
     S.BufferStore: _store,
     S.For: _for,
     S.IfThenElse: _if,
