@@ -44,10 +44,9 @@ def with_records(
         if asked and isinstance(expr, Call) and getattr(expr.attrs, "choice", None) == "":
             return Call(expr.op, expr.args, replace(expr.attrs, choice=str(asked)), expr.span)
         config = None if workload is None else DispatchContext.current.query(where, workload)
-        if workload is None or config is None:
+        if workload is None or config is None or not isinstance(expr, Call):
             return None
-        call: Any = expr  # Any: a Call, as it has a workload
-        return Call(call.op, call.args, replace(call.attrs, choice=str(choice_of(config, workload))), call.span)
+        return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice_of(config, workload))), expr.span)
 
     def change(function: Function) -> Expr:
         return rewrite(function, rule, enter=not_primitive)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ def matrices(tile: int) -> Matrices:
     return Matrices(output, weight, data)
 
 
-def pick_row(row: object, matrix: Array, value: Callable[[int], Any]) -> Any:
+def pick_row(row: object, matrix: Array, value: Callable[[int], te.Expr]) -> te.Expr:
     """Row `row` (known after unrolling) of matrix @ value, as a choice between sums."""
     opposites = _opposites(matrix)
     sums = [_sum_of_pairs(c, opposites, value) if opposites else _sum(c, value) for c in matrix]
@@ -74,7 +73,7 @@ def _opposites(matrix: Array) -> list[int]:
     return found
 
 
-def _sum_of_pairs(coefficients: Sequence[float], opposites: Sequence[int], value: Callable[[int], Any]) -> Any:
+def _sum_of_pairs(coefficients: Sequence[float], opposites: Sequence[int], value: Callable[[int], te.Expr]) -> te.Expr:
     """All rows share the sums and the differences of opposites: F(4,3) gives 4 values of 6 by 12 operations, not 20."""
     factors, values = [], []
     index = 0
@@ -89,27 +88,35 @@ def _sum_of_pairs(coefficients: Sequence[float], opposites: Sequence[int], value
             else:
                 values.append(value(index) - value(index + 1))
         index += 1 + is_pair
-    return _weighted(factors, values)
+    total = _weighted(factors, values)
+    assert total is not None, "no row of a transform is zero"
+    return total
 
 
-def _weighted(factors: Sequence[float], values: Sequence[Any]) -> Any:
-    total = None
+def _weighted(factors: Sequence[float], values: Sequence[te.Expr]) -> te.Expr | None:
+    total: te.Expr | None = None
     for factor, value in zip(factors, values, strict=True):
         term = value if factor == 1.0 else value * factor
         total = term if total is None else total + term
     return total
 
 
-def _sum(coefficients: Sequence[float], value: Callable[[int], Any]) -> Any:
+def _sum(coefficients: Sequence[float], value: Callable[[int], te.Expr]) -> te.Expr:
     """Even and odd terms apart: the rows of the points p and -p then share both partial sums."""
     even = _terms(coefficients, value, 0)
     odd = _terms(coefficients, value, 1)
     if even is None or odd is None:
-        return odd if even is None else even
-    return even + odd if _leading(coefficients, 1) > 0 else even - _terms([-c for c in coefficients], value, 1)
+        some = odd if even is None else even
+        assert some is not None, "no row of a transform is zero"
+        return some
+    if _leading(coefficients, 1) > 0:
+        return even + odd
+    minus = _terms([-c for c in coefficients], value, 1)
+    assert minus is not None, "as many as odd has"
+    return even - minus
 
 
-def _terms(coefficients: Sequence[float], value: Callable[[int], Any], start: int) -> Any:
+def _terms(coefficients: Sequence[float], value: Callable[[int], te.Expr], start: int) -> te.Expr | None:
     used = [i for i in range(start, len(coefficients), 2) if abs(coefficients[i]) >= 1e-12]
     return _weighted([float(coefficients[i]) for i in used], [value(i) for i in used])
 
@@ -121,7 +128,7 @@ def _leading(coefficients: Sequence[float], start: int) -> float:
 def is_constant(expr: Expr) -> bool:
     """Whether fold-constant will evaluate it: a constant, perhaps behind changes of layout."""
     while is_call(expr, "layout_transform"):
-        expr = expr.args[0]  # type: ignore[attr-defined]
+        expr = expr.args[0]
     return isinstance(expr, Constant)
 
 
@@ -131,7 +138,7 @@ def is_whole(expr: Expr) -> bool:
     Zeros are not: with any algorithm their sums are zero. Networks that have not been trained often have them.
     """
     while is_call(expr, "layout_transform"):
-        expr = expr.args[0]  # type: ignore[attr-defined]
+        expr = expr.args[0]
     if not isinstance(expr, Constant):
         return True
     some = expr.some.reshape(-1)[:64]

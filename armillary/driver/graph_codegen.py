@@ -372,14 +372,14 @@ def _is_view(function: Function) -> bool:
 def _is_join(function: Function) -> bool:
     """Whether the function concatenates its inputs along the outermost axis that is not of size 1."""
     body = function.body
-    if not is_call(body, "concatenate") or not isinstance(body.args[0], Tuple):  # type: ignore[attr-defined]
+    if not is_call(body, "concatenate") or not isinstance(body.args[0], Tuple):
         return False
-    fields = body.args[0].fields  # type: ignore[attr-defined]
+    fields = body.args[0].fields
     own = {id(p) for p in function.params}
     if len({id(f) for f in fields}) != len(fields) or len(fields) != len(own) or any(id(f) not in own for f in fields):
         return False
     (ty,) = tensor_fields(body.checked_type)
-    axis = body.attrs.axis % ty.ndim  # type: ignore[attr-defined]
+    axis = body.attrs.axis % ty.ndim
     in_order = [id(p) for p in function.params] == [id(f) for f in fields]
     return in_order and all(d == 1 for d in ty.static[:axis])
 

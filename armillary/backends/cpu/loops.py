@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import LONG_SUM, longest_part
@@ -102,12 +101,12 @@ def tests_of(item: Node) -> list[Expr]:
     return found
 
 
-def element_of(buffer: S.Buffer, *indices: Any) -> Expr:
+def element_of(buffer: S.Buffer, *indices: te.ExprLike) -> Expr:
     """An element of a buffer, in the loops of an intrinsic."""
     return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
 
 
-def effect_of(name: str, *args: Any) -> S.Stmt:
+def effect_of(name: str, *args: te.ExprLike) -> S.Stmt:
     """A call for its effect, there."""
     return S.Evaluate(T.call(name, *args, dtype="int32"))
 

@@ -11,7 +11,6 @@ import heapq
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from armillary.backends.opencl.graph.winograd_conv2d import (
     LAUNCH,
@@ -71,7 +70,7 @@ def matrix_product(result: tuple[int, ...], terms: int) -> Product:
     return Product(math.prod(batch), (rows, 1, columns), terms, (1, 1), (1, 1))
 
 
-def _convolution(call: Any, data: TensorType, weight: TensorType, result: TensorType) -> list[Point]:  # Any: a Call
+def _convolution(call: Call, data: TensorType, weight: TensorType, result: TensorType) -> list[Point]:
     attrs, (n, *extents) = call.attrs, result.static
     taps, strides, dilation = weight.static[2:], tuple(attrs.strides), tuple(attrs.dilation)
     work = Product(n, (extents[0], extents[1], extents[2]), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]

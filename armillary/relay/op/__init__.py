@@ -13,7 +13,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -453,7 +453,7 @@ def has(expr: object, *facts: Fact) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and not expr.op.facts.isdisjoint(facts)
 
 
-def is_call(expr: object, *names: str) -> bool:
+def is_call(expr: object, *names: str) -> TypeGuard[Call]:
     """Whether `expr` is a call of one of the named operators."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 

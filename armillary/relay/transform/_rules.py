@@ -91,6 +91,13 @@ def tensor(expr: Expr) -> TensorType | None:
     return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
 
 
+def known(expr: Expr) -> TensorType:
+    """The type of an expression that is known to be such a tensor."""
+    ty = tensor(expr)
+    assert ty is not None, "a tensor of known shape"
+    return ty
+
+
 def is_from_constants(expr: Expr) -> bool:
     """Whether a tensor depends on constants alone: what fold-constant leaves of it runs when weights are loaded."""
     leaves_only = (isinstance(n, Constant | Op) or (isinstance(n, Call) and _is_pure(n)) for n in post_order(expr))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
@@ -27,6 +26,7 @@ from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import reduce_axes
 from armillary.ops.nn.attention import (
     AttentionAttrs,
+    Read,
     Sizes,
     mask_reader,
     placed,
@@ -106,7 +106,15 @@ def _compute(
     return tiled(attrs, size, plan, query, key, value, mask)
 
 
-def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, value: Any, mask: Any) -> te.Tensor:
+def tiled(
+    attrs: AttentionAttrs,
+    size: Sizes,
+    plan: Plan,
+    query: te.Tensor,
+    key: te.Tensor,
+    value: te.Tensor,
+    mask: te.Tensor | None,
+) -> te.Tensor:
     """The stages over padded rows and keys."""
     q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
     lanes = plan.lanes
@@ -157,7 +165,7 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     return result
 
 
-def _added(size: Sizes, keys: int, mask: Any) -> Any:
+def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
     """What is added to the scores of all keys, a function (b, h, t, j): -inf beyond the last one, and a mask.
 
     So no vector has a condition. None if that is nothing, or for a mask that is too large to copy for so few uses.
@@ -165,9 +173,9 @@ def _added(size: Sizes, keys: int, mask: Any) -> Any:
     bias = mask_reader(mask)
     if keys == size.s:
         return bias
-    if bias is not None and MASK_USES * math.prod(te.static_shape(mask)) > size.b * size.h * size.t * size.s:
+    if mask is not None and MASK_USES * math.prod(te.static_shape(mask)) > size.b * size.h * size.t * size.s:
         return None
-    shape = te.static_shape(mask)[:3] if bias is not None else (1, 1, 1)
+    shape = te.static_shape(mask)[:3] if mask is not None else (1, 1, 1)
     low = T.const(-math.inf, "float32")
 
     def inside(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:

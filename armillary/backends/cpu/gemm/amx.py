@@ -11,7 +11,7 @@ are copied first.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
@@ -27,6 +27,7 @@ from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import BYTES, dot_words, join
+from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -44,12 +45,12 @@ def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te
     one_left, one_right = (te.static_shape(x)[0] == 1 for x in (data, weight))
     k = te.reduce_axis((0, words), name="k")
 
-    def element(*index: Any) -> te.ExprLike:
+    def element(*index: te.Expr) -> te.ExprLike:
         *at, i, chunk, lane = index
         lead = (0,) * (len(data.shape) - 2) if batch is None else (0 if one_left else at[0],)
         left = join([data(*lead, i, k * width + part) for part in range(width)])
-        at = at if batch is None or not one_right else [0]
-        right = weight(*at, chunk, k, lane) if has_words else join([weight(chunk, k, lane, n) for n in range(width)])
+        where: Sequence[te.Index] = at if batch is None or not one_right else [0]
+        right = weight(*where, chunk, k, lane) if has_words else join([weight(chunk, k, lane, n) for n in range(width)])
         return te.sum(dot_words(left, right, width), axis=k)
 
     shape = (rows, chunks, lanes) if batch is None else (batch, rows, chunks, lanes)
@@ -69,7 +70,7 @@ def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return _kept(_product(_whole_rows(data, batch, chunks), weight), batch, chunks * COLUMNS)
 
 
-def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor:
+def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, other: te.Tensor) -> te.Tensor:
     """The same with a right-hand side that is packed first, zeros beyond its columns and terms."""
     *batch, terms = te.static_shape(data)
     swapped = is_transposed(attrs, "b")
@@ -107,7 +108,7 @@ def _kept(product: te.Tensor, batch: list[int], columns: int, count: int | None 
     return kept
 
 
-def _flat(at: list[Any], batch: list[int]) -> Any:
+def _flat(at: list[te.Expr], batch: list[int]) -> te.Expr:
     total = at[0]
     for index, extent in zip(at[1:], batch[1:], strict=True):
         total = total * extent + index

@@ -19,7 +19,7 @@ from armillary.ops._dot_operands import BYTES
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S
-from armillary.tir.expr import Expr, Var
+from armillary.tir.expr import Expr, ExprLike, Var
 
 MANY_ROWS = 256  # for which all weights may come from L3 once
 LOCALITY = 2  # of what is asked for: all caches but the first
@@ -105,7 +105,7 @@ def _requests(panel: Panel, x: Operands, block: Expr, step: Expr) -> list[S.Stmt
     return found
 
 
-def _weights(x: Operands, column: object, word: object) -> Expr:
+def _weights(x: Operands, column: ExprLike, word: ExprLike) -> Expr:
     return element_of(x.b, column, word, *[0] * (len(x.b.shape) - 2))
 
 

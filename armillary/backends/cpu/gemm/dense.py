@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.cost.model import (
@@ -49,6 +48,7 @@ from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
+from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 
@@ -61,7 +61,7 @@ MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memor
 MIN_TILES_OF_PARTS = 8  # tiles of rows that take a part of a long sum one after another
 
 
-def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def packed_product(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """The product over a copy of the right-hand side in blocks of columns, zeros beyond the last one, or in place."""
     shape_a, shape_b = te.static_shape(a), te.static_shape(b)
     swap_a, swap_b = is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), is_transposed(attrs, "b")

@@ -9,8 +9,7 @@ Which products are computed so, and by what tile: backends/cpu/cost/narrow.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from armillary import te
 from armillary.backends.cpu.cost.narrow import few_tile
@@ -38,10 +37,10 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     whole, rest = divmod(terms, lanes)
     step = te.reduce_axis((0, whole), name="step")
 
-    def left(at: Sequence[te.Expr], i: te.Expr, k: te.Expr) -> Any:
+    def left(at: Sequence[te.Expr], i: te.Expr, k: te.Expr) -> te.Expr:
         return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
 
-    def across(at: Sequence[te.Expr], j: te.Expr, k: te.Expr) -> Any:
+    def across(at: Sequence[te.Expr], j: te.Expr, k: te.Expr) -> te.Expr:
         return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
 
     def partial(*index: te.Expr) -> te.Expr:
@@ -49,7 +48,7 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         k = step * lanes + lane
         return te.sum(left(at, i, k) * across(at, j, k), axis=step)
 
-    def last(side: Any, *index: te.Expr) -> te.ExprLike:
+    def last(side: Callable[..., te.Expr], *index: te.Expr) -> te.ExprLike:
         *at, line, lane = index
         return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
 

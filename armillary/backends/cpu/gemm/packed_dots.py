@@ -9,8 +9,6 @@ Constant weights are packed when compiling: nn.contrib_dense_pack.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary import te
 from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.gemm.dense import matmul_tile, sum_of_terms
@@ -19,9 +17,10 @@ from armillary.backends.cpu.gemm.space_dots import refuses
 from armillary.backends.registry import implement
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import BYTES, dot_words, join
+from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
 
 
-def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def packed_words(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """The product over a copy of the right-hand side in words of blocks of columns."""
     shape_a, shape_b = te.static_shape(a), te.static_shape(b)
     swap_a, swap_b = is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), is_transposed(attrs, "b")
@@ -64,7 +63,7 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
 
 
-def _guarded(value: Any, tests: list[Any]) -> Any:
+def _guarded(value: te.Expr, tests: list[te.Expr]) -> te.Expr:
     for test in tests:
         value = te.if_then_else(test, value, te.const(0, value.dtype))
     return value

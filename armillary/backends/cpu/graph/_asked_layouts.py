@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 from armillary.backends.cpu.graph.apply_records import BY_OPERATOR, choice_of, layouts_in, workload_of
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
@@ -41,7 +40,9 @@ def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], reques
         return None
 
     def build(args: Sequence[Expr]) -> Expr:
-        made: Any = found.build(args)  # Any: a Call, whose attributes are its operator's
+        made = found.build(args)
+        if not isinstance(made, Call):
+            return made
         if not hasattr(made.attrs, "choice"):
             raise _misfit(expr, asked, f"{made.op.name} computes it, for which there is nothing to choose")
         return Call(made.op, made.args, replace(made.attrs, choice=str(asked)), made.span)

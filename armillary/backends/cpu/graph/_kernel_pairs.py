@@ -9,7 +9,6 @@ Users: fuse_depthwise.py, fuse_pool.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from armillary.base.record import record
 from armillary.ir import IRModule
@@ -102,7 +101,7 @@ def _joined(first: Function, second: Function, place: int) -> Function:
     """One kernel of two, of which the second has the first's result as its parameter at `place`."""
     params = [*first.params, *(p for k, p in enumerate(second.params) if k != place)]
     made = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
-    named: dict[int, Any] = {id(p): v for p, v in zip(params, made, strict=True)}
+    named: dict[int, Expr] = {id(p): v for p, v in zip(params, made, strict=True)}
     body = substitute(first.body, named)
     named[id(second.params[place])] = body
     joined = substitute(second.body, named)

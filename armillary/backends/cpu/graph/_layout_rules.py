@@ -11,7 +11,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
@@ -183,7 +182,7 @@ def _tiled_channels(
     return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 
 
-def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, Any]) -> LayoutChoice:
+def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, object]) -> LayoutChoice:
     """A choice whose weight is packed further, for dot products; `changes` are those of the attributes."""
 
     def build(args: Sequence[Expr]) -> Expr:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -392,5 +391,6 @@ class _Widener:
         return self._get(arg)
 
 
-def _padded(value: Any, axis: int, channels: Channels) -> Constant:  # Any: a constant
+def _padded(value: Expr, axis: int, channels: Channels) -> Constant:
+    assert isinstance(value, Constant), "weights that are padded are constants"
     return Constant(channels.scattered(value.data, axis))

@@ -14,8 +14,6 @@ The model: backends/cpu/conv2d/fourier/cost.py. Measurements: docs/notes/016-lar
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, FourierLayer, direct_estimate, estimate
 from armillary.backends.cpu.cost.model import far_weights
 from armillary.backends.winograd import is_constant, is_whole
@@ -46,7 +44,7 @@ def fourier_conv2d(module: IRModule, *, target: Target | None = None) -> IRModul
 
         def rule(expr: Expr) -> Expr | None:
             layer = None if stored_choice(expr) else _eligible(expr)
-            if layer is None or not (use == 1 or is_faster(layer, cpu, network)):
+            if layer is None or not isinstance(expr, Call) or not (use == 1 or is_faster(layer, cpu, network)):
                 return None
             return _replaced(expr)
 
@@ -64,13 +62,12 @@ def is_faster(layer: FourierLayer, cpu: CpuModel, network: int) -> bool:
 def _eligible(expr: Expr) -> FourierLayer | None:
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
-    call: Any = expr  # Any: a Call, as just tested
-    weight, attrs, result = tensor(call.args[1]), call.attrs, tensor(call)
+    weight, attrs, result = tensor(expr.args[1]), expr.attrs, tensor(expr)
     if weight is None or result is None or result.dtype != "float32" or weight.dtype != "float32":
         return None
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
     kernel = weight.static[2:4]
-    if not plain or not all(k in KERNELS for k in kernel) or not is_constant(call.args[1]) or is_whole(call.args[1]):
+    if not plain or not all(k in KERNELS for k in kernel) or not is_constant(expr.args[1]) or is_whole(expr.args[1]):
         return None
     batch, chunks, height, width, block = result.static
     if block < 4 or weight.static[4] < 4:
@@ -78,7 +75,7 @@ def _eligible(expr: Expr) -> FourierLayer | None:
     return FourierLayer(weight.static[1] * weight.static[4], chunks, block, batch, height, width, kernel)
 
 
-def _replaced(expr: Any) -> Call:  # Any: a Call, as tested
+def _replaced(expr: Call) -> Call:
     data, weight = expr.args
     inner, outer = tensor(weight).static[4:]  # type: ignore[union-attr]
     old, new = f"OIHW{inner}i{outer}o", f"OI{inner}iHW{outer}o"

@@ -13,7 +13,6 @@ there are taps. Who writes them: convolution_as_2d.py, for convolutions over thr
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Tuple
@@ -38,10 +37,9 @@ def _gathering(expr: Expr) -> Expr | None:
     if not is_call(joined, "concatenate") or not isinstance(joined, Call) or joined.attrs.axis != 1:
         return None
     parts = joined.args[0].fields if isinstance(joined.args[0], Tuple) else ()
-    found = [_slice(part) for part in parts]
-    if len(found) < 2 or any(f is None for f in found):
+    slices = [found for found in map(_slice, parts) if found is not None]
+    if len(slices) < 2 or len(slices) < len(parts):
         return None
-    slices: list[Any] = found  # Any: none of them is None
     source, first, stride = slices[0]
     step = slices[1][1] - first
     if step < 1 or any(s is not source or (b, n) != (first + k * step, stride) for k, (s, b, n) in enumerate(slices)):

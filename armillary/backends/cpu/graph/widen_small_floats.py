@@ -47,7 +47,7 @@ from armillary.ir import IRModule
 from armillary.ops._dot_operands import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, on_functions, op_name
+from armillary.relay.transform._rules import call, known, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.target import Target
@@ -135,7 +135,7 @@ class _Widener:
     def _cast(self, expr: Call) -> Expr:
         """float32 to half: nothing, or a rounding that stays; half to float32 or float64: from the unrounded value."""
         (value,), wanted = expr.args, DType(expr.attrs.dtype)
-        source: Any = value.checked_type  # Any: a tensor type, as inference has checked
+        source = known(value)
         if wanted in HALVES:
             if not source.dtype.is_float:
                 return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
@@ -176,8 +176,10 @@ class _Widener:
         assert isinstance(wanted, TensorType), "only tensors have two forms"
         key = (id(expr), str(wanted.dtype))
         if key not in self.casts:
-            is_constant = isinstance(expr, Constant) and wanted.dtype == "float32"
-            self.casts[key] = _wide_constant(expr) if is_constant else call("cast", expr, dtype=str(wanted.dtype))
+            if isinstance(expr, Constant) and wanted.dtype == "float32":
+                self.casts[key] = _wide_constant(expr)
+            else:
+                self.casts[key] = call("cast", expr, dtype=str(wanted.dtype))
         return self.casts[key]
 
 
@@ -211,7 +213,7 @@ def _type_of(expr: Expr) -> Type | None:
         return None
 
 
-def _wide_constant(expr: Any) -> Constant:  # Any: a Constant, as the caller has tested
+def _wide_constant(expr: Constant) -> Constant:
     """Halves as float32: those of a file when they are read."""
     held = expr.held
     if isinstance(held, Deferred) and held.rows is not None:

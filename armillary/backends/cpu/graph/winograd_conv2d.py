@@ -16,7 +16,6 @@ The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/notes/002-wi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from armillary.backends.cpu.conv2d.winograd.cost import (
     FORCED_WINOGRAD,
@@ -57,10 +56,10 @@ def winograd_conv2d(module: IRModule, *, target: object = None) -> IRModule:  # 
 
         def rule(expr: Expr) -> Expr | None:
             layer, stored = eligible(expr), stored_choice(expr)
-            if stored.algorithm == WINOGRAD:
+            if stored.algorithm == WINOGRAD and isinstance(expr, Call):
                 _check(stored, layer, limit)
                 return _replaced(expr, stored)
-            if stored or layer is None:
+            if stored or layer is None or not isinstance(expr, Call):
                 return None
             choice = select(layer, cpu, limit, forced, network)
             return _replaced(expr, choice) if choice.algorithm == WINOGRAD else with_choice(expr, choice)
@@ -89,7 +88,7 @@ def select(layer: Layer, cpu: CpuModel, limit: int, forced: int = -1, network: i
     return Choice(WINOGRAD, (("tile", plan.tile), ("strip", plan.strip)), estimate=cost, rejected=rejected)
 
 
-def with_choice(expr: Any, choice: Choice) -> Call:  # Any: a Call whose attributes have a choice
+def with_choice(expr: Call, choice: Choice) -> Call:
     """The call, carrying a choice."""
     return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice)), expr.span)
 
@@ -113,20 +112,19 @@ def eligible(expr: Expr) -> Layer | None:
     """The sizes of a convolution that Winograd's algorithm can compute; None for others."""
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
-    call: Any = expr  # Any: a Call, as just tested
-    (data, weight), attrs, result = map(tensor, call.args), call.attrs, tensor(call)
+    (data, weight), attrs, result = map(tensor, expr.args), expr.attrs, tensor(expr)
     if data is None or weight is None or result is None:
         return None
     if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3):
         return None
     if {str(t.dtype) for t in (data, weight, result)} != {"float32"}:  # halves (strict ones) are lost in the transforms
         return None
-    if not is_constant(call.args[1]) or is_whole(call.args[1]):
+    if not is_constant(expr.args[1]) or is_whole(expr.args[1]):
         return None
     return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
 
 
-def _replaced(expr: Any, choice: Choice) -> Call:  # Any: a Call, as tested
+def _replaced(expr: Call, choice: Choice) -> Call:
     (data, weight), tile = expr.args, choice.knob("tile")
     choice = replace(
         choice,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing
@@ -62,14 +62,14 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
     combine = te.sum if average else _larger
 
-    def place(n: int, at: Any) -> tuple[Any, list[Any]]:
+    def place(n: int, at: te.Expr) -> tuple[te.Expr, list[te.Expr]]:
         """Where an element lies along an axis, and what must hold for it to exist."""
         found = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
         size, count = given.static[2 + n], result.static[2 + n]
         last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
         return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
 
-    def element(b: te.ExprLike, ch: te.ExprLike, y: te.ExprLike, z: te.ExprLike, i: te.ExprLike) -> Any:
+    def element(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr, i: te.Expr) -> te.Expr:
         (row, rows), (column, columns) = place(0, y), place(1, z)
         return combine(x(b, ch, row, column, i), axis=axes, where=te.all(te.all(*rows), te.likely(te.all(*columns))))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
@@ -21,6 +21,7 @@ from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, PACKED, sch
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
+from armillary.base.aliases import AnyFunction
 from armillary.ops._deferred import T
 from armillary.ops.nn._windows import lowest
 from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
@@ -74,7 +75,7 @@ def _is_flat(pool: Pool, image: tuple[int, ...], width: int) -> bool:
     return is_small and pool.strides == (1, 1) and is_parted(pool)
 
 
-def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: Any) -> te.Tensor:
+def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: te.Expr) -> te.Tensor:
     """A copy with `rows` rows of `pitch` elements, the padding and what is beyond it filled."""
     n, c, h, w = te.static_shape(x)
     (top, _), (left, _) = pool.pads
@@ -88,7 +89,7 @@ def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: Any) -> te.Ten
     return made
 
 
-def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: object, fill: object) -> Windows:
+def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyFunction, fill: te.Expr) -> Windows:
     """With stride 1: a window for every element of the flat image, along one axis after the other."""
     (n, c, oh, ow), (kh, kw), (dy, dx) = shape, pool.kernel, pool.dilation
     pitch = ow + (kw - 1) * dx
@@ -104,7 +105,7 @@ def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: obj
     return lambda b, ch, y, z: flat(b, ch, y * pitch + z)
 
 
-def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: te.Expr) -> Windows:
+def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyFunction, fill: te.Expr) -> Windows:
     """For each row of the output what the rows of its windows are in each column, and of these the windows.
 
     What lies outside is the edge again, which a maximum may take twice; else it is put aside behind reading it.
@@ -147,7 +148,7 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any,
     return lambda b, ch, y, z: found(b, ch, y, z)
 
 
-def _clamped(place: Any, size: int) -> te.Expr:
+def _clamped(place: te.Expr, size: int) -> te.Expr:
     return te.min(te.max(place, 0), size - 1)
 
 
@@ -167,7 +168,9 @@ def is_parted(pool: Pool) -> bool:
     return kh * kw > kh + kw + COPY
 
 
-def _along(read: Any, shape: tuple[int, ...], combine: Any, taps: int, step: int, name: str) -> te.Tensor:
+def _along(
+    read: Callable[..., te.Expr], shape: tuple[int, ...], combine: AnyFunction, taps: int, step: int, name: str
+) -> te.Tensor:
     """Windows of `taps` elements along the last axis, `step` apart."""
     k = te.reduce_axis((0, taps), name="k")
     made: te.Tensor = te.compute(

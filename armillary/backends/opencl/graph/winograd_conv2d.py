@@ -14,7 +14,6 @@ The operator: backends/opencl/winograd/operator.py. The tiles' costs: backends/o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from armillary.backends.opencl.space import WINOGRAD
 from armillary.backends.opencl.tiles import Product, choose_tile, cost
@@ -55,30 +54,29 @@ def opencl_winograd_conv2d(module: IRModule) -> IRModule:
     return on_functions(module, change)
 
 
-def can_transform(expr: Expr) -> bool:
+def can_transform(call: Call) -> bool:
     """Whether Winograd's algorithm can compute a convolution."""
-    call: Any = expr  # Any: a Call of nn.conv2d
-    attrs, types = call.attrs, [*map(tensor, call.args), tensor(call)]
+    attrs, types = call.attrs, [t for t in (*map(tensor, call.args), tensor(call)) if t is not None]
     if attrs.groups != 1 or set(attrs.strides) != {1} or set(attrs.dilation) != {1}:
         return False
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return False
-    if any(t is None or str(t.dtype) != "float32" or not all(isinstance(n, int) for n in t.shape) for t in types):
+    if len(types) < 3 or any(str(t.dtype) != "float32" for t in types):
         return False
-    weight: Any = types[1]  # Any: a tensor type, as just tested
-    if weight.shape[2:] != (KERNEL, KERNEL) or min(weight.shape[:2]) < LEAST_CHANNELS:
+    weight = types[1].static
+    if weight[2:] != (KERNEL, KERNEL) or min(weight[:2]) < LEAST_CHANNELS:
         return False
     return is_constant(call.args[1]) and not is_whole(call.args[1])
 
 
-def best_tile(call: Any, limit: int) -> int:  # Any: a Call of nn.conv2d
+def best_tile(call: Call, limit: int) -> int:
     """The tile of the transform with the least estimated cost, 0 for the direct sum."""
     data, result = (t for t in (tensor(call.args[0]), tensor(call)) if t is not None)
     found = {0: direct_cost(data, result), **{m: winograd_cost(data, result, m) for m in TILES if m <= limit}}
     return min(found, key=lambda m: found[m])
 
 
-def _stored_tile(expr: Expr, stored: Choice, limit: int) -> int:
+def _stored_tile(expr: Call, stored: Choice, limit: int) -> int:
     """The tile of the transform that a choice names."""
     tile = stored.knob("tile")
     if not can_transform(expr):
@@ -124,7 +122,7 @@ def winograd_extra(work: Product) -> float:
     return 3 * LAUNCH + MOVED * work.images * work.result[2] * (work.result[0] + work.channels)
 
 
-def _replaced(call: Any, tile: int) -> Call:  # Any: a Call of nn.conv2d
+def _replaced(call: Call, tile: int) -> Call:
     data, weight = call.args
     transformed = get_op("opencl.winograd_weight")(weight, tile_size=tile)
     op = get_op("opencl.conv2d_winograd")

@@ -9,7 +9,6 @@ so that the products have sizes that tiles of work-items divide. Chosen by graph
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -165,7 +164,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         tag="winograd_output",
     )
 
-    def element(b: Any, o: Any, y: Any, x: Any) -> Any:
+    def element(b: te.Expr, o: te.Expr, y: te.Expr, x: te.Expr) -> te.Expr:
         return tile(o, b * each + y // m * columns + x // m, y % m, x % m)
 
     made: te.Tensor = te.compute((n, units, out_h, out_w), element, name="conv2d_winograd", tag="conv2d_winograd")

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, known, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
 _WINDOWED = {f"nn.{kind}_pool{axes}d": axes for kind in ("max", "avg") for axes in (1, 2, 3)}
@@ -84,16 +85,15 @@ def pool1d(expr: Expr) -> Expr | None:
     return reshape_to(made, result.static) if tensor(made) is not None else None
 
 
-def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known to be plain
+def conv3d(expr: Expr) -> Expr | None:
     """conv3d(x, w)  ->  conv2d of slices, whose channels are those of the KD slices a result needs
 
     Of each group, where there are some; groups of one channel rather add up the results of the KD slices.
     """
     if not _is_plain(expr, "nn.conv3d", "OIDHW"):
         return None
-    attrs, weight = expr.attrs, expr.args[1].data
-    data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
-    result: Any = tensor(expr)
+    attrs, weight = expr.attrs, _weight_of(expr)
+    data, result = known(expr.args[0]), known(expr)
     (front, back), *image_pads = pad_pairs("nn.conv3d", attrs.padding, 3)
     (stride, *strides), (step, *dilation) = (
         per_axis("nn.conv3d", name, getattr(attrs, name), 3) for name in ("strides", "dilation")
@@ -109,7 +109,7 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
     parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
     (top, bottom), (left, right) = image_pads
 
-    def images(data: Expr, kernel: Any) -> Expr:
+    def images(data: Expr, kernel: Array) -> Expr:
         return call(
             "nn.conv2d",
             reshape_to(data, (n * depth, kernel.shape[1] * attrs.groups, h, w)),
@@ -130,7 +130,7 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
     return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
 
 
-def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known to be plain
+def conv3d_transpose(expr: Expr) -> Expr | None:
     """conv3d_transpose(x, w)  ->  conv2d_transpose of slices; what lies between two slices are further channels
 
     With stride s along the depth, result slice s * q + r - pad is the sum over taps k = s * j + r of slice q - j of the
@@ -138,9 +138,8 @@ def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it 
     """
     if not _is_plain(expr, "nn.conv3d_transpose", "IODHW"):
         return None
-    attrs, weight = expr.attrs, expr.args[1].data
-    data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
-    result: Any = tensor(expr)
+    attrs, weight = expr.attrs, _weight_of(expr)
+    data, result = known(expr.args[0]), known(expr)
     (front, _), (top, bottom), (left, right) = pad_pairs("nn.conv3d_transpose", attrs.padding, 3)
     (stride, *strides), (step, *dilation), (_, *more) = (
         per_axis("nn.conv3d_transpose", name, getattr(attrs, name), 3, least)
@@ -177,7 +176,7 @@ def _constant(values: object) -> Constant:
     return Constant(np.ascontiguousarray(values))
 
 
-def _is_plain(expr: Expr, name: str, kernel_layout: str) -> bool:
+def _is_plain(expr: Expr, name: str, kernel_layout: str) -> TypeGuard[Call]:
     """Whether it is that convolution over three axes, with constant weights, known types, usual layouts."""
     if op_name(expr) != name or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
         return False
@@ -186,6 +185,13 @@ def _is_plain(expr: Expr, name: str, kernel_layout: str) -> bool:
     is_known = tensor(expr.args[0]) is not None and tensor(expr) is not None
     is_usual = layouts == ("NCDHW", kernel_layout, "NCDHW") and not attrs.out_dtype
     return is_known and is_usual
+
+
+def _weight_of(call: Call) -> Array:
+    """The weights of such a convolution."""
+    found = call.args[1]
+    assert isinstance(found, Constant), "constant weights"
+    return found.data
 
 
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:
@@ -286,10 +292,10 @@ def _is_of_images(expr: Expr) -> bool:
     return False
 
 
-def _slices_at(images: Expr, axis: int, places: Any, outside: float) -> list[Expr]:
+def _slices_at(images: Expr, axis: int, places: Array, outside: float) -> list[Expr]:
     """For each tap of all windows its slices; `places` has a row for each window."""
-    ty: Any = images.checked_type  # Any: a tensor type of known shape
-    front, back = max(0, -int(places.min())), max(0, int(places.max()) - ty.shape[axis] + 1)
+    ty = known(images)
+    front, back = max(0, -int(places.min())), max(0, int(places.max()) - ty.static[axis] + 1)
     if front or back:
         width = [(0, 0)] * ty.ndim
         width[axis] = (front, back)
@@ -298,9 +304,9 @@ def _slices_at(images: Expr, axis: int, places: Any, outside: float) -> list[Exp
     return [_every(images, axis, int(first) + front, count, stride) for first in places[0]]
 
 
-def _mean_of(parts: list[Expr], axis: int, counts: Any) -> Expr:
+def _mean_of(parts: list[Expr], axis: int, counts: Array) -> Expr:
     """The sums of the slices of each window over so many."""
-    ty: Any = parts[0].checked_type  # Any: a tensor type of known shape
+    ty = known(parts[0])
     total, factors = functools.reduce(operator.add, parts), (1 / counts).astype(ty.dtype.numpy)
     if (factors == factors[0]).all():
         return total if factors[0] == 1 else total * Constant(factors[0])

@@ -19,16 +19,16 @@ would keep what follows from fusing.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import extent
 from armillary.ops.nn.conv import window
 from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.op import Kind, Op, has
+from armillary.relay.op import Kind, Op, has, is_call
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import on_functions, op_name, splat, tensor
+from armillary.relay.transform._rules import known, on_functions, op_name, splat, tensor
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
@@ -50,19 +50,29 @@ def _folded(function: Function) -> Expr:
     for expr in order:
         rebuilt = map_children(expr, lambda e: memo.get(id(e), e))
         made = _padded(rebuilt)
-        if made is None and op_name(expr) == "strided_slice" and _is_own(expr.args[0], sole):  # type: ignore[attr-defined]
+        if (
+            made is None
+            and is_call(expr, "strided_slice")
+            and _is_own(expr.args[0], sole)
+            and isinstance(rebuilt, Call)
+        ):
             made = _cropped(rebuilt)
         memo[id(expr)] = rebuilt if made is None else made
     return memo[id(function)]
 
 
-def _padded(expr: Any) -> Expr | None:  # Any: an Expr, a Call once its operator is known
+def _padded(expr: Expr) -> Expr | None:
     """conv(pad(x), w)  ->  conv(x, w, more padding)   where the padding is zeros around rows and columns"""
     rank = _RANKS.get(op_name(expr), 0)
-    if not rank or "transpose" in op_name(expr) or expr.attrs.data_layout != _LAYOUTS[rank]:
+    if (
+        not isinstance(expr, Call)
+        or not rank
+        or "transpose" in op_name(expr)
+        or expr.attrs.data_layout != _LAYOUTS[rank]
+    ):
         return None
     pad, result = expr.args[0], tensor(expr)
-    if op_name(pad) != "nn.pad" or result is None or tensor(pad) is None:
+    if not is_call(pad, "nn.pad") or result is None or tensor(pad) is None:
         return None
     width, value = pad.attrs.pad_width, pad.attrs.pad_value
     if len(pad.args) > 1:
@@ -74,12 +84,12 @@ def _padded(expr: Any) -> Expr | None:  # Any: an Expr, a Call once its operator
     return _with_pads(expr, pad.args[0], both)
 
 
-def _cropped(expr: Any) -> Expr | None:  # Any: a Call of strided_slice
+def _cropped(expr: Call) -> Expr | None:
     """slice(relu(add(conv(x, w), bias)))  ->  relu(add(conv(x, w, less padding), bias))"""
-    chain, source = [], expr.args[0]
+    chain, source = [], _call_at(expr, 0)
     while op_name(source) not in _RANKS:
         chain.append(source)
-        source = source.args[_data(source)]
+        source = _call_at(source, _data(source))
     data, whole, taken = tensor(source.args[0]), tensor(source), tensor(expr)
     if data is None or whole is None or taken is None or source.attrs.data_layout != _LAYOUTS[_RANKS[op_name(source)]]:
         return None
@@ -93,17 +103,17 @@ def _cropped(expr: Any) -> Expr | None:  # Any: a Call of strided_slice
     made = _with_pads(source, source.args[0], pads)
     for call in reversed(chain):
         args = list(call.args)
-        args[_data(call)] = made
+        args[_data(call) or 0] = made
         made = Call(call.op, tuple(args), call.attrs, call.span)
     return made if made.checked_type == expr.checked_type else None
 
 
-def _pads(conv: Any, axis: int, begin: int, count: int) -> tuple[int, int]:  # Any: a Call of a convolution
+def _pads(conv: Call, axis: int, begin: int, count: int) -> tuple[int, int]:
     """The padding with which a convolution gives `count` elements of an axis from `begin` on; negative: none does."""
     name, attrs = op_name(conv), conv.attrs
     win = window(name, attrs, _RANKS[name])
     (before, after), stride = win.pads[axis], win.strides[axis]
-    have, gives, taps = (tensor(t).static[2 + axis] for t in (conv.args[0], conv, conv.args[1]))  # type: ignore[union-attr]
+    have, gives, taps = (known(t).static[2 + axis] for t in (conv.args[0], conv, conv.args[1]))
     if "transpose" in name:
         return before + begin, after + gives - begin - count
     reach = extent(taps, win.dilation[axis])
@@ -111,7 +121,7 @@ def _pads(conv: Any, axis: int, begin: int, count: int) -> tuple[int, int]:  # A
     return before, (count - 1) * stride + reach - have - before
 
 
-def _with_pads(conv: Any, data: Expr, pads: Any) -> Call:  # Any: a Call; (before, after) per axis
+def _with_pads(conv: Call, data: Expr, pads: Sequence[tuple[int, int]]) -> Call:
     attrs = dataclasses.replace(conv.attrs, padding=tuple(p for side in zip(*pads, strict=True) for p in side))
     return Call(conv.op, (data, *conv.args[1:]), attrs, conv.span)
 
@@ -128,7 +138,14 @@ def _is_own(expr: object, sole: set[int]) -> bool:  # as in _padded
     return False
 
 
-def _data(expr: Any) -> Any:  # Any: a Call; the position of an argument, or None
+def _call_at(call: Call, position: int | None) -> Call:
+    """An argument that `_is_own` has found to be a call."""
+    found = call.args[position or 0]
+    assert isinstance(found, Call), "convolutions and what is elementwise"
+    return found
+
+
+def _data(expr: Call) -> int | None:
     """Which argument an elementwise operator works on, beside constants that are the same along rows and columns."""
     if expr.op.kind == Kind.ELEMENTWISE and len(expr.args) == 1:
         return 0
@@ -137,8 +154,8 @@ def _data(expr: Any) -> Any:  # Any: a Call; the position of an argument, or Non
     result = tensor(expr)
     if op_name(expr) == "divide" or not has(expr, Fact.ARITHMETIC) or result is None:
         return None
-    if sum(isinstance(a, Constant) for a in expr.args) != 1:
+    constants = [a for a in expr.args if isinstance(a, Constant)]
+    if len(constants) != 1:
         return None
-    position = 0 if isinstance(expr.args[1], Constant) else 1
-    shape = expr.args[1 - position].held.shape
+    position, shape = 0 if isinstance(expr.args[1], Constant) else 1, constants[0].held.shape
     return position if all(d == 1 for d in shape[len(shape) - result.ndim + 2 :]) or not shape else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -104,14 +103,15 @@ def _reference(attrs: FirstLayerConv2DAttrs, data: Array, weight: Array) -> Arra
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, co, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-def result_shape(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+def result_shape(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> tuple[int, ...]:
     """(N, O/co, OH, OW, co)."""
     win = window(conv2d_first_layer.name, attrs, 2)
     size = [
         window_count(te.static_shape(data)[2 + a], win.pads[a], _taps(attrs)[a], win.strides[a], win.dilation[a])
         for a in range(2)
     ]
-    return (data.shape[0], weight.shape[0], *size, weight.shape[4])
+    (batch, *_), (blocks, *_, block) = te.static_shape(data), te.static_shape(weight)
+    return (batch, blocks, *size, block)
 
 
 @conv2d_first_layer.compute

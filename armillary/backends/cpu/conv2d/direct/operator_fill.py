@@ -8,7 +8,6 @@ Invariant: runs cover whole blocks. Runs when weights are loaded; made by backen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def _reference(attrs: FillAttrs, weight: Array) -> Array:
     return np.ascontiguousarray(parts.transpose(4, 0, 2, 3, 1, 5))
 
 
-def _chosen(channel: Any, runs: Runs, value: Callable[[Any], Any], zero: Any) -> Any:  # Any: te expressions
+def _chosen(channel: te.Expr, runs: Runs, value: Callable[[te.Expr], te.Expr], zero: te.Expr) -> te.Expr:
     """`value` of the real channel that lies at `channel`, or zero at an added one."""
     made, real, wide = zero, sum(n for n, _ in runs), sum(map(sum, runs))
     for count, added in reversed(runs):

@@ -13,7 +13,6 @@ convolutions: depthwise/schedule.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
@@ -53,6 +52,7 @@ from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import dot
+from armillary.ops.nn._windows import Pairs
 from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
@@ -113,7 +113,7 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
     return made
 
 
-def _with_border(data: te.Tensor, pads: Any, value: int) -> te.Tensor:
+def _with_border(data: te.Tensor, pads: Pairs, value: int) -> te.Tensor:
     """A copy of the data with `value` around it: the products of a zero point are no zeros."""
     (top, bottom), (left, right) = pads
     batch, blocks, height, width, lanes = te.static_shape(data)

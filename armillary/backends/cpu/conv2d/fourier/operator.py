@@ -16,14 +16,17 @@ numbers for a kernel.
 from __future__ import annotations
 
 import cmath
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS, SIDE
+from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -39,7 +42,7 @@ TRANSFORM = 3000.0  # additions and multiplications of a tile or a kernel, about
 RADIX = 4
 
 Row = tuple[tuple[int, float], ...]  # (index, factor) of the terms of a sum
-Value = Callable[[Any], Any]  # Any: an index; an element
+Value: TypeAlias = Callable[[int], "te.Expr"]
 
 
 @record
@@ -154,13 +157,13 @@ def _sum(terms: Row, value: Value) -> te.Expr:
     return found
 
 
-def _term(index: int, factor: float, value: Value) -> tuple[Any, bool]:
+def _term(index: int, factor: float, value: Value) -> tuple[te.Expr, bool]:
     """The value times the size of its factor, and whether that is negative."""
     size = abs(factor)
     return (value(index) if abs(size - 1) < 1e-12 else value(index) * size), factor < 0
 
 
-def _joined(parts: Sequence[tuple[Any, bool]]) -> tuple[Any, bool]:
+def _joined(parts: Sequence[tuple[te.Expr, bool]]) -> tuple[te.Expr, bool]:
     """The sum of signed parts or its opposite, whichever starts with a plus, and whether it is the opposite."""
     (total, is_negative), *others = parts
     for part, minus in others:
@@ -202,7 +205,7 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
     return made
 
 
-def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., object], name: str, tag: str) -> te.Tensor:
+def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., te.Expr], name: str, tag: str) -> te.Tensor:
     """A matrix applied along the axis before the last; `value(axes, k)` is element k of what it is applied to."""
     made: te.Tensor = te.compute(
         tuple(shape),
@@ -214,7 +217,7 @@ def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., objec
 
 
 def _transform(
-    shape: Sequence[int], size: int, sign: int, present: int, value: Callable[..., object], tag: str
+    shape: Sequence[int], size: int, sign: int, present: int, value: Callable[..., te.Expr], tag: str
 ) -> te.Tensor:
     """A complex transform of `size` along the axis before the last, in three steps with a radix of four."""
     steps = (_radix(size, RADIX, sign, present), _twiddle(size, RADIX, sign), _last(size, RADIX, sign))
@@ -281,12 +284,9 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
         tag="fourier_roots",
     )
 
-    def row(o: Any, c: Any, v: Any, p: Any, s: Any, q: Any) -> Any:
-        total = None
-        for x in range(kw):
-            term = weight(o, c, p, kh - 1 - s // 2, kw - 1 - x, q) * table((v * 2 + s % 2) * kw + x)
-            total = term if total is None else total + term
-        return total
+    def row(o: te.Expr, c: te.Expr, v: te.Expr, p: te.Expr, s: te.Expr, q: te.Expr) -> te.Expr:
+        terms = (weight(o, c, p, kh - 1 - s // 2, kw - 1 - x, q) * table((v * 2 + s % 2) * kw + x) for x in range(kw))
+        return functools.reduce(operator.add, terms)
 
     rows = te.compute((o_blocks, i_blocks, HALF, ci, 2 * kh, co), row, name="weight_rows", tag="fourier_weight_rows")
     columns = _transform(
@@ -303,7 +303,7 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
     return made
 
 
-def _constant(index: te.ExprLike, values: Sequence[float], dtype: Any) -> te.Expr:
+def _constant(index: te.ExprLike, values: Sequence[float], dtype: str | DType) -> te.Expr:
     """`values[index]` as a choice, for an index that is known after unrolling."""
     result = te.const(values[-1], dtype)
     for k in reversed(range(len(values) - 1)):

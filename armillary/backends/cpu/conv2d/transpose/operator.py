@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -92,12 +91,12 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
 
     def element(
         b: te.ExprLike,
-        ob: te.ExprLike,
-        y: te.ExprLike,
-        py: te.ExprLike,
-        x: te.ExprLike,
-        px: te.ExprLike,
-        oi: te.ExprLike,
+        ob: te.Expr,
+        y: te.Expr,
+        py: te.Expr,
+        x: te.Expr,
+        px: te.Expr,
+        oi: te.Expr,
     ) -> te.Expr:
         tap_y, row, on_row = rows.tap(y, py, ty.var)
         tap_x, column, on_column = columns.tap(x, px, tx.var)
@@ -129,7 +128,7 @@ class _Axis:
     size: int
     count: int
 
-    def tap(self, at: Any, phase: Any, tap: Any) -> tuple[Any, Any, list[Any]]:
+    def tap(self, at: te.Expr, phase: te.Expr, tap: te.Expr) -> tuple[te.Expr, te.Expr, list[te.Expr]]:
         """Kernel index and data position of a tap of a phase, and the tests needed to know that both exist."""
         index = (phase + self.pad) % self.stride + tap * self.stride
         position = at + (phase + self.pad) // self.stride - tap

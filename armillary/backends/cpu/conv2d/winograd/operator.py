@@ -15,7 +15,7 @@ interleave, and their products are those of any other tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -155,16 +155,14 @@ def _taps_inside(size: int, outputs: int, pads: tuple[int, int], dilation: int) 
     return sum(len(range(max(0, s), min(size, s + outputs))) for s in starts) / outputs
 
 
-def _place(tile: Any, index: Any, m: int, dilation: int) -> Any:
+def _place(tile: te.Expr, index: te.Index, m: int, dilation: int) -> te.Expr:
     """The row or column of an element of a tile."""
     if dilation == 1:
-        found: te.ExprLike = tile * m + index
-        return found
-    made: te.ExprLike = tile // dilation * (m * dilation) + tile % dilation + index * dilation
-    return made
+        return tile * m + index
+    return tile // dilation * (m * dilation) + tile % dilation + index * dilation
 
 
-def _tile_of(place: te.Expr, m: int, dilation: int) -> tuple[Any, Any]:
+def _tile_of(place: te.Expr, m: int, dilation: int) -> tuple[te.Expr, te.Expr]:
     """The tile of a row or column, and its index there: the inverse of `_place`."""
     if dilation == 1:
         return place // m, place % m
@@ -186,7 +184,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     )
     th, tw = tiles_along(out_h, m, dy), tiles_along(out_w, m, dx)
 
-    def read(b: te.Expr, c: te.Expr, p: object, q: object, y: object, x: object, i: te.Expr) -> te.Expr:
+    def read(b: te.Expr, c: te.Expr, p: te.Expr, q: te.Expr, y: te.Expr, x: te.Expr, i: te.Expr) -> te.Expr:
         row, column = _place(p, y, m, dy) - top, _place(q, x, m, dx) - left
         inside = te.all(row >= 0, row < height, column >= 0, column < width)
         return te.if_then_else(inside, data(b, c, row, column, i), te.const(0.0, data.dtype))
