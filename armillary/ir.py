@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from armillary.base.boundary import bounded
 from armillary.base.lazy import deferred, lazy_names
-from armillary.base.node import Node, node
+from armillary.base.node import Node, Pairs, node
 from armillary.errors import ModelError
 
 with deferred():
@@ -23,7 +23,7 @@ with deferred():
     from armillary.text.html import source_html
 
 
-class Attrs(tuple[tuple[str, Any], ...]):  # Any: attribute values differ by key
+class Attrs(Pairs):
     """(key, value) pairs, hashable and ordered; read by key too: `attrs["Primitive"]`, `"Primitive" in attrs`."""
 
     __slots__: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Attrs(tuple[tuple[str, Any], ...]):  # Any: attribute values differ by key
         """The values, in the order of the names."""
         return tuple(value for _, value in self)
 
-    def items(self) -> tuple[tuple[str, Any], ...]:
+    def items(self) -> Pairs:
         """The pairs."""
         return tuple(self)
 
@@ -78,7 +78,7 @@ class BaseFunc(Node):
     __slots__: tuple[str, ...] = ()
     _module_printer: ClassVar[ModulePrinter]
     _verifier: ClassVar[Verifier | None] = None
-    attrs: tuple[tuple[str, Any], ...]
+    attrs: Pairs
 
     def get_attr(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key
         return next((value for name, value in self.attrs if name == key), default)

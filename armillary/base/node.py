@@ -31,6 +31,7 @@ V = TypeVar("V")
 P = ParamSpec("P")
 Rules: TypeAlias = dict[type, Callable[Concatenate[Any, P], R]]  # Any: an instance of the class that is the key
 Visits: TypeAlias = dict[type, Callable[Concatenate[V, Any, P], R]]  # the same, of a visitor that comes first
+Pairs: TypeAlias = tuple[tuple[str, Any], ...]  # of names and values, which differ by name
 FieldMakers: TypeAlias = Mapping[str, Callable[[Any], Any]]  # Any: what a field is given and holds
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})
@@ -44,7 +45,7 @@ _PLAIN = frozenset(
         "DType",
         "LoopKind",
         "Span | None",
-        "tuple[tuple[str, Any], ...]",
+        "Pairs",
     }
 )
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from armillary.base.dtype import DType
+from armillary.base.node import Pairs
 from armillary.errors import ArmillaryError, ParseError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.text.cursor import Cursor
@@ -311,7 +312,7 @@ class Parser:
         cursor.expect(")")
         return value
 
-    def pairs(self, closing: str) -> tuple[tuple[str, Any], ...]:
+    def pairs(self, closing: str) -> Pairs:
         """`key = value, …` through `closing`."""
         items = []
         while not self.cursor.accept(closing):
@@ -404,7 +405,7 @@ class StatementParser(Parser):
             cursor.expect("(")
             tag = cursor.string()
             cursor.expect(")")
-        notes: tuple[tuple[str, Any], ...] = ()
+        notes: Pairs = ()
         if cursor.accept("with"):
             cursor.expect("(")
             notes = self.pairs(")")
@@ -475,7 +476,7 @@ class StatementParser(Parser):
                 into.append(self.param())
                 if not cursor.at(closing):
                     cursor.expect(",")
-        attrs: tuple[tuple[str, Any], ...] = ()
+        attrs: Pairs = ()
         if cursor.accept("attrs"):
             cursor.expect("{")
             attrs = self.pairs("}")

@@ -29,7 +29,7 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.names import Identifiers
-from armillary.base.node import Node, Visits, children, post_order
+from armillary.base.node import Node, Pairs, Visits, children, post_order
 from armillary.text.writer import Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -142,7 +142,7 @@ class Printer:
             return repr(item) if math.isfinite(item) else f"float({quote(repr(item))})"
         return f"opaque({quote(repr(item))})"
 
-    def pairs(self, items: tuple[tuple[str, Any], ...]) -> str:
+    def pairs(self, items: Pairs) -> str:
         return ", ".join(f"{word(key)} = {self.value(value)}" for key, value in items)
 
     def stmt(self, item: S.Stmt, is_last: bool = True) -> None:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Admit, Node, Printer, Refuse, node
+from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
@@ -133,7 +133,7 @@ class For(Stmt):
     kind: LoopKind
     body: Stmt
     thread_tag: str = ""
-    annotations: tuple[tuple[str, Any], ...] = ()  # Any: pragma values are ints, strings or expressions
+    annotations: Pairs = ()  # Any: pragma values are ints, strings or expressions
 
     @property
     def loop_var(self) -> Var:
@@ -243,13 +243,13 @@ class PrimFunc(BaseFunc):
     _module_printer: ClassVar[ModulePrinter] = _print_global
     _verifier: ClassVar[Verifier | None] = _verify
     _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
-    _admits["tuple[tuple[str, Any], ...]"] = "type({0}) is Attrs"
+    _admits["Pairs"] = "type({0}) is Attrs"
     _admit: ClassVar[Admit | None] = Expr._admit
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     params: tuple[Buffer | Var, ...]
     body: Stmt
-    attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples
+    attrs: Pairs = ()  # Any: attribute values are strings, ints or tuples
 
 
 def seq(*statements: Stmt) -> Stmt:

@@ -24,7 +24,7 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
-from armillary.base.node import post_order
+from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
@@ -204,7 +204,7 @@ class _Walk:
         weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
         params = (*inputs, *(var for var, _ in weights.values()))
         names = [n for name, value in values for n in part_names(name, len(_parts(value)), _is_many(value))]
-        attrs: tuple[tuple[str, Any], ...] = (
+        attrs: Pairs = (
             ("input_names", tuple(v.name_hint for v in inputs)),
             ("output_names", tuple(names)),
         )
