@@ -12,7 +12,7 @@ import io
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.base.record import record
 from armillary.errors import ArtifactError, TypeMismatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 
 ABI_VERSION = 1
 MAX_NDIM = 32
@@ -507,7 +511,7 @@ def _held(value: object) -> Array | Deferred:  # array-likes
     return value if isinstance(value, Deferred) else np.asarray(value)
 
 
-def write_params(write: Callable[[Any], object], params: Mapping[str, Array | Deferred]) -> None:
+def write_params(write: Callable[[Buffer], object], params: Mapping[str, Array | Deferred]) -> None:
     """Write a params blob piece by piece (Any: bytes, or a view of memory that nobody writes to)."""
     write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
     for name in params:

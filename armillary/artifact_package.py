@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from armillary.artifact import params_size, write_params
 from armillary.base.aliases import Array
@@ -27,6 +27,10 @@ from armillary.base.files import written_atomically
 from armillary.base.record import record
 from armillary.errors import ArtifactError, InternalError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
 MAX_PACKAGE_MEMBER = 1 << 34
 LIBRARY, OBJECT, GRAPH, PARAMS = "mod.so", "mod.o", "mod.json", "mod.params"
 _CODE = (LIBRARY, OBJECT)  # one of them is there
@@ -34,7 +38,7 @@ CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write 
 _MOST_SUMS = 1024  # bytes of them
 _WAITING = 4  # pieces that are made but not written
 _SMALL = 1 << 16  # bytes: pieces of less are put together, for each costs 10 us
-Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
+Fill = Callable[[Callable[["Buffer"], object]], object]  # writes a member by what it is given
 
 
 @record(slots=True)
@@ -84,7 +88,7 @@ class WriteBehind:
         self._room = threading.Semaphore(_WAITING)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def write(self, piece: Any) -> None:  # Any: bytes-like, which nobody writes to any more
+    def write(self, piece: Buffer) -> None:  # which nobody writes to any more
         """The next piece. What went wrong with an earlier one is raised here, by `section` or at the end."""
         size = memoryview(piece).nbytes
         self.count += size
@@ -128,7 +132,7 @@ class WriteBehind:
             del piece  # its memory is for the next one
             self._room.release()
 
-    def _take(self, piece: Any) -> None:  # Any: bytes-like
+    def _take(self, piece: Buffer) -> None:
         try:
             self._stream.write(piece)
         except BaseException as error:  # raised where the pieces come from

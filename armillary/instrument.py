@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from armillary.base.boundary import boundary, bounded
 from armillary.base.files import make_folder, write_atomic
@@ -24,7 +24,7 @@ Sink = Callable[[str, str], None]  # name of the pass, text of the module
 
 
 @boundary("pass_instrument", arguments=True)
-def pass_instrument(cls: type) -> Any:  # Any: a subclass of `cls` that is a PassInstrument
+def pass_instrument(cls: type) -> type:  # a subclass of `cls` that is a PassInstrument
     """Class decorator: a class with some of the hooks becomes an instrument."""
     return type(cls.__name__, (cls, PassInstrument), {"__doc__": cls.__doc__, "__module__": cls.__module__})
 

@@ -43,7 +43,7 @@ class Attrs(Pairs):
         """The names."""
         return tuple(name for name, _ in self)
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> tuple[object, ...]:
         """The values, in the order of the names."""
         return tuple(value for _, value in self)
 
@@ -56,7 +56,7 @@ class Attrs(Pairs):
         return next((value for name, value in self if name == key), default)
 
 
-def as_attrs(cls: type, given: tuple[Any, ...]) -> tuple[Any, ...]:  # Any: arguments of a function's constructor
+def as_attrs(cls: type, given: tuple[object, ...]) -> tuple[object, ...]:  # arguments of a function's constructor
     """The arguments of a function's constructor with its attributes as `Attrs`, of pairs or of a mapping."""
     at = cls._fields.index("attrs")  # type: ignore[attr-defined]
     attrs = given[at]

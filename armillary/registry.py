@@ -18,7 +18,7 @@ _FUNCTIONS: dict[str, Function] = {}
 
 
 @boundary("register_func", arguments=True)
-def register_func(func_name: str | Function, f: Function | None = None, override: bool = False) -> Any:
+def register_func(func_name: str | Function, f: Function | None = None, override: bool = False) -> AnyFunction:
     """Register a function under a name; usable as a decorator, with or without the name (then `func_name` is it)."""
     if callable(func_name):
         return register_func(func_name.__name__, func_name, override)

@@ -381,7 +381,7 @@ class PassDefinition:
     def __call__(self, module: IRModule, **options: object) -> IRModule:
         return self.bind(**options)(module)
 
-    def bind(self, *args: Any, **options: object) -> Pass:
+    def bind(self, *args: object, **options: object) -> Pass:
         """A Pass with these options (by position in the order of the function's signature, or by name)."""
         options.update(zip(self.options, args, strict=False))
         unknown = [name for name in options if name not in self.options]

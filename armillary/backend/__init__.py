@@ -52,7 +52,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self.input_names = [value.name for value in model.graph.input if value.name not in held]
         self.output_names = [value.name for value in model.graph.output]
         self.static: set[str] = set()  # inputs whose values are compiled in
-        self._compiled: dict[Any, Compiled] = {}
+        self._compiled: dict[object, Compiled] = {}
         self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
     def run(self, inputs: object, **_options: object) -> tuple[Any, ...]:  # Any: fields differ

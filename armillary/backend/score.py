@@ -115,7 +115,7 @@ def case_data(case: Case) -> tuple[ModelProto, list[DataSet]]:
     return model, [_stored_data(model, data) for data in sorted(folder.glob("test_data_set*"))]
 
 
-def _array(value: object) -> Any:
+def _array(value: object) -> object:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 

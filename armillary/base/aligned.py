@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.record import record
@@ -53,7 +54,7 @@ class Deferred:
     rows: Callable[[int, int], Array] | None = None
     step: int = 1
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A pickle or a deep copy has the numbers."""
         return np.asarray, (self.compute(),)
 
@@ -83,7 +84,7 @@ def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int]
     return made
 
 
-def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dtype
+def aligned_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
     """An uninitialised array."""
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize

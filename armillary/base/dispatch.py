@@ -39,7 +39,7 @@ class DispatchContext(metaclass=_Current):
     def __init__(self) -> None:
         self._around: list[DispatchContext] = []
 
-    def query(self, target: Any, workload: Workload) -> Any:  # Any: a Target; what the source stores
+    def query(self, target: object, workload: Workload) -> Any:  # Any: a Target; what the source stores
         """The configuration for a workload: this context's, or that of the ones around it; None without any."""
         found = self._query_inside(target, workload)
         if found is None and self._around:

@@ -110,7 +110,7 @@ class DType(str):
         """Largest value of an integer or bool type."""
         return (1 << (self.bits - 1)) - 1 if self.code == "int" else (1 << self.bits) - 1
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return DType, (str.__str__(self),)
 
 

@@ -74,14 +74,14 @@ def _written(cls: type) -> frozenset[str]:
     return frozenset(name for name, value in vars(cls).items() if value is not None)
 
 
-def _comparison(values: Callable[[Any], tuple[Any, ...]]) -> dict[str, Any]:  # Any: methods
+def _comparison(values: Callable[[object], tuple[object, ...]]) -> dict[str, object]:
     def is_equal(self: object, other: object) -> bool:  # bool, or NotImplemented
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return {"__eq__": is_equal, "__hash__": lambda self: hash(values(self))}
 
 
-def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
     """The values of the named attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)

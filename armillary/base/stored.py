@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class FilePart:
         """All of them."""
         return self._read((self.nbytes,), np.dtype(np.uint8), self.begin)
 
-    def stored(self, shape: tuple[int, ...], dtype: Any) -> Deferred:  # Any: a numpy dtype
+    def stored(self, shape: tuple[int, ...], dtype: NumpyDtype) -> Deferred:
         """The array that they are, of at least one element."""
         kind = np.dtype(dtype)
         row = self.nbytes // shape[0]

@@ -44,13 +44,13 @@ def input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def variants(text: str) -> list[dict[str, Any]] | None:
+def variants(text: str) -> list[dict[str, object]] | None:
     """Variants from "x:1x3x224x224;x:4x3x224x224" or "batch=1;batch=4"; None for an empty text."""
     rows = [[item for item in re.split(r"[\s,]+", part) if item] for part in text.split(";") if part.strip()]
     return [dict(map(_variant_item, row)) for row in rows] or None
 
 
-def _variant_item(item: str) -> tuple[str, Any]:
+def _variant_item(item: str) -> tuple[str, object]:
     match = re.fullmatch(r"(?P<name>.+?)(?:=(?P<size>\d+)|:(?P<shape>\d+(?:x\d+)*))", item)
     if match is None:
         raise ConfigError(
@@ -62,7 +62,7 @@ def _variant_item(item: str) -> tuple[str, Any]:
 def load_model(
     file: str,
     shapes: dict[str, tuple[int, ...]] | None = None,
-    many: list[dict[str, Any]] | None = None,
+    many: list[dict[str, object]] | None = None,
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
@@ -110,7 +110,7 @@ def read_text(file: str) -> str:
         raise ModelError("the file is not text", span=Span(file)) from None
 
 
-def pass_config(items: Sequence[str]) -> dict[str, Any]:
+def pass_config(items: Sequence[str]) -> dict[str, object]:
     """Options for PassContext(config=…) from "name=value" items; values are read by the option's declared type."""
     config = {}
     for item in items:
@@ -134,7 +134,7 @@ def _lower_passes(text: str) -> list[tuple[int, Any]]:  # Any: a Pass
     return [(int(phase), find_pass(name).bind()) for phase, name in pairs]
 
 
-def _value(text: str, kind: object) -> Any:  # Any: a type or a tuple of types
+def _value(text: str, kind: object) -> object:  # a type or a tuple of types
     if kind is str:
         return text
     if text.lower() in ("true", "false"):

@@ -26,7 +26,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
@@ -127,7 +126,7 @@ def dump_code_of(library: GraphLibrary, path: Path, forms: Sequence[str]) -> Non
         write_atomic(path.with_name(f"{path.name}.{form}"), library.get_source(form).encode())
 
 
-def _records(log: str) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives
+def _records(log: str) -> AbstractContextManager[object]:  # nobody uses what it gives
     return apply_history_best(log) if log else nullcontext()
 
 

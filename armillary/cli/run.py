@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table
@@ -201,7 +201,7 @@ def top(values: Array, count: int) -> str:
     return "\n".join(f"{place:{width}}  {_shown(flat[place])}" for place in places)
 
 
-def _shown(value: Any) -> str:  # Any: a numpy scalar
+def _shown(value: np.generic) -> str:
     return str(value) if value.dtype.kind in "biu" else f"{float(value):.7g}"
 
 

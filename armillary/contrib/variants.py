@@ -8,7 +8,6 @@ Invariant: at most `most` variants are kept. Variants known before, in one packa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ExecutionError
 from armillary.runtime.device import Device, cpu
+from armillary.runtime.ndarray import NDArray
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -74,7 +74,7 @@ class JitModule:
         """Number of outputs of the variant that ran last."""
         return self._ran().get_num_outputs()
 
-    def get_output(self, index: int) -> Any:  # Any: a runtime NDArray
+    def get_output(self, index: int) -> NDArray:
         """An output of the last run."""
         return self._ran().get_output(index)
 

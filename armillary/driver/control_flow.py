@@ -262,7 +262,7 @@ def _origin(builder: Builder, entry: Entry) -> Entry:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def enclosing_loops(nodes: Sequence[Any]) -> list[list[tuple[int, int]]]:  # Any: Node
+def enclosing_loops(nodes: Sequence[Node]) -> list[list[tuple[int, int]]]:
     """For each node the loops around it, outermost first: (number of the loop's node, of its last one)."""
     around: list[list[tuple[int, int]]] = [[] for _ in nodes]
     for index, node in enumerate(nodes):

@@ -65,8 +65,8 @@ class Comparison:
     max_abs: float = 0.0
     max_rel: float = 0.0  # of the largest element
     where: tuple[int, ...] = ()
-    got: Any = None  # Any: a number of the value's type
-    want: Any = None
+    got: object = None  # a number of the value's type
+    want: object = None
     problem: str = ""
 
     @property

@@ -22,7 +22,7 @@ from armillary.ops.shape.dynamic import DynamicAttrs
 from armillary.relay.analysis import free_vars
 from armillary.relay.binding import bind, bind_params_by_name, bind_types, with_own_names
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper, Var
 from armillary.relay.infer import infer_type
 from armillary.relay.transform.simplify.dynamic_to_static import dynamic_to_static
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
@@ -146,7 +146,7 @@ def _with_values(
     return dynamic_to_static(module), others
 
 
-def _fields(param: Any) -> tuple[TensorType, ...]:  # Any: a variable
+def _fields(param: Var) -> tuple[TensorType, ...]:
     return tensor_fields(param.checked_type)
 
 
@@ -165,7 +165,7 @@ def _type_of(value: Any) -> Type:  # Any: an array or a tuple
     return TensorType(value.shape, value.dtype.name)
 
 
-def _flat(value: object) -> Iterator[Any]:  # Any: arrays, tuples and lists of them
+def _flat(value: object) -> Iterator[object]:  # Any: arrays, tuples and lists of them
     if isinstance(value, tuple | list):
         for part in value:
             yield from _flat(part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class _Builder:
         ] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
-        self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
+        self.shared: dict[object, int] = {}  # those that variants share, by kernel, inputs and types
         self.shares = True
         self.scopes: dict[int, str] = {}  # of constants that kernels read as textures, by id
         self.copies: dict[tuple[tuple[int, int], int], int] = {}  # to other devices, by value and device

@@ -8,7 +8,6 @@ is. The libraries: offload/contract.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from armillary.base.lazy import deferred
 from armillary.driver.variants import entries
@@ -21,7 +20,7 @@ with deferred():  # most builds name no library
     from armillary.offload import contract, report
 
 
-def split_libraries(target: object) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts
+def split_libraries(target: object) -> tuple[tuple[str, ...], object]:  # whatever Target accepts
     """Names of the libraries in a list of targets, in its order, and the rest of it."""
     if not isinstance(target, str) or ("," not in target and target.strip() not in BUILT_IN):
         return (), target

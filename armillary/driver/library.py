@@ -114,7 +114,7 @@ class FunctionLibrary:
     def entry_name(self) -> str:
         return self.kernels[0]
 
-    def time_evaluator(self, func_name: str, dev: Device, **options: Any) -> Any:  # Any: fields of runtime Timing
+    def time_evaluator(self, func_name: str, dev: Device, **options: int) -> AnyFunction:  # fields of runtime Timing
         return self.module.time_evaluator(func_name, dev, **options)
 
     @property

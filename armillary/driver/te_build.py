@@ -54,10 +54,10 @@ def lower(
 @boundary("build")
 def build(
     inputs: Any,
-    args: Sequence[Any] | None = None,
-    target: Any = None,
-    target_host: Any = None,
-    runtime: Any = None,
+    args: Sequence[object] | None = None,
+    target: object = None,
+    target_host: object = None,
+    runtime: object = None,
     name: str = "default_function",
     binds: Any = None,
 ) -> FunctionLibrary:

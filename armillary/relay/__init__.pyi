@@ -660,7 +660,7 @@ class _Nn:
         """The mean of each window."""
 
     @staticmethod
-    def avg_pool2d_grad(out_grad: _Expr, data: _Expr, pool_size: object = (1, 1), strides: object = (1, 1), padding: object = (0, 0), layout: str = 'NCHW', out_layout: str = '', ceil_mode: bool = False, count_include_pad: bool = False) -> _Expr:
+    def avg_pool2d_grad(out_grad: _Expr, data: _Expr, pool_size: int | Sequence[int] = (1, 1), strides: int | Sequence[int] = (1, 1), padding: int | Sequence[int] = (0, 0), layout: str = 'NCHW', out_layout: str = '', ceil_mode: bool = False, count_include_pad: bool = False) -> _Expr:
         """The gradient of an average pooling's data."""
 
     @staticmethod
@@ -712,7 +712,7 @@ class _Nn:
         """Convolution over two spatial axes."""
 
     @staticmethod
-    def conv2d_backward_weight(grad: _Expr, data: _Expr, strides: object = (1, 1), padding: object = (0, 0), dilation: object = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: object = None, grad_layout: str = 'NCHW', data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_dtype: str = '') -> _Expr:
+    def conv2d_backward_weight(grad: _Expr, data: _Expr, strides: int | Sequence[int] = (1, 1), padding: int | Sequence[int] = (0, 0), dilation: int | Sequence[int] = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: int | Sequence[int] | None = None, grad_layout: str = 'NCHW', data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_dtype: str = '') -> _Expr:
         """The gradient of a convolution's weight, from the data and the gradient of the result."""
 
     @staticmethod
@@ -840,7 +840,7 @@ class _Nn:
         """The maximum of each window."""
 
     @staticmethod
-    def max_pool2d_grad(out_grad: _Expr, data: _Expr, pool_size: object = (1, 1), strides: object = (1, 1), padding: object = (0, 0), layout: str = 'NCHW', out_layout: str = '', ceil_mode: bool = False) -> _Expr:
+    def max_pool2d_grad(out_grad: _Expr, data: _Expr, pool_size: int | Sequence[int] = (1, 1), strides: int | Sequence[int] = (1, 1), padding: int | Sequence[int] = (0, 0), layout: str = 'NCHW', out_layout: str = '', ceil_mode: bool = False) -> _Expr:
         """The gradient of a maximum pooling's data."""
 
     @staticmethod

@@ -19,7 +19,7 @@ from armillary.relay.walk import substitute
 
 
 @boundary("bind", arguments=True)
-def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> expression, array or number
+def bind(expr: Expr, values: Mapping[Var | str, object]) -> Expr:  # Var or name -> expression, array or number
     """Replace variables; a function loses the parameters that are bound."""
     if isinstance(expr, Function):
         return _bind_function(expr, {p: values[p] for p in expr.params if p in values} | dict(_by_name(expr, values)))
@@ -60,7 +60,9 @@ def with_own_names(function: Function) -> Function:
     return Function(tuple(made), substitute(function.body, changed), None, function.attrs, function.span)
 
 
-def _by_name(function: Function, values: Mapping[Any, Any]) -> dict[Var, Any]:
+def _by_name(
+    function: Function, values: Mapping[Var | str, object] | Mapping[Var, object] | Mapping[str, object]
+) -> dict[Var, object]:
     names: dict[str, Var] = {}
     for p in function.params:
         if p.name_hint in names and p.name_hint in values:

@@ -325,7 +325,7 @@ class Function(Expr, BaseFunc):
     span: Span | None = None
 
     @property
-    def type_params(self) -> list[Any]:  # Any: there is no such node
+    def type_params(self) -> list[object]:  # there is no such node
         """The type parameters: none, the language has no polymorphic functions."""
         return []
 

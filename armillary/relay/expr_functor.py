@@ -53,7 +53,7 @@ class ExprFunctor:
             self._depth -= 1
         return result
 
-    def _unknown(self, expr: object) -> Any:  # Any: see visit
+    def _unknown(self, expr: object) -> object:  # see visit
         name = _NAMES[type(expr)]
         raise UnsupportedError(f"{type(self).__name__} defines no visit_{name}", hint=f"add a method visit_{name}")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Function
@@ -29,7 +30,7 @@ with deferred():
     )
 
 
-def register_pattern_table(compiler: str, table: TableMaker | None = None) -> Any:  # Any: the maker, or a decorator
+def register_pattern_table(compiler: str, table: TableMaker | None = None) -> AnyFunction:  # the maker, or a decorator
     """Set a library's patterns; usable as a decorator of a function that returns the rows."""
 
     def register(maker: TableMaker) -> TableMaker:
@@ -48,7 +49,7 @@ def get_pattern_table(compiler: str) -> Sequence[Row]:
     return _PATTERNS[compiler]()
 
 
-def register_support(compiler: str, operator: str, predicate: Predicate | None = None) -> Any:
+def register_support(compiler: str, operator: str, predicate: Predicate | None = None) -> AnyFunction:
     """Say which calls of an operator a library takes; usable as a decorator of the predicate."""
 
     def register(rule: Predicate) -> Predicate:

@@ -301,7 +301,7 @@ def attribute_text(attrs: Any) -> list[str]:
     ]
 
 
-def is_default(field: dataclasses.Field[Any], value: object) -> bool:
+def is_default(field: dataclasses.Field[object], value: object) -> bool:
     """Whether an attribute has its default value (a bool is not an int here)."""
     if field.default is not dataclasses.MISSING:
         return type(field.default) is type(value) and bool(field.default == value)

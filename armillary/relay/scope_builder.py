@@ -28,7 +28,7 @@ class ScopeBuilder:
         self._scopes = [_Scope()]
         self._pending: dict[int, tuple[Expr, Expr]] = {}  # by depth: condition and true branch of an open if
 
-    def let(self, var: Any, value: Any) -> Var:  # Any: a Var, a name, or (name, type)
+    def let(self, var: Any, value: object) -> Var:  # Any: a Var, a name, or (name, type)
         """Bind a value in the present scope."""
         if isinstance(var, tuple):
             name, annotation = var

@@ -11,9 +11,10 @@ Values with structural equality. A dimension is an int, `ANY_DIM` where only the
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Node, post_order
@@ -81,7 +82,7 @@ def as_dim(value: object) -> Dim:  # a number or an expression of the loop langu
     return held if isinstance(held, int) else SymbolicDim(made)
 
 
-def _combined(operation: Callable[[Any, Any], Any], a: Dim, b: Dim) -> Dim:
+def _combined(operation: AnyFunction, a: Dim, b: Dim) -> Dim:
     """The dimension that arithmetic on two gives: unknown, unless each is a number or a symbol."""
     if not all(isinstance(d, int | SymbolicDim) for d in (a, b)):
         return ANY_DIM

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import load_params
-from armillary.base.aliases import AnyFunction, Array
+from armillary.base.aliases import AnyFunction, Array, NumpyDtype
 from armillary.base.aligned import aligned, give_back_memory
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
@@ -94,9 +94,9 @@ class GraphExecutor:
         self._run, self._set = native().arm_graph_run, native().arm_graph_set_input
         error, size = self._error.args
         self._run_args = c_void_p(self._graph), c_void_p(error), c_size_t(size)  # converted once: 0.2 us a call
-        self._types: dict[int, tuple[tuple[int, ...], Any, CTensor]] = {}  # by input; Any: a numpy dtype
+        self._types: dict[int, tuple[tuple[int, ...], NumpyDtype, CTensor]] = {}  # by input
         # memory, shape and dtype of inputs that only need their values written there; Any: a numpy dtype
-        self._places: dict[str | int, tuple[Array, tuple[int, ...], Any]] = {}
+        self._places: dict[str | int, tuple[Array, tuple[int, ...], NumpyDtype]] = {}
         self._outputs: dict[int, NDArray] = {}  # views that were handed out
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
@@ -298,7 +298,7 @@ class GraphExecutor:
                 del self._held[index]
         give_back_memory()  # the compact forms, before the arena takes its own
 
-    def bind(self, params: Mapping[str, Any] | bytes | StoredParams | EmbeddedParams) -> None:  # Any: arrays
+    def bind(self, params: Mapping[str, object] | bytes | StoredParams | EmbeddedParams) -> None:  # Any: arrays
         """Set parameters, however they are held."""
         if isinstance(params, bytes | bytearray | StoredParams | EmbeddedParams):
             self.load_params(params)
@@ -317,7 +317,7 @@ class GraphExecutor:
         self._shared = SharedWeights(Handle(pointer, native().arm_weights_release), frozenset(self._params), gone)
         return self._shared
 
-    def adopt(self, weights: SharedWeights, params: Mapping[str, Any] | StoredParams | EmbeddedParams) -> None:
+    def adopt(self, weights: SharedWeights, params: Mapping[str, object] | StoredParams | EmbeddedParams) -> None:
         """Take the parameters that another executor of the same graph has loaded (Any: arrays)."""
         if isinstance(params, StoredParams | EmbeddedParams):
             self.restore = params.array
@@ -553,7 +553,7 @@ class LoadedOnce:
         self._lock = threading.Lock()
         self._weights: weakref.ref[SharedWeights] | None = None
 
-    def bind(self, executor: GraphExecutor, params: Mapping[str, Any] | StoredParams | EmbeddedParams) -> None:
+    def bind(self, executor: GraphExecutor, params: Mapping[str, object] | StoredParams | EmbeddedParams) -> None:
         """Set the parameters of a new executor (Any: arrays). Another thread's waits until they are loaded."""
         with self._lock:
             found = self._weights() if self._weights is not None else None

@@ -32,6 +32,7 @@ from armillary.artifact_package import (
     open_package,
     read_member,
 )
+from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary, bounded
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -237,7 +238,7 @@ def make_timing(number: int, repeat: int, options: dict[str, Any]) -> Timing:  #
         raise TypeMismatch(f"time_evaluator: {error}") from error
 
 
-def _native_bytes(getter: Any, handle: Handle) -> bytes | None:  # Any: a ctypes function
+def _native_bytes(getter: AnyFunction, handle: Handle) -> bytes | None:
     size = c_size_t()
     pointer = getter(handle.pointer, byref(size))
     return None if pointer is None else ctypes.string_at(pointer, size.value)

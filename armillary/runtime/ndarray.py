@@ -186,7 +186,7 @@ class DeviceArray(NDArray):
         error = ErrorText()
         error.check(native().arm_tensor_copy(byref(source.tensor), byref(target.tensor), *error.args))
 
-    def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
+    def __setitem__(self, index: Any, value: object) -> None:  # Any: whatever numpy takes
         values = self.numpy()
         try:
             values[index] = as_bits(_as_numpy(value), values.dtype)

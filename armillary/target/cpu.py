@@ -14,7 +14,7 @@ import importlib
 import os
 import platform
 import re
-from typing import Any
+from types import ModuleType
 
 from armillary.base.record import record
 from armillary.errors import TargetError, UnsupportedError
@@ -191,7 +191,7 @@ class LlvmCpu:
     opt_level: int = 2
 
 
-def _host() -> Any:  # Any: the module armillary.target.host, loaded late because it loads LLVM
+def _host() -> ModuleType:  # the module armillary.target.host, loaded late because it loads LLVM
     return importlib.import_module("armillary.target.host")
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import llvmlite
 
@@ -70,7 +69,7 @@ def features() -> dict[str, bool]:
 
 
 @functools.cache
-def _facts() -> Mapping[str, Any]:  # Any: JSON of the probe
+def _facts() -> JsonObject:  # JSON of the probe
     kept: Path | None = setting("ARMILLARY_CACHE_DIR") / f"host-{_key()}.json" if setting("ARMILLARY_CACHE") else None
     found = _read(kept)
     if found is None:
@@ -80,7 +79,7 @@ def _facts() -> Mapping[str, Any]:  # Any: JSON of the probe
     return restricted(found, asked) if asked else found
 
 
-def restricted(found: Mapping[str, Any], name: str) -> JsonObject:
+def restricted(found: JsonObject, name: str) -> JsonObject:
     """What LLVM told of this machine, without the features that the CPU `name` lacks."""
     table = X86 if any(feature in found["features"] for feature in X86["x86-64"].features) else AARCH64
     if name not in table:

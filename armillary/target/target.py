@@ -56,7 +56,7 @@ class Target:
     def __setattr__(self, name: str, value: object) -> None:
         raise TargetError(f"a target does not change: cannot set {name!r}", hint="make a new Target")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Target, (self.export(),)
 
     def export(self) -> JsonObject:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.errors import ScheduleError
 from armillary.te.prefetch import Sharer, Spread, Term
@@ -95,7 +96,7 @@ def _apply(schedule: Schedule, row: Directive, intrinsics: Mapping[str, object])
         raise ScheduleError(f"directive {row} cannot be applied: {error!r}") from error
 
 
-def _axes_rule(name: str) -> Any:
+def _axes_rule(name: str) -> AnyFunction:
     def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         at = schedule.stage(stage)
         getattr(at, name)(*(at.axis(key) for key in a["axes"]))
@@ -103,7 +104,7 @@ def _axes_rule(name: str) -> Any:
     return rule
 
 
-def _axis_rule(name: str) -> Any:
+def _axis_rule(name: str) -> AnyFunction:
     def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         at = schedule.stage(stage)
         rest = {k: v for k, v in a.items() if k != "axis"}
@@ -112,7 +113,7 @@ def _axis_rule(name: str) -> Any:
     return rule
 
 
-def _plain_rule(name: str) -> Any:
+def _plain_rule(name: str) -> AnyFunction:
     def rule(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, object]) -> None:
         getattr(schedule.stage(stage), name)(**a)
 

@@ -59,7 +59,7 @@ class Notes:
 
     kind: LoopKind = LoopKind.SERIAL
     thread: IterVar | None = None
-    pragmas: list[tuple[str, Any]] = field(default_factory=list)
+    pragmas: list[tuple[str, object]] = field(default_factory=list)
     intrinsic: Any = None
     prefetch: list[Request] = field(default_factory=list)
 

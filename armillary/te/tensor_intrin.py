@@ -8,7 +8,6 @@ identity and `update` adds one step. Use: `te/tensorize.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from armillary.base.boundary import bounded
 from armillary.errors import ScheduleError, TypeMismatch
@@ -67,7 +66,7 @@ class TensorIntrin:
 
 def decl_tensor_intrin(
     op: Operation,
-    fcompute: Callable[[list[Buffer], list[Buffer]], Any],
+    fcompute: Callable[[list[Buffer], list[Buffer]], object],
     name: str = "tensor_intrin",
     binds: Mapping[Tensor, Buffer] | None = None,
     scalar_params: object = None,

@@ -8,7 +8,7 @@ expression; otherwise a ScheduleError says what differs. Declaring intrinsics: `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from armillary.base.node import Node, children
 from armillary.errors import ScheduleError
@@ -136,7 +136,7 @@ def _check_same_kind(stage: Stage, intrinsic: TensorIntrin, plan: Plan) -> None:
         _refuse(stage, intrinsic, "the stage computes another expression than the intrinsic")
 
 
-def _kinds(body: Expr) -> list[Any]:
+def _kinds(body: Expr) -> list[object]:
     """The kinds of nodes of an expression, indices left out."""
     stack: list[Node] = [*body.source, *body.combiner.result] if isinstance(body, Reduce) else [body]
     found: list[object] = [isinstance(body, Reduce)]

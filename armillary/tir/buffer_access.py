@@ -46,7 +46,7 @@ def _lanes(buffer: Buffer, dtype: str | None) -> int:
     return wanted.lanes
 
 
-def _positions(buffer: Buffer, begin: Any, lanes: int) -> tuple[Expr, ...]:
+def _positions(buffer: Buffer, begin: object, lanes: int) -> tuple[Expr, ...]:
     given = [build.convert(b) for b in (begin if isinstance(begin, tuple | list) else (begin,))]
     if len(given) != len(buffer.shape):
         raise TypeMismatch(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(given)} positions")

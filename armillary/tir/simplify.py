@@ -49,7 +49,7 @@ class Simplifier:
         self.ranges: dict[E.Var, Interval] = dict(ranges or {})
         self.facts: _Facts = {}  # sum of terms <= bound
         self.known: dict[E.Expr, bool] = {}  # interned conditions whose truth is known
-        self._table: dict[Any, E.Expr] = {}
+        self._table: dict[object, E.Expr] = {}
         self._memo: _Memo = {}
         self._bounds: _Bounds = {}
         self._data: dict[int, tuple[E.Expr, bool]] = {}

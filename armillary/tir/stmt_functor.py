@@ -19,13 +19,13 @@ from armillary.tir.substitute import substitute as _substitute
 __all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "substitute"]
 
 
-def post_order_visit(stmt: Node, fvisit: Callable[[Any], None]) -> None:  # Any: nodes
+def post_order_visit(stmt: Node, fvisit: Callable[[Node], object]) -> None:
     """Call a function for every node, parts first."""
     for item in post_order(stmt):
         fvisit(item)
 
 
-def pre_order_visit(stmt: Node, fvisit: Callable[[Any], bool]) -> None:  # Any: nodes
+def pre_order_visit(stmt: Node, fvisit: Callable[[Node], object]) -> None:
     """Call a function for every node, before its parts; False leaves the parts out."""
     stack: list[Node] = [stmt]
     while stack:

@@ -9,7 +9,6 @@ unrolled index becomes a number), except where folding would hide a division by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from typing import Any
 
 from armillary.base.node import Node, Rules, children, map_children, post_order, replace
 from armillary.tir import build
@@ -18,7 +17,7 @@ from armillary.tir import stmt as S
 
 Mapper = Callable[[E.Expr], E.Expr]
 _NUMBERS = frozenset({E.IntImm, E.FloatImm})
-_BUILDERS: dict[type, Callable[[Any, Any], E.Expr]] = {
+_BUILDERS: dict[type, Callable[[E.Expr, E.Expr], E.Expr]] = {
     E.Add: build.add,
     E.Sub: build.sub,
     E.Mul: build.mul,
@@ -34,7 +33,7 @@ _BUILDERS: dict[type, Callable[[Any, Any], E.Expr]] = {
     E.And: build.logical_and,
     E.Or: build.logical_or,
 }
-_DIVISIONS: dict[type, Callable[[Any, Any], E.Expr]] = {
+_DIVISIONS: dict[type, Callable[[E.Expr, E.Expr], E.Expr]] = {
     E.FloorDiv: build.floordiv,
     E.FloorMod: build.floormod,
     E.TruncDiv: build.truncdiv,
@@ -66,7 +65,7 @@ def _leaf(e: E.Expr, f: Mapper) -> E.Expr:
     return e
 
 
-def _generic(e: Any, f: Mapper) -> E.Expr:
+def _generic(e: E.Expr, f: Mapper) -> E.Expr:
     result: E.Expr = map_children(e, lambda c: f(c) if isinstance(c, E.Expr) else c)  # type: ignore[assignment]
     return result
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
@@ -127,7 +128,7 @@ def _a64(
     return VendorIntrinsic(_A64 + name, "aarch64", feature, typed_by, forms, evaluate)
 
 
-def _a32(name: str, typed_by: tuple[int, ...], forms: tuple[Types, ...], evaluate: Any) -> VendorIntrinsic:
+def _a32(name: str, typed_by: tuple[int, ...], forms: tuple[Types, ...], evaluate: AnyFunction) -> VendorIntrinsic:
     return VendorIntrinsic(_A32 + name, "arm", "neon", typed_by, forms, evaluate)
 
 

@@ -8,16 +8,19 @@ order, and `signatures.py` holds the functions whose arguments were in another o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from armillary.topi import image, nn, padding, signatures, tag, utils, vision
 from armillary.topi.operators import function_named
 from armillary.topi.utils import get_const_tuple
 from armillary.topi.vendors import rooms
 
+if TYPE_CHECKING:
+    from armillary.base.aliases import AnyFunction
+
 __all__ = ["get_const_tuple", "image", "nn", "padding", "signatures", "tag", "utils", "vision"]
 globals().update(rooms())
 
 
-def __getattr__(name: str) -> Any:  # Any: a function of tensors
+def __getattr__(name: str) -> AnyFunction:  # a function of tensors
     return function_named(__name__, name)

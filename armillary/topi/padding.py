@@ -6,7 +6,7 @@ total has its larger half before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from armillary.errors import TypeMismatch
@@ -39,7 +39,7 @@ def get_pad_tuple(padding: Padding, kernel: Sequence[int]) -> tuple[int, ...]:
     return get_pad_tuple_generic(padding, kernel)
 
 
-def get_pad_tuple1d(padding: Padding, kernel: Any) -> tuple[int, ...]:  # Any: an int or a tuple of one
+def get_pad_tuple1d(padding: Padding, kernel: int | Iterable[int]) -> tuple[int, ...]:  # Any: an int or a tuple of one
     """(left, right)."""
     return get_pad_tuple_generic(padding, (kernel,) if isinstance(kernel, int) else tuple(kernel))
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING
 
 from armillary.topi import padding, utils
 from armillary.topi.operators import function_named
 from armillary.topi.schedules import schedule
+
+if TYPE_CHECKING:
+    from armillary.base.aliases import AnyFunction
 
 ROOMS = (
     "adreno",
@@ -53,7 +56,7 @@ _PLACES = ("armillary.topi.nn", "armillary.topi", "armillary.topi.image", "armil
 class Room(types.ModuleType):
     """A module whose functions are those of `topi.nn` and `topi`, and `schedule_*`."""
 
-    def __getattr__(self, name: str) -> Any:  # Any: a function of tensors
+    def __getattr__(self, name: str) -> AnyFunction:  # a function of tensors
         if name.startswith("schedule_"):
             return schedule
         short = _OLD_NAMES.get(name, name)

@@ -6,10 +6,13 @@ In: TE tensors and attributes. Out: TE tensors. Invariant: as in `topi/__init__.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from armillary.topi.operators import function_named
 
+if TYPE_CHECKING:
+    from armillary.base.aliases import AnyFunction
 
-def __getattr__(name: str) -> Any:  # Any: a function of tensors
+
+def __getattr__(name: str) -> AnyFunction:  # a function of tensors
     return function_named(__name__, name)

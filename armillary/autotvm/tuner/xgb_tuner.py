@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ _GRADES = 31
 _FASTEST = 0.2  # of the trials count as fast for rank-binary
 
 
-def xgboost() -> Any:  # Any: the module, which has no types
+def xgboost() -> ModuleType:  # the module, which has no types
     """The xgboost module; an UnsupportedError says how to get it."""
     try:
         import xgboost as module  # optional
@@ -135,7 +136,7 @@ class XGBCostModel:
         return found
 
 
-def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, Any], tuple[str, float]]:
+def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, object], tuple[str, float]]:
     """The part of the `count` fastest that a prediction has among its first, averaged over how many are asked."""
     places = np.argsort(np.argsort(-speeds, kind="stable"))
 

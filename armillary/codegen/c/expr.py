@@ -47,7 +47,7 @@ class ExprEmitter:
         self.range = RangeOf(self.ranges)
         self.helpers: set[str] = set()
         self.externs: dict[str, str] = {}
-        self.index_of: Callable[[Any, str | None], str] = lambda load, lane: ""  # set by the statement emitter
+        self.index_of: Callable[[E.BufferLoad, str | None], str] = lambda load, lane: ""  # set by the statement emitter
         self.scopes = [Scope()]  # of the statement, of its loop over lanes, of guarded sides
         self.readers: Counter[int] = Counter()  # how often the statement reads each of its expressions, by id
         self.effects = 0  # calls so far that must not be shared

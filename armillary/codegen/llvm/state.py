@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.base.dtype import DType
-from armillary.base.node import Visits
+from armillary.base.node import Node, Visits
 from armillary.codegen.base import Range, RangeOf, refuse
 from armillary.codegen.llvm.builder import Builder
 from armillary.codegen.llvm.types import is_raw, register_type
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+
+if TYPE_CHECKING:
+    from armillary.codegen.llvm.index import Linear
 
 Rule = Callable[["Emitter", Any], str]  # Any: the node type of the rule's row
 ROOM = 64  # bytes that places in a workspace are multiples of
@@ -72,7 +75,7 @@ class Emitter(Builder):
         self.ranges: dict[E.Var, Range] = {}
         self.range = RangeOf(self.ranges)  # bounds of an integer expression here
         self.values: dict[int, tuple[E.Expr, str]] = {}  # of this statement, by id; the nodes are kept alive
-        self.sums: dict[int, tuple[Any, Any]] = {}  # of index arithmetic, as llvm_index has them
+        self.sums: dict[int, tuple[Node, Linear]] = {}  # of index arithmetic, as llvm_index has them
         self.statics: dict[int, tuple[E.Expr, int | None]] = {}
         self.effects = 0  # calls so far that must not be shared
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all

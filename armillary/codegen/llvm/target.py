@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import llvmlite
 
@@ -32,7 +32,7 @@ _PROBE = (
 )
 
 
-def _machine() -> Any:  # Any: the module armillary.codegen.llvm.machine, loaded late because it loads LLVM (50 MB)
+def _machine() -> ModuleType:  # the module armillary.codegen.llvm.machine, loaded late because it loads LLVM (50 MB)
     return importlib.import_module("armillary.codegen.llvm.machine")
 
 

@@ -12,7 +12,8 @@ import importlib
 import platform
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Protocol
 
 from armillary.codegen.object.elf_loader import ElfImage
 from armillary.codegen.object.elf_object import NotLoadable, foreign_symbols
@@ -54,7 +55,7 @@ def _llvm_image(objects: Sequence[bytes]) -> _Image:
     return image
 
 
-def _llvm_module() -> Any:  # Any: the module armillary.codegen.object.jit_llvm, loaded late because it loads LLVM
+def _llvm_module() -> ModuleType:  # the module armillary.codegen.object.jit_llvm, loaded late because it loads LLVM
     return importlib.import_module("armillary.codegen.object.jit_llvm")
 
 

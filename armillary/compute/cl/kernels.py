@@ -48,7 +48,7 @@ class Program:
     """What a program is made from."""
 
     formula: Formula
-    options: tuple[Any, ...]  # Any: numbers, tuples of numbers
+    options: tuple[object, ...]  # numbers, tuples of numbers
     border: BorderMode
     constant: int
     geometry: Geometry
@@ -116,7 +116,7 @@ class CLFormulaKernel(IKernel):
         super().__init__()
         self.formula = formula
         self._tensors: tuple[CLTensor, ...] = ()
-        self._program: tuple[tuple[Any, ...], BorderMode, int] = ((), BorderMode.UNDEFINED, 0)  # Any: options
+        self._program: tuple[tuple[object, ...], BorderMode, int] = ((), BorderMode.UNDEFINED, 0)
 
     def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
         """Whether tensors of this information can be configured."""

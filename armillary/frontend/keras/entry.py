@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -189,7 +188,7 @@ class _Importer:
         return next(v for v in self.variables if v.name_hint == name)
 
 
-def _declared(config: Config) -> list[Any] | None:  # Any: sizes, or None
+def _declared(config: Config) -> list[object] | None:  # sizes, or None
     found = config.get("batch_shape", config.get("batch_input_shape"))
     return None if found is None else list(found)
 

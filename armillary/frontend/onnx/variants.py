@@ -29,7 +29,7 @@ def variant_shapes(
     return [_resolved(dims, set(shape), dict(variant)) for variant in variants]
 
 
-def _declared(value: ValueInfoProto) -> tuple[Any, ...] | None:
+def _declared(value: ValueInfoProto) -> tuple[object, ...] | None:
     """Numbers and names of an input's dimensions, None for one without either."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):

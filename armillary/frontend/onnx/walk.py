@@ -78,14 +78,14 @@ Scope = dict[str, Expr]
 
 def import_model(
     model: Any,  # Any: a path, bytes or an onnx.ModelProto
-    shape: Mapping[str, Any],
+    shape: Mapping[str, object],
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze: bool = True,
-    config: Mapping[str, Any] = MappingProxyType({}),
+    config: Mapping[str, object] = MappingProxyType({}),
     renamed: str | os.PathLike[str] | None = None,
-    static_inputs: Mapping[str, Any] = MappingProxyType({}),
-    variants: Sequence[Mapping[str, Any]] | None = None,
+    static_inputs: Mapping[str, object] = MappingProxyType({}),
+    variants: Sequence[Mapping[str, object]] | None = None,
     waits: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
@@ -163,7 +163,7 @@ class _Walk:
         self.bounded: dict[int, tuple[Expr, int, Expr]] = {}
         self.calls: list[tuple[str, str, str]] = []  # functions being expanded, outermost first, as function_key
         self.asked = Known(self.folder, ())  # of the node being imported
-        self._checked: dict[tuple[Any, ...], bool] = {}  # functions, and whether all inside them can be imported
+        self._checked: dict[tuple[object, ...], bool] = {}  # functions, and whether all inside them can be imported
         self._expanded = self._unrolled = 0
         self._nodes = _count_nodes(model.proto)
 

@@ -7,9 +7,8 @@ Invariant: no arithmetic on data here. `misc/user.py` puts them into its table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TypeAlias
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
@@ -18,8 +17,6 @@ from armillary.ops.vision.non_max_suppression import suppressed
 from armillary.relay.expr import Expr, TupleWrapper, const
 from armillary.relay.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
 from armillary.relay.gradient.rules import number, op, tensor
-
-Sizes: TypeAlias = int | Iterable[int]  # one for both axes, or one of each
 
 
 def same(data: Expr) -> Expr:
@@ -93,9 +90,9 @@ def reverse_reshape(data: Expr, newshape: Sequence[int]) -> Expr:
 def max_pool2d_grad(
     out_grad: Expr,
     data: Expr,
-    pool_size: Sizes = (1, 1),
-    strides: Sizes = (1, 1),
-    padding: Sizes = (0, 0),
+    pool_size: int | Sequence[int] = (1, 1),
+    strides: int | Sequence[int] = (1, 1),
+    padding: int | Sequence[int] = (0, 0),
     layout: str = "NCHW",
     out_layout: str = "",
     ceil_mode: bool = False,
@@ -109,9 +106,9 @@ def max_pool2d_grad(
 def avg_pool2d_grad(
     out_grad: Expr,
     data: Expr,
-    pool_size: Sizes = (1, 1),
-    strides: Sizes = (1, 1),
-    padding: Sizes = (0, 0),
+    pool_size: int | Sequence[int] = (1, 1),
+    strides: int | Sequence[int] = (1, 1),
+    padding: int | Sequence[int] = (0, 0),
     layout: str = "NCHW",
     out_layout: str = "",
     ceil_mode: bool = False,
@@ -122,14 +119,14 @@ def avg_pool2d_grad(
     return avg_pool_back(out_grad, data, _pooling(pool_size, strides, padding, layout, count_include_pad))
 
 
-def _pair(value: Sizes) -> tuple[int, ...]:
+def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def _pooling(
-    pool_size: Sizes,
-    strides: Sizes,
-    padding: Sizes,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
     layout: str,
     include: bool = False,
 ) -> SimpleNamespace:
@@ -148,12 +145,12 @@ def _pooling(
 def conv2d_backward_weight(
     grad: Expr,
     data: Expr,
-    strides: Sizes = (1, 1),
-    padding: Sizes = (0, 0),
-    dilation: Sizes = (1, 1),
+    strides: int | Sequence[int] = (1, 1),
+    padding: int | Sequence[int] = (0, 0),
+    dilation: int | Sequence[int] = (1, 1),
     groups: int = 1,
     channels: int | None = None,
-    kernel_size: Sizes | None = None,
+    kernel_size: int | Sequence[int] | None = None,
     grad_layout: str = "NCHW",
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -54,7 +54,7 @@ _BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
 _BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
 _COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
 
-At = Callable[[te.Expr], list[te.Expr]]  # position along the axis -> index
+At: TypeAlias = "Callable[[te.Expr], list[te.Expr]]"  # position along the axis -> index
 
 
 def _tensor(name: str, data: Type, axis: int) -> tuple[TensorType, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
@@ -65,7 +64,7 @@ __getattr__, __dir__ = lazy_names(
 
 
 @boundary("post_order_visit", arguments=True)
-def post_order_visit(expr: Expr, visit: Callable[[Expr], Any]) -> None:
+def post_order_visit(expr: Expr, visit: Callable[[Expr], object]) -> None:
     """Call `visit` on every node once, children first; operators are nodes here, as Relay-era scripts expect."""
     seen: set[int] = set()
     for node in post_order(expr):
@@ -96,7 +95,7 @@ def free_vars(expr: Expr) -> list[Var]:
     return [v for v in all_vars(expr) if id(v) not in bound]
 
 
-def all_type_vars(expr: Expr, mod: IRModule | None = None) -> list[Any]:  # Any: there is no such node
+def all_type_vars(expr: Expr, mod: IRModule | None = None) -> list[object]:  # there is no such node
     """The type variables of an expression: none, the language has no polymorphic functions."""
     infer_type(expr, mod)
     return []

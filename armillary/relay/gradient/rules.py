@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.errors import ConfigError, TypeMismatch
 from armillary.relay.expr import Call, Constant, Expr, const
 from armillary.relay.op import get_op
@@ -20,7 +21,7 @@ Rule = Callable[[Call, Any], Grads]
 GRADIENTS: dict[str, tuple[int, Rule]] = {}
 
 
-def register_gradient(op_name: str, fgradient: Rule | None = None, level: int = 10) -> Any:
+def register_gradient(op_name: str, fgradient: Rule | None = None, level: int = 10) -> AnyFunction:
     """Say how an operator is differentiated; also a decorator. Of two rules the one of the higher level holds."""
 
     def register(rule: Rule) -> Rule:

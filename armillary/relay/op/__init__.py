@@ -79,7 +79,7 @@ class Sample:
     """
 
     attrs: Any
-    inputs: tuple[Any, ...]
+    inputs: tuple[object, ...]
     domain: tuple[float, float] = (-2.0, 2.0)
     rtol: float | None = None
     atol: float | None = None
@@ -90,7 +90,7 @@ class BadSample:
     """A misuse of an operator and a part of the message it must give."""
 
     attrs: Any
-    inputs: tuple[Any, ...]
+    inputs: tuple[object, ...]
     message: str
 
 
@@ -308,7 +308,7 @@ class Op(Expr):
             return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
         return _dynamic_call(self, tensors, settings, values)
 
-    def _tensors(self, given: list[Any]) -> tuple[Expr, ...]:
+    def _tensors(self, given: list[object]) -> tuple[Expr, ...]:
         if self.variadic and isinstance(given[-1], tuple | list):
             given[-1] = Tuple(tuple(as_expr(v) for v in given[-1]))
         like = next((g for g in given if isinstance(g, Expr)), None)
@@ -396,7 +396,7 @@ def _freeze(value: object) -> Any:
     return value
 
 
-def _attribute(self: object, key: str) -> Any:  # Any: attributes of any operator and their values
+def _attribute(self: object, key: str) -> object:  # attributes of any operator
     try:
         return getattr(self, key)
     except AttributeError:

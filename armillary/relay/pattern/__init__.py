@@ -8,7 +8,7 @@ Users know this module as `relay.dataflow_pattern`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ class DFPattern:
     def __truediv__(self, other: DFPattern) -> CallPattern:
         return is_op("divide")(self, other)
 
-    def has_attr(self, attrs: dict[str, Any]) -> DFPattern:
+    def has_attr(self, attrs: Mapping[str, object]) -> DFPattern:
         """Narrow to calls or functions whose attributes have these values."""
         return AttrPattern(self, lambda e: _has_attrs(e, attrs), attrs)
 
@@ -221,7 +221,7 @@ class ShapePattern(CheckPattern):
 class AttrPattern(CheckPattern):
     """A pattern and values of attributes."""
 
-    attrs: dict[str, Any]
+    attrs: Mapping[str, object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +284,7 @@ def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> DFPattern:
 
 
 @boundary("has_attr", arguments=True)
-def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> DFPattern:
+def has_attr(attrs: Mapping[str, object], pattern: DFPattern | None = None) -> DFPattern:
     """Matches calls or functions with these attribute values."""
     return (pattern or wildcard()).has_attr(attrs)
 
@@ -312,7 +312,7 @@ def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DFPattern
     return DominatorPattern(parent, path, child)
 
 
-def _has_attrs(expr: object, wanted: dict[str, Any]) -> bool:
+def _has_attrs(expr: object, wanted: Mapping[str, object]) -> bool:
     if isinstance(expr, Function):
         return all(expr.get_attr(name) == value for name, value in wanted.items())
     if isinstance(expr, Op):

@@ -9,8 +9,8 @@ user's. Code generators divide correctly by themselves, so the build asks for th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.errors import ConfigError
 from armillary.tir import build
 from armillary.tir import expr as E
@@ -20,11 +20,13 @@ from armillary.tir.intrinsics import INTRINSICS, Intrinsic
 from armillary.tir.substitute import ExprMapper, map_stmt
 from armillary.tir.transform.common import prim_pass, with_body
 
-Lowering = Callable[[E.Call], Any]  # Any: an expression, a number, or None to leave the call
+Lowering = Callable[[E.Call], "E.ExprLike | None"]  # an expression, a number, or None to leave the call
 LOWERINGS: dict[tuple[str, str], tuple[int, Lowering]] = {}
 
 
-def register_intrin_lowering(name: str, target: str = "default", *, f: Lowering | None = None, level: int = 10) -> Any:
+def register_intrin_lowering(
+    name: str, target: str = "default", *, f: Lowering | None = None, level: int = 10
+) -> AnyFunction:
     """Say how calls of an intrinsic are written in terms of others, for one kind of target or for all.
 
     Of two rules for the same the one of the higher level holds. A name that is new becomes an intrinsic with any

@@ -39,7 +39,7 @@ def convolution_as_2d(module: IRModule) -> IRModule:
     return rewrite_module(module, whole_pool, pool1d, conv3d, conv3d_transpose, pool3d)
 
 
-def _flat(values: Any) -> list[int]:
+def _flat(values: int | tuple[int, ...]) -> list[int]:
     return [int(v) for v in (values if isinstance(values, tuple | list) else (values,))]
 
 

@@ -50,7 +50,7 @@ def flatten(expr: Expr) -> Expr | None:
     return made if made is not None and made.checked_type == expr.checked_type else None
 
 
-def _dilated(spread: Any, conv: Any, gather: Any) -> Any:  # Any: each operator's attrs
+def _dilated(spread: Any, conv: Any, gather: Any) -> object:  # Any: each operator's attrs
     """The attrs of the dilated convolution, or None where there is none."""
     plain = set(conv.strides) | set(conv.dilation) == {1} and conv.out_layout in ("", conv.data_layout)
     if not plain or spread.pad_value != 0 or spread.block_shape != gather.block_shape:

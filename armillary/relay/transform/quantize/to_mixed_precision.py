@@ -151,7 +151,7 @@ class _Converter:
         free = [isinstance(part, Constant | Var) for part in floats]
         return any(mixed) and all(m or f for m, f in zip(mixed, free, strict=True))
 
-    def _attrs(self, attrs: Any, accumulate: str) -> Any:  # Any: each operator's attrs
+    def _attrs(self, attrs: Any, accumulate: str) -> object:  # Any: each operator's attrs
         names = {f.name for f in dataclasses.fields(attrs)} if attrs is not None else set()
         return dataclasses.replace(attrs, out_dtype=str(accumulate)) if "out_dtype" in names else attrs
 

@@ -27,7 +27,7 @@ class Sibling:
     key: Callable[[Call], Hashable | None]
     weight_axis: Callable[[Call], int]
     output_axis: Callable[[Call], int]
-    attrs: Callable[[Any, int], Any]  # Any: the operator's attrs, for the joined number of outputs
+    attrs: Callable[[Any, int], object]  # Any: the operator's attrs, for the joined number of outputs
 
 
 def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | None:

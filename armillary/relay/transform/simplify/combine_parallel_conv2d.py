@@ -52,7 +52,7 @@ def _key(expr: Call) -> Hashable | None:
     return kernel, weight.dtype, repr(dataclasses.replace(attrs, channels=None, kernel_size=None))
 
 
-def _attrs(attrs: Any, outputs: int) -> Any:  # Any: the operator's attrs
+def _attrs(attrs: Any, outputs: int) -> object:  # Any: the operator's attrs
     return dataclasses.replace(attrs, channels=outputs if attrs.channels is not None else None)
 
 

@@ -46,7 +46,7 @@ def _key(expr: Call) -> Hashable | None:
     return None if weight is None else (weight.dtype, repr(dataclasses.replace(expr.attrs, units=None)))
 
 
-def _attrs(attrs: Any, outputs: int) -> Any:  # Any: the operator's attrs
+def _attrs(attrs: Any, outputs: int) -> object:  # Any: the operator's attrs
     return dataclasses.replace(attrs, units=outputs if attrs.units is not None else None)
 
 

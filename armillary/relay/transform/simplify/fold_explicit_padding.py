@@ -77,7 +77,7 @@ def _fits(attrs: Any, pads: list[tuple[int, int]]) -> bool:  # Any: attributes o
     return all(max(pair) < (n - 1) * d + 1 for pair, n, d in zip(pads, sizes, steps, strict=True))
 
 
-def _each(value: Any, rank: int) -> tuple[int, ...]:  # Any: a number, or one for each axis
+def _each(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
 
@@ -96,7 +96,7 @@ def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of
     return name in _CONVOLUTIONS or bool(attrs.count_include_pad) or not any(attrs.padding)
 
 
-def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:  # Any: as scripts write it
+def _pairs(padding: int | tuple[int, ...], rank: int) -> list[tuple[int, int]]:
     given = (padding,) if isinstance(padding, int) else tuple(padding)
     given = given * rank if len(given) == 1 else given
     given = given * 2 if len(given) == rank else given

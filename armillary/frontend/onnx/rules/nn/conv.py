@@ -7,7 +7,6 @@ Invariant: paddings are never negative; SAME_UPPER and SAME_LOWER need the spati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
@@ -33,7 +32,7 @@ def same_pads(size: int, kernel: int, stride: int, dilation: int, lower: bool) -
     return (big, small) if lower else (small, big)
 
 
-def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
+def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, object]:
     """strides, dilation and padding (all befores, then all afters) of a convolution or pooling node."""
     rank = len(kernel)
     strides = tuple(node.ints("strides") or (1,) * rank)
