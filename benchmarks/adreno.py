@@ -1,26 +1,35 @@
-"""Count what Mesa's compiler makes of the kernels of networks for Adreno GPUs; no GPU is needed.
+"""Count what Mesa's compiler makes of kernels for Adreno GPUs; no GPU is needed.
 
-    python benchmarks/adreno.py --stats "python3 adreno_stats.py --root ROOT" [--networks resnet-18,mobilenet]
-        [--gpus 660,730,830] [--targets "opencl -device=adreno"] [--precisions float32,float16]
+    python benchmarks/adreno.py --stats "python3 adreno_stats.py --root ROOT" [--networks resnet-50,mobilenet-v2]
+        [--gpus 660,730,830] [--memories texture,buffer] [--precisions float32,float16] [--table benchmarks/adreno.csv]
+    python benchmarks/adreno.py --stats … --layers [--tvm FOLDER]
 
-`--stats` is a command that takes `--gpu ID FILE.cl` and prints a JSON line for each kernel: instructions (instr),
-registers (full), waves (max_waves), spills (stp_ldp_spills). Prints, per network, GPU and precision, a row for each
-kind of kernel: how many, the least waves, spills, instructions, and for convolutions that read textures the reads for
-each multiply-add, which are counted in the source. Figures are of Mesa's compiler, not of Qualcomm's.
+`--stats` is a command that takes `--gpu ID --isa FILE.cl` and prints for each kernel a line of JSON (max_waves,
+stp_ldp_spills) and its code. Prints a row for each kernel that convolves, pools or multiplies: waves on each GPU,
+spills, and of the first GPU ALU instructions and reads (of textures or memory) for each multiply-add of the innermost
+loop that has the most of them. `--table` keeps the rows in a file; what a test asks of it: tests/benchmarks. `--layers`
+counts single layers instead, beside those of another compiler, which `adreno_tvm.py` wrote into FOLDER. Figures are of
+Mesa's compiler, not of Qualcomm's, and static: kernels are compared with kernels.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+from adreno_tvm import LAYERS, Layer
+from mobilenet_v2 import mobilenet_v2
+
+import armillary
 from armillary import relay
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.relay import testing
@@ -30,82 +39,185 @@ NETWORKS = {
     "resnet-18": lambda: testing.resnet.get_workload(batch_size=1, num_layers=18),
     "resnet-50": lambda: testing.resnet.get_workload(batch_size=1, num_layers=50),
     "mobilenet": lambda: testing.mobilenet.get_workload(batch_size=1),
+    "mobilenet-v2": mobilenet_v2,
 }
-KINDS = ("depthwise_conv2d", "conv2d", "max_pool2d", "avg_pool2d", "dense", "softmax")
-HEADS = ("network", "target", "precision", "GPU", "kernels", "number", "least waves", "spills", "instructions")
-HEADS += ("registers", "reads/MAC")
+MEMORIES = {"texture": "opencl -device=adreno", "buffer": "opencl"}
+KINDS = ("conv2d", "pool2d", "dense", "matmul")
 HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16", "mixed_precision_acc_type": "float16"}
+_INSTRUCTION = re.compile(r"^(?:\([^)]*\))*\s*([a-z][\w.]*)(?:\s|$)")
+_REPEATED = re.compile(r"\(rpt(\d+)\)")
+_READS = re.compile(r"^(isam|sam|ldg|ldl|ldp|ldib)")
+_CONTROL = re.compile(
+    r"^(nop|alias|jump|br|b(any|all)|end|stg|stl|stp|stib|bar|sh?p[se]|pred|getone|ldc|ret|fence|meta|mova|movs|chmask|chsh)"
+)
+
+
+class Counts(NamedTuple):
+    """Of the innermost loop with the most multiply-adds: them, ALU instructions (they are some), reads."""
+
+    macs: int
+    alu: int
+    reads: int
+
+
+def count(code: str) -> Counts:
+    """Count in the native code of a kernel; without a loop, or without multiply-adds in one, in all of it."""
+    lines = code.splitlines()
+    labels = {line[:-1]: n for n, line in enumerate(lines) if re.fullmatch(r"l\d+:", line)}
+    loops = []
+    for n, line in enumerate(lines):
+        target = re.search(r"#(l\d+)$", line)
+        if target and labels.get(target[1], n + 1) <= n:
+            loops.append((labels[target[1]], n))
+    inner = [(a, b) for a, b in loops if not any((a, b) != (c, d) and a <= c and d <= b for c, d in loops)]
+    found = max((_count(lines[a:b]) for a, b in inner), default=Counts(0, 0, 0))
+    whole = _count(lines)
+    return found if 2 * found.macs >= whole.macs else whole
+
+
+def _count(lines: list[str]) -> Counts:
+    macs = alu = reads = 0
+    for line in lines:
+        found = _INSTRUCTION.match(line)
+        if not found or _CONTROL.match(found[1]):
+            continue
+        repeated = _REPEATED.search(line)
+        times = 1 + int(repeated[1]) if repeated else 1
+        if _READS.match(found[1]):
+            reads += times
+            continue
+        alu += times
+        macs += times if re.match(r"mad\.f", found[1]) else 0
+    return Counts(macs, alu, reads)
+
+
+class Kernel(NamedTuple):
+    """What the compiler made of a kernel for a GPU."""
+
+    waves: int
+    spills: int
+    counts: Counts
+
+
+def compile_for(stats: str, gpu: str, source: str) -> dict[str, Kernel]:
+    """Every kernel of a source, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.cl"
+        path.write_text(source)
+        command = [*shlex.split(stats), "--gpu", gpu, "--isa", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    if done.returncode:
+        sys.exit(f"{command[0]}: {done.stderr[-1000:]}")
+    found = {}
+    for part in re.split(r"^(?=\{\"kernel\")", done.stdout, flags=re.M)[1:]:
+        head, _, code = part.partition("\n")
+        row = json.loads(head)
+        native = code.split("; CL prog")[0]
+        found[row["kernel"]] = Kernel(row["max_waves"], row["stp_ldp_spills"], count(native))
+    return found
 
 
 def sources(network: str, target: str, precision: str) -> str:
     """The OpenCL C of a network."""
     module, params = NETWORKS[network]()
-    module = apply_graph_transforms(module, HALF if precision == "float16" else None)
+    return _source(apply_graph_transforms(module, HALF if precision == "float16" else None), target, params)
+
+
+def _source(module: armillary.IRModule, target: str, params: dict[str, armillary.nd.NDArray]) -> str:
     with PassContext(opt_level=3):
         library = relay.build(module, target, params=params)
     return "\n".join(m.get_source() for m in library.get_lib().imported_modules if m.type_key == "opencl")
 
 
-def reads_for_each_sum(text: str) -> dict[str, float]:
-    """Texture reads for each multiply-add in the innermost body, by kernel; of kernels that sum vectors of four."""
-    found = {}
-    for name, body in re.findall(r"void (\w+)\(.*?\) \{\n(.*?)\n\}", text, re.S):
-        reads = len(re.findall(r"_local\w*\[\d+\] = read_image|data_pad\w*\[\d+\] = (?:read_image|convert)", body))
-        sums = len(re.findall(r"(conv2d_NCHWc\w*\[\d+\]) = \(\1 \+", body))
-        if sums:
-            found[name] = reads / (4 * sums)
-    return found
+def each(a: int, b: int) -> str:
+    """A quotient for a table."""
+    return f"{a / b:.3f}" if b else "-"
 
 
-def measure(args: argparse.Namespace, network: str, target: str, precision: str) -> None:
-    """Rows of one network."""
-    text = sources(network, target, precision)
-    reads = reads_for_each_sum(text)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernels.cl"
-        path.write_text(text)
-        for gpu in args.gpus.split(","):
-            command = [*shlex.split(args.stats), "--gpu", gpu, str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
-            if done.returncode:
-                sys.exit(f"{command[0]}: {done.stderr[-1000:]}")
-            rows = defaultdict(list)
-            for row in map(json.loads, done.stdout.splitlines()):
-                rows[next((kind for kind in KINDS if kind in row["kernel"]), "others")].append(row)
-            for kind, kernels in sorted(rows.items()):
-                waves, spills = min(k["max_waves"] for k in kernels), sum(k["stp_ldp_spills"] for k in kernels)
-                size, full = (sum(k[key] for k in kernels) / len(kernels) for key in ("instr", "full"))
-                told = [reads[k["kernel"]] for k in kernels if k["kernel"] in reads]
-                shown = f"{min(told):.3f}-{max(told):.3f}" if told else "-"
-                memory = target.removeprefix("opencl").strip() or "buffers"
-                cells = (
-                    network,
-                    memory,
-                    precision,
-                    gpu,
-                    kind,
-                    len(kernels),
-                    waves,
-                    spills,
-                    f"{size:.0f}",
-                    f"{full:.0f}",
-                )
-                print("|", " | ".join(map(str, (*cells, shown))), "|", flush=True)
+def network_rows(args: argparse.Namespace, network: str, memory: str, precision: str) -> list[list[str]]:
+    """A row for each kernel of a network that convolves, pools or multiplies."""
+    text = sources(network, MEMORIES[memory], precision)
+    gpus = args.gpus.split(",")
+    found = [compile_for(args.stats, gpu, text) for gpu in gpus]
+    rows = []
+    for name, kernel in sorted(found[0].items()):
+        if any(kind in name for kind in KINDS):
+            of_gpus = [each_gpu[name] for each_gpu in found]
+            waves, spills = [str(k.waves) for k in of_gpus], sum(k.spills for k in of_gpus)
+            macs, alu, reads = kernel.counts
+            rows.append([network, memory, precision, name, *waves, str(spills), each(alu, macs), each(reads, macs)])
+    return rows
+
+
+def layer_source(layer: Layer) -> str:
+    """Our OpenCL C of a layer, in textures, with relu behind it; what lies before it keeps its data in blocks."""
+    x = relay.var("x", shape=layer.data)
+    weight = relay.const(np.ones(layer.weight, "float32"))
+    if len(layer.data) == 2:
+        made = relay.nn.dense(x, weight)
+    else:
+        before = relay.const(np.ones((layer.data[1], layer.data[1], 1, 1), "float32"))
+        data = relay.nn.conv2d(x, before)
+        padding = (layer.padding, layer.padding)
+        made = relay.nn.conv2d(data, weight, strides=(layer.stride,) * 2, padding=padding, groups=layer.groups)
+        made = relay.nn.conv2d(relay.nn.relu(made), relay.const(np.ones((4, layer.weight[0], 1, 1), "float32")))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.relu(made)))
+    return _source(module, MEMORIES["texture"], {})
+
+
+def _kernels(text: str) -> dict[str, str]:
+    """The definitions of a source, by name."""
+    return {m[1]: m[0] for m in re.finditer(r"__kernel [^;{]*?void (\w+)\([^;{]*\) \{\n.*?\n\}", text, re.S)}
+
+
+def compare_layers(args: argparse.Namespace) -> None:
+    """A row for each layer: ours, and the other compiler's."""
+    gpu = args.gpus.split(",")[0]
+    print(f"| layer | ALU/MAC | reads/MAC | waves | other: ALU/MAC | reads/MAC | waves |\n|{'---|' * 7}")
+    for name, layer in LAYERS.items():
+        wanted = re.compile("dense" if len(layer.data) == 2 else "conv2d.*relu")
+        mine = {n: t for n, t in _kernels(layer_source(layer)).items() if wanted.search(n)}
+        cells = [name, *_told(args.stats, gpu, mine)]
+        path = Path(args.tvm or "/") / f"{name}.cl"
+        if args.tvm and path.exists():
+            cells += _told(args.stats, gpu, _kernels(path.read_text()))
+        print("|", " | ".join(cells), "|", flush=True)
+
+
+def _told(stats: str, gpu: str, kernels: dict[str, str]) -> list[str]:
+    """Of the kernel with the most multiply-adds."""
+    made: dict[str, Kernel] = {}
+    for text in kernels.values():  # images indexed as arrays are no OpenCL C: as arrays
+        made |= compile_for(stats, gpu, text.replace("image2d_array_t ", "__global float* restrict "))
+    best = max(made.values(), key=lambda k: k.counts.macs)
+    return [each(best.counts.alu, best.counts.macs), each(best.counts.reads, best.counts.macs), str(best.waves)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stats", required=True, help="the command that compiles and counts")
-    parser.add_argument("--networks", default="resnet-18,mobilenet", help=f"of {', '.join(NETWORKS)}")
-    parser.add_argument("--gpus", default="730", help="ids, such as 660,730,830")
-    parser.add_argument("--targets", default="opencl -device=adreno", help="with commas between")
-    parser.add_argument("--precisions", default="float32", help="float32,float16")
+    parser.add_argument("--networks", default="resnet-50,mobilenet-v2", help=f"of {', '.join(NETWORKS)}")
+    parser.add_argument("--gpus", default="730,660,830", help="ids; instructions are of the first")
+    parser.add_argument("--memories", default="texture,buffer")
+    parser.add_argument("--precisions", default="float32,float16")
+    parser.add_argument("--table", type=Path, help="a file that keeps the rows")
+    parser.add_argument("--layers", action="store_true", help="single layers instead of networks")
+    parser.add_argument("--tvm", help="a folder with the other compiler's layers")
     args = parser.parse_args()
-    print("|", " | ".join(HEADS), "|\n|" + "---|" * len(HEADS))
+    if args.layers:
+        compare_layers(args)
+        return
+    heads = ["network", "memory", "precision", "kernel", *[f"waves {gpu}" for gpu in args.gpus.split(",")]]
+    rows = [[*heads, "spills", "ALU/MAC", "reads/MAC"]]
     for network in args.networks.split(","):
-        for target in args.targets.split(","):
+        for memory in args.memories.split(","):
             for precision in args.precisions.split(","):
-                measure(args, network, target, precision)
+                found = network_rows(args, network, memory, precision)
+                print("\n".join(",".join(row) for row in found), flush=True)
+                rows += found
+    if args.table:
+        with args.table.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":

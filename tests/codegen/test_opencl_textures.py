@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def library() -> Any:
 )
 def test_tensors_lie_in_images_as_their_scope_says(scope: str, shape: tuple[int, ...], size: tuple[int, int]) -> None:
     assert image_size(scope, shape) == size
+
+
+def test_a_sampler_reads_only_what_may_lie_beside_an_image(library: Any) -> None:
+    """With one, places become floats, two instructions for each; what a work-item decides is computed once."""
+    kernels = re.findall(r"__kernel [^;{]*?void (\w+)\(.*?\) \{\n(.*?)\n\}", source(library), re.S)
+    bodies = [body for name, body in kernels if "conv2d_NCHWc" in name and "read_image" in body]
+    padded = [body for body in bodies if "image_sampler" in body]
+    assert 3 <= len(padded) < len(bodies)
+    assert all("(p1, (int2)(" in body and "(p1, image_sampler" not in body for body in bodies)
+    assert all(body.count("const sampler_t image_sampler") == 1 for body in padded)
+    assert any(re.search(r"const int item_0 = [^;]*thread_", body) for body in bodies)
+    places = re.findall(r"\(int2\)\((.*)", "\n".join(bodies))
+    assert places and not any(re.match(r"\w* ?\+? ?(thread|block)_\w \*", place) for place in places)
 
 
 def test_kernels_take_images_and_buffers_where_they_belong(library: Any) -> None:

@@ -31,7 +31,7 @@ _RESERVED_TEXT = """
     sampler_t event_t read_only write_only read_write pipe select min max clamp mix step sign degrees radians dot
     cross length distance normalize any all barrier fma mad exp log sqrt rsqrt pow sin cos tan tanh floor ceil round
     trunc rint abs fabs fmin fmax fmod ldexp erf erfc gamma main data rotate popcount clz vload4 vstore4 isnan isinf
-    isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
+    image_sampler isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
 """
 _RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
@@ -50,6 +50,9 @@ class KernelEmitter(ExprEmitter):
         self.labels = Names(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
         self.index_of = self.element
+        self.grid: set[E.Var] = set()  # what tells work-items apart
+        self.constants: dict[str, str] = {}  # texts of what a work-item computes once, and their names
+        self.uses_sampler = False
 
     def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
         """An element of a buffer in memory, or a number that is read from an image."""
@@ -93,6 +96,10 @@ class KernelEmitter(ExprEmitter):
     def fresh_label(self, name: str) -> str:
         """A name of the program as an identifier that nothing else has."""
         return self.labels.fresh(identifier(name))
+
+    def constant(self, text: str) -> str:
+        """The name of an integer at the top of the kernel."""
+        return self.constants.setdefault(text, f"item_{len(self.constants)}")
 
     def flush(self) -> None:
         """Write the statements that expressions asked for."""
@@ -162,8 +169,6 @@ def _kernel(m: KernelEmitter) -> None:
     items = ", ".join(str(n) for n in kernel.items)
     head = f"__kernel __attribute__((reqd_work_group_size({items})))"
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
-        if any(is_texture(buffer.scope) for buffer in kernel.buffers):
-            m.writer.line(SAMPLER)
         if _finds_positions(kernel.body):
             m.writer.line(_AS_WRITTEN)
         m.write(casts)
@@ -171,11 +176,16 @@ def _kernel(m: KernelEmitter) -> None:
             place = "get_group_id" if tag.startswith("block") else "get_local_id"
             m.ranges[var] = (0, _extent(kernel, tag) - 1)
             m.writer.line(f"const int {m.declare(var)} = {place}({_AXES[tag[-1]]});")
+            m.grid.add(var)
         for item in all_statements(kernel.body):
             if isinstance(item, S.Allocate) and item.buffer.scope == "shared" and item.buffer not in m.buffers:
                 name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
                 m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}];")
+        top = len(m.writer.lines)
         m.stmt(kernel.body)
+        found = [SAMPLER] if m.uses_sampler else []
+        found += [f"const int {name} = {text};" for text, name in m.constants.items()]
+        m.writer.lines[top:top] = [m.writer.step + line for line in found]
 
 
 def _finds_positions(body: S.Stmt) -> bool:

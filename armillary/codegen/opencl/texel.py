@@ -14,6 +14,9 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.base.node import post_order
 from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.opencl.linear import Terms, difference, linear
+from armillary.codegen.opencl.places import Emitter as Places
+from armillary.codegen.opencl.places import place_text
 from armillary.target.texture import PIXEL, TEXTURE, is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
@@ -21,16 +24,16 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_any
 
 SAMPLER = "const sampler_t image_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;"
-Terms = dict[str, tuple[E.Expr, int]]  # by its text, what is multiplied with a number
 
 
-class Emitter(Protocol):
+class Emitter(Places, Protocol):
     """What is asked of the emitter of scalars."""
 
-    def index(self, item: E.Expr, lane: str | None = None) -> str: ...
     def name_of(self, buffer: S.Buffer) -> str: ...
     def kind(self, dtype: DType) -> str: ...
     def helper(self, name: str) -> str: ...
+
+    uses_sampler: bool
 
 
 # --- images ---------------------------------------------------------------------------------------------------------
@@ -53,14 +56,24 @@ def is_pixel_loop(loop: S.For, store: S.BufferStore) -> bool:
 def place(m: Emitter, indices: tuple[E.Expr, ...], inside: str = "") -> str:
     """Column and row; the row above the image where `inside` is false."""
     row, column, _ = indices
-    text = m.index(row)
-    return f"(int2)({m.index(column)}, {f'({inside} ? {text} : -1)' if inside else text})"
+    text = place_text(m, row)
+    return f"(int2)({place_text(m, column)}, {f'({inside} ? {text} : -1)' if inside else text})"
 
 
-def read_pixel(m: Emitter, load: E.BufferLoad, dtype: DType, inside: str = "") -> str:
-    """The four numbers of a pixel as values of `dtype`, zeros where `inside` is false; halves are widened."""
-    function = "read_imageh" if m.kind(dtype) == "half" else "read_imagef"
-    return f"{function}({m.name_of(load.buffer)}, image_sampler, {place(m, load.indices, inside)})"
+def read_pixel(m: Emitter, load: E.BufferLoad, dtype: DType) -> str:
+    """The four numbers of a pixel of the image as values of `dtype`; halves are widened. Without a sampler: with one,
+    places are converted to floats."""
+    return f"{_reader(m, dtype)}({m.name_of(load.buffer)}, {place(m, load.indices)})"
+
+
+def read_sampled(m: Emitter, load: E.BufferLoad, dtype: DType, inside: str = "") -> str:
+    """Those of a pixel that may lie beside the image: zeros there, and where `inside` is false."""
+    m.uses_sampler = True
+    return f"{_reader(m, dtype)}({m.name_of(load.buffer)}, image_sampler, {place(m, load.indices, inside)})"
+
+
+def _reader(m: Emitter, dtype: DType) -> str:
+    return "read_imageh" if m.kind(dtype) == "half" else "read_imagef"
 
 
 def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
@@ -124,7 +137,7 @@ def _tests_column(test: E.Expr, column: E.Expr, width: int) -> bool:
     if not a.dtype.is_int or a.dtype.lanes != 1:
         return False
     (of_a, number), (of_b, minus), (of_column, at) = map(linear, (a, b, column))
-    margin, rest = _difference(of_a, of_b), number - minus - less  # the test: margin + rest >= 0; else it is below 0
+    margin, rest = difference(of_a, of_b), number - minus - less  # the test: margin + rest >= 0; else it is below 0
     times = _ratio(of_column, margin)  # column = times * (margin + rest) + left
     left = at - times * rest
     return (times > 0 and left < times) or (times < 0 and left - times >= width)
@@ -137,41 +150,6 @@ def _ratio(terms: Terms, of: Terms) -> int:
     found = {divmod(terms[key][1], of[key][1]) for key in of}
     times, remainder = found.pop()
     return times if not found and not remainder else 0
-
-
-def linear(item: E.Expr) -> tuple[Terms, int]:
-    """An integer expression as a sum of multiples and a number."""
-    if isinstance(item, E.IntImm):
-        return {}, item.value
-    if isinstance(item, E.Add | E.Sub):
-        (a, x), (b, y) = linear(item.a), linear(item.b)
-        return (_sum(a, b), x + y) if isinstance(item, E.Add) else (_difference(a, b), x - y)
-    if isinstance(item, E.Mul):
-        for one, other in ((item.a, item.b), (item.b, item.a)):
-            factor = build.as_int(other)
-            if factor is not None:
-                terms, number = linear(one)
-                return {k: (e, c * factor) for k, (e, c) in terms.items() if c * factor}, number * factor
-    return {_key(item): (item, 1)}, 0
-
-
-def _key(item: E.Expr) -> str:
-    """A text that only the same expression has: variables are told apart by identity."""
-    return f"{item}|{[id(n) for n in post_order(item) if isinstance(n, E.Var)]}"
-
-
-def _sum(a: Terms, b: Terms) -> Terms:
-    made = dict(a)
-    for key, (item, count) in b.items():
-        total = made.get(key, (item, 0))[1] + count
-        made[key] = (item, total)
-        if not total:
-            del made[key]
-    return made
-
-
-def _difference(a: Terms, b: Terms) -> Terms:
-    return _sum(a, {key: (item, -count) for key, (item, count) in b.items()})
 
 
 # --- private arrays of vectors --------------------------------------------------------------------------------------

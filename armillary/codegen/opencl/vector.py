@@ -12,7 +12,15 @@ from typing import Protocol
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
-from armillary.codegen.opencl.texel import is_pixel, read_pixel, vector_part, without_column_tests, write_pixel
+from armillary.codegen.opencl.texel import Emitter as Texels
+from armillary.codegen.opencl.texel import (
+    is_pixel,
+    read_pixel,
+    read_sampled,
+    vector_part,
+    without_column_tests,
+    write_pixel,
+)
 from armillary.target.texture import is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
@@ -24,15 +32,11 @@ _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 _FUNCTIONS = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor", "ceil", "trunc", "fabs", "erf"})
 
 
-class Emitter(Protocol):
+class Emitter(Texels, Protocol):
     """What is asked of the emitter of scalars."""
 
     def value(self, item: E.Expr, lane: str | None = None) -> str: ...
-    def index(self, item: E.Expr, lane: str | None = None) -> str: ...
-    def name_of(self, buffer: S.Buffer) -> str: ...
     def once(self, text: str, kind: str) -> str: ...
-    def kind(self, dtype: DType) -> str: ...
-    def helper(self, name: str) -> str: ...
     @property
     def of_vectors(self) -> Set[S.Buffer]: ...
 
@@ -148,9 +152,12 @@ def _guarded(m: Emitter, test: E.Expr, yes: E.Expr, no: E.Expr, lanes: int) -> s
         return f"({m.value(test)} ? {_vector(m, yes, lanes)} : {_vector(m, no, lanes)})"
     if _is_zero(no) and (load is yes or yes.dtype.element == "float32"):
         left = without_column_tests(test, load)
-        return read_pixel(m, load, yes.dtype, "" if left is None else m.value(left))
+        return read_sampled(m, load, yes.dtype, "" if left is None else m.value(left))
     mask = f"({'short' if yes.dtype.bits == 16 else 'int'}{lanes})(-({m.value(test)}))"
-    return f"select({_vector(m, no, lanes)}, {_vector(m, yes, lanes)}, {mask})"
+    found = read_sampled(m, load, yes.dtype if yes.dtype.element == "float32" else load.dtype)
+    if load is not yes and yes.dtype.element != "float32":
+        found = f"convert_{m.kind(yes.dtype)}{lanes}({found})"
+    return f"select({_vector(m, no, lanes)}, {found}, {mask})"
 
 
 def _is_zero(item: E.Expr) -> bool:
