@@ -287,11 +287,11 @@ def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
 
 
 def structural_equal(
-    left: object, right: object, read: Callable[[Any, str], Any] = getattr
+    left: object, right: object, read: Callable[[Any, str], Any] = getattr, renames: bool = True
 ) -> bool:  # Any: node, value
     """Whether two nodes are the same program; nodes whose class sets `_binds` match up to renaming, one to one.
 
-    `read(node, name)` gives what is compared as a node's field.
+    `read(node, name)` gives what is compared as a node's field. With `renames` False such a node equals itself alone.
     """
     forward: dict[int, int] = {}
     backward: dict[int, int] = {}
@@ -302,9 +302,11 @@ def structural_equal(
         if isinstance(a, Node) and isinstance(b, Node):
             if type(a) is not type(b):
                 return False
-            if (id(a), id(b)) in seen:
+            if (id(a), id(b)) in seen or (a is b and not renames):
                 continue
             seen.add((id(a), id(b)))
+            if a._binds and not renames:
+                return False
             if a._binds and (forward.setdefault(id(a), id(b)), backward.setdefault(id(b), id(a))) != (id(b), id(a)):
                 return False
             skip = _NAMES if a._binds else _SPAN

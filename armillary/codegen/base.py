@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 
 from armillary.base.dtype import DType
 from armillary.base.names import symbol
-from armillary.base.node import Rules, reachable
+from armillary.base.node import Rules, reachable, structural_equal
 from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, statements_inside
 from armillary.tir.phases import Phase, PhasedFunction
 
+_CHOICES = frozenset({"if_then_else", "copysign"})  # calls that give an argument, or its negative
+_WRAPPERS = 8  # of choices and signs around a product that are looked through
 Range = tuple[int | None, int | None]
 UNKNOWN: Range = (None, None)
 LIBM = (  # intrinsics that are functions of the C library, under the same name (and with an f for float)
@@ -89,6 +91,75 @@ class Touched:
     def read(self, root: S.Stmt) -> frozenset[S.Buffer]:
         """Buffers that expressions inside `root` load from."""
         return frozenset(item.buffer for item in reachable(root) if isinstance(item, E.BufferLoad))
+
+
+def fused_product(item: E.Add | E.Sub) -> E.Mul | None:
+    """The product that a sum of floats takes in without rounding it; None where every product is rounded.
+
+    A difference of two values that are equal once rounded is 0: x*x - x*x, a mean of squares less the square of a
+    mean, a product of matrices less that of their numbers, a product beside itself with another sign, or less its
+    maximum with 0. With one side not rounded it would be that side's rounding error. So a difference takes in products
+    by constants alone, and no sum one that its other side holds too.
+
+        x*w + b  ->  x*w      x - y*z  ->  None      x*w + max(-(x*w), 0)  ->  None
+    """
+    product, other = (item.b, item.a) if isinstance(item.b, E.Mul) else (item.a, item.b)
+    if not isinstance(product, E.Mul) or not item.dtype.is_float:
+        return None
+    if isinstance(item, E.Sub) and not (_is_constant(product.a) or _is_constant(product.b)):
+        return None
+    return None if _holds(other, product) else product
+
+
+def _is_constant(item: E.Expr) -> bool:
+    return isinstance(item.value if isinstance(item, E.Broadcast) else item, E.FloatImm)
+
+
+def _holds(item: E.Expr, product: E.Mul) -> bool:
+    """Whether an expression is a product, or a choice between such and others, but for signs."""
+    stack, seen = [item], 0
+    while stack and seen < _WRAPPERS:
+        top, seen = _unsigned(stack.pop()), seen + 1
+        match top:
+            case E.Mul(a=a, b=b):
+                if _are_equal((a, b), (product.a, product.b)) or _are_equal((b, a), (product.a, product.b)):
+                    return True
+            case E.Max(a=a, b=b) | E.Min(a=a, b=b) | E.Select(true_value=a, false_value=b):
+                stack += [a, b]
+            case E.Call(name=name, args=args) if name in _CHOICES:
+                stack += args
+            case E.Broadcast(value=value):
+                stack.append(value)
+    return False
+
+
+def _unsigned(item: E.Expr) -> E.Expr:
+    """An expression without changes of its sign."""
+    while True:
+        match item:
+            case E.Sub(a=zero, b=rest) if _magnitude(zero) == 0:
+                item = rest
+            case E.Mul(a=rest, b=one) if _magnitude(one) == 1:
+                item = rest
+            case E.Mul(a=one, b=rest) if _magnitude(one) == 1:
+                item = rest
+            case E.Call(name="fabs" | "abs", args=(rest,)):
+                item = rest
+            case _:
+                return item
+
+
+def _magnitude(item: E.Expr) -> float | None:
+    value = item.value if isinstance(item, E.Broadcast) else item
+    return abs(value.value) if isinstance(value, E.FloatImm) else None
+
+
+def _are_equal(some: tuple[E.Expr, E.Expr], others: tuple[E.Expr, E.Expr]) -> bool:
+    """Whether factors are the same one by one, but for signs."""
+    pairs = zip(map(_unsigned, some), map(_unsigned, others), strict=True)
+    return all(
+        _magnitude(a) == _magnitude(b) if _is_constant(a) else structural_equal(a, b, renames=False) for a, b in pairs
+    )
 
 
 def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:

@@ -119,7 +119,7 @@ def compile_c(
     with scratch_folder() as folder:
         path = folder / "kernels.c"
         path.write_text(source, "utf-8")
-        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
+        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=off"]
         flags += [*machine_flags(target, tool.is_zig), *options]
         return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.base.node import children, post_order
-from armillary.codegen.base import LIBM, Range, RangeOf, refuse
+from armillary.codegen.base import LIBM, Range, RangeOf, fused_product, refuse
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both
 from armillary.tir.intrinsics import FLUSHED_BELOW
@@ -250,13 +250,25 @@ def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
 
 def _arithmetic(symbol: str) -> Rule:
     def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
-        a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
+        dtype = e.dtype
+        product = fused_product(e) if isinstance(e, E.Add | E.Sub) and not is_short(dtype) else None
+        if product is not None:
+            return _multiply_add(m, e, product, lane)
+        a, b = m.value(e.a, lane), m.value(e.b, lane)
         if dtype.is_float:
             return m.rounded(dtype, f"({a} {symbol} {b})")
         wide = "uint64_t" if dtype.bits > 32 else "uint32_t"
         return wrapped(dtype, f"({wide}){a} {symbol} ({wide}){b}")
 
     return rule
+
+
+def _multiply_add(m: ExprEmitter, e: E.Binary, product: E.Mul, lane: str | None) -> str:
+    """A sum that takes in a product, as one operation where the processor has it."""
+    a, b, c = (m.value(x, lane) for x in (product.a, product.b, e.a if product is e.b else e.b))
+    if isinstance(e, E.Sub):
+        a, c = (f"-{a}", c) if product is e.b else (a, f"-{c}")
+    return f"{m.helper('fma' if e.dtype.bits == 64 else 'fmaf')}({a}, {b}, {c})"
 
 
 def _division(name: str, symbol: str) -> Rule:
@@ -370,6 +382,13 @@ def _template(text32: str, text64: str) -> Rule:
         return m.rounded(dtype, text.format(*values))
 
     return rule
+
+
+def _fma(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    a, b, c = (m.value(x, lane) for x in e.args)
+    if not e.dtype.is_float:
+        raise refuse(m.dialect, f"{e.name} of {e.dtype}", "cast to a float type first")
+    return m.rounded(e.dtype, f"{m.helper('fma' if e.dtype.bits == 64 else 'fmaf')}({a}, {b}, {c})")
 
 
 def _rounding(name: str) -> Rule:
@@ -539,7 +558,7 @@ CALLS: dict[str, Rule] = {
     "exp_flushed": _template(f"({{0}} < {FLUSHED_BELOW}f ? 0.0f : expf({{0}}))", "exp({0})"),
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
     "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"),
-    "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"),
+    "fma": _fma,
     "fabs": _abs,
     "abs": _abs,
     "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"),

@@ -6,7 +6,13 @@ comes behind it, and a kernel's source holds those that it uses, once each. The 
 
 from __future__ import annotations
 
+_HAS_FMA = "defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)"
 HELPERS = {
+    **{
+        f"fma{f}": f"static inline {kind} armillary_fma{f}({kind} a, {kind} b, {kind} c) {{\n"
+        f"#if {_HAS_FMA}\n  return fma{f}(a, b, c);\n#else\n  return a * b + c;\n#endif\n}}\n"
+        for kind, f in (("float", "f"), ("double", ""))
+    },
     "floordiv": "static inline int64_t armillary_floordiv(int64_t a, int64_t b) {\n"
     "  if (b == 0) return 0;\n  if (b == -1) return (int64_t)(0 - (uint64_t)a);\n"
     "  int64_t q = a / b, r = a % b;\n  return q - (r != 0 && (r < 0) != (b < 0));\n}\n",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.base.dtype import DType
-from armillary.codegen.base import refuse
+from armillary.codegen.base import fused_product, refuse
 from armillary.codegen.llvm.dots.bfloat16 import added_half_dot, is_half_dot
 from armillary.codegen.llvm.dots.bytes import added_dot, is_dot
 from armillary.codegen.llvm.lane_loads import lane_of
@@ -96,24 +96,24 @@ def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, E.Binary], st
     return rule
 
 
-def _fused(base: Callable[[Emitter, E.Binary], str], is_sub: bool) -> Callable[[Emitter, E.Binary], str]:
+def _fused(base: Callable[[Emitter, E.Add | E.Sub], str], is_sub: bool) -> Callable[[Emitter, E.Add | E.Sub], str]:
     """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` and sums with a dot product as one operation where there is one."""
 
-    def rule(m: Emitter, e: E.Binary) -> str:
+    def rule(m: Emitter, e: E.Add | E.Sub) -> str:
         dtype = e.dtype
         for holds, added in () if is_sub else _DOTS:
             if holds(e.a) or holds(e.b):
                 sums, dot = (e.a, e.b) if holds(e.b) else (e.b, e.a)
                 return added(m, m.value(sums), dot)
-        if not dtype.is_float or m.soft(dtype):
+        product = None if m.soft(dtype) else fused_product(e)
+        if product is None:
             return base(m, e)
-        if isinstance(e.b, E.Mul):
-            a, b, c = m.value(e.b.a), m.value(e.b.b), m.value(e.a)
-            return fused_multiply_add(m, dtype, negate(m, dtype, a) if is_sub else a, b, c)
-        if isinstance(e.a, E.Mul):
-            a, b, c = m.value(e.a.a), m.value(e.a.b), m.value(e.b)
-            return fused_multiply_add(m, dtype, a, b, negate(m, dtype, c) if is_sub else c)
-        return base(m, e)
+        a, b, c = m.value(product.a), m.value(product.b), m.value(e.a if product is e.b else e.b)
+        if is_sub and product is e.b:
+            a = negate(m, dtype, a)
+        elif is_sub:
+            c = negate(m, dtype, c)
+        return fused_multiply_add(m, dtype, a, b, c)
 
     return rule
 

@@ -149,12 +149,13 @@ def _float(m: C.ExprEmitter, e: E.FloatImm, lane: str | None) -> str:
     return m.rounded(e.dtype, C.float_text(e.value, e.dtype))
 
 
-def _on_halves(kind: type, symbol: str) -> C.Rule:
-    """Arithmetic of two halves is in half; others as in C."""
+def _floats(kind: type, symbol: str) -> C.Rule:
+    """Arithmetic of two halves is in half; compilers fuse products and sums. Of other numbers as in C."""
     in_c = C.RULES[kind]
 
     def rule(m: C.ExprEmitter, e: E.Binary, lane: str | None) -> str:
-        if not is_half(e.dtype):
+        is_float = e.dtype.is_float and not C.is_short(e.dtype)
+        if not is_float and not is_half(e.dtype):
             return in_c(m, e, lane)
         m.kind(e.dtype)
         return f"({m.value(e.a, lane)} {symbol} {m.value(e.b, lane)})"
@@ -219,6 +220,11 @@ def _float_test(name: str) -> C.Rule:
     return rule
 
 
+def _multiply_add(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    a, b, c = (m.value(x, lane) for x in e.args)
+    return m.rounded(e.dtype, f"({a} * {b} + {c})")
+
+
 def _prefetch(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     return "(void)0"
 
@@ -230,6 +236,7 @@ CALLS: dict[str, C.Rule] = {
     "call_extern": _extern,
     "call_pure_extern": _extern,
     "prefetch": _prefetch,
+    "fma": _multiply_add,
     **{name: _float_test(name) for name in ("isnan", "isinf", "isfinite")},
 }
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
@@ -242,5 +249,5 @@ RULES: dict[type, C.Rule] = {
     E.Max: _extremum(E.Max, "maxh"),
     E.Min: _extremum(E.Min, "minh"),
     **{kind: _comparison(s) for s, kind in _KINDS.items()},
-    **{kind: _on_halves(kind, s) for kind, s in _INFIX.items()},
+    **{kind: _floats(kind, s) for kind, s in _INFIX.items()},
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from armillary.base.names import Names, identifier, symbol
 from armillary.base.node import Visits, post_order
-from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.base import flat_index, fused_product, refuse
 from armillary.codegen.c.expr import is_short
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
@@ -169,7 +169,7 @@ def _kernel(m: KernelEmitter) -> None:
     items = ", ".join(str(n) for n in kernel.items)
     head = f"__kernel __attribute__((reqd_work_group_size({items})))"
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
-        if _finds_positions(kernel.body):
+        if _rounds_products(kernel.body):
             m.writer.line(_AS_WRITTEN)
         m.write(casts)
         for tag, var in kernel.axes.items():
@@ -188,10 +188,20 @@ def _kernel(m: KernelEmitter) -> None:
         m.writer.lines[top:top] = [m.writer.step + line for line in found]
 
 
-def _finds_positions(body: S.Stmt) -> bool:
-    """Whether floats become integers: a position on a border must not lie beside it as a product was not rounded."""
-    casts = (n for n in post_order(body) if isinstance(n, E.Cast))
-    return any(n.dtype.is_int and not n.dtype.is_bool and n.value.dtype.is_float for n in casts)
+def _rounds_products(body: S.Stmt) -> bool:
+    """Whether products are to be rounded before they are added: in a sum that takes none in, and where floats become
+    integers, as a position on a border must not lie beside it."""
+    return any(_needs_rounding(item) for item in post_order(body))
+
+
+def _needs_rounding(item: object) -> bool:
+    match item:
+        case E.Cast(dtype=to, value=value):
+            return to.is_int and not to.is_bool and value.dtype.is_float
+        case E.Add(a=a, b=b) | E.Sub(a=a, b=b):
+            has_product = (isinstance(a, E.Mul) or isinstance(b, E.Mul)) and item.dtype.is_float
+            return has_product and fused_product(item) is None
+    return False
 
 
 def _extent(kernel: DeviceKernel, tag: str) -> int:
