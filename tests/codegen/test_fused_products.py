@@ -27,7 +27,7 @@ def zeros(x: relay.Expr, y: relay.Expr) -> Iterator[relay.Expr]:
     """Expressions that are 0 in any order of rounding, but not with one product left unrounded."""
     third, mean = relay.const(1 / 3, "float32"), relay.mean(x, axis=1, keepdims=True)
     sizes = relay.abs(x) * relay.abs(y)
-    cubes = [relay.reshape(value, (SIZE, 1, 1)) for value in (x, y)]
+    p, q = (relay.reshape(value, (SIZE, 1, 1)) for value in (x, y))
     yield x * x - x * x
     yield x * y - y * x
     yield relay.negative(x * y) + x * y
@@ -36,7 +36,7 @@ def zeros(x: relay.Expr, y: relay.Expr) -> Iterator[relay.Expr]:
     yield x * third + x * relay.const(-1 / 3, "float32")
     yield x * x - relay.power(x, relay.const(2.0, "float32"))
     yield relay.mean(x * x, axis=1, keepdims=True) - mean * mean
-    yield relay.reshape(relay.nn.batch_matmul(*cubes, transpose_b=False), (SIZE, 1)) - x * y
+    yield relay.reshape(relay.nn.batch_matmul(p, q, transpose_b=False), (SIZE, 1)) - x * y
     yield relay.nn.relu(sizes) - sizes
     yield relay.abs(x * y) + relay.negative(relay.abs(x)) * relay.abs(y)
     yield (x * y + relay.zeros_like(x)) - x * y
@@ -50,13 +50,13 @@ def test_a_difference_of_equal_values_is_zero(target: str, level: int) -> None:
     count = len(list(zeros(relay.var("x", shape=(SIZE, 1)), relay.var("y", shape=(SIZE, 1)))))
     inputs = [[relay.var(f"{name}{k}", shape=(SIZE, 1)) for name in "xy"] for k in range(count)]
     differences = [list(zeros(*pair))[k] for k, pair in enumerate(inputs)]  # of inputs of their own: nothing is shared
-    module = IRModule.from_expr(relay.Function([var for pair in inputs for var in pair], relay.Tuple(differences)))
+    parameters = tuple(var for pair in inputs for var in pair)
+    module = IRModule.from_expr(relay.Function(parameters, relay.Tuple(tuple(differences))))
     with armillary.transform.PassContext(opt_level=level):
         library = relay.build(module, target=target)
     executor = GraphModule(library["default"](cl(0) if target == "opencl" else cpu(0)))
     rng = np.random.default_rng(1)
-    names = [var.name_hint for pair in inputs for var in pair]
-    executor.run(**{name: rng.standard_normal((SIZE, 1)).astype(np.float32) for name in names})
+    executor.run(**{var.name_hint: rng.standard_normal((SIZE, 1)).astype(np.float32) for var in parameters})
     assert [k for k in range(count) if np.any(executor.get_output(k).numpy())] == []
 
 

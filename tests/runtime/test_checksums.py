@@ -136,6 +136,27 @@ def test_a_tail_that_was_never_written_is_noticed(built: Path, tmp_path: Path, b
         load_module(tmp_path / "net.so")
 
 
+@pytest.mark.parametrize("length", [1, 8, 44, 47, 50, 100])
+def test_bytes_lost_before_the_sums_or_in_them_are_noticed(built: Path, tmp_path: Path, length: int) -> None:
+    data = (built / "net.so").read_bytes()
+    path = tmp_path / "net.so"
+    for start in (len(data) - TRAILER - 32, len(data) - TRAILER - 1, len(data) - TRAILER + 1):
+        path.write_bytes(data[:start] + data[start + length :])
+        with pytest.raises(ArtifactError, match="damaged"):
+            computed(path)
+        path.unlink()
+
+
+def test_a_library_that_strip_wrote_loads(built: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.so"
+    subprocess.run(["strip", "-o", str(path), str(built / "net.so")], check=True)
+    assert path.read_bytes()[-TRAILER:-40] != b"ARMSUMS1"
+    try:
+        assert np.array_equal(computed(path), computed(built / "net.so"))
+    except ArtifactError as error:  # what strip drops is behind the library, as its parameters are
+        assert "does not end where" not in str(error)
+
+
 def test_a_library_without_sums_loads(built: Path, tmp_path: Path) -> None:
     (tmp_path / "net.so").write_bytes((built / "net.so").read_bytes()[:-TRAILER])
     np.testing.assert_array_equal(computed(tmp_path / "net.so"), computed(built / "net.so"))
