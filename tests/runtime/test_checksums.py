@@ -147,14 +147,11 @@ def test_bytes_lost_before_the_sums_or_in_them_are_noticed(built: Path, tmp_path
         path.unlink()
 
 
-def test_a_library_that_strip_wrote_loads(built: Path, tmp_path: Path) -> None:
+def test_a_library_that_strip_wrote_is_not_damaged(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "net.so"
     subprocess.run(["strip", "-o", str(path), str(built / "net.so")], check=True)
     assert path.read_bytes()[-TRAILER:-40] != b"ARMSUMS1"
-    try:
-        assert np.array_equal(computed(path), computed(built / "net.so"))
-    except ArtifactError as error:  # what strip drops is behind the library, as its parameters are
-        assert "does not end where" not in str(error)
+    np.testing.assert_array_equal(computed(path), computed(built / "net.so"))
 
 
 def test_a_library_without_sums_loads(built: Path, tmp_path: Path) -> None:

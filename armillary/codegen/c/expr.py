@@ -253,7 +253,7 @@ def _arithmetic(symbol: str) -> Rule:
         dtype = e.dtype
         product = fused_product(e) if isinstance(e, E.Add | E.Sub) and not is_short(dtype) else None
         if product is not None:
-            return _multiply_add(m, e, product, lane)
+            return _taking_in(m, e, product, lane)
         a, b = m.value(e.a, lane), m.value(e.b, lane)
         if dtype.is_float:
             return m.rounded(dtype, f"({a} {symbol} {b})")
@@ -263,12 +263,16 @@ def _arithmetic(symbol: str) -> Rule:
     return rule
 
 
-def _multiply_add(m: ExprEmitter, e: E.Binary, product: E.Mul, lane: str | None) -> str:
-    """A sum that takes in a product, as one operation where the processor has it."""
+def _taking_in(m: ExprEmitter, e: E.Binary, product: E.Mul, lane: str | None) -> str:
+    """A sum that takes in a product."""
     a, b, c = (m.value(x, lane) for x in (product.a, product.b, e.a if product is e.b else e.b))
     if isinstance(e, E.Sub):
         a, c = (f"-{a}", c) if product is e.b else (a, f"-{c}")
     return f"{m.helper('fma' if e.dtype.bits == 64 else 'fmaf')}({a}, {b}, {c})"
+
+
+def _fma(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return m.rounded(e.dtype, _taking_in(m, E.Add(product := E.Mul(*e.args[:2]), e.args[2]), product, lane))
 
 
 def _division(name: str, symbol: str) -> Rule:
@@ -382,13 +386,6 @@ def _template(text32: str, text64: str) -> Rule:
         return m.rounded(dtype, text.format(*values))
 
     return rule
-
-
-def _fma(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    a, b, c = (m.value(x, lane) for x in e.args)
-    if not e.dtype.is_float:
-        raise refuse(m.dialect, f"{e.name} of {e.dtype}", "cast to a float type first")
-    return m.rounded(e.dtype, f"{m.helper('fma' if e.dtype.bits == 64 else 'fmaf')}({a}, {b}, {c})")
 
 
 def _rounding(name: str) -> Rule:
@@ -542,18 +539,10 @@ def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return rule(m, e, lane)
 
 
+_ROUNDINGS = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "nearbyint": "rint"}
 CALLS: dict[str, Rule] = {
     **{name: _math(name) for name in (*LIBM, "sqrt", "copysign")},
-    **{
-        n: _rounding(c)
-        for n, c in (
-            ("floor", "floor"),
-            ("ceil", "ceil"),
-            ("trunc", "trunc"),
-            ("round", "round"),
-            ("nearbyint", "rint"),
-        )
-    },
+    **{name: _rounding(in_c) for name, in_c in _ROUNDINGS.items()},
     "normcdf": _template("(0.5f * erfcf({0} * -0.70710678f))", "(0.5 * erfc({0} * -0.7071067811865476))"),
     "exp_flushed": _template(f"({{0}} < {FLUSHED_BELOW}f ? 0.0f : expf({{0}}))", "exp({0})"),
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
@@ -562,9 +551,7 @@ CALLS: dict[str, Rule] = {
     "fabs": _abs,
     "abs": _abs,
     "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"),
-    "isnan": _float_test("isnan"),
-    "isinf": _float_test("isinf"),
-    "isfinite": _float_test("isfinite"),
+    **{name: _float_test(name) for name in ("isnan", "isinf", "isfinite")},
     "bitwise_and": _bitwise("&"),
     "bitwise_or": _bitwise("|"),
     "bitwise_xor": _bitwise("^"),

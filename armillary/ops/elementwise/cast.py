@@ -34,10 +34,30 @@ class DTypeAttrs:
 
 
 def convert(value: Scalar, dtype: str) -> Scalar:
-    """A scalar cast; to bool it is a comparison with zero."""
-    if DType(dtype).is_bool and not value.dtype.is_bool:
+    """A scalar cast; to bool it is a comparison with zero, from floats to integers it goes through a signed type.
+
+    C and LLVM leave open what becomes of -3.7 as an unsigned integer: vectors gave the largest one, scalars 2**32 - 3.
+    """
+    to = DType(dtype)
+    if to.is_bool and not value.dtype.is_bool:
         return T.not_equal(value, T.const(0, value.dtype))
-    return T.cast(value, dtype)
+    through = _through(to) if value.dtype.is_float else ""
+    if not through:
+        return T.cast(value, dtype)
+    wrapped = T.cast(T.cast(value, through), dtype)
+    if to.bits < 64 or value.dtype.bits < 32:
+        return wrapped
+    return T.select(value < T.const(_BEYOND_INT64, value.dtype), wrapped, T.cast(value, dtype))
+
+
+_BEYOND_INT64 = 2.0**63
+
+
+def _through(to: DType) -> str:
+    """The signed type that floats become on their way to an integer type; none to int32 and int64."""
+    if not to.is_int or (to.code == "int" and to.bits >= 32):
+        return ""
+    return "int64" if to.bits >= 32 else "int32"
 
 
 # --- cast ---------------------------------------------------------------------------------------------------------
@@ -57,7 +77,15 @@ def infer_cast(attrs: DTypeAttrs, data: TensorType) -> TensorType:
 @cast.reference
 @quiet
 def cast_reference(attrs: DTypeAttrs, data: Array) -> Array:
-    return np.asarray(data.astype(DType(attrs.dtype).numpy))
+    return _converted(data, DType(attrs.dtype))
+
+
+def _converted(data: Array, to: DType) -> Array:
+    """As `convert` does."""
+    if not DType(data.dtype.name).is_float or not _through(to):
+        return np.asarray(data.astype(to.numpy))
+    wrapped = data.astype(np.int64).astype(to.numpy)
+    return np.asarray(np.where(data < _BEYOND_INT64, wrapped, data.astype(to.numpy)) if to.bits == 64 else wrapped)
 
 
 @cast.compute
@@ -95,7 +123,7 @@ def infer_cast_like(attrs: None, data: TensorType, like: TensorType) -> TensorTy
 
 @cast_like.reference
 def cast_like_reference(attrs: None, data: Array, like: Array) -> Array:
-    return np.asarray(data.astype(like.dtype))
+    return _converted(data, DType(like.dtype.name))
 
 
 @cast_like.compute

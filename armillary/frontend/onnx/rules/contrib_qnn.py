@@ -17,7 +17,7 @@ from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
 from armillary.frontend.onnx.rules.nn.dense import transposed
-from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear
+from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear, quantized_by_range
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.qnn.quantize import dequantize, quantize, requantize
 from armillary.relay.expr import Expr, const
@@ -183,15 +183,7 @@ def matmul_integer_to_float(node: OnnxNode) -> Expr:
 @from_onnx("DynamicQuantizeMatMul", domain=DOMAIN)
 def dynamic_quantize_matmul(node: OnnxNode) -> Expr:
     """A is quantised by its own range, multiplied in integers, and scaled back."""
-    a = node.input(0)
-    everything = tuple(range(type_of(a).ndim))
-    zero = const(np.float32(0))
-    low = call("minimum", call("min", a, axis=everything, keepdims=False), zero)
-    high = call("maximum", call("max", a, axis=everything, keepdims=False), zero)
-    scale = (high - low) / const(np.float32(255))
-    scale = call("where", call("greater", scale, zero), scale, const(np.float32(1)))
-    shift = call("cast", call("clip", call("round", zero - low / scale), a_min=0.0, a_max=255.0), dtype="int32")
-    data = quantize(a, scale, shift, out_dtype="uint8")
+    data, scale, shift = quantized_by_range(node.input(0))
     total = call("cast", product(data, node.input(1), shift, _zero(node, 3)), dtype="float32")
     result = total * (scale * call("reshape", node.input(2), newshape=(-1,)))
     return result if node.missing(4) else result + node.input(4)

@@ -3,7 +3,6 @@
 In: nodes of any opset; scales per tensor, per axis or per block; 2- to 16-bit integers, and the 8- and 4-bit floats
 that opset 19 and later allow. Out: qnn operators for integers, plain ones for small floats and for products that qnn
 has no operator for. Invariant: rounding is half to even with float32 factors, as the standard says.
-DynamicQuantizeLinear is imported as its function body.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from armillary.frontend.onnx.rules.cast import cast_saturated
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.frontend.onnx.rules.nn.dense import batched, times, transposed
 from armillary.ops._common import axis_of
-from armillary.ops.elementwise.broadcast import add, divide, multiply
+from armillary.ops.elementwise.broadcast import add, divide, greater, maximum, minimum, multiply, subtract, where
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import call
 from armillary.ops.qnn.product import qconv2d, qdense
@@ -93,6 +92,24 @@ def quantize_linear(node: OnnxNode) -> Expr:
     if not node.type_of(0).dtype.is_float or (precision and node.type_of(0).dtype != working):
         data = cast(data, "float32" if not precision else working)
     return quantize(data, scale, zero, axis=axis, out_dtype=target)
+
+
+def quantized_by_range(data: Expr) -> tuple[Expr, Expr, Expr]:
+    """float32 as uint8 by its own range and 0, the scale, the zero point as int32; the scale of zeros alone is 1."""
+    everything, zero = tuple(range(tensor_of(data).ndim)), const(np.float32(0))
+    low = minimum(call("min", data, axis=everything, keepdims=False), zero)
+    high = maximum(call("max", data, axis=everything, keepdims=False), zero)
+    scale = divide(subtract(high, low), const(np.float32(255)))
+    scale = where(greater(scale, zero), scale, const(_ONE))
+    shift = cast(call("clip", call("round", subtract(zero, divide(low, scale))), a_min=0.0, a_max=255.0), "int32")
+    return quantize(data, scale, shift, out_dtype="uint8"), scale, shift
+
+
+@from_onnx("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: OnnxNode) -> list[Expr]:
+    """The standard's function, which divides by 0 where all numbers are 0 or there are none."""
+    data, scale, shift = quantized_by_range(node.input(0))
+    return [data, scale, cast(shift, "uint8")]
 
 
 def _refuse_zero_point(node: OnnxNode) -> None:

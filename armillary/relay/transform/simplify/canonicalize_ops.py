@@ -20,6 +20,7 @@ import numpy as np
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
+from armillary.relay.op import constant_value
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
@@ -46,13 +47,17 @@ def bias_add(expr: Expr) -> Expr | None:
 def prelu(expr: Expr) -> Expr | None:
     """nn.prelu(x, a, axis)  ->  add(nn.relu(x), multiply(minimum(x, 0), expand_dims(a)))
 
-    Unlike a maximum of x and a * x it holds for slopes above 1, and for an infinity with a slope of 0.
+    Unlike a maximum of x and a * x it holds for slopes above 1, and for an infinity with a slope of 0. An infinite
+    slope would be multiplied by 0, so slopes are known.
     """
     if op_name(expr) != "nn.prelu" or not isinstance(expr, Call):
         return None
     data, slope = expr.args
     ty, of = data.checked_type, slope.checked_type
-    if not isinstance(ty, TensorType) or not isinstance(of, TensorType):
+    known = constant_value(slope)
+    if not isinstance(ty, TensorType) or not isinstance(of, TensorType) or known is None:
+        return None
+    if not np.all(np.isfinite(known)):
         return None
     slope = slope if of.shape == (1,) else _along(slope, ty, expr.attrs.axis)
     below = call("minimum", data, Constant(np.zeros((), ty.dtype.numpy)))
