@@ -124,6 +124,32 @@ def test_a_sampler_reads_only_what_may_lie_beside_an_image(library: Any) -> None
     assert places and not any(re.match(r"\w* ?\+? ?(thread|block)_\w \*", place) for place in places)
 
 
+@needs_opencl
+@pytest.mark.parametrize(
+    ("rows", "terms", "units", "image"), [(1, 512, 24, True), (3, 128, 8, True), (2, 66, 8, False)]
+)
+def test_dense_layers_of_few_rows_read_their_weights_as_pixels(rows: int, terms: int, units: int, image: bool) -> None:
+    x, scale, bias = relay.var("x", shape=(rows, terms)), weight(units, terms), weight(units)
+    body = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, scale), bias))
+    library = relay.build(armillary.IRModule.from_expr(relay.Function([x], body)), ADRENO)
+    text = source(library)
+    assert ("__read_only image2d_t p1" in text and "read_imagef(p1, (int2)(" in text) == image
+    assert ("barrier(CLK_LOCAL_MEM_FENCE);" in text) == image  # a work-group shares a sum
+    values = RNG.standard_normal((rows, terms)).astype("float32")
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(x=values)
+    wanted = np.maximum(values.astype("float64") @ scale.data.T + bias.data, 0)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_a_dense_layer_above_the_limit_stay_in_buffers() -> None:
+    x = relay.var("x", shape=(1, 20000))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weight(8, 20000))))
+    with pytest.warns(UserWarning, match=r"textures of 4096 pixels at most do not hold 1 tensors"):
+        text = source(relay.build(module, f"{ADRENO} -texture_spatial_limit=4096"))
+    assert "image2d_t" not in text and "vload4(0, p1 + " in text
+
+
 def test_kernels_take_images_and_buffers_where_they_belong(library: Any) -> None:
     text = source(library)
     heads = [line for line in text.splitlines() if line.startswith("__kernel")]

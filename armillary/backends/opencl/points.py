@@ -20,7 +20,17 @@ from armillary.backends.opencl.graph.winograd_conv2d import (
     winograd_extra,
     winograd_product,
 )
-from armillary.backends.opencl.space import DEPTHWISE, DIRECT, PLAIN, PRODUCT, WINOGRAD, Tiling, can_unroll, config_of
+from armillary.backends.opencl.space import (
+    DEPTHWISE,
+    DIRECT,
+    MIN_ROWS,
+    PLAIN,
+    PRODUCT,
+    WINOGRAD,
+    Tiling,
+    can_unroll,
+    config_of,
+)
 from armillary.backends.opencl.tiles import FULL, GLOBAL_READ, Product, Tile, best_tiles, cost, divisors
 from armillary.backends.winograd import MAX_TILE
 from armillary.base.record import record
@@ -31,7 +41,6 @@ from armillary.target.choice import Choice
 from armillary.transform import PassContext
 
 MOST_TILES = 768  # of an algorithm
-MIN_ROWS = 4  # of a product: fewer are left to the default, which gives each sum to a group
 LEAST_ITEMS, MOST_ITEMS = 16, 256  # of a group of depthwise sums
 CACHED_READ = GLOBAL_READ / 4  # of what neighbouring work-items read too
 UNROLLED = 1.0001  # of the cost of what is not

@@ -25,6 +25,7 @@ ALGORITHMS = {
     "nn.batch_matmul": (PRODUCT, PLAIN),
 }
 MOST_ITEMS = 256  # work-items of a group
+MIN_ROWS = 4  # of a product: fewer are left to the default, which gives each sum to a group
 MOST_UNROLLED = 1500  # multiply-adds of a step whose loops are unrolled
 _NAMES = ("threads_c", "threads_y", "threads_x", "own_c", "own_y", "own_x", "step")
 Config = tuple[tuple[str, int], ...]

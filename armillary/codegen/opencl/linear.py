@@ -45,4 +45,5 @@ def _sum(a: Terms, b: Terms) -> Terms:
 
 
 def difference(a: Terms, b: Terms) -> Terms:
+    """What is left of terms without others."""
     return _sum(a, {key: (item, -count) for key, (item, count) in b.items()})

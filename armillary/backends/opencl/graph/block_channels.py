@@ -3,8 +3,8 @@
 In: a module with conv2d in NCHW whose weights are constants. Out: the same with nn.contrib_conv2d_NCHWc and
 nn.contrib_depthwise_conv2d_NCHWc on NCHW4c data; weights are OIHW4i4o: four outputs are a pixel, and the four inputs of
 a block lie side by side. Input channels are filled up to four with zeros. What lies between follows (relay/transform/
-layout/_rules.py). Invariant: the types of inputs and outputs stay; what has no such form, or carries a choice for its
-own layout, keeps it.
+layout/_rules.py). A dense layer of few rows with constant weights is a convolution of images of one pixel. Invariant:
+the types of inputs and outputs stay; what has no such form, or carries a choice for its own layout, keeps it.
 
     nn.conv2d(%x, weight)
     ->
@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from armillary.backends.opencl.space import TEXELS
+from armillary.backends.opencl.space import MIN_ROWS, TEXELS
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
@@ -34,6 +34,7 @@ from armillary.target.texture import PIXEL
 from armillary.transform import define_pass
 
 _FLOATS = ("float32", "float16")
+LEAST_TERMS = 128  # of a dense layer
 _NCHW, _OIHW, _BLOCKED = layout("NCHW"), layout("OIHW"), layout(f"NCHW{PIXEL}c")
 
 
@@ -133,4 +134,27 @@ def _bias_add(expr: Call, have: Sequence[Change | None], request: Request) -> La
     return LayoutChoice((change, None), build, change)
 
 
-_RULES: dict[str, LayoutRule] = {"nn.conv2d": _conv2d, "nn.bias_add": _bias_add}
+def _dense_layer(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+    """Few rows times constant weights: images of one pixel; of many rows tiles share what they read."""
+    shapes, ty = [static(arg) for arg in expr.args], expr.args[0].checked_type
+    (shape, weight), told = shapes, isinstance(ty, TensorType) and str(ty.dtype) in _FLOATS
+    if not told or shape is None or weight is None or len(shape) != 2 or stored_choice(expr):
+        return None
+    (rows, terms), units = shape, weight[0]
+    if rows >= MIN_ROWS or terms % PIXEL or units % PIXEL or terms < LEAST_TERMS or not is_from_constants(expr.args[1]):
+        return None
+    op, kernel = get_op("nn.contrib_conv2d_NCHWc"), f"OIHW{PIXEL}i{PIXEL}o"
+    layouts = {"data_layout": _BLOCKED.text, "kernel_layout": kernel, "out_layout": _BLOCKED.text}
+    sizes = {"kernel_size": (1, 1), "channels": units, "out_dtype": expr.attrs.out_dtype}
+    attrs = op.make_attrs((), {**layouts, **sizes})
+
+    def build(args: Sequence[Expr]) -> Expr:
+        data = reshape_to(args[0], (rows, terms // PIXEL, 1, 1, PIXEL))
+        plain = reshape_to(args[1], (units, terms, 1, 1))
+        made = Call(op, (data, transform(plain, _OIHW, layout(kernel))), attrs, expr.span)
+        return reshape_to(made, (rows, units))
+
+    return LayoutChoice((None, None), build, None)
+
+
+_RULES: dict[str, LayoutRule] = {"nn.conv2d": _conv2d, "nn.bias_add": _bias_add, "nn.dense": _dense_layer}

@@ -8,10 +8,10 @@ sum to a group.
 from __future__ import annotations
 
 from armillary import te
-from armillary.backends.opencl.points import MIN_ROWS, matrix_product
+from armillary.backends.opencl.points import matrix_product
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.space import PRODUCT, Tiling, chosen_tiling, names_another
+from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, Tiling, chosen_tiling, names_another
 from armillary.backends.opencl.tiles import FLOATS
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload

@@ -4,7 +4,8 @@ In: the schedule of a fused nn.contrib_conv2d_NCHWc or nn.contrib_depthwise_conv
 kernel: a work-item sums four channels (or a few blocks of them) of some neighbouring columns and rows; data of a row of
 taps and the weights of a tap are read once, into registers, four numbers at a time. Invariant: what a work-item sums
 divides the result, so nothing beside it is computed; no shared memory and no barrier, as textures have a cache of their
-own. The tiles: texel_points.py of the back end.
+own. Where images are of one pixel, as of a dense layer, a work-group sums four channels: each of its work-items some of
+the blocks. The tiles: texel_points.py of the back end.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ from armillary.backends.opencl.schedules.default import (
     inline_injective,
     reads_in_place,
     schedule_default,
+    schedule_stage,
     static_extent,
+    sum_pixels,
 )
 from armillary.backends.opencl.space import TEXELS, Tiling, tiling_of
 from armillary.backends.opencl.texel_tiles import Blocks, objection, usual_tile
-from armillary.backends.opencl.tiles import FLOATS, Tile
+from armillary.backends.opencl.tiles import FLOATS, Tile, divisors
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
 from armillary.relay.types import TensorType
 from armillary.target.choice import stored_choice
 from armillary.target.texture import PIXEL
+
+MOST_PARTS, LEAST_PARTS = 64, 8  # work-items that share a sum
 
 
 def _objection(workload: Workload) -> str | None:
@@ -41,6 +46,13 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
+    parts = _parts(source)
+    if parts and not tiling_of(stored_choice(fused.workload)):
+        _split_sum(schedule, anchor, parts)
+        for tensor in kept:
+            if tensor.op is not source:
+                schedule_stage(schedule, tensor)
+        return
     alone = len(kept) == (1 if is_last else 2) and len(fused.outputs) == 1
     if not alone or not (is_last or reads_in_place(schedule, output.op, source)[1] is True):
         schedule_default(schedule, fused)
@@ -57,6 +69,40 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
 
 implement("nn.contrib_conv2d_NCHWc", family="opencl", name="conv2d_texels", when=_objection)(conv2d_texels)
 implement("nn.contrib_depthwise_conv2d_NCHWc", family="opencl", name="depthwise_texels", when=_objection)(conv2d_texels)
+
+
+def _parts(source: te.ComputeOp) -> int:
+    """How many work-items share each sum: of images of one pixel with many blocks of channels; else 0."""
+    summed, *taps = (static_extent(axis) for axis in source.reduce_axis)
+    if any(static_extent(axis) > 1 for axis in source.axis[2:4]) or len(taps) != 3 or taps[:2] != [1, 1]:
+        return 0
+    found = max((n for n in divisors(summed, MOST_PARTS) if n < summed), default=0)
+    return found if found >= LEAST_PARTS else 0
+
+
+def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int) -> None:
+    """A work-group for four channels: each work-item sums its blocks in registers, one of them what they found."""
+    stage = schedule[tensor]
+    _, part = stage.split(stage.op.reduce_axis[0], factor=parts)
+    found = schedule.rfactor(tensor, part)
+    made = schedule[found]
+    sums = schedule.cache_write(found, "local")
+    made.set_scope("shared")
+    total = schedule.cache_write(tensor, "local")
+    stage = schedule[tensor]
+    image, blocks, *_, lane = stage.op.axis
+    group, item = stage.split(blocks, factor=1)
+    for axis, place in ((image, "blockIdx.y"), (group, "blockIdx.x"), (item, "threadIdx.x")):
+        stage.bind(axis, te.thread_axis(place))
+    stage.vectorize(lane)
+    made.compute_at(stage, group)
+    schedule[total].compute_at(stage, item)
+    sum_pixels(schedule[total])
+    *axes, lane = made.op.axis
+    place_of = made.fuse(*axes)
+    made.bind(place_of, te.thread_axis("threadIdx.x"))
+    made.vectorize(lane)
+    _sum(schedule, sums, made, place_of, unroll=False)
 
 
 def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
