@@ -38,8 +38,12 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         "`kernel_size`) is not compared.",
     ),
     (
-        ("relay.transform.FoldScaleAxis", "relay.transform.ConvertLayout"),
-        "The same value by other steps: scales fold into constant weights only, layouts change where it pays.",
+        ("relay.transform.FoldScaleAxis",),
+        "The same value by other steps: scales fold into constant weights only.",
+    ),
+    (
+        ("relay.transform.AlterOpLayout",),
+        "By the rules that a script registers, and then by them alone; without any, the target's own blocked layouts.",
     ),
     (
         ("relay.dataflow_pattern.is_op",),

@@ -49,6 +49,8 @@ _TABLE = {
     **{name: f"armillary.tir.build:{function}" for name, function in _BUILD.items()},
     **{name: f"armillary.tir.{name}" for name in ("ir_builder", "stmt_functor", "transform")},
     **{name: f"armillary.tir.intrinsics:{name}" for name in ("call_extern", "call_pure_extern")},
+    "layout": "armillary.base.data_layout:named_layout",
+    **{name: f"armillary.base.data_layout:{name}" for name in ("Layout", "BijectiveLayout", "bijective_layout")},
     **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
     **{name: f"armillary.tir.vendor_intrinsics:{name}" for name in ("call_llvm_intrin", "call_llvm_pure_intrin")},
     **{

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.data_layout import choose_block, layout
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay import dataflow_pattern as dfp
@@ -16,7 +17,6 @@ from armillary.relay.analysis import all_vars, bound_vars, free_vars, op_frequen
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, var
 from armillary.relay.infer import infer_type
-from armillary.relay.layout import choose_block, layout
 from armillary.relay.types import FuncType, TupleType, tensor_type
 from armillary.relay.walk import not_primitive, post_order
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.data_layout import layout
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, const, var
-from armillary.relay.layout import layout
 from armillary.relay.op import Op
 from armillary.relay.transform.layout._engine import reshape_of
 from armillary.relay.walk import post_order
@@ -240,7 +240,8 @@ def test_pooling_alone_can_be_converted_and_back() -> None:
     ("desired", "error", "message"),
     [
         ({"nn.lrn": ["NHWC"]}, UnsupportedError, r"nn\.lrn cannot be converted"),
-        ({"nn.conv2d": ["NCHW16c"]}, UnsupportedError, "NCHW16c is blocked"),
+        ({"nn.conv3d": ["NCDHW16c"]}, UnsupportedError, "NCDHW16c is blocked"),
+        ({"nn.conv2d": ["NHWC16c"]}, UnsupportedError, "NHWC16c blocks other axes than channels"),
         ({"nn.conv2d": ["NCW"]}, UnsupportedError, r"nn\.conv2d has no layout NCW"),
         ({"nn.conv2d": ["NHWC", "HWCN"]}, UnsupportedError, r"nn\.conv2d has no layout HWCN"),
         ({"nn.conv2d": ["default"]}, ConfigError, "the data layout must be named"),

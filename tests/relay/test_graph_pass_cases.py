@@ -29,6 +29,7 @@ OPTIONS = {
     "combine-parallel-conv2d": {"min_num_branches": 2},
     "combine-parallel-dense": {"min_num_branches": 2},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
+    "use-layouts": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "annotate-memory-scope": {"target": ADRENO},
     "choose-kernels": {"target": AVX},
     "fourier-conv2d": {"target": AVX},

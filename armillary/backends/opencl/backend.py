@@ -16,7 +16,7 @@ from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import program
 from armillary.relay.transform.check_choices import check_choices
-from armillary.relay.transform.layout.convert_layout import convert_layout
+from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
@@ -34,7 +34,7 @@ with deferred():
 
 def _axes(target: Target) -> Sequence[Pass]:
     # Channels are second: what follows has schedules for that.
-    return [infer_type.bind(), convert_layout.bind(desired_layouts=CHANNELS_SECOND)]
+    return [infer_type.bind(), use_layouts.bind(desired_layouts=CHANNELS_SECOND)]
 
 
 def _layouts(target: Target) -> Sequence[Pass]:

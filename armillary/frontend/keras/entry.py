@@ -26,7 +26,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function, Tuple, Var, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import get_op
-from armillary.relay.transform.layout.convert_layout import convert_layout
+from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.types import TensorType
 
 Config = JsonObject  # Any: JSON of Keras
@@ -98,7 +98,7 @@ class _Importer:
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         module = IRModule.from_expr(Function((*self.inputs, *self.variables), body))
         if self.layout == "NCHW":
-            module = convert_layout(module, desired_layouts={"nn.conv2d": ["NCHW", "default"]})
+            module = use_layouts(module, desired_layouts={"nn.conv2d": ["NCHW", "default"]})
         return module, self.params
 
     def wrong(self, what: str, hint: str = "") -> ModelError:

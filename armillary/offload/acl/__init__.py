@@ -13,7 +13,7 @@ from armillary.offload.contract import JsonModule, Offload, PatternRow, register
 from armillary.offload.graph_json import Kernel, as_json
 from armillary.offload.rows import Composite, Simple
 from armillary.relay.expr import Call, Function
-from armillary.relay.transform.layout.convert_layout import convert_layout
+from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.quantize.fake_quantization_to_integer import fake_quantization_to_integer
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.relay.transform.simplify.fold_scale_axis import fold_scale_axis
@@ -62,7 +62,7 @@ OFFLOAD = register_offload(
         codegen=generate,
         patterns=tuple(PatternRow(row.name, row.pattern, row.check) for row in COMPOSITES),
         operators={row.operator: row.check for row in SIMPLE},
-        prepare=(*_PREPARE, convert_layout.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
+        prepare=(*_PREPARE, use_layouts.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
         disabled=("concatenate",),
         aliases=("compute-library",),
     )

@@ -15,7 +15,7 @@ from armillary.offload.contract import JsonModule, Offload, PatternRow, register
 from armillary.offload.graph_json import Kernel, as_json
 from armillary.offload.rows import Composite
 from armillary.relay.expr import Call, Function
-from armillary.relay.transform.layout.convert_layout import convert_layout
+from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 
 NAME = "clml"
@@ -24,7 +24,7 @@ _POOLS = {f"nn.{kind}_pool2d": ["NCHW"] for kind in ("max", "avg", "global_max",
 LAYOUTS = {"nn.conv2d": ["NCHW", "OIHW"], "nn.conv2d_transpose": ["NCHW", "default"], **_POOLS}
 PREPARE = (
     prepare.REMOVE_DROPOUT,
-    convert_layout.bind(desired_layouts=LAYOUTS),
+    use_layouts.bind(desired_layouts=LAYOUTS),
     fold_constant.bind(),
     prepare.FOLD_BATCH_NORM,
     prepare.BROADCAST_OPERANDS,

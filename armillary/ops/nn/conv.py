@@ -3,17 +3,19 @@
 In: data (N, C, spatial…) and weight (O, I/groups, kernel…) in the order that data_layout and kernel_layout say; a
 depthwise weight may also be (C, multiplier, kernel…), which is the same memory. Out: (N, O, spatial…) in out_layout,
 or else data_layout. TE: an optional stage "data_pad", then one reduction tagged `<kind>_<layout>`, where kind is
-conv2d, group_conv2d or depthwise_conv2d. Blocked layouts: direct/operator.py. Import: nn_conv.py.
+conv2d, group_conv2d or depthwise_conv2d. In blocked layouts (NCHW16c) it means the convolution of what is unpacked,
+packed again, and is written so before kernels are made; kernels that read blocks: conv_blocked.py. Import: nn_conv.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from armillary.ops.nn._windows import (
     SPATIAL,
     Pairs,
     Tensor,
+    block_of,
     f32,
     kernel_extent,
     known,
@@ -46,13 +49,15 @@ from armillary.ops.nn._windows import (
     window_count,
     windows,
 )
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
 from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import Dim, TensorType, Type
 
 if TYPE_CHECKING:
     from armillary.ops.nn._windows import ConvAttrs, OutDtypeAttrs, WindowAttrs
+    from armillary.ops.nn.shape import LayoutTransformAttrs
 
 
 @record
@@ -96,6 +101,10 @@ class Conv3DAttrs:
     kernel_layout: str = "OIDHW"
     out_layout: str = ""
     out_dtype: str = ""
+
+
+AnyConv = Conv1DAttrs | Conv2DAttrs | Conv3DAttrs
+T = TypeVar("T")
 
 
 @record
@@ -150,15 +159,52 @@ def _split_weight(op: str, attrs: ConvAttrs, channels: Dim, w: dict[str, Dim]) -
     return o
 
 
-def _infer(op: str, rank: int, attrs: ConvAttrs, data: Type, weight: Type) -> TensorType:
+def plain_layouts(attrs: AnyConv) -> AnyConv | None:
+    """The attributes with whole axes in each layout, or None where they are whole."""
+    texts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
+    if not any(c.islower() for text in texts for c in text):
+        return None
+    data, kernel, out = ("".join(c for c in text if c.isupper()) for text in texts)
+    return dataclasses.replace(attrs, data_layout=data, kernel_layout=kernel, out_layout=out)
+
+
+def _moves(attrs: AnyConv, whole: AnyConv) -> list[LayoutTransformAttrs]:
+    """How data and weight are unpacked, and the result packed."""
+    out = attrs.out_layout or attrs.data_layout
+    pairs = [
+        (attrs.data_layout, whole.data_layout),
+        (attrs.kernel_layout, whole.kernel_layout),
+        (whole.out_layout, out),
+    ]
+    return [get_op("layout_transform").make_attrs(pair) for pair in pairs]
+
+
+def _through(
+    attrs: AnyConv, whole: AnyConv, move: Callable[[LayoutTransformAttrs, T], T], plainly: Callable[[T, T], T], *args: T
+) -> T:
+    """What a convolution in blocks is, of types, arrays, stages or expressions."""
+    unpacks = _moves(attrs, whole)
+    x, w = (a if m.src_layout == m.dst_layout else move(m, a) for m, a in zip(unpacks[:2], args, strict=True))
+    made = plainly(x, w)
+    return made if unpacks[2].src_layout == unpacks[2].dst_layout else move(unpacks[2], made)
+
+
+def _infer(op: str, rank: int, attrs: AnyConv, data: Type, weight: Type) -> TensorType:
     x, k = need_tensor(op, data), need_tensor(op, weight, "weight")
     sp = SPATIAL[rank]
+    whole = plain_layouts(attrs)
+    if whole is not None:
+        need_layout(op, attrs.data_layout, "NC" + sp, x)
+        need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight")
+
+        def move(how: LayoutTransformAttrs, ty: TensorType) -> TensorType:
+            return need_tensor(op, get_op("layout_transform").infer_type(how, [ty]))
+
+        return _through(attrs, whole, move, partial(_infer, op, rank, whole), x, k)
     if not attrs.out_dtype:
         need_dtype(op, x, k)
     d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
     w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
-    if len(d) != rank + 2 or len(w) != rank + 2:
-        raise TypeMismatch(f"{op}: blocked layouts need nn.contrib_conv2d_NCHWc; got {attrs.data_layout}")
     win = window(op, attrs, rank)
     units = _split_weight(op, attrs, d["C"], w)
     kernel = tuple(w[a] for a in sp)
@@ -206,6 +252,14 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
 
 def _reference(rank: int, attrs: Conv2DAttrs | Conv3DAttrs | Conv1DAttrs, data: Array, weight: Array) -> Array:
     sp = SPATIAL[rank]
+    whole = plain_layouts(attrs)
+    if whole is not None:
+
+        def move(how: LayoutTransformAttrs, x: Array) -> Array:
+            moved: Array = get_op("layout_transform").evaluate(how, [x])
+            return moved
+
+        return _through(attrs, whole, move, partial(_reference, rank, whole), data, weight)
     dtype = result_dtype(attrs, data).numpy
     x = plain(data, attrs.data_layout, "NC" + sp)
     w = plain(weight, attrs.kernel_layout, "OI" + sp)
@@ -219,6 +273,9 @@ def _reference(rank: int, attrs: Conv2DAttrs | Conv3DAttrs | Conv1DAttrs, data: 
 
 def _compute(rank: int, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     op, sp, layout = f"nn.conv{rank}d", SPATIAL[rank], attrs.data_layout
+    whole = plain_layouts(attrs)
+    if whole is not None:
+        return _through(attrs, whole, _move_stage, partial(_compute, rank, whole), data, weight)
     win = window(op, attrs, rank)
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))
     c, i, groups = d["C"], w["I"], attrs.groups
@@ -275,10 +332,12 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
         if attrs.channels is None or attrs.kernel_size is None:
             return (data, weight, *others)
         channels = dict(zip(letters(attrs.data_layout), data.shape, strict=False)).get("C")
+        if channels is not None:
+            channels = channels * (block_of(attrs.data_layout, "C") or 1)
         names = letters(attrs.kernel_layout)
         spatial = [n for n in names if n not in "IO"]
         given = attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * len(spatial)
-        if channels is None or len(names) != data.ndim or len(given) != len(spatial):
+        if channels is None or len(names) != len(spatial) + 2 or len(given) != len(spatial):
             return (data, weight, *others)
         taps = iter(given)
         sizes: dict[str, Dim] = {"I": channels, "O": attrs.channels}
@@ -288,13 +347,33 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
     return rule
 
 
+def _move_stage(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
+    """A stage that moves a tensor into another layout."""
+    rule = get_op("layout_transform").compute_rule
+    assert rule is not None, "layout_transform has a compute"
+    stage: Tensor = rule(attrs, x)
+    return stage
+
+
+def _decomposed(op: Op, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:
+    """One in blocks as one in whole axes, one of 16-bit floats as one of float32; None for others."""
+    whole = plain_layouts(attrs)
+    if whole is None:
+        return widened_product(op, attrs, data, weight)
+
+    def move(how: LayoutTransformAttrs, x: Expr) -> Expr:
+        return Call(get_op("layout_transform"), (x,), how)
+
+    return _through(attrs, whole, move, lambda x, w: Call(op, (x, w), whole), data, weight)
+
+
 def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.attrs(attrs_class)
     op.complete(complete_weight(grouped="I"))
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(rank, attrs, data, weight))
-    op.decompose(partial(widened_product, op))
+    op.decompose(partial(_decomposed, op))
 
 
 _attach(conv1d, Conv1DAttrs, 1)
@@ -321,6 +400,9 @@ def _samples2() -> Iterator[Sample]:
     yield Sample(Conv2DAttrs(), (f32(1, 8, 4, 4), f32(5, 8, 1, 1)))
     nhwc = Conv2DAttrs(data_layout="NHWC", kernel_layout="HWIO", padding=(1, 1))
     yield Sample(nhwc, (f32(1, 6, 6, 3), f32(3, 3, 3, 4)))
+    blocked = Conv2DAttrs(data_layout="NCHW4c", kernel_layout="OIHW2i", padding=(1, 1), out_layout="NHWC2c")
+    yield Sample(blocked, (f32(1, 2, 5, 5, 4), f32(6, 4, 3, 3, 2)))
+    yield Sample(Conv2DAttrs(data_layout="NCHW4c"), (f32(1, 2, 5, 5, 4), f32(8, 8, 3, 3)))
     depthwise = Conv2DAttrs(data_layout="NHWC", kernel_layout="HWOI", groups=4, strides=(2, 2))
     yield Sample(depthwise, (f32(1, 7, 7, 4), f32(3, 3, 4, 1)))
     yield Sample(Conv2DAttrs(out_dtype="int32"), (tensor("int8", 1, 3, 5, 5), tensor("int8", 2, 3, 3, 3)), (-9, 9))

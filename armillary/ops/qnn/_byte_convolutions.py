@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.data_layout import choose_block
 from armillary.ops._dot_operands import BYTES
 from armillary.ops.elementwise.broadcast import add
 from armillary.ops.nn.conv import conv2d, window
@@ -20,7 +21,6 @@ from armillary.ops.nn.pad import pad
 from armillary.ops.qnn._byte_products import MIDDLE, flipped
 from armillary.ops.qnn.quantize import placed_array, tensor_of
 from armillary.relay.expr import Constant, Expr, const
-from armillary.relay.layout import choose_block
 from armillary.relay.op import Array
 from armillary.relay.types import TensorType
 from armillary.target import Target

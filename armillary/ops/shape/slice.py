@@ -44,6 +44,19 @@ strided_slice = Op("strided_slice", kind=Kind.INJECTIVE, doc="A regular part of 
 strided_slice.attrs(StridedSliceAttrs)
 
 
+def filled(attrs: StridedSliceAttrs) -> StridedSliceAttrs:
+    """Limits and strides of the first axes, as many of each: what is not told is all of the axis, by steps of 1."""
+    strides = attrs.strides or ()
+    count = max(len(attrs.begin), len(attrs.end))
+    steps = len(strides) if len(strides) > 1 else count
+    if attrs.axes is not None or len({len(attrs.begin), len(attrs.end), steps}) == 1:
+        return attrs
+    count = max(count, len(strides))
+    begin, end = (limits + (None,) * (count - len(limits)) for limits in (attrs.begin, attrs.end))
+    every = strides + (1,) * (count - len(strides)) if strides else None
+    return StridedSliceAttrs(begin, end, every, None, attrs.slice_mode)
+
+
 def _check(attrs: StridedSliceAttrs, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The axes and strides."""
     axes = axes_of("strided_slice", attrs.axes if attrs.axes is not None else range(len(attrs.begin)), ndim)
@@ -61,6 +74,7 @@ def _check(attrs: StridedSliceAttrs, ndim: int) -> tuple[tuple[int, ...], tuple[
 
 def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, int, Dim]]:
     """First position, stride and number of elements, for every axis."""
+    attrs = filled(attrs)
     axes, strides = _check(attrs, len(shape))
     result: list[tuple[int, int, Dim]] = [(0, 1, dim) for dim in shape]
     for axis, begin, end, stride in zip(axes, attrs.begin, attrs.end, strides, strict=True):

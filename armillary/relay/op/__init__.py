@@ -34,6 +34,13 @@ with deferred():
     from armillary.ops.shape.dynamic import dynamic_call as _dynamic_call
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.op.static_value import static_attribute as _static_attribute
+_REGISTERS = (
+    "register_alter_op_layout",
+    "register_convert_op_layout",
+    "register_infer_correct_layout",
+    "register_pattern",
+    "register_stateful",
+)
 _resolve, __dir__ = lazy_names(
     __name__,
     {
@@ -43,7 +50,7 @@ _resolve, __dir__ = lazy_names(
         "op": __name__,
         "register": f"{__name__}.attributes:register",
         "register_gradient": "armillary.relay.gradient.rules:register_gradient",
-        **{name: f"{__name__}.attributes:{name}" for name in ("register_pattern", "register_stateful")},
+        **{name: f"{__name__}.attributes:{name}" for name in _REGISTERS},
     },
 )
 

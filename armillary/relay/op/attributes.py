@@ -7,8 +7,7 @@ reference.
 
 from __future__ import annotations
 
-from typing import Any
-
+from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.relay.op import Kind, Op, get_op, register_op_attr
 
@@ -38,7 +37,27 @@ def register_pattern(op_name: str, pattern: int, level: int = 10) -> None:
 
 
 @boundary("register_stateful", arguments=True)
-def register_stateful(op_name: str, stateful: bool, level: int = 10) -> Any:  # Any: the value
+def register_stateful(op_name: str, stateful: bool, level: int = 10) -> object:
     """Say whether an operator does more than compute its result."""
     get_op(op_name).stateful = stateful
     return register_op_attr(op_name, "TOpIsStateful", stateful, level)
+
+
+def register_alter_op_layout(op_name: str, alter_layout: AnyFunction | None = None, level: int = 10) -> AnyFunction:
+    """Say how AlterOpLayout writes an operator: `rule(attrs, inputs, types, result type)`; also a decorator."""
+    held: AnyFunction = register_op_attr(op_name, "FTVMAlterOpLayout", alter_layout, level)
+    return held
+
+
+def register_convert_op_layout(op_name: str, convert_layout: AnyFunction | None = None, level: int = 10) -> AnyFunction:
+    """Say how ConvertLayout writes an operator: `rule(attrs, inputs, types, desired layouts)`; also a decorator."""
+    held: AnyFunction = register_op_attr(op_name, "FTVMConvertOpLayout", convert_layout, level)
+    return held
+
+
+def register_infer_correct_layout(
+    op_name: str, infer_layout: AnyFunction | None = None, level: int = 10
+) -> AnyFunction:
+    """Say how an operator follows layouts: `rule(attrs, new, old, types)` gives an InferCorrectLayoutOutput."""
+    held: AnyFunction = register_op_attr(op_name, "FInferCorrectLayout", infer_layout, level)
+    return held

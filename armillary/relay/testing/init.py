@@ -12,6 +12,7 @@ from armillary.base.aliases import Array
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Function, Var
+from armillary.relay.infer import check_module
 from armillary.relay.types import TensorType
 from armillary.runtime.ndarray import NDArray, array
 
@@ -88,6 +89,7 @@ def create_workload(
 ) -> tuple[IRModule, dict[str, NDArray]]:
     """The module of a network and values for every parameter but "data"."""
     module = IRModule.from_expr(net)
+    check_module(module)  # types of weights that their readers tell
     fill = initializer or Xavier()
     np.random.seed(seed)
     params: dict[str, NDArray] = {}

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from armillary.base.lazy import deferred
 from armillary.instrument import PassTimingInstrument, PrintAfter
@@ -29,7 +30,9 @@ from armillary.transform import (
 
 with deferred():
     from armillary.relay.gradient import gradient as _gradient
+    from armillary.relay.transform.layout._layout_config import LayoutConfig as _LayoutConfig
 
+_NO_PASSES = ("infer_layout_utils.py",)  # files that scripts import by name
 FunctionPass = Pass
 __all__ = [
     "FunctionPass",
@@ -59,7 +62,7 @@ def module_names() -> list[str]:
     """Dotted names of the files of passes, in order: here, and in the folder `graph` of back ends."""
     package = Path(__file__).parents[2]
     files = [*Path(__file__).parent.rglob("*.py"), *package.glob("backends/*/graph/**/*.py")]
-    passes = [path for path in files if not path.name.startswith("_")]
+    passes = [path for path in files if not path.name.startswith("_") and path.name not in _NO_PASSES]
     return sorted(".".join(path.relative_to(package.parent).with_suffix("").parts) for path in passes)
 
 
@@ -67,6 +70,8 @@ def __getattr__(name: str) -> Callable[..., Pass]:
     if name == "gradient":
         found: Callable[..., Pass] = _gradient
         return found
+    if name == "LayoutConfig":
+        return cast("Callable[..., Pass]", _LayoutConfig)  # a context, where others are makers of passes
     by_name = {} if name.startswith("__") else load_all()
     if name not in by_name:
         raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(by_name))}")

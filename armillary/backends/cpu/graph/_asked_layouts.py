@@ -14,11 +14,11 @@ from dataclasses import fields, replace
 
 from armillary.backends.cpu.graph.apply_records import BY_OPERATOR, choice_of, layouts_in, workload_of
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
+from armillary.base.data_layout import layout
 from armillary.base.dispatch import DispatchContext
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.infer import infer_type
-from armillary.relay.layout import layout
 from armillary.relay.op import get_op
 from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request, transform

@@ -16,11 +16,11 @@ from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
+from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
 from armillary.ops._dot_operands import BYTES, HALVES, LONG, in_word
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.layout import choose_block, layout
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.transform.layout._engine import (

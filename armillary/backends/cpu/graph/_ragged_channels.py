@@ -26,10 +26,10 @@ from armillary.backends.cpu.graph._wide_channels import (
     spread,
 )
 from armillary.backends.winograd import MAX_TILE
+from armillary.base.data_layout import choose_block
 from armillary.base.record import record
 from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.layout import choose_block
 from armillary.relay.transform._rules import op_name, tensor
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.target.cpu import CpuModel

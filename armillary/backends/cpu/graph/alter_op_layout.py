@@ -5,7 +5,8 @@ nn.contrib_dense_pack; pooling, elementwise operators, broadcasts with per-chann
 shuffles and residual additions follow their producer's layout. Blocks are chosen so that neighbours agree
 (layout/_plan.py), of a row of a matrix tile where it multiplies bfloat16; layout_transform stands only where a plain
 tensor becomes a blocked one or the reverse, and is a reshape where no element moves. fold-constant packs the weights; a
-weight that is an input stays plain, since it would be packed again at every run. Invariant: the types of inputs and
+weight that is an input stays plain, since it would be packed again at every run. Where a script has registered rules
+of its own (`relay.op.register_alter_op_layout`), those decide alone. Invariant: the types of inputs and
 outputs stay; running the pass again changes nothing.
 The walk: _engine.py; the rules: layout/_rules.py, _shuffle.py.
 
@@ -19,10 +20,12 @@ from __future__ import annotations
 from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
+from armillary.base.lazy import deferred
 from armillary.base.node import reachable
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import HALVES, LONG
 from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.op import LEGALIZE_RULES
 from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._plan import plan_blocks
@@ -31,10 +34,15 @@ from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
 
+with deferred():
+    from armillary.relay.transform.layout._registered_layouts import by_registered as _by_registered
+
 
 @define_pass("alter-op-layout", opt_level=3)
 def alter_op_layout(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Use blocked layouts that suit the target's vectors (the current target, or this machine, by default)."""
+    if LEGALIZE_RULES.get("FTVMAlterOpLayout"):
+        return _by_registered(module, target)
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes = block_lanes(chosen)
     if lanes < 2:

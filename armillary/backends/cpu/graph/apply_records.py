@@ -21,12 +21,12 @@ from typing import Any
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import call_key, with_records
+from armillary.base.data_layout import layout
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.infer import infer_type
-from armillary.relay.layout import layout
 from armillary.relay.op import Op, is_call
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.layout._engine import transform

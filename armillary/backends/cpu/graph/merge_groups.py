@@ -20,9 +20,9 @@ import numpy as np
 from armillary.backends.cpu.graph._layout_rules import has_fast_halves
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.base.aliases import Array
+from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.layout import choose_block
 from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.relay.transform.layout._plan import stays_plain
 from armillary.target import Target

@@ -28,9 +28,9 @@ from armillary.backends.cpu.graph._ragged_channels import ragged_channels
 from armillary.backends.cpu.graph._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
 from armillary.backends.cpu.graph.alter_op_layout import image_lanes
 from armillary.backends.cpu.graph.merge_groups import mergeable_lanes, merged
+from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.layout import choose_block
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

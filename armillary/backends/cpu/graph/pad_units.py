@@ -17,10 +17,10 @@ import dataclasses
 
 from armillary.backends.cpu.graph._layout_rules import MIN_ROWS, reads_rows, word_of
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
+from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import HALVES
 from armillary.relay.expr import Call, Expr
-from armillary.relay.layout import choose_block
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.target import Target
 from armillary.target.cpu import TILE_BYTES, CpuModel, cpu_model

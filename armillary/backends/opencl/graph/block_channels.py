@@ -17,11 +17,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from armillary.backends.opencl.space import MIN_ROWS, TEXELS
+from armillary.base.data_layout import layout
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.layout import layout
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._rules import call, is_from_constants, on_functions
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutEngine, LayoutRule, Request, transform

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from armillary.base.data_layout import Layout, layout
 from armillary.base.record import record
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType

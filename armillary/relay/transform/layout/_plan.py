@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from armillary.base.data_layout import choose_block
 from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.layout import choose_block
 from armillary.relay.op import Kind, Op
 from armillary.relay.op.facts import Follows
 from armillary.relay.transform._rules import tensor

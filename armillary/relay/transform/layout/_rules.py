@@ -13,9 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from armillary.base.data_layout import Layout, choose_block, layout
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Tuple
-from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op
 from armillary.relay.op.facts import Follows
 from armillary.relay.transform._rules import is_from_constants

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.base.data_layout import layout
 from armillary.base.record import record
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr
-from armillary.relay.layout import layout
 from armillary.relay.transform._rules import call, tensor
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, Request, shuffle_source
 

@@ -3,7 +3,7 @@
 In: a typed module. Out: the same with NCHW where a convolution with constant weights asks for NHWC; what lies between
 follows, and constants are stored so. Invariant: types of inputs and outputs stay; running it again changes nothing. A
 back end that has blocked layouts runs it before all passes that look for channels. How layouts spread:
-convert_layout.py.
+use_layouts.py.
 
     def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
       %0 = full(1f, shape=[1, 1, 2, 3]);
@@ -30,7 +30,7 @@ from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.transform._rules import is_from_constants, on_functions, op_name
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._rules import find_rule
-from armillary.relay.transform.layout.convert_layout import CONVERTIBLE
+from armillary.relay.transform.layout.use_layouts import CONVERTIBLE
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass

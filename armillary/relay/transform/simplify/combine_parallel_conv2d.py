@@ -27,9 +27,9 @@ import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
+from armillary.base.data_layout import layout
 from armillary.ir import IRModule
 from armillary.relay.expr import Call
-from armillary.relay.layout import layout
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.transform.simplify._combine import Sibling, combine_all
 from armillary.transform import define_pass

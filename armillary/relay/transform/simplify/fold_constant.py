@@ -20,11 +20,11 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
+from armillary.base.data_layout import layout
 from armillary.budgets import FOLDED_BYTES, GROWTH
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
-from armillary.relay.layout import layout
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import on_functions

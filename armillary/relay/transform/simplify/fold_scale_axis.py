@@ -18,9 +18,9 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_rows
+from armillary.base.data_layout import layout
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.layout import layout
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor

@@ -47,5 +47,12 @@ def legalize(
 
 
 def _without_compute(expr: Expr) -> Expr | None:
-    has_none = isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.compute_rule is None
-    return decompose(expr) if has_none else None
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+        return None
+    return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr) else None
+
+
+def _is_in_blocks(expr: Call) -> bool:
+    """A convolution that a user's rule wrote in blocks, after those of the target were chosen."""
+    layout = getattr(expr.attrs, "data_layout", "")
+    return expr.op.decompose_rule is not None and any(c.islower() for c in layout)

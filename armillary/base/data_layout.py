@@ -3,7 +3,7 @@
 In: a layout's text; upper case is a whole axis (or its outer part), a number and lower case letter a block of it. Out:
 its axes, the shape a tensor takes in it, where an axis lies. Invariant: every axis occurs once in upper case; a
 block's axis is there; equal layouts have equal text. `layout_transform` (ops/nn/shape.py) does the moving; which
-layouts a graph uses is decided in transform/alter_op_layout.py.
+layouts a graph uses is decided in relay/transform/layout and backends/cpu/graph.
 """
 
 from __future__ import annotations
@@ -27,6 +27,28 @@ class Layout:
 
     def __str__(self) -> str:
         return self.text
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __contains__(self, axis: str) -> bool:
+        return axis in self.axes
+
+    def __getitem__(self, index: int) -> str:
+        return self.axes[index]
+
+    @property
+    def name(self) -> str:
+        """The text, as scripts ask for it."""
+        return self.text
+
+    def index_of(self, axis: str) -> int:
+        """Where an axis lies, -1 where it is not there."""
+        return self.axes.find(axis)
+
+    def factor_of(self, axis: str) -> int:
+        """The block size of an axis, -1 where it is whole."""
+        return self.block(axis) or -1
 
     @property
     def axes(self) -> str:
@@ -67,6 +89,81 @@ class Layout:
                 raise TypeMismatch(f"{self.text}: axis {letter} of size {size[letter]} is no multiple of {divisor}")
             result.append(block if letter.islower() else size[letter] // (divisor or 1))
         return tuple(result)
+
+
+UNKNOWN = Layout("", ())
+
+
+def named_layout(text: str | Layout, dtype: str = "int32") -> Layout:
+    """`tir.layout("NCHW")`; "" is a layout without axes, which stands for an unknown one."""
+    del dtype
+    if isinstance(text, Layout):
+        return text
+    if not isinstance(text, str):
+        raise TypeMismatch(f"a layout is a text, got {text!r}", hint='such as "NCHW16c"')
+    return layout(text) if text else UNKNOWN
+
+
+@record
+class BijectiveLayout:
+    """Two layouts of the same axes: indices (numbers, or loop variables) and shapes in one as in the other.
+
+    Sizes are filled up to blocks.
+    """
+
+    src_layout: Layout
+    dst_layout: Layout
+
+    def forward_index(self, indices: Sequence[int]) -> list[int]:
+        """An element's place in the second layout."""
+        return _index(indices, self.src_layout, self.dst_layout)
+
+    def backward_index(self, indices: Sequence[int]) -> list[int]:
+        """An element's place in the first layout."""
+        return _index(indices, self.dst_layout, self.src_layout)
+
+    def forward_shape(self, shape: Sequence[int]) -> list[int]:
+        """A shape in the second layout."""
+        return _shape(shape, self.src_layout, self.dst_layout)
+
+    def backward_shape(self, shape: Sequence[int]) -> list[int]:
+        """A shape in the first layout."""
+        return _shape(shape, self.dst_layout, self.src_layout)
+
+
+def bijective_layout(src_layout: str | Layout, dst_layout: str | Layout) -> BijectiveLayout:
+    """`tir.bijective_layout("NCHW", "NCHW16c")`."""
+    source, target = named_layout(src_layout), named_layout(dst_layout)
+    if sorted(source.whole) != sorted(target.whole):
+        raise TypeMismatch(f"the layouts {source} and {target} have different axes")
+    return BijectiveLayout(source, target)
+
+
+def _index(indices: Sequence[int], source: Layout, target: Layout) -> list[int]:
+    at = _by_axis(indices, source)
+    whole = {a: at[a] * block + at[a.lower()] if (block := source.block(a)) else at[a] for a in source.whole}
+    return [_part(whole[letter.upper()], letter, target) for letter, _ in target.parts]
+
+
+def _part(place: int, letter: str, target: Layout) -> int:
+    block = target.block(letter)
+    return place if not block else place % block if letter.islower() else place // block
+
+
+def _shape(shape: Sequence[int], source: Layout, target: Layout) -> list[int]:
+    size = _by_axis(shape, source)
+    whole = {a: size[a] * (source.block(a) or 1) for a in source.whole}
+    blocks = [(letter, target.block(letter)) for letter, _ in target.parts]
+    return [
+        block if letter.islower() else (whole[letter] + block - 1) // block if block else whole[letter]
+        for letter, block in blocks
+    ]
+
+
+def _by_axis(values: Sequence[int], order: Layout) -> dict[str, int]:
+    if len(values) != len(order):
+        raise TypeMismatch(f"the layout {order} has {len(order)} axes, got {len(values)} values")
+    return dict(zip(order.axes, values, strict=True))
 
 
 @functools.cache

@@ -1,0 +1,463 @@
+"""How each operator follows the layouts of its inputs (see ops/layout/_inference.py for what a rule is asked).
+
+Convolutions, poolings and the like name their layouts, whatever comes in; elementwise operators take any; broadcasts
+change the smaller operand as the larger one was; operators that name axes find them again. An operator without a rule
+reads its inputs as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from armillary.base.aliases import AnyFunction
+from armillary.base.data_layout import Layout, layout
+from armillary.ops.layout._inference import (
+    CHANNELS,
+    SCALAR,
+    Attributes,
+    Inferred,
+    Known,
+    Layouts,
+    Rule,
+    blocks_that_fit,
+    changed_alike,
+    field_types,
+    from_parts,
+    last,
+    place,
+    shape_of,
+)
+from armillary.ops.shape.slice import filled
+from armillary.relay.op import LEGALIZE_RULES, Kind, Op
+from armillary.relay.types import Dim, Type
+
+Limit = int | None
+Cut = tuple[Limit, Limit, int]
+INFER_KEY = "FInferCorrectLayout"
+_ROIS = Layout("N5", (("N", 0), ("5", 0)))
+_PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "data_layout"})
+
+
+def rule_of(op: Op) -> Rule | None:
+    """The rule of an operator: one that a user registered, its own, or that of operators of its kind."""
+    registered = LEGALIZE_RULES.get(INFER_KEY, {}).get(op.name)
+    if registered is not None:
+        return _as_rule(registered[1])
+    if op.name in RULES:
+        return RULES[op.name]
+    names = {f.name for f in dataclasses.fields(op.attrs_class)} if op.attrs_class is not None else set()
+    if names & _PLACES or op.name in _OPAQUE:
+        return None
+    if op.kind == Kind.ELEMENTWISE and len(op.inputs) == 1 and not op.variadic:
+        return any_layout
+    return broadcast if op.kind == Kind.BROADCAST and len(op.inputs) == 2 and not op.variadic else None
+
+
+def _as_rule(function: AnyFunction) -> Rule:
+    """What a user registered, as a rule: it gives what has `input_layouts`, `output_layouts` and `new_attrs`."""
+
+    def known(item: object) -> Known:
+        text = str(item)
+        return None if item is None or text in ("", "__undef__") else layout(text)
+
+    def rule(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+        found = function(attrs, [] if new is None else list(new), list(old), list(types))
+        if found is None:
+            return None
+        inputs, outputs = (tuple(map(known, side)) for side in (found.input_layouts, found.output_layouts))
+        return Inferred(inputs, outputs, found.new_attrs)
+
+    return rule
+
+
+def any_layout(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Elements are where they were: the layout of the first input."""
+    found = new[0] if new is not None else next((one for one in old if one is not None), None)
+    return Inferred((found,) * len(old), (found,), attrs)
+
+
+def broadcast(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """The layout of the larger operand; the smaller one has the last of its axes, and changes as it does."""
+    shapes = [shape_of(ty) for ty in types[:2]]
+    larger = 0 if len(shapes[0]) >= len(shapes[1]) else 1
+    sides = list(old[:2])
+    if sides == [None, None]:
+        return None
+    if None in sides:
+        unknown = sides.index(None)
+        given = sides[1 - unknown]
+        if given is None or len(shapes[1 - unknown]) < len(shapes[unknown]) or len(given.parts) < len(shapes[unknown]):
+            return None
+        sides[unknown] = last(given, len(shapes[unknown]))
+        output: Known = given
+    else:
+        output = sides[larger]
+    if new is None or None in (*sides, *new[:2]):
+        return Inferred(tuple(sides), (output,), attrs) if new is None else None
+    return _broadcast_again(attrs, new, sides, shapes, larger)
+
+
+def _broadcast_again(
+    attrs: Attributes, new: Layouts, sides: list[Known], shapes: Sequence[tuple[Dim, ...]], larger: int
+) -> Inferred | None:
+    leads = 0 if len(_whole(new[0])) >= len(_whole(new[1])) else 1
+    other = 1 - leads
+    before, after, small = sides[leads], new[leads], sides[other]
+    if before is None or after is None or small is None:
+        return None
+    target = changed_alike(small, before, after)
+    fitted = None if target is None else blocks_that_fit(target, small, shapes[other])
+    if fitted is None:
+        return None
+    pair = (after, fitted) if leads == 0 else (fitted, after)
+    return Inferred(pair, (new[larger],), attrs)
+
+
+def _whole(item: Known) -> str:
+    return "" if item is None else item.whole
+
+
+def contraction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Convolutions say in which layouts they read and give; what else they read goes with channels."""
+    wanted = (layout(attrs.data_layout), layout(attrs.kernel_layout))
+    rest = (CHANNELS,) * (len(old) - 2)
+    return Inferred((*wanted, *rest), (layout(attrs.out_layout or attrs.data_layout),), attrs)
+
+
+def deformable(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Data, the offsets of its pixels in the same layout, and a kernel."""
+    data = layout(attrs.data_layout)
+    return Inferred((data, data, layout(attrs.kernel_layout)), (layout(attrs.out_layout or data.text),), attrs)
+
+
+def dense(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Rows of a dense layer lie together, as do its weights."""
+    weight = layout(getattr(attrs, "weight_layout", "NC"))
+    rest = (CHANNELS,) * (len(old) - 2)
+    return Inferred((layout("NC"), weight, *rest), (layout("NC"),), attrs)
+
+
+def pool(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Poolings follow where rows and columns stay whole, unless they say what they give."""
+    if attrs.out_layout:
+        pair = layout(attrs.layout), layout(attrs.out_layout)
+    else:
+        pair = (_followed(attrs.layout, new, moves=True),) * 2
+        attrs = dataclasses.replace(attrs, layout=pair[0].text)
+    return Inferred((pair[0], *(CHANNELS,) * (len(old) - 1)), (pair[1],), attrs)
+
+
+def _followed(own: str, new: Layouts | None, *, moves: bool) -> Layout:
+    """The layout that comes in, where its image is whole; `moves`: wherever that lies."""
+    found = new[0] if new else None
+    mine = layout(own)
+    image = [letter for letter in mine.whole if letter not in "NC"]
+    if found is None or any(letter not in found.axes or letter.lower() in found.axes for letter in image):
+        return mine
+    if not moves and any(place(found, letter) != place(mine, letter) for letter in image):
+        return mine
+    return found
+
+
+def upsampling(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Enlarging follows where rows and columns stay in place."""
+    found = _followed(attrs.layout, new, moves=False)
+    return Inferred((found,), (found,), dataclasses.replace(attrs, layout=found.text))
+
+
+def resize(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Resizing follows where axes are in another order."""
+    own = layout(attrs.layout or {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(len(shape_of(types[0])), "NCHW"))
+    found = new[0] if new else None
+    follows = found is not None and own == old[0] and len(found.parts) == len(own.parts)
+    own = found if follows and found is not None else own
+    return Inferred((own,), (own,), dataclasses.replace(attrs, layout=own.text))
+
+
+def regions(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Images in the layout that is told, and regions of them."""
+    own = layout(attrs.layout)
+    return Inferred((own, _ROIS), (own,), attrs)
+
+
+# --- operators that name axes ---------------------------------------------------------------------------------------
+
+
+def _axis(attrs: Attributes, new: Layouts | None, old: Layouts, rank: int) -> tuple[Known, Attributes]:
+    """The layout of the data, and the attributes with `axis` where it lies there."""
+    first = old[0]
+    if new is None or new[0] is None or first is None:
+        return first, attrs
+    at = place(new[0], first.axes[attrs.axis % rank])
+    return (None, attrs) if at is None else (new[0], dataclasses.replace(attrs, axis=at))
+
+
+def normalization(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Data, and vectors along one of its axes. Of blocks the axis is the outer part, so those are refused."""
+    found, moved = _axis(attrs, new, old, len(shape_of(types[0])))
+    if found is not None and found.is_blocked and found.axes[moved.axis % len(found.parts)].lower() in found.axes:
+        return None
+    return Inferred((found, *(CHANNELS,) * (len(old) - 1)), (found,), moved)
+
+
+def batch_norm(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """A normalisation that gives the moments as well."""
+    found = normalization(attrs, new, old, types)
+    return None if found is None else Inferred(found.inputs, (*found.outputs, CHANNELS, CHANNELS), found.attrs)
+
+
+def keeps(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """The data as it was, and vectors."""
+    return Inferred((old[0], *(CHANNELS,) * (len(old) - 1)), (old[0],), attrs)
+
+
+def requantize(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Along an axis that is whole; scales that are numbers follow any layout."""
+    is_scalar = all(shape_of(ty) == () for ty in types[1:3])
+    if new is not None and is_scalar and new[0] is not None:
+        return Inferred((new[0], *(CHANNELS,) * 4), (new[0],), _axis(attrs, new, old, len(shape_of(types[0])))[1])
+    return normalization(attrs, new, old, types)
+
+
+def concatenate(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """All inputs in one layout: the new one if they agree on it, else what they had. Scales are along channels."""
+    fields = len(field_types(types[:1]))
+    rest = (CHANNELS,) * (len(old) - fields)
+    rank = len(shape_of(field_types(types[:1])[0]))
+    first = old[0]
+    if new is not None and first is not None and all(one == new[0] for one in new[:fields]) and new[0] is not None:
+        at = place(new[0], first.axes[attrs.axis % rank])
+        if at is not None:
+            return Inferred((new[0],) * fields + rest, (new[0],), dataclasses.replace(attrs, axis=at))
+    found = next((one for one in old[:fields] if one is not None), None)
+    if found is None or len(found.parts) <= attrs.axis % rank or found.axes[attrs.axis % rank].islower():
+        return None
+    return Inferred((found,) * fields + rest, (found,), attrs)
+
+
+def split(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Parts along an axis; along one in blocks, by whole blocks."""
+    rank = len(shape_of(types[0]))
+    cuts = attrs.indices_or_sections
+    count = cuts if isinstance(cuts, int) else len(cuts) + 1
+    found, moved = _axis(attrs, new, old, rank)
+    if found is None:
+        return None
+    block = found.block(found.axes[moved.axis % len(found.parts)]) if new is not None else 0
+    if block:
+        sizes = [shape_of(types[0])[attrs.axis % rank] // cuts] if isinstance(cuts, int) else list(cuts)
+        if any(size % block for size in sizes):
+            found, moved = old[0], attrs
+        elif not isinstance(cuts, int):
+            moved = dataclasses.replace(moved, indices_or_sections=tuple(cut // block for cut in cuts))
+    return Inferred((found,), (found,) * count, moved)
+
+
+def topk(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """The largest along an axis, wherever it lies."""
+    found, moved = _axis(attrs, new, old, len(shape_of(types[0])))
+    return Inferred((found,), (found,) * (2 if attrs.ret_type == "both" else 1), moved)
+
+
+def l2_normalize(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Over the same axes, where they are whole."""
+    first, found = old[0], new[0] if new is not None else None
+    if found is None or first is None or attrs.axis is None:
+        return Inferred((first,), (first,), attrs)
+    moved = [place(found, first.axes[axis % len(first.parts)]) for axis in attrs.axis]
+    if None in moved or found.is_blocked:
+        return None
+    return Inferred((found,), (found,), dataclasses.replace(attrs, axis=tuple(moved)))
+
+
+def transpose(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """The same axes in the order asked for, wherever they lie."""
+    first = old[0]
+    if first is None or first.is_blocked:
+        return None
+    rank = len(first.parts)
+    axes = tuple(axis % rank for axis in attrs.axes) if attrs.axes else tuple(range(rank))[::-1]
+    output = from_parts([first.parts[axis] for axis in axes])
+    found = new[0] if new is not None else None
+    if found is None or sorted(found.axes) != sorted(first.axes):
+        return Inferred((first,), (output,), dataclasses.replace(attrs, axes=axes))
+    moved = tuple(found.axes.index(first.axes[axis]) for axis in axes)
+    return Inferred((found,), (output,), dataclasses.replace(attrs, axes=moved))
+
+
+def squeeze(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Axes of one, and the blocks of one into which they fell, are left out."""
+    first = old[0]
+    if first is None:
+        return Inferred((None,), (None,), attrs)
+    shape = shape_of(types[0])
+    given = range(len(shape)) if attrs.axis is None else attrs.axis
+    axes = [axis % len(shape) for axis in given if attrs.axis is not None or shape[axis] == 1]
+    found = new[0] if new is not None and new[0] is not None else first
+    moved = [place(found, first.axes[axis]) for axis in axes]
+    if None in moved:
+        return None
+    output = from_parts([part for at, part in enumerate(found.parts) if at not in moved])
+    changed = attrs if new is None else dataclasses.replace(attrs, axis=tuple(moved))
+    return None if output is None else Inferred((found,), (output,), changed)
+
+
+def slice_like(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
+    """Two tensors of one layout follow together, where axes are named."""
+    pair = None if new is None else (new[0], new[1])
+    if pair and attrs.axes and pair[0] is not None and pair[0] == pair[1] and old[0] is not None and old[0] == old[1]:
+        moved = [place(pair[0], old[0].axes[axis]) for axis in attrs.axes]
+        if None not in moved:
+            return Inferred(pair, (pair[0],), dataclasses.replace(attrs, axes=tuple(moved)))
+    return Inferred((old[0], old[1]), (old[1],), attrs)
+
+
+def strided_slice(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """The same cuts along the same axes; of blocks, whole ones."""
+    first, found = old[0], new[0] if new is not None else None
+    if first is None or found is None or found == first:
+        return Inferred((first,), (first,), attrs)
+    shape = shape_of(types[0])
+    attrs = filled(attrs) if found.is_blocked else _every_axis(attrs, shape)
+    axes = tuple(range(len(attrs.begin))) if attrs.axes is None else attrs.axes
+    steps = attrs.strides or (1,) * len(axes)
+    cuts: dict[int, Cut] = {}
+    for axis, begin, end, step in zip(axes, attrs.begin, attrs.end, (*steps, *(1,) * len(axes)), strict=False):
+        letter = first.axes[axis % len(first.parts)]
+        at, block = place(found, letter), found.block(letter)
+        if at is None or letter.lower() in first.axes:
+            return None
+        if block and not first.block(letter):
+            span = _in_blocks(begin, end, step, shape[axis % len(shape)], block, attrs.slice_mode)
+            if span is None:
+                return None
+            begin, end, step = span
+        cuts[at] = (begin, end, step)
+    return Inferred((found,), (found,), _cut(attrs, cuts, found))
+
+
+def _every_axis(attrs: Attributes, shape: Sequence[Dim]) -> Attributes:
+    """Cuts of the first axes as cuts of all, so that they can be in another order."""
+    attrs = filled(attrs)
+    count = len(attrs.begin)
+    if attrs.axes is not None or count > len(shape):
+        return attrs
+    begin = tuple(0 if at is None else at for at in attrs.begin) + (0,) * (len(shape) - count)
+    rest = tuple(-1 if attrs.slice_mode == "size" else size for size in shape)
+    end = tuple(rest[at] if stop is None else stop for at, stop in enumerate(attrs.end)) + rest[count:]
+    given: tuple[int, ...] | None = attrs.strides
+    strides = given * count if given is not None and len(given) == 1 else given
+    every = None if strides is None else strides + (1,) * (len(shape) - count)
+    return dataclasses.replace(attrs, begin=begin, end=end, strides=every)
+
+
+def _in_blocks(begin: Limit, end: Limit, step: int, size: Dim, block: int, mode: str) -> tuple[int, int, int] | None:
+    """A cut in blocks, where it is along whole ones."""
+    if step != 1 or not isinstance(size, int):
+        return None
+    begin = 0 if begin is None else begin
+    stop = size if end is None or (mode == "size" and end < 0) else begin + end if mode == "size" else end
+    if begin % block or stop % block or begin < 0 or stop < 0:
+        return None
+    return begin // block, (stop - begin if mode == "size" else stop) // block, 1
+
+
+def _cut(attrs: Attributes, cuts: dict[int, Cut], found: Layout) -> Attributes:
+    """The attributes with cuts by axis: with names of axes where there were some, else from the first axis on."""
+    if attrs.axes is not None:
+        order = list(cuts)
+        steps = tuple(cuts[at][2] for at in order) if attrs.strides is not None else None
+        begins, ends = (tuple(cuts[at][side] for at in order) for side in (0, 1))
+        return dataclasses.replace(attrs, begin=begins, end=ends, strides=steps, axes=tuple(order))
+    is_dense = sorted(cuts) == list(range(len(cuts)))
+    order = list(range(len(cuts))) if is_dense else sorted(cuts)
+    begins, ends = (tuple(cuts[at][side] for at in order) for side in (0, 1))
+    kept = tuple(cuts[at][2] for at in order) if attrs.strides is not None else None
+    return dataclasses.replace(attrs, begin=begins, end=ends, strides=kept, axes=None if is_dense else tuple(order))
+
+
+def reduction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Over the same axes, and the blocks into which they fell; those are 1 long where axes are kept."""
+    first = old[0]
+    if first is None:
+        return Inferred((None,) * len(old), (None,), attrs)
+    rank = len(first.parts)
+    axes = attrs.axis if attrs.axis is not None else tuple(range(rank))
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    named = {first.axes[axis % rank] for axis in axes}
+    gone = set(first.whole) - named if attrs.exclude and attrs.axis is not None else named
+    found = new[0] if new is not None and new[0] is not None and gone else first
+    kept: list[tuple[str, int]] = []
+    for letter, size in found.parts:
+        if letter.upper() not in gone:
+            kept.append((letter, size))
+        elif attrs.keepdims:
+            kept.append((letter, 1 if size else 0))
+    output = from_parts(kept)
+    if new is None or not gone or attrs.axis is None:
+        return Inferred((found,) * len(old), (output,), attrs)
+    told = set(named) if attrs.exclude else gone
+    moved = tuple(at for at, (letter, _) in enumerate(found.parts) if letter.upper() in told)
+    return Inferred((found,) * len(old), (output,), dataclasses.replace(attrs, axis=moved))
+
+
+def pad(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Axes that are whole take their margins along; one in blocks has none."""
+    first, found = old[0], new[0] if new is not None else None
+    value = (SCALAR,) * (len(old) - 1)
+    if first is None or found is None or len(attrs.pad_width) != len(first.parts):
+        return Inferred((first, *value), (first,), attrs)
+    width = dict(zip(first.axes, attrs.pad_width, strict=True))
+    moved = []
+    for letter, size in found.parts:
+        margins = width.get(letter if not size else letter.upper())
+        if margins is None or (size and tuple(margins) != (0, 0)):
+            return Inferred((first, *value), (first,), attrs)
+        moved.append(margins)
+    return Inferred((found, *value), (found,), dataclasses.replace(attrs, pad_width=tuple(moved)))
+
+
+def qnn_binary(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
+    """Like other binary operators, with scales and zero points along channels."""
+    found = broadcast(attrs, None if new is None else new[:2], old[:2], types[:2])
+    if found is None:
+        return None
+    return Inferred((*found.inputs, *(CHANNELS,) * (len(old) - 2)), found.outputs, found.attrs)
+
+
+_OPAQUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.lrn", "nn.batch_flatten", "where", "shape_of"})
+_REDUCTIONS = ("sum", "max", "min", "mean", "prod", "all", "any", "argmax", "argmin", "variance")
+_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
+_POOLS = tuple(
+    f"nn.{kind}_pool{rank}d" for rank in (1, 2, 3) for kind in ("max", "avg", "adaptive_max", "adaptive_avg")
+)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_CONVOLUTIONS, contraction),
+    **dict.fromkeys(("qnn.conv2d", "qnn.conv2d_transpose", "nn.contrib_conv2d_NCHWc"), contraction),
+    "nn.contrib_depthwise_conv2d_NCHWc": contraction,
+    "nn.deformable_conv2d": deformable,
+    **dict.fromkeys(("nn.dense", "qnn.dense", "nn.contrib_dense_pack"), dense),
+    **dict.fromkeys((*_POOLS, "nn.global_max_pool2d", "nn.global_avg_pool2d", "qnn.avg_pool2d"), pool),
+    "nn.upsampling": upsampling,
+    "nn.upsampling3d": upsampling,
+    **dict.fromkeys(("image.resize1d", "image.resize2d"), resize),
+    **dict.fromkeys(("vision.roi_align", "vision.roi_pool"), regions),
+    "nn.batch_norm": batch_norm,
+    **dict.fromkeys(("nn.layer_norm", "nn.instance_norm", "nn.bias_add"), normalization),
+    "qnn.requantize": requantize,
+    "nn.prelu": keeps,
+    "concatenate": concatenate,
+    "qnn.concatenate": concatenate,
+    "split": split,
+    "topk": topk,
+    "nn.l2_normalize": l2_normalize,
+    "transpose": transpose,
+    "squeeze": squeeze,
+    "slice_like": slice_like,
+    "strided_slice": strided_slice,
+    **dict.fromkeys(_REDUCTIONS, reduction),
+    "nn.pad": pad,
+    **dict.fromkeys(("qnn.add", "qnn.mul", "qnn.subtract"), qnn_binary),
+    **dict.fromkeys(("cast", "nn.leaky_relu", "nn.dropout", "clip"), any_layout),
+}

@@ -1,0 +1,181 @@
+"""Rewriting calls into other layouts, with what follows and what goes between: one walk over a function.
+
+In: a function, and `write`: how a call is written in the layout that somebody wants, or None to leave it. Out: the
+function with those calls; calls behind them read the new layout where their rule (ops/layout/_rules.py) can, and
+a layout_transform stands where it cannot. Invariant: the types of inputs and outputs stay; a value is moved to a given
+layout once; where a rule fails, or what it gives would not fit, the call reads its inputs as they were.
+
+A producer may see other names for the axes of a value than its reader does: conv2d, transpose of H and W, conv2d. What
+the reader calls its input before any change tells whether both mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from armillary.base.data_layout import Layout
+from armillary.base.record import record
+from armillary.errors import ArmillaryError
+from armillary.ops.layout._conversions import Impossible, in_layout
+from armillary.ops.layout._inference import Inferred, Known, Layouts, Rule
+from armillary.ops.layout._rules import rule_of
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.op import Op
+from armillary.relay.types import TensorType, TupleType, Type
+from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
+
+Write = Callable[[Call, object, list[Expr]], Expr | None]  # the call as it was, its attributes, its inputs as they are
+
+
+@record
+class Value:
+    """A tensor as it is now: in `new`, where it was in `old` (both None: nothing is known of its layout)."""
+
+    expr: Expr
+    old: Known = None
+    new: Known = None
+
+
+class InferenceWalk:
+    """One walk over one function."""
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.values: dict[int, Value] = {}  # by id of the old node
+        self.fields: dict[int, list[Value]] = {}  # of old nodes that give several
+        self.moved: dict[tuple[int, str, str], Expr] = {}
+        self.kept: list[Expr] = []  # whose ids are keys above
+
+    def run(self, function: Function) -> Expr:
+        for expr in post_order(function, not_primitive):
+            if isinstance(expr, Call) and isinstance(expr.op, Op) and self._rewrite(expr, expr.op):
+                continue
+            if self._pick(expr):
+                continue
+            self.values[id(expr)] = Value(copy_type(map_children(expr, self.as_it_was), expr))
+        return self.as_it_was(function)
+
+    def as_it_was(self, expr: Expr) -> Expr:
+        """The new form of an old node, in its old layout."""
+        if id(expr) in self.fields:
+            return Tuple(tuple(self._restored(value) for value in self.fields[id(expr)]))
+        value = self.values.get(id(expr))
+        return expr if value is None else self._restored(value)
+
+    def _restored(self, value: Value) -> Expr:
+        return value.expr if value.old is None else self.move(value.expr, value.new, value.old)
+
+    def _pick(self, expr: Expr) -> bool:
+        """A field of a call's results, or of a tuple that is written out."""
+        if not isinstance(expr, TupleGetItem):
+            return False
+        fields = self.fields.get(id(expr.tuple_value))
+        if fields is not None:
+            self.values[id(expr)] = fields[expr.index]
+        elif isinstance(expr.tuple_value, Tuple):
+            self.values[id(expr)] = self._value(expr.tuple_value.fields[expr.index])
+        return id(expr) in self.values
+
+    def _value(self, expr: Expr) -> Value:
+        return self.values.get(id(expr)) or Value(self.as_it_was(expr))
+
+    def _rewrite(self, expr: Call, op: Op) -> bool:
+        parts = [list(a.fields) if isinstance(a, Tuple) else [a] for a in expr.args]
+        values = [[self._value(part) for part in group] for group in parts]
+        arguments = [
+            Tuple(tuple(v.expr for v in group)) if isinstance(arg, Tuple) else group[0].expr
+            for arg, group in zip(expr.args, values, strict=True)
+        ]
+        rule = rule_of(op)
+        if rule is None:
+            made = self.write(expr, expr.attrs, arguments) if all(v.old is None for g in values for v in g) else None
+            return made is not None and self._keep(expr, made, ())
+        try:
+            return self._follow(expr, rule, [v for group in values for v in group], arguments)
+        except Impossible:
+            return False
+
+    def _follow(self, expr: Call, rule: Rule, values: list[Value], arguments: list[Expr]) -> bool:
+        """Write the call in new layouts; False where it cannot be said in which."""
+        types = [arg.checked_type for arg in expr.args]
+        old = [value.old for value in values]
+        before = rule(expr.attrs, None, old, types)
+        if before is None or not before.is_known or len(before.inputs) != len(values):
+            return False
+        written = self.write(expr, before.attrs, arguments)
+        if written is not None and not isinstance(written, Call):
+            return False
+        target = Call(expr.op, tuple(arguments), before.attrs, expr.span) if written is None else written
+        new_rule = rule_of(target.op) if isinstance(target.op, Op) else None
+        now = [v.new if v.new is not None else cur for v, cur in zip(values, before.inputs, strict=True)]
+        seen = [v.old if v.old is not None else cur for v, cur in zip(values, before.inputs, strict=True)]
+        after = None if new_rule is None else new_rule(target.attrs, now, seen, types)
+        if after is None or not after.is_known or len(after.inputs) != len(values):
+            return False
+        try:
+            made = self._made(expr, target, values, before.inputs, after)
+            _check(expr, made, before.outputs, after.outputs)
+        except ArmillaryError:  # an operator that does not know the layout
+            return False
+        pairs = list(zip(before.outputs, after.outputs, strict=True))
+        return self._keep(expr, made, pairs)
+
+    def _keep(self, expr: Call, made: Expr, pairs: Sequence[tuple[Known, Known]]) -> bool:
+        if pairs and isinstance(expr.checked_type, TupleType):
+            picked = enumerate(pairs)
+            self.fields[id(expr)] = [Value(TupleGetItem(made, index), *pair) for index, pair in picked]
+        else:
+            self.values[id(expr)] = Value(made, *(pairs[0] if pairs else ()))
+        return True
+
+    def _made(self, expr: Call, target: Call, values: list[Value], cur: Layouts, after: Inferred) -> Call:
+        """The call with its inputs moved to where it reads them."""
+        fields = iter(range(len(values)))
+
+        def moved(item: Expr) -> Expr:
+            at = next(fields)
+            return self._input(item, values[at], cur[at], after.inputs[at])
+
+        args = tuple(
+            Tuple(tuple(map(moved, arg.fields))) if isinstance(arg, Tuple) else moved(arg) for arg in target.args
+        )
+        return Call(target.op, args, after.attrs, expr.span)
+
+    def _input(self, item: Expr, value: Value, cur: Known, wanted: Known) -> Expr:
+        if value.old is None or value.old == cur:
+            return self.move(item, cur if value.new is None else value.new, wanted)
+        return self.move(self.move(item, value.new, value.old), cur, wanted)
+
+    def move(self, expr: Expr, source: Known, target: Known) -> Expr:
+        """A value in another layout; a number follows any."""
+        if source == target or source is None or target is None:
+            return expr
+        key = (id(expr), source.text, target.text)
+        if key not in self.moved:
+            self.kept.append(expr)
+            self.moved[key] = in_layout(expr, source, target)
+        return self.moved[key]
+
+
+def _check(expr: Call, made: Call, before: Layouts, after: Layouts) -> None:
+    """Refuse a rule's answer whose results are not those of the call in the new layouts."""
+    for was, now, old, new in zip(_tensors(expr.checked_type), _tensors(made.checked_type), before, after, strict=True):
+        if old is None or new is None or was.dtype != now.dtype or not _fits(was, now, old, new):
+            raise Impossible
+
+
+def _fits(was: TensorType, now: TensorType, old: Layout, new: Layout) -> bool:
+    """Whether the new type is the old one in the new layout, as far as can be told."""
+    whole = [d for d in was.shape if isinstance(d, int)]
+    if len(whole) < was.ndim or old.text != old.whole or sorted(old.whole) != sorted(new.whole):
+        return True
+    return _outer(new, dict(zip(old.whole, whole, strict=True))) == now.shape
+
+
+def _outer(layout: Layout, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple(size or sizes[letter] // (layout.block(letter) or 1) for letter, size in layout.parts)
+
+
+def _tensors(ty: Type) -> list[TensorType]:
+    fields = ty.fields if isinstance(ty, TupleType) else (ty,)
+    return [field for field in fields if isinstance(field, TensorType)]
