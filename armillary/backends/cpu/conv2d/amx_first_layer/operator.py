@@ -110,8 +110,8 @@ def result_shape(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> 
         window_count(te.static_shape(data)[2 + a], win.pads[a], _taps(attrs)[a], win.strides[a], win.dilation[a])
         for a in range(2)
     ]
-    (batch, *_), (blocks, *_, block) = te.static_shape(data), te.static_shape(weight)
-    return (batch, blocks, *size, block)
+    wide = te.static_shape(weight)
+    return (te.static_shape(data)[0], wide[0], *size, wide[4])
 
 
 @conv2d_first_layer.compute
