@@ -9,7 +9,6 @@ Statements: `c.py`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 from armillary.base.dtype import DType
 from armillary.base.node import children, post_order
 from armillary.codegen.base import LIBM, Range, RangeOf, fused_product, refuse
+from armillary.codegen.c.literals import float_text, int_text
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both
 from armillary.tir.intrinsics import FLUSHED_BELOW
@@ -212,30 +212,6 @@ def wrapped(dtype: DType, text: str) -> str:
     if dtype.code == "uint":
         return f"((uint8_t)({text}) & {(1 << dtype.bits) - 1})"
     return f"((int8_t)((uint8_t)({text}) << {shift}) >> {shift})"
-
-
-def float_text(value: float, dtype: DType) -> str:
-    """A float literal that reads back as exactly this value."""
-    suffix = "" if dtype.bits == 64 else "f"
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        text = "INFINITY" if value > 0 else "(-INFINITY)"
-    else:
-        text = value.hex() + suffix
-        text = f"({text})" if text.startswith("-") else text
-    return text
-
-
-def _int(m: ExprEmitter, e: E.IntImm, lane: str | None) -> str:
-    if e.dtype.is_bool:
-        return str(int(e.value))
-    if e.dtype.code == "uint":
-        return f"UINT64_C({e.value})" if e.dtype.bits > 32 else f"{e.value}u" if e.dtype.bits == 32 else str(e.value)
-    if e.value == -(2**63):
-        return "INT64_MIN"
-    text = f"INT64_C({e.value})" if e.dtype.bits > 32 else "INT32_MIN" if e.value == -(2**31) else str(e.value)
-    return f"({text})" if e.value < 0 else text
 
 
 def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
@@ -573,7 +549,7 @@ CALLS: dict[str, Rule] = {
     "dot_bf16": _dot_bf16,
 }
 RULES: dict[type, Rule] = {
-    E.IntImm: _int,
+    E.IntImm: lambda m, e, lane: int_text(e.value, e.dtype),
     E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype),
     E.Var: _var,
     E.IterVar: lambda m, e, lane: _var(m, e.var, lane),

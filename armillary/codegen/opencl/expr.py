@@ -14,6 +14,7 @@ from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, refuse
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
+from armillary.codegen.c.literals import float_text
 from armillary.target.texture import is_texture
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
@@ -146,7 +147,7 @@ def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 
 def _float(m: C.ExprEmitter, e: E.FloatImm, lane: str | None) -> str:
-    return m.rounded(e.dtype, C.float_text(e.value, e.dtype))
+    return m.rounded(e.dtype, float_text(e.value, e.dtype))
 
 
 def _floats(kind: type, symbol: str) -> C.Rule:
