@@ -12,17 +12,20 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from armillary.backend import ArmillaryBackend, PreparedModel
+from armillary.backend.labels import restored_outputs, unwarned
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.load import load_model
+from armillary.frontend.onnx.proto import ElementType
 from armillary.frontend.onnx.tensor import elem_dtype
 from armillary.runtime.threads import config_threadpool
 
@@ -81,10 +84,12 @@ class InferenceSession:
         inputs = {value.name: value for value in model.graph.input}
         self._inputs = [_node_arg(inputs[name]) for name in prepared.input_names]
         self._outputs = [_node_arg(value) for value in model.graph.output]
+        self._restored = restored_outputs(model)
         self._dtypes = {name: _dtype(inputs[name]) for name in prepared.input_names}
         shapes = {arg.name: tuple(d for d in arg.shape if isinstance(d, int)) for arg in self._inputs}
         if all(len(shapes[arg.name]) == len(arg.shape) and self._dtypes[arg.name] for arg in self._inputs):
-            prepared.compile(shapes)
+            with unwarned():
+                prepared.compile(shapes)
 
     def __repr__(self) -> str:
         return (
@@ -127,8 +132,19 @@ class InferenceSession:
             raise ExecutionError(f"the model has no output {strangers[0]!r}", hint=f"outputs: {', '.join(known)}")
         feed = {name: self._checked(name, value) for name, value in input_feed.items()}
         with self._lock:
-            outputs = dict(zip(known, self._prepared.run(feed), strict=True))
+            outputs = dict(zip(known, self._computed(feed), strict=True))
         return [outputs[name] for name in wanted]
+
+    def _computed(self, feed: dict[str, object]) -> list[Array]:
+        if not self._restored:
+            return list(self._prepared.run(feed))
+        with unwarned():
+            made = self._prepared.run(feed)
+        found: list[Array] = []
+        for arg, value in zip(self._outputs, made, strict=True):
+            restore = self._restored.get(arg.name)
+            found.append(value if restore is None else cast("Array", restore(value)))  # strings, or dictionaries
+        return found
 
     def _checked(self, name: str, value: object) -> object:
         wanted = self._dtypes.get(name)
@@ -158,10 +174,21 @@ def _dtype(value: ValueInfoProto) -> DType | None:
 def _node_arg(value: ValueInfoProto) -> NodeArg:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
-        return NodeArg(value.name, str(value.type.WhichOneof("value")).replace("_type", ""), [])
-    name = str(elem_dtype(tensor.elem_type, value.name)) if tensor.elem_type else "undefined"
+        return NodeArg(value.name, _other_type(value), [])
+    if tensor.elem_type == ElementType.STRING:
+        name = "string"
+    else:
+        name = str(elem_dtype(tensor.elem_type, value.name)) if tensor.elem_type else "undefined"
     dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
     return NodeArg(value.name, f"tensor({_ONNX_NAMES.get(name, name)})", dims)
+
+
+def _other_type(value: ValueInfoProto) -> str:
+    kind = value.type.WhichOneof("value")
+    if kind == "sequence_type" and value.type.sequence_type.elem_type.HasField("map_type"):
+        key = value.type.sequence_type.elem_type.map_type.key_type
+        return f"seq(map({'string' if key == ElementType.STRING else 'int64'},tensor(float)))"
+    return str(kind).replace("_type", "")
 
 
 __all__ = ["InferenceSession", "NodeArg", "SessionOptions"]

@@ -616,6 +616,20 @@ class _Image:
 
 image: _Image
 
+class _Ml:
+    """Operators `ml.*`."""
+
+    @staticmethod
+    def pair_probabilities(data: _Operand, classes: int = 2) -> _Call:
+        """Probabilities of classes from those of each pair of them."""
+
+    @staticmethod
+    def tree_ensemble(data: _Operand, features: _Operand, thresholds: _Operand, children: _Operand, roots: _Operand, depths: _Operand, leaf_targets: _Operand, leaf_weights: _Operand, targets: int = 1, first_leaf: int = 0, aggregate: str = 'SUM') -> _Call:
+        """What decision trees say of each row, by target."""
+
+
+ml: _Ml
+
 class _Nn:
     """Operators `nn.*`."""
 

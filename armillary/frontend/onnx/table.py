@@ -21,7 +21,7 @@ from armillary.frontend.onnx.walk import importable
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 _RANDOM = "random numbers: a compiled network gives the same outputs for the same inputs"
 _STRINGS = "strings are not tensors here"
-_CLASSICAL = "classical machine learning, not a neural network; of this domain only plain arithmetic is imported"
+_MAPS = "strings and dictionaries are not tensors here"
 
 REFUSED: dict[tuple[str, str], str] = {
     **{
@@ -56,15 +56,20 @@ def rows() -> Iterator[Row]:
     """Every operator of the standard that is not deprecated, by domain and name."""
     newest: dict[tuple[str, str], OpSchema] = {}
     for schema in onnx.defs.get_all_schemas():
-        if not schema.deprecated and schema.domain in DOMAINS:
+        if schema.domain in DOMAINS and (not schema.deprecated or _is_imported_still(schema)):
             newest[schema.domain, schema.name] = schema
     for (domain, name), schema in sorted(newest.items()):
         yield _row(domain, name, schema)
 
 
+def _is_imported_still(schema: OpSchema) -> bool:
+    """Operators of ai.onnx.ml that its fifth version replaces, and exporters write."""
+    return schema.domain == "ai.onnx.ml" and importable(schema.domain, schema.name, schema.since_version)
+
+
 def _row(domain: str, name: str, schema: OpSchema) -> Row:
     version = onnx.defs.onnx_opset_version() if domain == "" else schema.since_version
-    reason = REFUSED.get((domain, name), _CLASSICAL if domain == "ai.onnx.ml" else "")
+    reason = REFUSED.get((domain, name), _MAPS if domain == "ai.onnx.ml" else "")
     if importable(domain, name, version):
         opsets = sorted(since for since, _ in ONNX_RULES.get((domain, name), ()))
         return Row(domain, name, "rule", f"opsets {', '.join(map(str, opsets))}" if opsets else "every opset")

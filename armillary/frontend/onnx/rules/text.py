@@ -1,4 +1,4 @@
-"""ONNX TfIdfVectorizer over numbers, and the operators of ai.onnx.ml that are plain arithmetic.
+"""ONNX TfIdfVectorizer over numbers.
 
 In: nodes whose pools and keys are integers or floats (strings are refused). Out: comparisons and sums. Invariant: an
 n-gram is counted at each place and with each distance between its items that the attributes allow.
@@ -12,8 +12,6 @@ from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
-
-_ML = "ai.onnx.ml"
 
 
 @from_onnx("TfIdfVectorizer")
@@ -75,27 +73,3 @@ def _weighted(count: Expr, mode: str, weight: float) -> Expr:
     if mode == "TFIDF":
         return count * weight
     return call("where", call("greater", count, const(np.float32(0))), const(np.float32(weight)), const(np.float32(0)))
-
-
-@from_onnx("Binarizer", domain=_ML)
-def binarizer(node: OnnxNode) -> Expr:
-    x = node.input(0)
-    dtype = node.type_of(0).dtype.numpy
-    above = call("greater", x, const(np.array(node.float("threshold", 0.0)).astype(dtype)))
-    return call("cast", above, dtype=str(node.type_of(0).dtype))
-
-
-@from_onnx("ArrayFeatureExtractor", domain=_ML)
-def array_feature_extractor(node: OnnxNode) -> Expr:
-    x, places = node.input(0), call("reshape", node.input(1), newshape=(-1,))
-    if node.type_of(0).ndim == 1:
-        x = call("expand_dims", x, axis=0)
-    return call("take", x, places, axis=-1)
-
-
-@from_onnx("Scaler", domain=_ML)
-def scaler(node: OnnxNode) -> Expr:
-    """(x - offset) · scale, each one number or one per feature."""
-    parts = [np.asarray(node.floats(name), np.float32) for name in ("offset", "scale")]
-    offset, scale = (const(p.reshape(()) if p.size == 1 else p) for p in parts)
-    return (call("cast", node.input(0), dtype="float32") - offset) * scale

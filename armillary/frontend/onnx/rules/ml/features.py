@@ -1,0 +1,172 @@
+"""What ai.onnx.ml does to features before a model sees them, and to its scores behind it.
+
+In: Scaler, Normalizer, Binarizer, Imputer, LabelEncoder, OneHotEncoder, ArrayFeatureExtractor, FeatureVectorizer,
+ZipMap. Out: arithmetic and look-ups. Invariant: strings are refused; a ZipMap gives the table of scores, whose columns
+are in the order of its labels (`InferenceSession` makes the dictionaries of it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from armillary.base.aliases import Array
+from armillary.errors import ModelError, UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules.ml.scores import ML, rows_of
+from armillary.ops.nn._windows import call, type_of
+from armillary.relay.expr import Expr, const
+
+
+def _refuse_strings(node: OnnxNode, *names: str) -> None:
+    given = [name for name in names if node.attributes.get(name)]
+    if given:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: {given[0]}: strings are not supported")
+
+
+@from_onnx("Binarizer", domain=ML)
+def binarizer(node: OnnxNode) -> Expr:
+    """Whether x is above the threshold."""
+    x, dtype = node.input(0), node.type_of(0).dtype
+    above = call("greater", x, const(np.array(node.float("threshold", 0.0)).astype(dtype.numpy)))
+    return call("cast", above, dtype=str(dtype))
+
+
+@from_onnx("ArrayFeatureExtractor", domain=ML)
+def array_feature_extractor(node: OnnxNode) -> Expr:
+    """Columns by number."""
+    x, places = node.input(0), call("reshape", node.input(1), newshape=(-1,))
+    if node.type_of(0).ndim == 1:
+        x = call("expand_dims", x, axis=0)
+    return call("take", x, places, axis=-1)
+
+
+@from_onnx("Scaler", domain=ML)
+def scaler(node: OnnxNode) -> Expr:
+    """(x - offset) · scale, each one number or one per feature."""
+    parts = [np.asarray(node.floats(name), np.float32) for name in ("offset", "scale")]
+    offset, scale = (const(p.reshape(()) if p.size == 1 else p) for p in parts)
+    return (call("cast", node.input(0), dtype="float32") - offset) * scale
+
+
+@from_onnx("Normalizer", domain=ML)
+def normalizer(node: OnnxNode) -> Expr:
+    """Rows divided by their largest element, their sum of absolute values, or their length; rows of 0 stay."""
+    x, norm = rows_of(node), str(node.string("norm", "MAX"))
+    if norm == "MAX":
+        size = call("max", x, axis=(1,), keepdims=True)
+    elif norm == "L1":
+        size = call("sum", call("abs", x), axis=(1,), keepdims=True)
+    elif norm == "L2":
+        size = call("sqrt", call("sum", x * x, axis=(1,), keepdims=True))
+    else:
+        raise ModelError(f"{node.op_type} node {node.name!r}: norm {norm!r}", hint="MAX, L1, L2")
+    one = const(np.float32(1))
+    made = x / call("where", call("equal", size, const(np.float32(0))), one, size)
+    return made if node.type_of(0).ndim == 2 else call("reshape", made, newshape=node.type_of(0).static)
+
+
+@from_onnx("Imputer", domain=ML)
+def imputer(node: OnnxNode) -> Expr:
+    """A value for each element that is missing: NaN, or equal to a number."""
+    x, ty = node.input(0), node.type_of(0)
+    kind = "float" if ty.dtype.is_float else "int64"
+    filled = np.asarray(node.floats(f"imputed_value_{kind}s", ()), ty.dtype.numpy)
+    missing = node.float(f"replaced_value_{kind}", 0)
+    if filled.size not in (1, ty.static[-1]):
+        raise ModelError(f"{node.op_type} node {node.name!r}: {filled.size} values for {ty.static[-1]} features")
+    for name in ("float", "int64"):
+        node.attributes.get(f"imputed_value_{name}s"), node.attributes.get(f"replaced_value_{name}")
+    is_missing = (
+        call("not_equal", x, x) if missing != missing else call("equal", x, const(_as(missing, ty.dtype.numpy)))
+    )
+    return call("where", is_missing, const(filled.reshape(()) if filled.size == 1 else filled), x)
+
+
+def _as(value: object, dtype: object) -> Array:
+    return np.asarray(value).astype(dtype)  # type: ignore[call-overload, no-any-return]
+
+
+@from_onnx("LabelEncoder", domain=ML)
+def label_encoder(node: OnnxNode) -> Expr:
+    """The value of the key that equals x, else the default: keys in order, and a search among them."""
+    _refuse_strings(node, "keys_strings", "values_strings", "classes_strings")
+    keys, values = _mapping(node, "keys"), _mapping(node, "values")
+    if keys.shape != values.shape or not keys.size:
+        raise ModelError(f"{node.op_type} node {node.name!r}: {keys.size} keys, {values.size} values")
+    given = node.attributes.get("default_tensor")
+    whole, real = node.attributes.get("default_int64", -1), node.attributes.get("default_float", -0.0)
+    chosen = given if given is not None else real if values.dtype.kind == "f" else whole
+    node.attributes.get("default_string")
+    default = const(np.asarray(chosen).reshape(-1)[0].astype(values.dtype))
+    x, dtype = node.input(0), node.type_of(0).dtype.numpy
+    keys = keys.astype(dtype)
+    _, first = np.unique(keys[::-1], return_index=True)  # the last of equal keys counts
+    order = len(keys) - 1 - first
+    keys, values = keys[order], values[order]
+    is_nan = bool(keys.dtype.kind == "f" and np.isnan(keys[-1]))
+    table = keys[:-1] if is_nan else keys
+    made = call("broadcast_to", default, shape=node.type_of(0).static)
+    if table.size:
+        place = _place(x, table)
+        found = call("equal", call("take", const(table), place, axis=0), x)
+        made = call("where", found, call("take", const(values[: table.size]), place, axis=0), default)
+    return call("where", call("not_equal", x, x), const(values[-1]), made) if is_nan else made
+
+
+def _place(x: Expr, table: Array) -> Expr:
+    """Of each element the number of the last key that is no greater, found by halving; 0 where there is none."""
+    place: Expr = call("zeros_like", call("cast", x, dtype="int32"))
+    step = 1 << max(table.size - 1, 0).bit_length() >> 1
+    last = const(np.int32(table.size - 1))
+    while step:
+        ahead = call("minimum", place + const(np.int32(step)), last)
+        reached = call("less_equal", call("take", const(table), ahead, axis=0), x)
+        place = call("where", reached, ahead, place)
+        step >>= 1
+    return place
+
+
+def _mapping(node: OnnxNode, side: str) -> Array:
+    """Keys or values, whichever type the node gives them in."""
+    for name, dtype in (("tensor", None), ("int64s", np.int64), ("floats", np.float32)):
+        found = node.attributes.get(f"{side}_{name}")
+        if found is not None and len(found):
+            return np.asarray(found, dtype).reshape(-1)
+    raise UnsupportedError(f"{node.op_type} node {node.name!r}: it has no {side} that are numbers")
+
+
+@from_onnx("OneHotEncoder", domain=ML)
+def one_hot_encoder(node: OnnxNode) -> Expr:
+    """1 at the place of the category that equals x; with zeros=0 one must (not checked: a row of zeros)."""
+    _refuse_strings(node, "cats_strings")
+    node.int("zeros", 1)
+    categories = np.asarray(node.ints("cats_int64s", ()), np.int64)
+    if not categories.size:
+        raise ModelError(f"{node.op_type} node {node.name!r} has no categories")
+    x = call("cast", call("expand_dims", node.input(0), axis=-1), dtype="int64")
+    return call("cast", call("equal", x, const(categories)), dtype="float32")
+
+
+@from_onnx("FeatureVectorizer", domain=ML)
+def feature_vectorizer(node: OnnxNode) -> Expr:
+    """The columns of all inputs side by side, as float32."""
+    sizes, parts = node.ints("inputdimensions", ()), []
+    for k, x in enumerate(node.present):
+        ty = type_of(x)
+        columns = ty.static[-1] if ty.ndim else 1
+        if k < len(sizes) and int(sizes[k]) != columns:
+            raise UnsupportedError(
+                f"{node.op_type} node {node.name!r}: {columns} columns of input {k}, wanted {sizes[k]}"
+            )
+        parts.append(call("cast", call("reshape", x, newshape=(-1, columns)), dtype="float32"))
+    return parts[0] if len(parts) == 1 else call("concatenate", tuple(parts), axis=1)
+
+
+@from_onnx("ZipMap", domain=ML)
+def zip_map(node: OnnxNode) -> Expr:
+    """The table of scores as it is: a column for each label."""
+    columns, ty = (node.attributes.get(f"classlabels_{kind}") or () for kind in ("int64s", "strings")), node.type_of(0)
+    counts = [len(c) for c in columns]
+    if ty.ndim and max(counts) != ty.static[-1]:
+        raise ModelError(f"{node.op_type} node {node.name!r}: {max(counts)} labels for scores {ty}")
+    return node.input(0)
