@@ -82,6 +82,24 @@ def _compute(attrs: PairProbabilitiesAttrs, data: Tensor) -> Tensor:
     return made
 
 
+def _conditions(data: Buffer, q: Buffer, row: Index, classes: int, dtype: str) -> Stmt:
+    """The matrix of the conditions of a row."""
+    one = T.const(1.0, dtype)
+
+    def at(i: int, j: int) -> Index:
+        return T.const(i * classes + j)
+
+    steps = [store(q, 0, at(i, i)) for i in range(classes)]
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    for k, (i, j) in enumerate(pairs):
+        of_i = load(data, row, k)
+        of_j = one - of_i
+        for a, b, against in ((i, j, of_j), (j, i, of_i)):
+            steps.append(store(q, T.const(0.0, dtype) - of_i * of_j, at(a, b)))
+            steps.append(store(q, load(q, at(a, a)) + against * against, at(a, a)))
+    return S.seq(*steps)
+
+
 def _row(data: Buffer, out: Buffer, row: Index, classes: int, dtype: str) -> Stmt:
     q, slope = scratch("q", classes * classes, dtype), scratch("slope", classes, dtype)
     numbers, done = scratch("numbers", 3, dtype, "local"), scratch("done", 1, "int32", "local")
@@ -98,18 +116,6 @@ def _row(data: Buffer, out: Buffer, row: Index, classes: int, dtype: str) -> Stm
 
     def known(name: int) -> Index:
         return load(numbers, name)
-
-    steps: list[Stmt] = [store(done, 0, 0)]
-    for i in range(classes):
-        steps.append(store(q, one(0), at(T.const(i), i)))
-        steps.append(store(out, one(1 / classes), row, i))
-    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
-    for k, (i, j) in enumerate(pairs):
-        of_i = load(data, row, k)
-        of_j = one(1) - of_i
-        for a, b, against in ((i, j, of_j), (j, i, of_i)):
-            steps.append(store(q, one(0) - of_i * of_j, at(T.const(a), b)))
-            steps.append(store(q, load(q, at(T.const(a), a)) + against * against, at(T.const(a), a)))
 
     def measure(i: Index) -> Stmt:
         add = each("j", lambda j: store(slope, load(slope, i) + load(q, at(i, j)) * load(out, row, j), i))
@@ -141,7 +147,9 @@ def _row(data: Buffer, out: Buffer, row: Index, classes: int, dtype: str) -> Stm
         rest = S.IfThenElse(ends, store(done, 1, 0), each("i", improve))
         return S.IfThenElse(T.equal(load(done, 0), 0), S.seq(begin, rest))
 
-    made: Stmt = S.seq(*steps, loop("sweep", SWEEPS, sweep))
+    begin = _conditions(data, q, row, classes, dtype)
+    even = each("i", lambda i: store(out, one(1 / classes), row, i))
+    made: Stmt = S.seq(store(done, 0, 0), begin, even, loop("sweep", SWEEPS, sweep))
     for buffer in (q, slope, numbers, done):
         made = S.Allocate(buffer, made)
     return made

@@ -8,6 +8,7 @@ before v, the opposites exchange the children, equality is two such questions an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -130,7 +131,7 @@ def _depths(node: OnnxNode, children: Array, roots: Array) -> Array:
 def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: str) -> Expr:
     """The operator."""
     features, table = type_of(x).static[1], _table(trees)
-    inner, dtype = len(table.features), type_of(x).dtype.numpy
+    inner, dtype = len(table.features), _dtype_of(x)
     if inner and not (table.features.min() >= 0 and table.features.max() < features):
         raise ModelError(f"{node.op_type} node {node.name!r} asks for feature {table.features.max()} of {features}")
     roots = np.where(trees.roots < trees.questions, 0, inner - trees.questions) + trees.roots
@@ -157,10 +158,10 @@ def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: s
     )
     node.check_made(sum(a.size for a in arrays))
     made = call("ml.tree_ensemble", x, *map(const, arrays), targets=targets, first_leaf=inner, aggregate=aggregate)
-    return made if str(dtype) == "float32" else call("cast", made, dtype="float32")
+    return made if dtype == "float32" else call("cast", made, dtype="float32")
 
 
-def _said(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: object) -> tuple[Array, Array]:
+def _said(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: str) -> tuple[Array, Array]:
     """What each leaf adds, as tables of one width: the shorter rows add what changes nothing."""
     places, wanted, weights = trees.entries
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < targets):
@@ -179,13 +180,13 @@ def _said(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: ob
 # --- the attributes of both generations -------------------------------------------------------------------------------
 
 
-def _numbers(node: OnnxNode, name: str, dtype: object) -> Array:
+def _numbers(node: OnnxNode, name: str, dtype: str) -> Array:
     """Numbers of an attribute, or of the tensor that stands for it."""
     tensor = node.attributes.get(f"{name}_as_tensor")
     return np.asarray(node.floats(name, ()) if tensor is None else tensor).astype(dtype).reshape(-1)
 
 
-def _listed(node: OnnxNode, prefix: str, target: str, dtype: object) -> _Trees:
+def _listed(node: OnnxNode, prefix: str, target: str, dtype: str) -> _Trees:
     """Nodes that name their children by numbers within their tree, leaves among them."""
     names = [str(m) for m in node.attributes.get("nodes_modes") or ()]
     count = len(names)
@@ -248,14 +249,14 @@ def _integers(node: OnnxNode, name: str, count: int | None) -> Array:
     return found
 
 
-def _linked(node: OnnxNode, dtype: object) -> _Trees:
+def _linked(node: OnnxNode, dtype: str) -> _Trees:
     """TreeEnsemble: questions and leaves in lists of their own."""
     modes = np.asarray(node.tensor("nodes_modes")).reshape(-1).astype(np.int64)
     count = len(modes)
     values = np.asarray(node.tensor("nodes_splits")).reshape(-1).astype(dtype)
     weights = np.asarray(node.tensor("leaf_weights")).reshape(-1).astype(dtype)
     targets = _integers(node, "leaf_targetids", len(weights))
-    children = []
+    children: list[Array] = []
     for side in ("true", "false"):
         places, is_leaf = (_integers(node, f"nodes_{side}{k}", count) for k in ("nodeids", "leafs"))
         limit = np.where(is_leaf != 0, len(weights), count)
@@ -271,7 +272,8 @@ def _linked(node: OnnxNode, dtype: object) -> _Trees:
     features = _integers(node, "nodes_featureids", count)
     is_yes = np.asarray(tracks).astype(bool)
     members = _members(node, int((modes == _MEMBER).sum()), dtype)
-    return _Trees(modes, features, values, *children, is_yes, roots, len(weights), said, members)
+    yes, no = children
+    return _Trees(modes, features, values, yes, no, is_yes, roots, len(weights), said, members)
 
 
 def _skip_hitrates(node: OnnxNode) -> None:
@@ -280,7 +282,7 @@ def _skip_hitrates(node: OnnxNode) -> None:
         node.attributes.get(name)
 
 
-def _members(node: OnnxNode, count: int, dtype: object) -> list[Array]:
+def _members(node: OnnxNode, count: int, dtype: str) -> list[Array]:
     """The sets of values, each ended by a NaN."""
     tensor = node.attributes.get("membership_values")
     flat = np.asarray([] if tensor is None else tensor).reshape(-1).astype(dtype)
@@ -295,8 +297,8 @@ def _members(node: OnnxNode, count: int, dtype: object) -> list[Array]:
 # --- the operators ----------------------------------------------------------------------------------------------------
 
 
-def _dtype_of(x: Expr) -> object:
-    return type_of(x).dtype.numpy
+def _dtype_of(x: Expr) -> str:
+    return str(type_of(x).dtype)
 
 
 @from_onnx("TreeEnsembleRegressor", domain=ML)
@@ -305,7 +307,7 @@ def tree_ensemble_regressor(node: OnnxNode) -> Expr:
     targets, aggregate = int(node.int("n_targets", 1)), str(node.string("aggregate_function", "SUM"))
     trees = _listed(node, "target", "ids", _dtype_of(x))
     scores = _ensemble(node, x, trees, targets, aggregate)
-    base = _numbers(node, "base_values", np.float32)
+    base = _numbers(node, "base_values", "float32")
     if len(base) == targets:
         scores = scores + const(base)
     return _regressed(node, scores, targets, str(node.string("post_transform", "NONE")))
@@ -331,7 +333,7 @@ def tree_ensemble_classifier(node: OnnxNode) -> list[Expr]:
     x = rows_of(node, "")
     labels = labels_of(node, "classlabels_int64s")
     trees = _listed(node, "class", "ids", _dtype_of(x))
-    base = _numbers(node, "base_values", np.float32)
+    base = _numbers(node, "base_values", "float32")
     if len(labels) < 2 or len(base) not in (0, 1, len(labels)):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: {len(labels)} classes, {len(base)} base values")
     if len(labels) == 2 and len(np.unique(trees.entries[1])) == 1:
@@ -358,17 +360,14 @@ def _speak_of_all(trees: _Trees, classes: int) -> bool:
 def _counted(trees: _Trees) -> _Trees:
     """The same trees, whose leaves add 1."""
     leaf, target, weight = trees.entries
-    return _Trees(*(getattr(trees, f) for f in _PLAIN), (leaf, target, np.ones_like(weight)), trees.members)
-
-
-_PLAIN = ("modes", "features", "values", "yes", "no", "nan_is_yes", "roots", "leaves")
+    return replace(trees, entries=(leaf, target, np.ones_like(weight)))
 
 
 def _binary(node: OnnxNode, x: Expr, trees: _Trees, labels: list[int], base: Array) -> list[Expr]:
     """Two classes, one of which leaves speak of."""
     leaf, target, weight = trees.entries
     of_second = bool(target[0] == 1)
-    alone = _Trees(*(getattr(trees, f) for f in _PLAIN), (leaf, np.zeros_like(target), weight), trees.members)
+    alone = replace(trees, entries=(leaf, np.zeros_like(target), weight))
     if of_second and len(base) == 2:
         raise UnsupportedError(
             f"{node.op_type} node {node.name!r}: leaves speak of the second of two classes with bases"
