@@ -35,8 +35,10 @@ from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
+from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.autotvm.tuner.network_check import Network, check
+from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
 from armillary.base.files import check_writable
@@ -58,6 +60,8 @@ with deferred():
     from armillary.autotvm.measure.rpc_runner import PORT, RPCRunner
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
+FINALS_PART = 0.15  # of the time that the tasks left, for measuring front-runners again
+FINER = 0.2  # times the gain that a tuner stops at, where there is time left
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,19 +145,49 @@ def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption
     """Tune each task for its part of the time, by how long its calls take; whether there were new trials."""
     end = until if args.no_end_to_end else until - CHECK_PART * args.time_budget
     weights = [task.calls * next(iter(task.template.estimates(task)), (0, 1.0))[1] for task in tasks]
-    is_new = False
+    is_new, tuners = False, list[Tuner]()
     for place, task in enumerate(tasks):
         now = time.monotonic()
         left = (end - now) * weights[place] / sum(weights[place:])
-        if _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, now + left, gains):
+        tuner, has_new = _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, now + left, gains)
+        tuners.append(tuner)
+        if has_new:
             is_new = True
             if not sys.stderr.isatty():
                 note(f"{gains.told()}{_time_left(end)}")
+    if args.time_budget and not args.early_stopping:
+        is_new = _go_on(args, tuners, option, gains, end) or is_new
     for line in closing_table(gains):
         note(line)
     if gains.rows():
         note(gains.told())
     return is_new
+
+
+def _go_on(args: argparse.Namespace, tuners: list[Tuner], option: MeasureOption, gains: Gains, end: float) -> bool:
+    """Spend the time that is left where the network has most to gain, for smaller gains; whether there were trials."""
+    before = {id(tuner): tuner.trials for tuner in tuners}
+    for tuner in tuners:
+        if isinstance(tuner, ModelTuner):
+            tuner.worth *= FINER
+    seconds = (1 - FINALS_PART) * (end - time.monotonic())
+    tune_together(tuners, option, seconds, [gains, log_to_file(args.output)], most=args.trials)
+    option["builder"].close()
+    option["runner"].close()
+    changed = [tuner for tuner in tuners if tuner.trials > before[id(tuner)]]
+    for tuner in changed:
+        _finals(args, tuner, option, gains)
+    if changed:
+        spent = sum(tuner.trials - before[id(tuner)] for tuner in changed)
+        note(f"{spent} more trials of {len(changed)} tasks; {gains.told()}{_time_left(end)}")
+    return bool(changed)
+
+
+def _finals(args: argparse.Namespace, tuner: Tuner, option: MeasureOption, gains: Gains) -> None:
+    """Measure the front-runners of a task again, in turns."""
+    again = finals(tuner.task, load_from_file(args.output, report=False), option)
+    LogFile(args.output).append([encode(*pair) for pair in again])
+    gains(tuner, [given for given, _ in again], [result for _, result in again])
 
 
 def _time_left(end: float) -> str:
@@ -235,8 +269,10 @@ def _option(args: argparse.Namespace) -> MeasureOption:
     return measure_option(DaskBuilder(args.cluster, **limits) if args.cluster else LocalBuilder(**limits), runner)
 
 
-def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains) -> bool:
-    """Tune a task; whether there were new trials."""
+def _tune(
+    args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains
+) -> tuple[Tuner, bool]:
+    """Tune a task; the tuner, and whether there were new trials."""
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until
     held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
@@ -247,12 +283,9 @@ def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOpti
     with _shown(trials, prefix, gains) as callback:
         callbacks = [gains, callback, log_to_file(args.output)]
         tuner.tune(trials, option, args.early_stopping or None, callbacks)
-    if tuner.trials <= held:
-        return False
-    again = finals(task, load_from_file(args.output, report=False), option)
-    LogFile(args.output).append([encode(*pair) for pair in again])
-    gains(tuner, [given for given, _ in again], [result for _, result in again])
-    return True
+    if tuner.trials > held:
+        _finals(args, tuner, option, gains)
+    return tuner, tuner.trials > held
 
 
 @contextmanager

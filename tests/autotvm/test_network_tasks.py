@@ -167,6 +167,48 @@ def test_a_trial_of_other_layouts_moves_what_it_reads_and_writes() -> None:
     assert 'src_layout="NCHW16c", dst_layout="NCHW8c"' in text and 'src_layout="NCHW8c", dst_layout="NCHW16c"' in text
 
 
+def product(units: int) -> IRModule:
+    x = relay.var("x", shape=(64, 48))
+    weight = relay.const(RNG.normal(size=(units, 48)).astype("float32") / 7)
+    return IRModule.from_expr(relay.Function([x], relay.nn.relu(relay.nn.dense(x, weight))))
+
+
+@pytest.mark.parametrize("units", [96, 1000])
+def test_weights_of_products_are_packed_in_the_blocks_of_a_record(units: int) -> None:
+    module = product(units)
+    (task,) = autotvm.task.extract_from_program(module["main"], target=X86)
+    assert task.workload[2][1] == (units // 8, 48, 8), "half a vector where that takes half the time"
+    chosen_blocks = {task.config_space.get(i)["result_block"].val for i in ranking(task)}
+    assert chosen_blocks == {8, 16, 32}
+    (host,) = autotvm.task.extract_from_program(module["main"], target=TARGET)
+    wide = max(host.config_space.get(i)["result_block"].val for i in ranking(host))
+    with PassContext(opt_level=3):
+        text = str(optimized(module, Target(X86)))
+        with autotvm.ApplyHistoryBest([best(task, result_block=32)]):
+            other = str(optimized(module, Target(X86)))
+        with autotvm.ApplyHistoryBest([best(host, result_block=wide)]):
+            library = relay.build(module, target=TARGET)
+        wanted = graph_executor.GraphModule(relay.build(module, target=TARGET)["default"](cpu()))
+    assert "NC32n" not in text and 'weight_layout="NC32n"' in other and "| layouts NC NC32n NC |" in other
+    found = graph_executor.GraphModule(library["default"](cpu()))
+    x = np.random.default_rng(1).random((64, 48), dtype="float32")
+    for graph in (found, wanted):
+        graph.set_input("x", x)
+        graph.run()
+    np.testing.assert_allclose(found.get_output(0).numpy(), wanted.get_output(0).numpy(), rtol=1e-5, atol=1e-5)
+    assert found.get_output(0).shape == (64, units)
+
+
+def test_a_script_chooses_the_blocks_of_a_product() -> None:
+    choice = "gemm.register_tiles rows=5 vectors=2 | layouts NC NC16n NC"
+    with PassContext(opt_level=3, config={"schedule.choice": {"nn.dense": choice}}):
+        assert 'weight_layout="NC16n"' in str(optimized(product(96), Target(X86)))
+    wrong = "gemm.register_tiles | layouts NC NC16c NC"
+    context = PassContext(opt_level=3, config={"schedule.choice": {"nn.dense": wrong}})
+    with context, pytest.raises(ConfigError, match="its layouts are such as NC NC16n NC"):
+        optimized(product(96), Target(X86))
+
+
 def test_records_from_before_layouts_were_chosen_still_apply_and_go_on() -> None:
     (task,) = autotvm.task.extract_from_program(pair_of_layers()["main"], target=X86)
     given, result = best(task, winograd=0, rows=7, data_block=16, result_block=16)

@@ -42,7 +42,7 @@ class Point:
     def knobs(self) -> dict[str, int]:
         """By the names of the space's knobs."""
         tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
-        blocks = dict(zip(BLOCKS, self.blocks, strict=True)) if any(self.blocks) else {}
+        blocks = {name: block for name, block in zip(BLOCKS, self.blocks, strict=True) if block}
         return {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width, **blocks}
 
 

@@ -14,7 +14,13 @@ from functools import lru_cache
 from math import prod
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE, Point, blocks_of, direct_points, winograd_points
+from armillary.autotvm.task.cpu_space import (
+    MOVED_IN_A_CYCLE,
+    Point,
+    blocks_of,
+    direct_points,
+    winograd_points,
+)
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
@@ -63,7 +69,8 @@ class CpuTemplate(NetworkTemplate):
     def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
         points = self.points(args, where)
         _define(config, points)
-        config.unwritten = dict(zip(apply_records.BLOCKS, points[0].blocks, strict=True))
+        own = zip(apply_records.BLOCKS, points[0].blocks, strict=True)
+        config.unwritten = {name: block for name, block in own if block}
 
     def points(self, args: Args, where: Target) -> list[Point]:
         """Everything there is to choose, in the blocks of the call, which come first, and in others."""
@@ -86,7 +93,7 @@ class CpuTemplate(NetworkTemplate):
         cpu = cpu_model(task.target)
         with task.target:
             points = self.points(task.args, task.target)
-        if apply_records.BLOCKS[0] not in task.config_space:
+        if apply_records.BLOCKS[1] not in task.config_space:
             points = [point for point in points if point.blocks == points[0].blocks]
         indices = task.config_space.indices_of([point.knobs() for point in points])
         found = [(i, point.cycles / cpu.memory.ghz * 1e-9) for i, point in zip(indices, points, strict=True)]
@@ -117,55 +124,67 @@ def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> l
         return template.points_in_blocks(args, where)
     found: list[Point] = []
     for inner, outer in blocks:
-        moved = _moved(args, blocks[0], (inner, outer)) / MOVED_IN_A_CYCLE
         try:
             points = template.points_in_blocks(_in_blocks(template.name, args, inner, outer), where)
         except TuningError:  # computed by something that has no space
             if (inner, outer) == blocks[0]:
                 raise
             continue
-        least = AFTER_OWN * min((p.cycles for p in found), default=0.0)
-        wide = max(1, outer // block_lanes(where))  # of which the model of Winograd's algorithm takes one for all
-        for point in points:
-            cycles = point.cycles * (wide if point.winograd else 1) + moved
-            found.append(replace(point, cycles=max(cycles, least), blocks=(inner, outer)))
+        if (inner, outer) != blocks[0]:
+            points = _expected(points, found, _moved(args, blocks[0], (inner, outer)), outer // block_lanes(where))
+        found += [replace(point, blocks=(inner, outer)) for point in points]
     return found
 
 
+def _expected(points: Sequence[Point], own: Sequence[Point], moved: float, wide: int) -> list[Point]:
+    """Points of other blocks, with what moves data to them, after those of the call's own."""
+    cycles = [p.cycles * (max(1, wide) if p.winograd else 1) + moved / MOVED_IN_A_CYCLE for p in points]
+    scale = max(1.0, AFTER_OWN * min(p.cycles for p in own) / min(cycles))
+    return [replace(point, cycles=scale * spent) for point, spent in zip(points, cycles, strict=True)]
+
+
 def _blocks(template: CpuTemplate, args: Args, where: Target) -> list[tuple[int, int]]:
-    """Blocks of data and of result, the call's own first."""
-    own = apply_records.own_blocks((template.name, *args)) if template.name in apply_records.BY_OPERATOR else (0, 0)
-    if template.name not in apply_records.BY_OPERATOR or str(args[0][2]) != "float32":
-        return [own]
+    """Blocks of data and of result, the call's own first.
+
+    Of products multiples of it: how many outputs its last block lacks, the call does not say.
+    """
+    if template.name not in apply_records.IN_BLOCKS or {str(a[2]) for a in args[:2]} != {"float32"}:
+        return [(0, 0)]
+    own, lanes = apply_records.own_blocks((template.name, *args)), block_lanes(where)
+    if template.op.name == apply_records.PACKED:
+        wider = [(0, block) for block in (lanes, 2 * lanes) if block > own[1] and block % own[1] == 0]
+        return [own, *wider]
+    data, weight = (a[1] for a in args[:2])
     is_by_channel = template.op.name != CONV2D
-    data, weight = args[0][1], args[1][1]
-    channels = (data[1] * data[4], weight[0] * weight[5])
     groups = args[2 + keyed_attributes(template.op).index("groups")]
     if groups != 1 and not is_by_channel:
         return [own]
-    return blocks_of(own, channels, block_lanes(where), is_by_channel=is_by_channel)
+    return blocks_of(own, (data[1] * data[4], weight[0] * weight[5]), lanes, is_by_channel=is_by_channel)
 
 
 def _in_blocks(name: str, args: Args, inner: int, outer: int) -> Args:
-    """The arguments of a convolution in blocks of so many channels."""
+    """The arguments of a convolution in blocks of so many channels, of a product of so many outputs."""
+    (tag, data, dtype), (_, weight, kind), *rest = args
+    if not inner:
+        chunks = -(-weight[0] * weight[2] // outer)
+        return (args[0], (tag, (chunks, weight[1], outer), kind), apply_records.packed_layouts(outer)[1], *rest[1:])
     is_by_channel = name != apply_records.TUNED[CONV2D]
-    (tag, data, dtype), (_, weight, kind) = args[:2]
     n, chunks, *image, own = data
     outputs, inputs = weight[0] * weight[5], weight[1] * weight[4]
     moved = (tag, (n, chunks * own // inner, *image, inner), dtype)
     parts = (1, *weight[2:4], 1) if is_by_channel else (inputs // inner, *weight[2:4], inner)
     packed = (tag, (outputs // outer, *parts, outer), kind)
     layouts = apply_records.layouts_in(inner, outer, is_by_channel=is_by_channel)
-    names = keyed_attributes(get_op(CONV2D if not is_by_channel else apply_records.BLOCKED[1]))
-    places = [names.index(key) for key in ("data_layout", "kernel_layout", "out_layout")]
-    rest = list(args[2:])
-    for place, text in zip(places, layouts, strict=True):
-        rest[place] = text
+    names = keyed_attributes(get_op(apply_records.BLOCKED[is_by_channel]))
+    for key, text in zip(("data_layout", "kernel_layout", "out_layout"), layouts, strict=True):
+        rest[names.index(key)] = text
     return (moved, packed, *rest)
 
 
 def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
     """Bytes that changes of layout move before and behind a convolution of other blocks than its own."""
+    if not own[0]:
+        return 0.0  # weights are packed when they are loaded
     data = 4 * prod(args[0][1])
     result = data // (args[0][1][1] * own[0]) * args[1][1][0] * own[1]
     return (data if blocks[0] != own[0] else 0) + (result if blocks[1] != own[1] else 0)

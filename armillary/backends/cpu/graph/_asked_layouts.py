@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from armillary.backends.cpu.graph.apply_records import BY_OPERATOR, choice_of, layouts_in, workload_of
+from armillary.backends.cpu.graph.apply_records import IN_BLOCKS, choice_of, layouts_in, packed_layouts, workload_of
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
 from armillary.base.data_layout import layout
 from armillary.base.dispatch import DispatchContext
@@ -20,8 +20,9 @@ from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.infer import infer_type
 from armillary.relay.op import get_op
-from armillary.relay.transform._rules import tensor
+from armillary.relay.transform._rules import call, is_from_constants, tensor
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request, transform
+from armillary.relay.types import TensorType
 from armillary.target.choice import Choice
 
 CONV2D, DEPTHWISE = "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"
@@ -53,7 +54,7 @@ def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], reques
 def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
     """The stored choice of a convolution, where it names other layouts than the rule gives by itself."""
     context = DispatchContext.current
-    if request.target is None or expr.op.name != "nn.conv2d" or not context.has_records():
+    if request.target is None or expr.op.name not in ("nn.conv2d", "nn.dense") or not context.has_records():
         return Choice()
     alone = rule(expr, [None] * len(expr.args), request)
     if alone is None:
@@ -62,7 +63,7 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
     made = alone.build(moved)
     infer_type(made)
     workload = workload_of(made)
-    if workload is None or workload[0] not in BY_OPERATOR:
+    if workload is None or workload[0] not in IN_BLOCKS:
         return Choice()
     config = context.query(request.target, workload)
     found = Choice() if config is None else choice_of(config, workload)
@@ -70,10 +71,12 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
 
 
 def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
-    """A convolution of float32 in the blocks that are asked for."""
+    """A convolution or product of float32 in the blocks that are asked for."""
     data, weight = (tensor(argument) for argument in expr.args[:2])
+    if expr.op.name == "nn.dense" and weight is not None:
+        return _dense_in_layouts(expr, asked, weight)
     if expr.op.name != "nn.conv2d" or not request.lanes:
-        raise _misfit(expr, asked, "layouts can be chosen for nn.conv2d alone")
+        raise _misfit(expr, asked, "layouts can be chosen for nn.conv2d and nn.dense alone")
     if data is None or weight is None or not isinstance(expr.args[1], Constant) or data.dtype != "float32":
         raise _misfit(expr, asked, "layouts can be chosen for float32 and constant weights of known sizes")
     plain = (expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or "NCHW")
@@ -90,6 +93,17 @@ def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
         if count % block:
             raise _misfit(expr, asked, f"{count} {kind} channels are no whole blocks of {block}")
     return blocked(DEPTHWISE if is_by_channel else CONV2D, expr, inner, outer, kernel)
+
+
+def _dense_in_layouts(expr: Call, asked: Choice, weight: TensorType) -> LayoutChoice:
+    """A product whose constant weight is packed in the blocks that are asked for."""
+    types = {str(getattr(a.checked_type, "dtype", "")) for a in expr.args} | {expr.attrs.out_dtype or "float32"}
+    if types != {"float32"} or not is_from_constants(expr.args[1]):
+        raise _misfit(expr, asked, "layouts can be chosen for float32 and constant weights of known sizes")
+    block = layout(asked.layouts[1]).block("N") if len(asked.layouts) == 3 else 0
+    if block < 1 or asked.layouts != packed_layouts(block):
+        raise _misfit(expr, asked, f"its layouts are such as {' '.join(packed_layouts(16))}")
+    return packed_dense(expr, weight.static[0], block)
 
 
 def _blocks(expr: Call, asked: Choice) -> tuple[int, int]:
@@ -119,6 +133,22 @@ def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kern
     attrs = op.make_attrs((), kept)
     wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
+
+
+def packed_dense(expr: Call, units: int, lanes: int, word: int = 0) -> LayoutChoice:
+    """By nn.contrib_dense_pack, with blocks of so many outputs, the last of which may lack some."""
+    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
+    kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
+    if units % lanes == 0:
+        attrs, wanted = op.make_attrs((), kept), (None, Change(layout("NC"), packed))
+        return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
+    padded = op.make_attrs((), {**kept, "units": units})
+
+    def build(args: Sequence[Expr]) -> Expr:
+        wider = call("nn.pad", args[1], pad_width=((0, -units % lanes), (0, 0)))
+        return Call(op, (args[0], transform(wider, layout("NC"), packed)), padded, expr.span)
+
+    return LayoutChoice((None, None), build, None)
 
 
 def is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:

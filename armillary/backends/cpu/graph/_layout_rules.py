@@ -14,12 +14,12 @@ from functools import partial
 
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
-from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise
+from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise, packed_dense
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
 from armillary.ops._dot_operands import BYTES, HALVES, LONG, in_word
-from armillary.ops.nn._windows import call, reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._rules import is_from_constants, op_name
@@ -28,7 +28,6 @@ from armillary.relay.transform.layout._engine import (
     LayoutChoice,
     LayoutRule,
     Request,
-    transform,
 )
 from armillary.relay.transform.layout._plan import stays_plain
 from armillary.relay.transform.layout._rules import agreed_block, static
@@ -279,18 +278,7 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     lanes = choose_block(units, request.outputs) if word else outputs_together(units, rows, request)
     if lanes < 4 or (word and weight[1] % word):
         return None
-    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
-    kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
-    if units % lanes == 0:
-        attrs, wanted = op.make_attrs((), kept), (None, Change(layout("NC"), packed))
-        return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
-    padded = op.make_attrs((), {**kept, "units": units})
-
-    def build(args: Sequence[Expr]) -> Expr:
-        wider = call("nn.pad", args[1], pad_width=((0, -units % lanes), (0, 0)))
-        return Call(op, (args[0], transform(wider, layout("NC"), packed)), padded, expr.span)
-
-    return LayoutChoice((None, None), build, None)
+    return packed_dense(expr, units, lanes, word)
 
 
 def outputs_together(units: int, rows: int, request: Request) -> int:

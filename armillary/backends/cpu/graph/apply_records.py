@@ -21,14 +21,14 @@ from typing import Any
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import call_key, with_records
-from armillary.base.data_layout import layout
+from armillary.base.data_layout import Layout, layout
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, is_call
-from armillary.relay.transform._rules import on_functions
+from armillary.relay.transform._rules import call, on_functions, tensor
 from armillary.relay.transform.layout._engine import transform
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
@@ -45,7 +45,8 @@ TUNED = {
     "nn.batch_matmul": "batch_matmul.cpu",
 }
 BLOCKED = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
-BY_OPERATOR = tuple(TUNED[name] for name in BLOCKED)
+PACKED = "nn.contrib_dense_pack"
+IN_BLOCKS = tuple(TUNED[name] for name in (*BLOCKED, PACKED))
 BLOCKS = ("data_block", "result_block")  # knobs
 ALGORITHMS = {  # of tasks, without transforms
     "conv2d_NCHWc.cpu": "conv2d.direct",
@@ -77,7 +78,7 @@ def _in_their_layouts(module: IRModule) -> IRModule:
 
 def _other_layouts(expr: Expr) -> tuple[str, ...]:
     """The layouts of data, weight and result that a call's choice names, if they are not the call's own."""
-    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in BLOCKED or not expr.attrs.choice:
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in (*BLOCKED, PACKED) or not expr.attrs.choice:
         return ()
     wanted = stored_choice(expr).layouts
     return wanted if wanted and wanted != _own_layouts(expr) else ()
@@ -85,6 +86,8 @@ def _other_layouts(expr: Expr) -> tuple[str, ...]:
 
 def _own_layouts(call: Call) -> tuple[str, ...]:
     attrs = call.attrs
+    if call.op.name == PACKED:  # type: ignore[union-attr]  # an operator, as its attributes tell
+        return ("NC", attrs.weight_layout, "NC")
     return (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
 
 
@@ -93,6 +96,8 @@ def _relaid(expr: Expr) -> Expr | None:
     if not wanted or not isinstance(expr, Call):
         return None
     own = _own_layouts(expr)
+    if own[0] == "NC":
+        return _repacked(expr, layout(own[1]), layout(wanted[1]))
     data, weight = (transform(a, layout(own[n]), layout(wanted[n])) for n, a in enumerate(expr.args))
     names = ("data_layout", "kernel_layout", "out_layout")
     made = Call(expr.op, (data, weight), replace(expr.attrs, **dict(zip(names, wanted, strict=True))), expr.span)
@@ -105,6 +110,17 @@ def _refuse(expr: Expr, asked: Choice) -> None:
     if is_call(expr, "nn.conv2d"):
         told = f"{SCHEDULE_CHOICE.name}: the choice {asked.algorithm} does not fit {keys_of(expr)[-2]}"
         raise ConfigError(f"{told}: alter-op-layout does not run", hint="opt_level=3 runs it")
+
+
+def _repacked(expr: Call, old: Layout, new: Layout) -> Expr:
+    """The product with its weight in other blocks of outputs, the last of which may lack some."""
+    weight, result = tensor(expr.args[1]), tensor(expr)
+    assert weight is not None and result is not None, "the call is typed"
+    moved, short = expr.args[1], -weight.static[0] % max(1, new.block("N") // old.block("N"))  # blocks
+    if short:
+        moved = call("nn.pad", moved, pad_width=((0, short), (0, 0), (0, 0)))
+    attrs = replace(expr.attrs, weight_layout=new.text, units=result.static[-1])
+    return Call(expr.op, (expr.args[0], transform(moved, old, new)), attrs, expr.span)
 
 
 def workload_of(expr: Expr) -> Workload | None:
@@ -138,16 +154,24 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
 
 def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:
     """The layouts of a configuration in other blocks than the workload's; () where they are the same."""
-    if workload[0] not in BY_OPERATOR:
+    if workload[0] not in IN_BLOCKS:
         return ()
-    own, is_by_channel = own_blocks(workload), workload[0] == BY_OPERATOR[1]
+    if workload[0] == TUNED[PACKED]:
+        units = values.get(BLOCKS[1], 0)
+        return packed_layouts(units) if units not in (0, own_blocks(workload)[1]) else ()
+    own, is_by_channel = own_blocks(workload), workload[0] == IN_BLOCKS[1]
     inner, outer = (values.get(name, block) for name, block in zip(BLOCKS, own, strict=True))
     return () if (inner, outer) == own else layouts_in(inner, outer, is_by_channel=is_by_channel)
 
 
 def own_blocks(workload: Workload) -> tuple[int, int]:
-    """Channels of a block of a convolution's data and of its result."""
-    return workload[1][1][-1], workload[2][1][-1]
+    """Channels of a block of a convolution's data and of its result; of a product 0 and outputs of a block."""
+    return (0 if workload[0] == TUNED[PACKED] else workload[1][1][-1]), workload[2][1][-1]
+
+
+def packed_layouts(block: int) -> tuple[str, str, str]:
+    """The layouts of data, weight and result of a product with blocks of so many outputs."""
+    return "NC", f"NC{block}n", "NC"
 
 
 def layouts_in(inner: int, outer: int, *, is_by_channel: bool) -> tuple[str, str, str]:
