@@ -204,7 +204,7 @@ def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains:
     LogFile(args.output).append(lines)
     for pair, told in verdict.dropped:
         note(f"not used: {pair[0].task.name} {pair[0].task.args[0][1]}: {told}")
-    faster = 100 * (verdict.before / verdict.after - 1)
+    faster = 100 * (1 / verdict.ratio - 1)
     note(
         f"{args.output}: the network takes {1e3 * verdict.after:.3f} ms with {len(verdict.kept)} of {len(tasks)} "
         f"records, {1e3 * verdict.before:.3f} ms without: {faster:.1f} % faster"

@@ -1,13 +1,12 @@
 """Finals: the front-runners of a task are measured again, in turns, before one is chosen.
 
-In: the trials of a task and how to measure. Out: a result for each front-runner, the mean over all rounds, for the log,
+In: the trials of a task and how to measure. Out: a result for each front-runner, the least of all rounds, for the log,
 where it stands for the configuration from then on. Invariant: all front-runners meet the same state of the machine,
 since each round runs every one of them once.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterable
 
@@ -45,9 +44,9 @@ def finals(
 
 
 def _together(results: list[MeasureResult]) -> MeasureResult:
-    """The median of each round's mean; the first failure where there is one."""
+    """The least time of all rounds, since what disturbs a run adds to it; the first failure where there is one."""
     for result in results:
         if result.error_no:
             return result
-    middle = statistics.median(result.mean for result in results)
-    return MeasureResult((middle,), 0, sum(r.all_cost for r in results), time.time())
+    least = min(min(result.costs) for result in results)
+    return MeasureResult((least,), 0, sum(r.all_cost for r in results), time.time())

@@ -36,7 +36,19 @@ from armillary.target import as_target
 with deferred():
     from armillary.autotvm.measure.rpc_runner import request_remote
 Pair = tuple[MeasureInput, MeasureResult]
-Timed = Callable[[int], float]  # so many runs -> seconds for one
+
+
+@record
+class Timed:
+    """How long a run takes, the mean of so many; of an executor of this machine's processor what each kernel takes."""
+
+    run: Callable[[int], float]
+    kernels: Callable[[], list[float]] | None = None
+
+    def __call__(self, number: int) -> float:
+        return self.run(number)
+
+
 MARGIN = 0.0005  # of the time: a gain that is smaller is none
 ROUND_SECONDS = 0.02  # least length of one timing
 ROUNDS = 8  # at least
@@ -45,10 +57,12 @@ SESSION_SECONDS = 3600.0
 
 @record
 class Verdict:
-    """Seconds of a run without records and with those kept; of each record dropped, why."""
+    """Least seconds of a run without records and with those kept, and the middle ratio of both in rounds of turns; of
+    each record dropped, why."""
 
     before: float
     after: float
+    ratio: float = 1.0
     kept: list[Pair] = field(default_factory=list)
     dropped: list[tuple[Pair, str]] = field(default_factory=list)
 
@@ -98,12 +112,21 @@ class Network:
             executor.set_input(name, np.array(random_input(place, shape, str(dtype), 0)))
         executor.run()
         if self._session is None:
-            return lambda number: float(executor.time(number)) / number
-        return lambda number: float(executor.time_evaluator("run", self._session.device(kind), number=number)().min)
+            kernels = (lambda: [float(row.seconds) for row in executor.profile()]) if kind == "cpu" else None
+            return Timed(lambda number: float(executor.time(number)) / number, kernels)
+        where = self._session.device(kind)
+        return Timed(lambda number: float(executor.time_evaluator("run", where, number=number)().min))
 
 
 def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:
-    """Seconds of a run of each, and the middle ratio of the second to the first over rounds of both."""
+    """Seconds of a run of each, and the ratio of the second to the first.
+
+    Here they are sums over kernels, of each the least time in rounds of both: what disturbs a run seldom disturbs the
+    same kernel in each. Of devices they are the least times of runs, and the middle ratio over rounds.
+    """
+    if first.kernels is not None and second.kernels is not None:
+        a, b = _least_of_kernels(first.kernels, second.kernels, seconds)
+        return a, b, b / a
     number = max(1, math.ceil(ROUND_SECONDS / max(1e-9, first(1), second(1))))
     rows, until = list[tuple[float, float]](), time.monotonic() + seconds
     while len(rows) < ROUNDS or time.monotonic() < until:
@@ -114,6 +137,19 @@ def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, 
         rows.append((a, b))
     ratio = statistics.median(b / a for a, b in rows)
     return min(a for a, _ in rows), min(b for _, b in rows), ratio
+
+
+def _least_of_kernels(
+    first: Callable[[], list[float]], second: Callable[[], list[float]], seconds: float
+) -> tuple[float, float]:
+    least: tuple[list[float], list[float]] = (first(), second())
+    rounds, until = 1, time.monotonic() + seconds
+    while rounds < ROUNDS or time.monotonic() < until:
+        pairs = [(least[0], first), (least[1], second)]
+        for kept, measure in pairs if rounds % 2 else reversed(pairs):
+            kept[:] = map(min, kept, measure())
+        rounds += 1
+    return sum(least[0]), sum(least[1])
 
 
 def check(network: Network, candidates: Sequence[Pair], seconds: float = 2.0, until: float = math.inf) -> Verdict:
@@ -135,8 +171,8 @@ def check(network: Network, candidates: Sequence[Pair], seconds: float = 2.0, un
     before, after, ratio = compare(timed_default, timed, 2 * seconds)
     if kept and (ratio > 1 or after > before):
         dropped += [(pair, _told(before, after)) for pair in kept]
-        kept, after = [], before
-    return Verdict(before, after if kept else before, kept, dropped)
+        kept = []
+    return Verdict(before, after if kept else before, ratio if kept else 1.0, kept, dropped)
 
 
 def _told(without: float, with_it: float) -> str:

@@ -86,7 +86,7 @@ def _other_layouts(expr: Expr) -> tuple[str, ...]:
 
 def _own_layouts(call: Call) -> tuple[str, ...]:
     attrs = call.attrs
-    if call.op.name == PACKED:  # type: ignore[union-attr]  # an operator, as its attributes tell
+    if call.op.name == PACKED:
         return ("NC", attrs.weight_layout, "NC")
     return (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
 
