@@ -24,7 +24,9 @@ _POOLS = {f"nn.{kind}_pool2d": ["NCHW"] for kind in ("max", "avg", "global_max",
 LAYOUTS = {"nn.conv2d": ["NCHW", "OIHW"], "nn.conv2d_transpose": ["NCHW", "default"], **_POOLS}
 PREPARE = (
     prepare.REMOVE_DROPOUT,
+    prepare.CHANNELS_FIRST,
     use_layouts.bind(desired_layouts=LAYOUTS),
+    prepare.CANCEL_LAYOUTS,
     fold_constant.bind(),
     prepare.FOLD_BATCH_NORM,
     prepare.BROADCAST_OPERANDS,

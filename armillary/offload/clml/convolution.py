@@ -1,9 +1,10 @@
-"""Convolutions for OpenCLML: nn.pad?, conv2d or conv2d_transpose, bias?, sum?, batch_norm?, relu?, clip?
+"""Convolutions for OpenCLML: nn.pad?, conv2d or conv2d_transpose, cast?, bias?, sum?, batch_norm?, relu?, clip?
 
 In: matches of the patterns. Out: None or why not, and the nodes nn.conv2d, nn.depthwise_conv2d, nn.conv2d_transpose:
 data, weight [, bias] [, scale, shift, mean, variance]. Invariant: data is NCHW of batch 1; kernels are written OIHW, of
 depthwise convolutions IOHW; the padding of the node is top, left, bottom, right, that of nn.pad and of the convolution
-together; a bias is (1, C, 1, 1), and both biases of a match are added into one.
+together; a bias is (1, C, 1, 1), and both biases of a match are added into one. A cast rounds sums in float32 of
+products of float16: the node's acc_dtype.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ class Parts:
     biases: tuple[Call, ...] = ()
     norm: Call | None = None
     activation: str = ""
+    rounding: Call | None = None
+
+    @property
+    def summed(self) -> Call:
+        """The sums, rounded if they are."""
+        return self.rounding or self.conv
 
     @property
     def kernel(self) -> dict[str, int]:
@@ -89,10 +96,12 @@ def _parts(root: Expr) -> Parts:
     while name_of(root) in ("add", "nn.bias_add") and isinstance(root, Call):
         biases.append(root)
         root = root.args[0]
+    rounding = root if isinstance(root, Call) and name_of(root) == "cast" else None
+    root = rounding.args[0] if rounding is not None else root
     assert isinstance(root, Call), "the pattern has a convolution"
     above = root.args[0]
     pad = above if isinstance(above, Call) and name_of(above) == "nn.pad" else None
-    return Parts(root, pad.args[0] if pad is not None else above, pad, tuple(biases), norm, activation)
+    return Parts(root, pad.args[0] if pad is not None else above, pad, tuple(biases), norm, activation, rounding)
 
 
 def _argument(expr: Expr) -> Expr:
@@ -106,8 +115,9 @@ def _is_per_channel(expr: Expr) -> bool:
 
 
 def pattern(operator: str, with_pad: bool) -> DFPattern:
-    """nn.pad? -> operator -> nn.bias_add? -> add? -> nn.batch_norm? -> nn.relu? -> clip to [0, 6]?"""
+    """nn.pad? -> operator -> cast? -> nn.bias_add? -> add? -> nn.batch_norm? -> nn.relu? -> clip to [0, 6]?"""
     made: DFPattern = is_op(operator)(is_op("nn.pad")(wildcard()) if with_pad else wildcard(), is_constant())
+    made = made.optional(lambda p: is_op("cast")(p).has_attr({"dtype": "float16"}))
     made = made.optional(lambda p: is_op("nn.bias_add")(p, is_constant()))
     made = made.optional(lambda p: is_op("add")(p, CheckPattern(is_constant(), _is_per_channel)))
     constants = [is_constant() for _ in range(4)]
@@ -129,7 +139,7 @@ def check(root: Expr, with_pad: bool) -> str | None:
         is_single(parts.data, "data"),
         is_dtype(parts.conv.args[1], "weight", *FLOATS),
         is_single(root, "the result"),
-        same_dtype(root, parts.data, parts.conv, parts.conv.args[1]),
+        same_dtype(root, parts.data, parts.summed, parts.conv.args[1]),
         _check_groups(parts),
         _check_pad(parts.pad),
         _check_added(parts),
@@ -182,6 +192,8 @@ def _attrs(parts: Parts) -> dict[str, tuple[str, ...]]:
         "kernel_size": (str(size["H"]), str(size["W"])),
         "padding": tuple(map(str, parts.padding)),
     }
+    if parts.rounding is not None:
+        found |= {"acc_dtype": ("float32",), "out_dtype": ("float16",)}
     if parts.norm is not None:
         norm = parts.norm.attrs
         found["batchnorm"] = texts((norm.axis, norm.epsilon, norm.center, norm.scale))

@@ -7,6 +7,7 @@ are in the weights. Invariant: the graph computes the same to rounding. The layo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -56,10 +57,36 @@ def _wide(value: Expr, shape: tuple[int, ...]) -> Expr:
 def _is_channel_sum(expr: Call) -> bool:
     """Whether it is the bias of a convolution or of a dense layer, whose patterns want it as it is."""
     producer, added = expr.args
-    while name_of(producer) in ("add", "nn.bias_add"):
+    while name_of(producer) in ("add", "nn.bias_add", "cast"):
         producer = producer.args[0]  # type: ignore[attr-defined]
     contracts = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense")
     return name_of(expr) == "add" and isinstance(added, Constant) and name_of(producer) in contracts
+
+
+def channels_first(expr: Expr) -> Expr | None:
+    """Upsampling with channels last is one with channels first between two changes of layout.
+
+    nn.upsampling(x, layout="NHWC")  ->  layout_transform(nn.upsampling(layout_transform(x), layout="NCHW"))
+    """
+    if name_of(expr) != "nn.upsampling" or not isinstance(expr, Call) or expr.attrs.layout != "NHWC":
+        return None
+    attrs = dataclasses.replace(expr.attrs, layout="NCHW")
+    data = call("layout_transform", expr.args[0], src_layout="NHWC", dst_layout="NCHW")
+    made = Call(expr.op, (data,), attrs, expr.span)
+    return call("layout_transform", made, src_layout="NCHW", dst_layout="NHWC")
+
+
+def cancel_layouts(expr: Expr) -> Expr | None:
+    """A change of layout and back is none.
+
+    layout_transform(layout_transform(x, "NHWC", "NCHW"), "NCHW", "NHWC")  ->  x
+    """
+    inner = expr.args[0] if name_of(expr) == "layout_transform" and isinstance(expr, Call) else None
+    if not isinstance(expr, Call) or not isinstance(inner, Call) or name_of(inner) != "layout_transform":
+        return None
+    there, back = inner.attrs, expr.attrs
+    same = (there.src_layout, there.dst_layout) == (back.dst_layout, back.src_layout)
+    return inner.args[0] if same else None
 
 
 def fold_batch_norm(expr: Expr) -> Expr | None:
@@ -97,5 +124,7 @@ def _pass(name: str, rule: Callable[[Expr], Expr | None]) -> Pass:
 
 
 REMOVE_DROPOUT = _pass("RemoveDropoutPass", without_dropout)
+CHANNELS_FIRST = _pass("UpsamplingChannelsFirst", channels_first)
+CANCEL_LAYOUTS = _pass("CancelLayouts", cancel_layouts)
 BROADCAST_OPERANDS = _pass("BinaryOpBroadcaster", broadcast_operands)
 FOLD_BATCH_NORM = _pass("OptimizeBatchnormPass", fold_batch_norm)

@@ -17,18 +17,24 @@ def _dense() -> DFPattern:
     return is_op("nn.dense")(wildcard(), is_constant())
 
 
+def _dense_rounded() -> DFPattern:
+    """Sums in float32 of products of float16, or all in one type."""
+    return _dense().optional(lambda p: is_op("cast")(p).has_attr({"dtype": "float16"}))
+
+
 def _biased() -> DFPattern:
-    return is_op("nn.bias_add")(_dense(), is_constant()) | is_op("add")(_dense(), is_constant())
+    return is_op("nn.bias_add")(_dense_rounded(), is_constant()) | is_op("add")(_dense_rounded(), is_constant())
 
 
-def _parts(root: Expr) -> tuple[Call, Call | None]:
-    """The layer, and what adds its bias."""
+def _parts(root: Expr) -> tuple[Call, Call, Call | None]:
+    """The layer, its sums (rounded if they are), and what adds its bias."""
     assert isinstance(root, Call), "the pattern has a call"
-    if name_of(root) == "nn.dense":
-        return root, None
-    dense = root.args[0]
+    bias = root if name_of(root) in ("add", "nn.bias_add") else None
+    summed = root if bias is None else bias.args[0]
+    assert isinstance(summed, Call), "the pattern has a dense layer"
+    dense = summed.args[0] if name_of(summed) == "cast" else summed
     assert isinstance(dense, Call), "the pattern has a dense layer"
-    return dense, root
+    return dense, summed, bias
 
 
 def _units(dense: Call) -> int:
@@ -39,13 +45,13 @@ def _units(dense: Call) -> int:
 
 def check_dense(root: Expr) -> str | None:
     """Why a dense layer is not taken."""
-    dense, bias = _parts(root)
+    dense, summed, bias = _parts(root)
     common = first(
         is_rank(dense.args[0], "data", 2),
         is_tensor(dense.args[0], "data"),
         is_dtype(dense.args[1], "weight", *FLOATS),
         is_tensor(root, "the result"),
-        same_dtype(root, dense, *dense.args),
+        same_dtype(root, summed, *dense.args),
     )
     if common is not None or bias is None:
         return common
@@ -59,9 +65,11 @@ def check_dense(root: Expr) -> str | None:
 def dense_kernel(call: Call) -> Kernel:
     """data, weight [, bias]"""
     body, outside = inside(call)
-    dense, bias = _parts(body)
+    dense, summed, bias = _parts(body)
     added: tuple[Constant, ...] = () if bias is None else (reshaped(bias.args[1], (1, _units(dense))),)
     attrs = attributes(dense.attrs) | {"units": (str(_units(dense)),)}
+    if summed is not dense:
+        attrs |= {"acc_dtype": ("float32",), "out_dtype": ("float16",)}
     return Kernel("nn.dense", (outside[id(dense.args[0])], dense.args[1], *added), attrs)
 
 
@@ -86,7 +94,7 @@ def batch_matmul_kernel(call: Call) -> Kernel:
 
 COMPOSITES = (
     Composite("dense1d", _biased, check_dense, dense_kernel),
-    Composite("dense2d", _dense, check_dense, dense_kernel),
+    Composite("dense2d", _dense_rounded, check_dense, dense_kernel),
     Composite(
         "batch_matmul",
         lambda: is_op("nn.batch_matmul")(wildcard(), wildcard()),

@@ -12,14 +12,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <type_traits>
 
 #include "arm_external.h"
+#include "memory_plan.hpp"
 #include "offload_json.hpp"
+#include "tuned_records.hpp"
 
 namespace clml {
 using offload::Reader;
@@ -28,8 +29,6 @@ using offload::Value;
 #define CLML_NAME(version) clGetMLInterfaceV##version##QCOM
 #define CLML_GETTER(version) CLML_NAME(version)
 using Library = std::remove_pointer_t<decltype(CLML_GETTER(CL_QCOM_ML_OPS_H_MAJOR_VERSION)(0))>;
-
-constexpr uint64_t kCacheMagic = 0x434C4D4C54554E45;  // "CLMLTUNE": begins each record of a file of tuned operators
 
 void check(cl_int code, const std::string &what) {
   if (code != CL_SUCCESS) throw std::runtime_error(what + " is refused: error " + std::to_string(code));
@@ -66,7 +65,8 @@ Shape shape_of(const Value &dims) {
 
 struct Entry {
   cl_ml_tensor_qcom tensor = nullptr, outside = nullptr;  // in the library's layout, and as the graph has it
-  cl_mem memory = nullptr;
+  cl_mem memory = nullptr;  // of a block that other values use before and after
+  long first = -1, last = -1;  // the operators that write it and read it last
   Shape shape{1, 1, 1, 1};
   cl_channel_type type = CL_FLOAT;
   int32_t input = -1, output = -1, constant = -1;
@@ -88,7 +88,8 @@ struct Node {
   float real(const char *key) const { return std::stof(text(key)); }
   cl_ml_tensor_qcom in(size_t k) const { return inputs.at(k)->tensor; }
   cl_arithmetic_mode_qcom arithmetic() const {
-    return out->type == CL_FLOAT ? CL_ARITHMETIC_MODE_FP32_QCOM : CL_ARITHMETIC_MODE_FP16_QCOM;
+    if (out->type == CL_FLOAT) return CL_ARITHMETIC_MODE_FP32_QCOM;
+    return has("acc_dtype") ? CL_ARITHMETIC_MODE_FP16_ACC32_QCOM : CL_ARITHMETIC_MODE_FP16_QCOM;
   }
 };
 
@@ -109,7 +110,7 @@ class Program {
  private:
   void add_node(const Value &json);
   cl_ml_tensor_qcom make(const Entry &entry, cl_ml_tensor_layout_qcom layout);
-  void place(Entry &entry);
+  void place();
   void copy(cl_ml_tensor_qcom from, cl_mem from_memory, cl_ml_tensor_qcom to, cl_mem to_memory);
   cl_mem memory_of(const arm_tensor &tensor, size_t bytes);
   void load_cache(const std::string &symbol);
@@ -122,6 +123,7 @@ class Program {
   std::vector<Node> nodes_;
   std::vector<cl_ml_op_qcom> ops_;
   std::vector<cl_ml_tensor_memory_desc_qcom> places_;
+  std::vector<cl_mem> blocks_;
   cl_ml_tensor_mem_desc_set_qcom set_{};
   bool has_set_ = false;
   cl_ml_tensor_qcom unused_ = nullptr;
@@ -338,30 +340,6 @@ const std::map<std::string, Kernel> kernels = {
     {"nn.upsampling", upsampling},
 };
 
-// ---- files of tuned operators: records of magic, zero, symbol and bytes, each of the two behind its length ----
-
-bool read_number(std::istream &file, uint64_t &out) { return bool(file.read(reinterpret_cast<char *>(&out), sizeof out)); }
-void write_number(std::ostream &file, uint64_t value) { file.write(reinterpret_cast<const char *>(&value), sizeof value); }
-
-bool read_bytes(std::istream &file, std::string &out) {
-  uint64_t size = 0;
-  if (!read_number(file, size) || size > (uint64_t(1) << 32)) return false;
-  out.resize(size);
-  return bool(file.read(&out[0], static_cast<std::streamsize>(size)));
-}
-
-std::string tuned_of(const std::string &path, const std::string &symbol) {
-  std::ifstream file(path, std::ios::binary);
-  uint64_t magic = 0, zero = 0;
-  std::string name, bytes, found;
-  while (read_number(file, magic)) {
-    if (magic != kCacheMagic || !read_number(file, zero) || !read_bytes(file, name) || !read_bytes(file, bytes))
-      throw std::runtime_error(path + " is no file of tuned operators, or is damaged");
-    if (name == symbol) found = bytes;  // the last one counts
-  }
-  return found;
-}
-
 // ---- a function ----
 
 Program::Program(const arm_external_function &function, const arm_external_host *host)
@@ -380,7 +358,7 @@ Program::Program(const arm_external_function &function, const arm_external_host 
     if (found == kernels.end()) throw std::runtime_error("there is no kernel " + node.name);
     found->second(node);
   }
-  for (auto &entry : entries_) place(*entry);
+  place();
   check(ml->clCreateMLTensorMemoryDescriptorSetQCOM(&set_), "a set of tensors");
   has_set_ = true;
   check(ml->clUpdateMLTensorMemoryDescriptorSetQCOM(set_, static_cast<cl_uint>(places_.size()), places_.data()),
@@ -397,8 +375,9 @@ Program::~Program() {
   for (auto &entry : entries_) {
     if (entry->tensor) ml->clReleaseMLTensorQCOM(entry->tensor);
     if (entry->outside) ml->clReleaseMLTensorQCOM(entry->outside);
-    if (entry->memory) clReleaseMemObject(entry->memory);
   }
+  for (cl_mem block : blocks_)
+    if (block) clReleaseMemObject(block);
   if (unused_) ml->clReleaseMLTensorQCOM(unused_);
   if (has_set_) ml->clReleaseMLTensorMemoryDescriptorSetQCOM(set_);
   if (tuned) ml->clReleaseMLTuningCacheQCOM(tuned);
@@ -433,18 +412,34 @@ void Program::add_node(const Value &json) {
   entries_.push_back(std::move(entry));
   if (op != "kernel") return;
   Node node{&json, json["name"].text, {}, out, this};
-  for (const Value &edge : json["inputs"].items) node.inputs.push_back(entries_.at(static_cast<size_t>(edge[0].number())).get());
+  out->first = static_cast<long>(nodes_.size());
+  for (const Value &edge : json["inputs"].items) {
+    Entry *read = entries_.at(static_cast<size_t>(edge[0].number())).get();
+    read->last = out->first;
+    node.inputs.push_back(read);
+  }
   nodes_.push_back(node);
 }
 
-// Memory of its own for each value.
-void Program::place(Entry &entry) {
-  cl_uint size = 0;
-  cl_int code = CL_SUCCESS;
-  check(ml->clGetMLTensorMemorySizeQCOM(context, entry.tensor, &size), "asking for the size of a tensor");
-  entry.memory = clCreateBuffer(context, CL_MEM_READ_WRITE, size, nullptr, &code);
-  check(code, "memory of " + std::to_string(size) + " bytes");
-  places_.push_back({entry.tensor, entry.memory});
+// Memory for the values, shared by those that are never needed at once: the queue is in order. Constants keep theirs.
+void Program::place() {
+  std::vector<offload::Life> lives;
+  long end = static_cast<long>(nodes_.size());
+  for (auto &entry : entries_) {
+    cl_uint size = 0;
+    check(ml->clGetMLTensorMemorySizeQCOM(context, entry->tensor, &size), "asking for the size of a tensor");
+    lives.push_back({size, entry->first, entry->constant >= 0 || entry->output >= 0 ? end : entry->last});
+  }
+  offload::MemoryPlan plan = offload::plan_memory(lives);
+  for (size_t bytes : plan.bytes) {
+    cl_int code = CL_SUCCESS;
+    blocks_.push_back(clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, nullptr, &code));
+    check(code, "memory of " + std::to_string(bytes) + " bytes");
+  }
+  for (size_t k = 0; k < entries_.size(); k++) {
+    entries_[k]->memory = blocks_[plan.block_of[k]];
+    places_.push_back({entries_[k]->tensor, entries_[k]->memory});
+  }
 }
 
 cl_mem Program::memory_of(const arm_tensor &tensor, size_t bytes) {
@@ -475,11 +470,7 @@ void Program::tune(const std::string &symbol) {
   check(ml->clSaveMLTuningCacheQCOM(tuned, 0, nullptr, &size), "the tuning cache");
   std::vector<unsigned char> bytes(size);
   check(ml->clSaveMLTuningCacheQCOM(tuned, size, bytes.data(), nullptr), "the tuning cache");
-  std::ofstream file(path, std::ios::binary | std::ios::app);
-  write_number(file, kCacheMagic), write_number(file, 0);
-  write_number(file, symbol.size()), file.write(symbol.data(), static_cast<std::streamsize>(symbol.size()));
-  write_number(file, size), file.write(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!file) throw std::runtime_error(std::string(path) + " cannot be written");
+  keep_tuned(path, symbol, std::string(bytes.begin(), bytes.end()));
 }
 
 void Program::run(const arm_tensor *inputs, int32_t num_inputs, const arm_tensor *outputs, int32_t num_outputs) {
