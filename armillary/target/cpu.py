@@ -167,6 +167,14 @@ class CpuModel:
         return self.arch == "aarch64"
 
     @property
+    def takes_runs(self) -> bool:
+        """Whether a product of one row takes two vectors of weights from each stream, so that its sums are enough.
+
+        Two units that wait for their last result need as many sums as both begin meanwhile; as many streams are slow.
+        """
+        return self.multiplies_lanes and self.fma_ports == 2
+
+    @property
     def has_byte_matrices(self) -> bool:
         """Whether one instruction multiplies two rows with two columns of eight bytes (Arm's i8mm)."""
         return self.arch == "aarch64" and self.has("i8mm")

@@ -65,20 +65,35 @@ SMALL = [
 def test_layers_are_those_of_the_reference(
     shape: tuple[int, ...], layer: Callable[[Expr], Expr], cross_runner: Path, tmp_path: Path
 ) -> None:
+    _check(shape, layer, "cortex-a72", cross_runner, tmp_path)
+
+
+def test_one_row_reads_weights_in_four_streams_for_eight_sums(cross_runner: Path, tmp_path: Path) -> None:
+    """Two units of four cycles wait for fewer sums."""
+    text = _check((1, 76), lambda x: _dense(x, 104), "neoverse-n1", cross_runner, tmp_path)
+    longest = max(re.split(r"^\.LBB\w+:", text, flags=re.MULTILINE), key=lambda block: block.count("fmla"))
+    sums = re.findall(r"fmla\t(v\d+)", longest)
+    assert len(sums) == 32 and len(set(sums)) == 8
+
+
+def _check(shape: tuple[int, ...], layer: Callable[[Expr], Expr], cpu: str, runner: Path, tmp_path: Path) -> str:
+    """Run a layer of an input on the emulator and compare; its assembly."""
     x = var("x", shape=shape)
     module = IRModule.from_expr(layer(x))
     with PassContext(opt_level=3):
-        library = relay.build(module, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+        library = relay.build(module, f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}")
     package, out = tmp_path / "net.so", tmp_path / "out.npz"
     library.export_library(package)
     value = RNG.standard_normal(shape).astype("float32")
     np.savez(tmp_path / "in.npz", x=value)
-    command = ["timeout", "-s", "KILL", "60", *qemu_aarch64(), str(cross_runner), f"--model={package}"]
+    command = ["timeout", "-s", "KILL", "60", *qemu_aarch64("-cpu", "max"), str(runner), f"--model={package}"]
     options = [f"--input={tmp_path / 'in.npz'}", f"--output={out}", "--run-count=1", "--dry-run=0", "--threads=2"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(out) as outputs:
         np.testing.assert_allclose(outputs["output_0"], evaluate(module, [value]), rtol=1e-4, atol=1e-5)
+    text: str = library.get_source("asm")
+    return text
 
 
 def _blocks(text: str) -> list[list[str]]:

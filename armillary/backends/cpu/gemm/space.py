@@ -141,7 +141,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         repeats=batch,
         reread=reread,
         max_rows=MAX_ROWS,
-        max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
+        max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS * (block_of(workload) // lanes if is_packed else 1),
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
         held=_held(workload, inner, cpu),
         has_rest=rows == 1 and _held(workload, inner, cpu) > 1,

@@ -278,6 +278,9 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     lanes = choose_block(units, request.outputs) if word else outputs_together(units, rows, request)
     if lanes < 4 or (word and weight[1] % word):
         return None
+    is_run = rows == 1 and request.cpu is not None and request.cpu.takes_runs
+    if is_run and lanes == request.outputs and units % (2 * lanes) == 0:
+        lanes *= 2
     return packed_dense(expr, units, lanes, word)
 
 
