@@ -70,7 +70,12 @@ static void *open_external(const arm_function *f, const char *name, arm_error *e
     snprintf(path, sizeof path, "%s", name);
   void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle != NULL) return handle;
-  if (strchr(path, '/') != NULL) arm_fail(error, "%s: %s cannot be loaded: %s", f->name, path, dlerror());
+  if (strchr(path, '/') != NULL) 
+    arm_fail(error,
+             "%s: %s cannot be loaded: %s; a library that it needs is not on this machine or of another version than it "
+             "was built with: build it for this one (armc build-external %s), or build the model without it, or with "
+             "offload.fallback",
+             f->name, path, dlerror(), f->kind);
   else
     arm_fail(error,
              "%s is computed by %s, whose runtime %s is not there: looked in ARMILLARY_EXTERNAL_PATH (%s), beside the "

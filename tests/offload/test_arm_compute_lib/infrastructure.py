@@ -107,9 +107,11 @@ class Device:
         with np.load(output) as found:
             return [found[f"output_{k}"] for k in range(len(found.files))]
 
-    def told(self, package: Path, *options: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
-        """Run a package and say what was printed."""
-        command = [*emulated(), str(self.runner), str(package), f"--threads={threads}", *options]
+    def told(
+        self, package: Path, *options: str, threads: int = 1, emulator: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a package and say what was printed; `emulator`: options of it."""
+        command = [*emulated(), *emulator, str(self.runner), str(package), f"--threads={threads}", *options]
         environment = {"ARMILLARY_EXTERNAL_PATH": str(self.libraries), "PATH": "/usr/bin:/bin"}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -13,10 +14,11 @@ from infrastructure import Device, build, emulated, module_of, partitioned
 from armillary import relay
 from armillary.cli.main import main
 from armillary.errors import TargetError
-from armillary.offload.acl.build_runtime import build_runtime
+from armillary.offload.acl.build_runtime import FILE_NAME, build_runtime
 from armillary.offload.acl.find_library import KNOWN_VERSIONS, find_library
 from armillary.relay.expr import var
 from armillary.relay.op.contrib.arm_compute_lib import is_arm_compute_runtime_enabled
+from armillary.transform import PassContext
 
 CXX = ["aarch64-linux-gnu-g++"]
 
@@ -100,6 +102,45 @@ def test_a_runtime_of_another_version_than_the_library_is_refused(local_device: 
     assert told.returncode == 1 and re.search(r"v2\d\.\d\d: the runtime was built against v19\.02", told.stderr), (
         told.stderr
     )
+
+
+def _needed(runtime: Path) -> str:
+    """The file of the library that a runtime asks the loader for."""
+    command = ["aarch64-linux-gnu-objdump", "-p", str(runtime)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return next(line.split()[1] for line in told.splitlines() if "NEEDED" in line and "libarm_compute.so" in line)
+
+
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="the emulator gives a program a search path of its own")
+def test_a_library_of_another_version_under_the_name_of_the_right_one(local_device: Device, tmp_path: Path) -> None:
+    """One that has none of its functions; and the system's own, where the runtime was built against another."""
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    module = partitioned(module_of(relay.reshape(var("x", shape=(2, 3)), newshape=(6,))))
+    for fallback in (False, True):
+        with PassContext(config={"offload.fallback": fallback}):
+            library = relay.build(module, target="llvm -mtriple=aarch64-linux-gnu")
+        library.export_library(tmp_path / f"{fallback}.so", cc="aarch64-linux-gnu-g++")
+    name = _needed(local_device.libraries / FILE_NAME)
+    others = [tmp_path / "none"]
+    others[0].mkdir()
+    (tmp_path / "none.c").write_text("int nothing;\n")
+    words = ["aarch64-linux-gnu-gcc", "-shared", f"-Wl,-soname,{name}", "-o", str(others[0] / name)]
+    subprocess.run([*words, str(tmp_path / "none.c")], check=True)
+    system = Path("/usr/lib/aarch64-linux-gnu/libarm_compute.so")
+    if system.exists() and not (system.parent / name).exists():
+        others.append(tmp_path / "system")
+        others[1].mkdir()
+        (others[1] / name).symlink_to(system.resolve())
+    for folder in others:
+        options = ["-E", f"LD_LIBRARY_PATH={folder}"]
+        told = local_device.told(tmp_path / "False.so", emulator=options)
+        assert told.returncode == 1 and "cannot be loaded" in told.stderr and "undefined symbol" in told.stderr
+        assert "another version than it was built with" in told.stderr and "armc build-external" in told.stderr
+        np.savez(tmp_path / "in.npz", x=value)
+        files = [f"--input={tmp_path / 'in.npz'}", f"--output={tmp_path / 'out.npz'}"]
+        assert local_device.told(tmp_path / "True.so", *files, emulator=options).returncode == 0
+        with np.load(tmp_path / "out.npz") as found:
+            np.testing.assert_array_equal(found["output_0"], value.reshape(6))
 
 
 def test_a_static_runner_holds_the_library(local_device: Device, tmp_path: Path) -> None:
