@@ -295,10 +295,11 @@ def extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool, safe_a: boo
     """The larger (smaller) float, NaN if either is NaN.
 
     On x86 `a > b ? a : b` is one maxps, which gives b when either is NaN: with the operand that cannot be NaN first
-    it is already right; otherwise one more blend restores a's NaN. Arm's fmax and fmin propagate NaN themselves.
+    it is already right; otherwise one more blend restores a's NaN. Arm's fmax and fmin propagate NaN themselves. For
+    32 bits LLVM 22 ends the process on those of float64.
     """
     kind = register_type(dtype)
-    if m.cpu.arch in ("aarch64", "arm"):
+    if m.cpu.arch == "aarch64" or (m.cpu.arch == "arm" and dtype.bits < 64):
         name = "maximum" if is_max else "minimum"
         return m.intrinsic(kind, f"llvm.{name}.{suffix(dtype)}", (kind, a), (kind, b))
     flag = vector("i1", dtype.lanes)
