@@ -1,13 +1,15 @@
 """Build the native runner, which runs packages without Python, or the native RPC server.
 
 Compiles `armrun` (`--rpc-server`: `armrpc`) from the C sources that come with the package, for this machine or (cross
-compiler) for another: by its target, triple or board the compiler is found. With --external the program holds a library
-that parts of a graph are offloaded to, linked statically: the board needs nothing beside it.
+compiler) for another: by its target, triple or board the compiler is found. For 64-bit Android without its NDK zig makes
+a program that takes packages of objects (net.tar), no libraries. With --external the program holds a library that parts
+of a graph are offloaded to, linked statically: the board needs nothing beside it.
 
 examples:
   armc build-runner -o armrun
   armc build-runner --target armv7a-linux-gnueabihf -o armrun-arm32
   armc build-runner --target rasp4b64 --rpc-server -o armrpc-arm64
+  armc build-runner --target aarch64-linux-android28 -o armrun-android
   armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options=-static -o armrun-arm64
   armc build-runner --external arm_compute_lib --target aarch64-linux-gnu -o armrun-acl
   armc build-runner --rpc-server --cross-compiler aarch64-linux-gnu-gcc -o armrpc-arm64
@@ -23,7 +25,7 @@ from armillary.base.c_compiler import as_command, need_compiler
 from armillary.base.config import setting
 from armillary.base.files import check_writable, scratch_folder
 from armillary.cli._console import errors, stages
-from armillary.codegen.toolchain import find_toolchain
+from armillary.codegen.toolchain import program_toolchain
 from armillary.errors import Span, TargetError
 from armillary.offload.acl.build_runtime import build_object
 from armillary.runtime.build_native import build_rpc_server, build_runner
@@ -53,7 +55,7 @@ def _target(text: str) -> Target:
 
 def _compiler(args: argparse.Namespace) -> list[str]:
     if args.target:
-        return list(find_toolchain(_target(args.target), args.cross_compiler or None).command)
+        return list(program_toolchain(_target(args.target), args.cross_compiler or None).command)
     return as_command(args.cross_compiler) if args.cross_compiler else need_compiler(setting("ARMILLARY_CC"))
 
 
@@ -83,4 +85,6 @@ def run(args: argparse.Namespace) -> int:
         except TargetError as error:
             raise TargetError(f"the {kind} could not be built: {error.message}", span=Span(str(path))) from None
     errors.print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", highlight=False)
+    if "android" in args.target and "-static" in compiler:
+        errors.print("static, without Android's NDK: it runs packages of objects (net.tar), no libraries (net.so)")
     return 0

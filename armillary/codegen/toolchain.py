@@ -26,6 +26,8 @@ from armillary.errors import TargetError
 from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
 
+STATIC_PROGRAMS = ("aarch64", "x86_64")  # for which packages of objects are linked where they are loaded
+
 
 @record(slots=True)
 class Toolchain:
@@ -57,6 +59,19 @@ def find_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Too
         f"no C compiler for target {target}; looked for {', '.join(names)} and the ziglang package",
         hint="set ARMILLARY_CC, pass cc=…, or pip install ziglang (links for any target)",
     )
+
+
+def program_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Toolchain:
+    """The compiler to use for a whole program.
+
+    For 64-bit Android without its NDK zig makes a static one, which asks nothing of Android's C library: it takes
+    packages of objects (.tar), and cannot load libraries.
+    """
+    is_android = "android" in target.mtriple and architecture(target.mtriple) in STATIC_PROGRAMS
+    command = find_compiler(names=_candidates(target)) if is_android and not (cc or setting("ARMILLARY_CC")) else None
+    if command is None or not is_zig(command):
+        return find_toolchain(target, cc)
+    return Toolchain((*command, "-target", f"{architecture(target.mtriple)}-linux-musl", "-static"))
 
 
 def is_cross(target: Target) -> bool:

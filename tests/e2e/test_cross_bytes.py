@@ -25,6 +25,7 @@ from armillary.transform import PassContext
 
 NEEDED = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "qemu-aarch64-static"
 DOT, DOTS = "+v8.2a,+dotprod", {"sdot", "udot", "usdot", "sudot", "usmmla"}
+RESNET_50 = partial(quantized_resnet, blocks=(3, 4, 6, 3), width=64, classes=1000)
 
 pytestmark = pytest.mark.skipif(
     not setting("CI") and not all(map(shutil.which, NEEDED)), reason=f"needs {', '.join(NEEDED)}"
@@ -92,6 +93,9 @@ def test_bytes_are_exact_and_by_dot_products(
     [
         (partial(quantized_mobilenet, width=0.25, num_classes=10), (1, 32, 32, 3), "uint8", DOT),
         (quantized_resnet, (1, 3, 48, 48), "int8", DOT),
+        pytest.param(quantized_mobilenet, (1, 64, 64, 3), "uint8", DOT, marks=pytest.mark.slow),
+        pytest.param(RESNET_50, (1, 3, 64, 64), "int8", DOT, marks=pytest.mark.slow),
+        pytest.param(RESNET_50, (1, 3, 64, 64), "int8", f"{DOT},+i8mm", marks=pytest.mark.slow),
     ],
 )
 def test_whole_networks_are_exact(
@@ -166,7 +170,7 @@ def _run(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path
     path, out = tmp_path / "net.so", tmp_path / "out.npz"
     library.export_library(path)
     np.savez(tmp_path / "in.npz", x=value)
-    emulator = ["timeout", "-s", "KILL", "60", *qemu_aarch64("-cpu", "max")]
+    emulator = ["timeout", "-s", "KILL", "300", *qemu_aarch64("-cpu", "max")]
     options = [f"--model={path}", f"--input={tmp_path / 'in.npz'}", f"--output={out}", "--run-count=1", "--dry-run=0"]
     done = subprocess.run([*emulator, str(cross_runner), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

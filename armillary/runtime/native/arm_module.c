@@ -215,7 +215,12 @@ static int open_object(const char *path, arm_module **out, arm_error *error) {
 
 static int open_library(const char *path, arm_module **out, arm_error *error) {
   void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) return arm_fail(error, "%s: %s", path, dlerror());
+  if (handle == NULL) {
+    const char *told = dlerror();
+    int is_static = told != NULL && strstr(told, "ynamic loading not supported") != NULL;
+    return arm_fail(error, "%s: %s%s", path, told ? told : "cannot be loaded",
+                    is_static ? "; a static program runs packages of objects: export_library(\"net.tar\")" : "");
+  }
   if (describe(path, resolve_in_library, handle, out, error) != 0) {
     dlclose(handle);
     return -1;
