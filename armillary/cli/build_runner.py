@@ -1,9 +1,9 @@
 """Build the native runner, which runs packages without Python, or the native RPC server.
 
 Compiles `armrun` (`--rpc-server`: `armrpc`) from the C sources that come with the package, for this machine or (cross
-compiler) for another: by its target, triple or board the compiler is found. For 64-bit Android without its NDK zig makes
-a program that takes packages of objects (net.tar), no libraries. With --external the program holds a library that parts
-of a graph are offloaded to, linked statically: the board needs nothing beside it.
+compiler) for another: by its target, triple or board the compiler is found. For 64-bit Android without its NDK zig
+makes a program that takes packages of objects (net.tar), no libraries. With --external the program holds a library that
+parts of a graph are offloaded to, linked statically: the board needs nothing beside it.
 
 examples:
   armc build-runner -o armrun

@@ -141,7 +141,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         repeats=batch,
         reread=reread,
         max_rows=MAX_ROWS,
-        max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS * (block_of(workload) // lanes if is_packed else 1),
+        max_sums=MAX_SUMS if rows > 1 else _vector_sums(workload, lanes, cpu),
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
         held=_held(workload, inner, cpu),
         has_rest=rows == 1 and _held(workload, inner, cpu) > 1,
@@ -170,6 +170,12 @@ def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:
     types = {str(getattr(t, "dtype", "")) for t in workload.types}
     is_plain = types == {"float32"} or (types <= {"int8", "uint8"} and bool(cpu.dot_signs))
     return cpu.held_steps(inner) if is_plain and not getattr(workload.attrs, "transpose_a", False) else 1
+
+
+def _vector_sums(workload: Workload, lanes: int, cpu: CpuModel) -> int:
+    """Sums of one row, whose weights are read in as many streams of one vector or, packed so, of several."""
+    is_run = cpu.takes_runs and workload.op.name == "nn.contrib_dense_pack"
+    return MAX_VECTOR_SUMS * (block_of(workload) // lanes if is_run else 1)
 
 
 def _held_words(steps: int) -> int:
