@@ -21,6 +21,8 @@ from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Reason, Workload
 from armillary.base.aliases import AnyFunction
 from armillary.errors import InternalError
+from armillary.relay.op import COMPUTE, STRATEGY
+from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
 
 ComputeRule = AnyFunction  # (attrs, *tensors) -> te tensor or list
@@ -40,7 +42,7 @@ class Fused:
     inner: tuple[te.Tensor, ...] = ()
 
 
-ScheduleRule = Callable[[te.Schedule, Fused], None]
+ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | None]  # a script's own makes another schedule
 ExplainRule = Callable[[Workload], Explanation]
 
 
@@ -106,6 +108,8 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     """The implementation for a workload, and why those of higher priority were passed over."""
     family = workload.target.kind.family
     _load(backend_of(workload.target))
+    if workload.op.is_scripted:
+        return scripted(workload), ()
     reasons: list[str] = []
     for row in _named(_ROWS.get((family, workload.name), ()), workload):
         reason = row.when(workload)
@@ -114,6 +118,28 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
         if reason:
             reasons.append(f"{row.name}: {reason}")
     return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def scripted(workload: Workload) -> Implementation:
+    """What a script's strategy, or its compute, says of a call."""
+    op, attrs, target = workload.op, workload.attrs, workload.target
+    result, default = op.infer_type(attrs, workload.types), DEFAULTS[target.kind.family]
+    rule, compute, schedule, name = op.get_attr(STRATEGY), op.get_attr(COMPUTE), None, op.name
+    if rule is not None:
+        inputs = [te.placeholder(ty.static, ty.dtype) for given in workload.types for ty in tensor_fields(given)]
+        with target:
+            best = rule(attrs, inputs, result, target).best()
+        name, compute, schedule = best.name, best.compute, best.schedule
+
+    def computed(attrs: object, *tensors: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor | Sequence[te.Tensor]:
+        flat = [t for given in tensors for t in (given if isinstance(given, tuple) else (given,))]
+        made: te.Tensor | Sequence[te.Tensor] = compute(attrs, flat, result)
+        return made
+
+    def scheduled(made: te.Schedule, fused: Fused) -> te.Schedule | None:
+        return default(made, fused) if schedule is None else schedule(attrs, list(fused.outputs), target)
+
+    return Implementation(name, op.name, target.kind.family, scheduled, computed)
 
 
 def _named(rows: Sequence[Implementation], workload: Workload) -> Sequence[Implementation]:

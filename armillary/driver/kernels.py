@@ -87,7 +87,8 @@ def compile_kernels(
     is_watched = any(i.needs_kernels for i in context.instruments)
     store = None if is_custom else default_cache()
     keys = dict(zip((k.name for k in kernels), kernel_keys([(k.name, k.text) for k in kernels], target), strict=True))
-    found = {k.name: None if is_watched else _read(store, keys[k.name]) for k in kernels}
+    stored = {k.name: store for k in kernels if store is not None and _is_ours(k.function)}
+    found = {k.name: None if is_watched else _read(stored.get(k.name), keys[k.name]) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
     for kernel in missing:
@@ -97,8 +98,8 @@ def compile_kernels(
     make = _compile_here if is_custom or is_watched else _compile_in_workers
     for kernel, made in make(missing, keys, target):
         done[kernel.name] = made
-        if store is not None:
-            store.put(keys[kernel.name], made.to_bytes(target))
+        if kernel.name in stored:
+            stored[kernel.name].put(keys[kernel.name], made.to_bytes(target))
         progress("compile", len(done), len(kernels))
     if missing and store is not None:
         store.trim_at_times()
@@ -161,10 +162,12 @@ def _of_kernel(kernel: Kernel, error: ExecutionError) -> ExecutionError:
 
 
 def _is_ours(function: Function) -> bool:
-    """Whether a worker knows the operators of a kernel: a script may define some, or give them another meaning."""
-    calls = [n.op for n in post_order(function.body) if isinstance(n, Call)]
-    rules = (op.compute_rule for op in calls if isinstance(op, Op))
-    return all(rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules)
+    """Whether a worker and the cache know the operators of a kernel: a script may define some, or change them."""
+    operators = {n.op for n in post_order(function.body) if isinstance(n, Call) and isinstance(n.op, Op)}
+    rules = (op.compute_rule for op in operators)
+    return not any(op.is_scripted for op in operators) and all(
+        rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules
+    )
 
 
 def kernel_groups(kernels: Iterable[Kernel], targets: DeviceTargets) -> dict[Target, list[Kernel]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
-from armillary.backends.registry import Fused, Implementation, choose, is_implemented
+from armillary.backends.registry import Fused, Implementation, choose, is_implemented, scripted
 from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
 from armillary.base.aliases import Array
@@ -64,7 +64,7 @@ def _lowered(function: Function, anchor: Call | None, workload: Workload, name: 
     with target:  # a compute may depend on the vectors and registers it is compiled for
         fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])
-    implementation.schedule(schedule, fused)
+    schedule = implementation.schedule(schedule, fused) or schedule
     return te.lower_schedule(schedule, [*fused.inputs, *fused.outputs], name)
 
 
@@ -102,7 +102,10 @@ def _compose(function: Function, anchor: Call | None, workload: Workload, chosen
     for item in post_order(function.body, lambda n: not isinstance(n, Op)):
         match item:
             case Call():
-                values[id(item)] = _call(item, [values[id(a)] for a in item.args], rules.get(id(item)))
+                rule = rules.get(id(item))
+                if rule is None and isinstance(item.op, Op) and item.op.is_scripted:
+                    rule = scripted(workload_of_call(item, workload.target)).compute
+                values[id(item)] = _call(item, [values[id(a)] for a in item.args], rule)
                 if item is anchor:
                     anchor_tensors = _flat(values[id(item)])
             case Tuple(fields):

@@ -41,6 +41,16 @@ _REGISTERS = (
     "register_pattern",
     "register_stateful",
 )
+_STRATEGIES = (
+    "OpImplementation",
+    "OpStrategy",
+    "register_broadcast_schedule",
+    "register_compute",
+    "register_injective_schedule",
+    "register_reduce_schedule",
+    "register_schedule",
+    "register_strategy",
+)
 _resolve, __dir__ = lazy_names(
     __name__,
     {
@@ -51,6 +61,8 @@ _resolve, __dir__ = lazy_names(
         "register": f"{__name__}.attributes:register",
         "register_gradient": "armillary.relay.gradient.rules:register_gradient",
         **{name: f"{__name__}.attributes:{name}" for name in _REGISTERS},
+        "strategy": f"{__name__}.strategy",
+        **{name: f"{__name__}.strategy:{name}" for name in _STRATEGIES},
     },
 )
 
@@ -63,6 +75,9 @@ def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace 
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found
+
+
+STRATEGY, COMPUTE = "FTVMStrategy", "FTVMCompute"  # under which strategy.py holds what a script says of an operator
 
 
 class Kind(enum.IntEnum):
@@ -371,6 +386,11 @@ class Op(Expr):
     def has_attr(self, attr_name: str) -> bool:
         """Whether there is something."""
         return self.get_attr(attr_name) is not None
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether a script says how the operator is computed (strategy.py)."""
+        return self.has_attr(STRATEGY) or self.has_attr(COMPUTE)
 
     def set_attr(self, attr_name: str, value: object, plevel: int = 10) -> None:  # a rule or a value
         """Hold a value under a name, unless one of a higher level is there."""

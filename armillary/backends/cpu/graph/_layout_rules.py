@@ -326,6 +326,6 @@ _RULES: dict[str, LayoutRule] = {"nn.conv2d": conv2d, "nn.conv2d_transpose": con
 
 def find_rule(op: Op) -> LayoutRule | None:
     """The rule of an operator: its own, the CPU's, or the way it follows; what a script asks for comes first."""
-    if op.layout_rule is not None or op.name not in _RULES:
+    if op.layout_rule is not None or op.name not in _RULES or op.is_scripted:
         return follow_rule(op)
     return partial(as_asked, _RULES[op.name])

@@ -1,0 +1,141 @@
+"""Strategies of scripts: an operator is computed and scheduled as the script says, for the target's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay, te, topi
+from armillary.contrib import graph_executor
+from armillary.errors import ConfigError
+from armillary.relay.op import LEGALIZE_RULES, Kind, Op, OpStrategy, strategy
+
+TY = relay.TensorType((4, 6), "float32")
+DATA = np.arange(24, dtype="float32").reshape(4, 6) - 12
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    for key in ("FTVMStrategy", "FTVMCompute"):
+        LEGALIZE_RULES.get(key, {}).clear()
+
+
+def run(body: relay.Expr, x: relay.Var, target: str = "llvm", level: int = 3) -> np.ndarray:
+    with armillary.transform.PassContext(opt_level=level):
+        library = relay.build(armillary.IRModule.from_expr(relay.Function([x], body)), target)
+    module = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    module.set_input(x.name_hint, DATA if x.checked_type == TY else np.ones(x.checked_type.static, "float32"))
+    module.run()
+    return module.get_output(0).numpy()
+
+
+def own(name: str) -> relay.op.Op:
+    op = relay.op.op.register(name)
+    op.set_num_inputs(1)
+    op.add_argument("data", "Tensor", "The data.")
+    op.add_type_rel("Identity")
+    relay.op.register_pattern(name, relay.op.OpPattern.ELEMWISE)
+    return op
+
+
+def test_an_operator_of_a_scripts_own_is_computed_by_its_strategy_and_fuses() -> None:
+    op, seen = own("strategy_scale"), []
+
+    def compute(attrs: object, inputs: list[te.Tensor], out_type: relay.TensorType) -> list[te.Tensor]:
+        assert attrs is None and out_type == TY
+        return [te.compute(out_type.shape, lambda i, j: inputs[0][i, j] * 3.0, name="scaled")]
+
+    def schedule(attrs: object, outs: list[te.Tensor], target: armillary.target.Target) -> te.Schedule:
+        seen.append((len(outs), target.kind.name))
+        made = te.create_schedule([t.op for t in outs])
+        made[outs[0]].reorder(*reversed(made[outs[0]].op.axis))
+        return made
+
+    @relay.op.register_strategy("strategy_scale")
+    def rule(attrs: object, inputs: object, out_type: object, target: object) -> OpStrategy:
+        made = OpStrategy()
+        made.add_implementation(strategy.wrap_topi_compute(topi.abs), strategy.naive_schedule, name="other", plevel=1)
+        made.add_implementation(compute, schedule, name="own", plevel=15)
+        return made
+
+    x = relay.var("x", TY)
+    np.testing.assert_array_equal(run(relay.Call(op, [x]), x), DATA * 3)
+    assert (1, "llvm") in seen
+    np.testing.assert_array_equal(run(relay.exp(relay.Call(op, [relay.abs(x)])) * 0.0 + 1.0, x), DATA * 0 + 1)
+
+
+def test_a_known_operator_is_taken_over_and_the_keys_of_the_target_choose() -> None:
+    @armillary.target.generic_func
+    def rule(attrs: object, inputs: object, out_type: object, target: object) -> OpStrategy:
+        made = OpStrategy()
+        made.add_implementation(strategy.wrap_topi_compute(lambda x: topi.add(x, 1.0)), strategy.naive_schedule)
+        return made
+
+    @rule.register("board")
+    def of_board(attrs: object, inputs: object, out_type: object, target: object) -> OpStrategy:
+        made = OpStrategy()
+        made.add_implementation(strategy.wrap_topi_compute(lambda x: topi.add(x, 2.0)), None)
+        return made
+
+    x = relay.var("x", TY)
+    relay.op.register_strategy("nn.relu", rule, level=11)
+    np.testing.assert_array_equal(run(relay.nn.relu(x), x), DATA + 1)
+    np.testing.assert_array_equal(run(relay.nn.relu(x), x, "llvm -keys=board,cpu"), DATA + 2)
+    relay.op.get("nn.relu").reset_attr("FTVMStrategy")
+    np.testing.assert_array_equal(run(relay.nn.relu(x), x), np.maximum(DATA, 0))  # and not what a cache holds
+
+
+def test_a_convolution_with_a_strategy_keeps_its_layout() -> None:
+    shapes = []
+
+    @relay.op.register_strategy("nn.conv2d")
+    def rule(attrs: object, inputs: list[te.Tensor], out_type: relay.TensorType, target: object) -> OpStrategy:
+        shapes.append([tuple(map(int, t.shape)) for t in inputs])
+        made = OpStrategy()
+
+        def compute(attrs: object, inputs: list[te.Tensor], out_type: relay.TensorType) -> list[te.Tensor]:
+            return [te.compute(out_type.shape, lambda *i: inputs[0](*i[:1], 0, *i[2:]) + 5.0, name="odd")]
+
+        made.add_implementation(compute)
+        return made
+
+    x = relay.var("x", shape=(1, 16, 8, 8))
+    weight = relay.const(np.ones((16, 16, 1, 1), "float32"))
+    np.testing.assert_array_equal(run(relay.nn.relu(relay.nn.conv2d(x, weight)), x), np.full((1, 16, 8, 8), 6.0))
+    assert shapes[0] == [(1, 16, 8, 8), (16, 16, 1, 1)]
+
+
+def test_a_compute_alone_gets_the_targets_schedule_and_a_schedule_may_follow() -> None:
+    op, x = own("strategy_compute"), relay.var("x", TY)
+    with pytest.raises(ConfigError, match="has no compute"):
+        relay.op.register_schedule("strategy_compute", topi.generic.schedule_injective)
+
+    @relay.op.register_compute("strategy_compute")
+    def compute(attrs: object, inputs: list[te.Tensor], out_type: relay.TensorType) -> list[te.Tensor]:
+        return [topi.negative(inputs[0])]
+
+    relay.op.register_injective_schedule("strategy_compute")
+    np.testing.assert_array_equal(run(relay.Call(op, [x]), x, level=0), -DATA)
+    relay.op.register_schedule("strategy_compute", topi.generic.schedule_injective)
+    np.testing.assert_array_equal(run(relay.Call(op, [x]), x), -DATA)
+
+
+def test_what_is_no_strategy_is_told() -> None:
+    x = relay.var("x", TY)
+    with pytest.raises(ConfigError, match="wanted a function"):
+        OpStrategy().add_implementation(3)  # type: ignore[arg-type]
+    relay.op.register_strategy("nn.relu", lambda *_: OpStrategy())
+    with pytest.raises(ConfigError, match="offers no implementation"):
+        run(relay.nn.relu(x), x)
+
+
+def test_kernels_of_a_scripts_operators_are_not_read_from_the_cache() -> None:
+    op, x = Op("cached_scale", kind=Kind.ELEMENTWISE, inputs=("x",)), relay.var("x", TY)
+    op.infer(lambda attrs, x: x)
+    for factor in (2.0, 3.0):
+        op.compute(lambda attrs, x, by=factor: te.compute(te.static_shape(x), lambda *i: x(*i) * by, tag="elemwise"))
+        np.testing.assert_array_equal(run(op(x), x), DATA * factor)
