@@ -27,6 +27,7 @@ _CORE = (
     "names",
     "op",
     "printer",
+    "quantize",
     "scope_builder",
     "transform",
     "ty",

@@ -63,6 +63,7 @@ from armillary.relay import param_dict as param_dict
 from armillary.relay.parser import parse as parse
 from armillary.relay.parser import parse_expr as parse_expr
 from armillary.relay import printer as printer
+from armillary.relay import quantize as quantize
 from armillary.artifact import save_params as save_param_dict
 from armillary.relay.types import scalar_type as scalar_type
 from armillary.relay import scope_builder as scope_builder
@@ -140,6 +141,7 @@ __all__ = [
     "parse",
     "parse_expr",
     "printer",
+    "quantize",
     "reverse_reshape",
     "save_param_dict",
     "scalar_type",
@@ -574,6 +576,10 @@ class _Annotation:
     @staticmethod
     def on_device(data: _Operand, device_type: int, constrain_result: bool = False, constrain_body: bool = True) -> _Call:
         """The value, computed on a device."""
+
+    @staticmethod
+    def simulated_quantize(data: _Operand, dom_scale: _Operand, clip_min: _Operand, clip_max: _Operand, kind: int = 1, sign: bool = True, rounding: str = 'round') -> _Call:
+        """What quantising to whole steps would leave of a value."""
 
     @staticmethod
     def stop_fusion(data: _Expr) -> _Expr:

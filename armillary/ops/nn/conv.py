@@ -201,7 +201,7 @@ def _infer(op: str, rank: int, attrs: AnyConv, data: Type, weight: Type) -> Tens
             return need_tensor(op, get_op("layout_transform").infer_type(how, [ty]))
 
         return _through(attrs, whole, move, partial(_infer, op, rank, whole), x, k)
-    if not attrs.out_dtype:
+    if not attrs.out_dtype and not (x.dtype.is_float and k.dtype.is_float):
         need_dtype(op, x, k)
     d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
     w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
@@ -267,6 +267,8 @@ def _reference(rank: int, attrs: Conv2DAttrs | Conv3DAttrs | Conv1DAttrs, data: 
         w = w.reshape(-1, 1, *w.shape[2:])
     if np.issubdtype(dtype, np.integer):
         x, w = x.astype(dtype), w.astype(dtype)
+    elif w.dtype != x.dtype:
+        w = w.astype(x.dtype)
     y = convolve(wide(x), wide(w), window(f"nn.conv{rank}d", attrs, rank), attrs.groups)
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
@@ -357,6 +359,9 @@ def _move_stage(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
 
 def _decomposed(op: Op, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:
     """One in blocks as one in whole axes, one of 16-bit floats as one of float32; None for others."""
+    x, w = data.checked_type, weight.checked_type
+    if isinstance(x, TensorType) and isinstance(w, TensorType) and x.dtype != w.dtype and not attrs.out_dtype:
+        return Call(op, (data, get_op("cast")(weight, dtype=str(x.dtype))), attrs)  # weights in the type of the data
     whole = plain_layouts(attrs)
     if whole is None:
         return widened_product(op, attrs, data, weight)
@@ -398,6 +403,7 @@ def _samples2() -> Iterator[Sample]:
     yield Sample(Conv2DAttrs(groups=3), (f32(1, 3, 5, 5), f32(6, 1, 3, 3)))
     yield Sample(Conv2DAttrs(groups=3), (f32(1, 3, 5, 5), f32(3, 2, 3, 3)))
     yield Sample(Conv2DAttrs(), (f32(1, 8, 4, 4), f32(5, 8, 1, 1)))
+    yield Sample(Conv2DAttrs(), (f32(1, 3, 4, 4), tensor("float64", 5, 3, 1, 1)))
     nhwc = Conv2DAttrs(data_layout="NHWC", kernel_layout="HWIO", padding=(1, 1))
     yield Sample(nhwc, (f32(1, 6, 6, 3), f32(3, 3, 3, 4)))
     blocked = Conv2DAttrs(data_layout="NCHW4c", kernel_layout="OIHW2i", padding=(1, 1), out_layout="NHWC2c")

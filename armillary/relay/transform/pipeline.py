@@ -73,9 +73,10 @@ def build_passes(target: object) -> list[Pass]:  # whatever Target accepts
 def _types(target: Target, own: GraphPasses) -> list[Pass]:
     """From what an importer gives to typed expressions, in the types that are computed with."""
     return [
-        # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
+        # Only what main reaches, in main; no let but for branches; every expression in one basic block, and typed.
         remove_unused_functions.bind(),
         infer_type.bind(),
+        inline.bind(everything=True),
         # No result and no padding beyond what the budgets allow.
         check_sizes.bind(),
         beta_reduce.bind(),

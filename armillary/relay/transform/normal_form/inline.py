@@ -1,4 +1,4 @@
-"""inline: put the bodies of functions marked `Inline=1` where they are called.
+"""inline: put the bodies of functions marked `Inline=1` where they are called; `everything`: of all but main.
 
 In: a module. Out: one without calls of such functions by name, and without the functions. Invariant: a function that
 calls itself is not inlined; one that belongs to a library (`Compiler`) takes the place of its name, unopened.
@@ -20,9 +20,12 @@ from armillary.transform import define_pass
 
 
 @define_pass("inline", opt_level=1, name="Inline", aliases=("InlineGlobals",))
-def inline(module: IRModule) -> IRModule:
-    """Substitute the arguments into the bodies of functions marked Inline=1."""
+def inline(module: IRModule, *, everything: bool = False) -> IRModule:
+    """Substitute the arguments into the bodies of functions marked Inline=1; or of all that are no kernel's."""
     marked = [name for name, f in module.items() if isinstance(f, Function) and f.get_attr("Inline", 0)]
+    if everything:
+        plain = (n for n, f in module.items() if isinstance(f, Function) and not_primitive(f) and n != "main")
+        marked += [name for name in plain if name not in marked]
     done: list[str] = []
     for name in marked:
         if name in called_functions(module[name]):

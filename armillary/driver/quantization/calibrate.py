@@ -1,0 +1,165 @@
+"""At which scales a network is quantised: `relay.quantize.calibrate(dataset)`.
+
+In: an annotated module; for the modes "kl_divergence" and "percentile" a dataset: an iterable of dictionaries from
+inputs to arrays. Out: the module with numbers for scales and limits. Invariant: weights get the scale that
+`weight_scale` asks for, from their own values; data get the global scale or that of their samples, which are computed
+by the float network, compiled for the current target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from armillary.base.aliases import Array
+from armillary.driver.executor import create_executor
+from armillary.driver.quantization.annotate import QAnnotateKind
+from armillary.driver.quantization.config import QConfig, current_qconfig
+from armillary.driver.quantization.thresholds import by_divergence, by_percentile
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+from armillary.ops.qnn.simulate import simulated_quantize
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
+from armillary.relay.walk import map_children, post_order
+from armillary.target import Target
+from armillary.transform import Pass, PassContext, module_pass
+
+Dataset = Iterable[Mapping[str, object]]
+_THRESHOLDS = {"kl_divergence": by_divergence, "percentile": by_percentile}
+
+
+def calibrate(dataset: Dataset | None = None) -> Pass:
+    """The pass that gives scales, by the settings in force when it runs."""
+
+    def run(module: IRModule, context: PassContext) -> IRModule:
+        del context
+        return _calibrate(module, dataset, current_qconfig())
+
+    made: Pass = module_pass(run, name="QuantizeCalibrate")
+    return made
+
+
+def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IRModule:
+    main = _main(module)
+    marks = marks_of(main)
+    data = [mark for mark in marks if mark.attrs.kind != QAnnotateKind.WEIGHT]
+    if config.calibrate_mode == "global_scale" or not data:
+        limits = {id(mark): config.global_scale for mark in data}
+    else:
+        limits = _from_samples(module, data, dataset, config)
+    scales = {id(m): _weight_scale(m, main, config) for m in marks if m.attrs.kind == QAnnotateKind.WEIGHT}
+    steps = 2.0 ** (config.nbit_input - 1)
+    scales |= {id(mark): np.asarray(limits[id(mark)] / steps, np.float32) for mark in data}
+    new: dict[int, Expr] = {}
+    for expr in post_order(main):
+        made = map_children(expr, lambda child: new.get(id(child), child))
+        if id(expr) in scales and isinstance(made, Call):
+            bits = config.nbit_weight if made.attrs.kind == QAnnotateKind.WEIGHT else config.nbit_input
+            most = np.float32(2 ** (bits - 1) - 1)
+            numbers = (scales[id(expr)], np.asarray(-most), np.asarray(most))
+            made = Call(made.op, (made.args[0], *map(Constant, numbers)), made.attrs, made.span)
+        new[id(expr)] = made
+    return _with_main(module, new[id(main)])
+
+
+def marks_of(function: Function) -> list[Call]:
+    """The marks of annotate, in the order in which they are computed."""
+    return [e for e in post_order(function) if isinstance(e, Call) and e.op is simulated_quantize]
+
+
+def _main(module: IRModule) -> Function:
+    main = module["main"]
+    assert isinstance(main, Function), "a module of Relay"
+    return main
+
+
+def _with_main(module: IRModule, function: Expr) -> IRModule:
+    assert isinstance(function, Function), "a walk keeps a function one"
+    module = module.copy()
+    module["main"] = function
+    return module
+
+
+def _weight_scale(mark: Call, main: Function, config: QConfig) -> Array:
+    """The size of a step of constant weights."""
+    weight = mark.args[0]
+    assert isinstance(weight, Constant), "kind WEIGHT is of constants"
+    values, steps = np.abs(weight.data.astype(np.float32)), 2.0 ** (config.nbit_weight - 1)
+    if config.weight_scale == "channel_max":
+        axis = _channel_axis(mark, main)
+        others = tuple(a for a in range(values.ndim) if a != axis)
+        largest = values.max(others, keepdims=True, initial=0.0)
+    else:
+        largest = np.asarray(values.max(initial=0.0))
+    largest = np.where(largest > 0, largest, np.float32(1))
+    if config.weight_scale == "power2":
+        largest = np.asarray(2.0 ** math.ceil(math.log2(float(largest))))
+        return (largest / steps).astype(np.float32)
+    return (largest / (steps - 1)).astype(np.float32)
+
+
+def _channel_axis(mark: Call, main: Function) -> int:
+    """Along which axis of a weight the output channels lie."""
+    reader = next(e for e in post_order(main) if isinstance(e, Call) and any(a is mark for a in e.args))
+    layout = getattr(reader.attrs, "kernel_layout", "")
+    return layout.index("O") if layout else 0
+
+
+def _from_samples(
+    module: IRModule, marks: Sequence[Call], dataset: Dataset | None, config: QConfig
+) -> dict[int, float]:
+    if dataset is None:
+        mode = config.calibrate_mode
+        raise ConfigError(
+            f"quantize: {mode} needs a dataset", hint="quantize(mod, params, dataset=[{'data': array}, …])"
+        )
+    threshold = _THRESHOLDS[config.calibrate_mode]
+    rows = list(dataset)
+    if not rows:
+        raise ConfigError("quantize: the dataset is empty", hint="a list of dictionaries from inputs to arrays")
+    chunk = config.calibrate_chunk_by if config.calibrate_chunk_by > 0 else len(marks)
+    found: dict[int, float] = {}
+    for start in range(0, len(marks), chunk):
+        part = marks[start : start + chunk]
+        samples = _samples(module, [mark.args[0] for mark in part], rows)
+        found |= {id(mark): threshold(values) for mark, values in zip(part, samples, strict=True)}
+    return found
+
+
+def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterable[list[Array]]:
+    """What the annotated values of a module are for a dataset: lists of `chunk_by` arrays, of all by default."""
+    marks = marks_of(_main(mod))
+    size = chunk_by if chunk_by > 0 else max(len(marks), 1)
+    rows = list(dataset)
+    for start in range(0, len(marks), size):
+        yield _samples(mod, [mark.args[0] for mark in marks[start : start + size]], rows)
+
+
+def _samples(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[str, object]]) -> list[Array]:
+    """The values for every row, in float: without the rounding that the marks stand for."""
+    main = _main(module)
+    plain: dict[int, Expr] = {}
+    for expr in post_order(main):
+        made = map_children(expr, lambda child: plain.get(id(child), child))
+        plain[id(expr)] = made.args[0] if isinstance(made, Call) and made.op is simulated_quantize else made
+    outputs = Tuple(tuple(plain.get(id(value), value) for value in values))
+    run = create_executor(
+        "graph", mod=_with_main(module, Function(main.params, outputs)), target=Target.current() or "llvm"
+    ).evaluate()
+    results = [run(**_inputs(main, row)) for row in rows]
+    return [np.concatenate([np.asarray(r[i].numpy()).ravel() for r in results]) for i in range(len(values))]
+
+
+def _inputs(main: Function, row: Mapping[str, object]) -> dict[str, Array]:
+    """A row's arrays in the types of the inputs."""
+    found: dict[str, Array] = {}
+    for param in main.params:
+        name = param.name_hint
+        if name not in row:
+            raise ConfigError(f"quantize: the dataset has no {name!r}", hint=f"it has {', '.join(map(str, row))}")
+        value = row[name]
+        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        found[name] = array.astype(str(getattr(param.checked_type, "dtype", array.dtype)))
+    return found

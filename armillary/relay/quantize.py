@@ -1,0 +1,19 @@
+"""`relay.quantize`: making a float network one of 8-bit integers.
+
+A façade: a table, no logic. See driver/quantization.
+"""
+
+from __future__ import annotations
+
+from armillary.base.lazy import lazy_names
+
+_PLACES = {
+    "config": ("QConfig", "qconfig", "current_qconfig"),
+    "annotate": ("annotate", "attach_simulated_quantize", "QAnnotateKind"),
+    "calibrate": ("calibrate", "collect_stats"),
+    "realize": ("realize",),
+    "partition": ("partition_conversions",),
+    "quantize": ("quantize", "prerequisite_optimize"),
+}
+_TABLE = {name: f"armillary.driver.quantization.{file}:{name}" for file, names in _PLACES.items() for name in names}
+__getattr__, __dir__ = lazy_names(__name__, _TABLE)
