@@ -10,9 +10,7 @@ refused when they are given; names that mean nothing here are told of by a warni
   scale for each output channel and loses least
 - skip_conv_layers: numbers of convolutions that stay float, in the order in which they are computed; None: none
 - skip_dense_layer: whether dense layers and products of batches stay float
-- do_simulation: stop before integers, with what they would give in float
-- calibrate_chunk_by: of how many values statistics are collected in one pass over the dataset; -1 for all
-- partition_conversions: "disabled", "enabled" or "fully_integral" (driver/quantization/partition.py)
+- do_simulation: stop before integers; calibrate_chunk_by: values whose samples one pass over the dataset collects
 """
 
 from __future__ import annotations
