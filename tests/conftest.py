@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
@@ -62,7 +63,9 @@ def built_runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     def build(compiler: Sequence[str], *, sanitized: bool = False) -> Path:
         flags = SANITIZED if sanitized else ()
         path = shared / f"armrun-{blake2b(repr((*compiler, *flags)).encode()).hexdigest()[:12]}"
-        return path if path.exists() else build_native.build_runner(compiler, path, flags)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait for it
+            return path if path.exists() else build_native.build_runner(compiler, path, flags)
 
     return build
 
@@ -73,5 +76,7 @@ def server_for_aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     path = (base.parent if base.name.startswith("popen-") else base) / "armrpc-aarch64"
     words = "build-runner", "--rpc-server", "--cross-compiler", "aarch64-linux-gnu-gcc", "-o", str(path)
-    assert path.exists() or main(words) == 0
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert path.exists() or main(words) == 0
     return path

@@ -57,7 +57,7 @@ import armillary
 from armillary import te
 from armillary.errors import ArmillaryError
 
-a, k = te.placeholder((1,), name="a"), te.reduce_axis((0, 1 << 28), "k")
+a, k = te.placeholder((1,), name="a"), te.reduce_axis((0, 1 << 27), "k")
 b = te.compute((1,), lambda i: te.sum(te.sin(a[i] + k.astype("float32")), axis=k), name="b")
 device, told = armillary.opencl(), []
 schedule = te.create_schedule(b.op)

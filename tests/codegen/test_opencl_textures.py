@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from armillary.codegen.opencl.texel import without_column_tests
 from armillary.contrib import graph_executor
 from armillary.driver.image_plan import Image, share_images
 from armillary.errors import ArmillaryError
-from armillary.runtime.build_native import build_runner
 from armillary.target import Target
 from armillary.target.texture import NHWC, TEXTURE, WEIGHT, image_size
 from armillary.tir import build as T
@@ -221,12 +221,12 @@ def test_an_image_that_the_device_has_not_is_refused_with_what_it_has() -> None:
 
 @needs_opencl
 def test_a_package_with_images_runs_after_it_was_loaded_and_without_python(
-    library: Any, wanted: Array, tmp_path: Path
+    library: Any, wanted: Array, tmp_path: Path, built_runner: Callable[..., Path]
 ) -> None:
     library.export_library(tmp_path / "net.tar")
     loaded = armillary.runtime.load_module(tmp_path / "net.tar")
     np.testing.assert_allclose(output(loaded, armillary.opencl()), wanted, rtol=1e-5, atol=1e-7)
-    runner = build_runner(need_compiler(""), tmp_path / "armrun")
+    runner = built_runner(need_compiler(""))
     np.savez(tmp_path / "in.npz", x=X)
     files = [f"--model={tmp_path}/net.tar", f"--input={tmp_path}/in.npz", f"--output={tmp_path}/out.npz"]
     command = [str(runner), *files, "--device=opencl", "--run-count=1", "--dry-run=0", "--profile"]

@@ -11,7 +11,6 @@ from armillary import relay
 from armillary.base.c_compiler import need_compiler
 from armillary.contrib import graph_executor
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.runtime.build_native import build_runner
 
 
 def _network():
@@ -86,9 +85,9 @@ def test_outputs_stay_on_the_device_until_they_are_asked_for(built):
 
 
 @needs_opencl
-def test_the_runner_runs_a_package_on_the_device_and_keeps_its_programs(built, tmp_path):
+def test_the_runner_runs_a_package_on_the_device_and_keeps_its_programs(built, built_runner, tmp_path):
     library, value, wanted = built
-    runner = build_runner(need_compiler(""), tmp_path / "armrun")
+    runner = built_runner(need_compiler(""))
     library.export_library(tmp_path / "net.tar")
     np.savez(tmp_path / "in.npz", x=value)
     (tmp_path / "kept").mkdir()

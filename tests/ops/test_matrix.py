@@ -86,8 +86,14 @@ def test_compute_equals_the_reference(name: str, number: int, executor: str) -> 
     sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, f"{name} sample {number} by {executor}")
 
 
-@pytest.mark.parametrize("executor", [name for name in sorted(executors.EXECUTORS) if name.startswith("llvm")])
-@pytest.mark.parametrize(("name", "number"), SEVERAL, ids=[f"{name}-{k}" for name, k in SEVERAL])
+WITH_CONSTANTS = [(name, k, level) for at, (name, k) in enumerate(SEVERAL) for level in (3, at % 3)]  # 0 to 2 in turns
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "executor"),
+    [(name, k, f"llvm-O{level}") for name, k, level in WITH_CONSTANTS],
+    ids=[f"{name}-{k}-llvm-O{level}" for name, k, level in WITH_CONSTANTS],
+)
 def test_compute_with_constant_weights_equals_the_reference(name: str, number: int, executor: str) -> None:
     op, sample, arrays = _case(name, number)
     types, weights = [sampling.type_of(a) for a in arrays], range(1, len(arrays))

@@ -76,20 +76,32 @@ def kernels(function: Function, target: Target = ZEN4, rows: int = 2) -> list[li
 TOGETHER = ["nn.contrib_depthwise_conv2d_NCHWc", "nn.contrib_conv2d_NCHWc"]
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "c"])
-@pytest.mark.parametrize(
-    ("shape", "outputs", "rows", "options"),
-    [
-        ((1, 32, 12, 20), 64, 3, {}),
-        ((2, 48, 10, 17), 40, 5, {"stride": 2}),
-        ((1, 16, 14, 9), 96, 2, {"kernel": 5, "between": swish}),
-        ((1, 64, 8, 31), 64, 4, {"is_joined": True}),
-        ((3, 24, 6, 11), 24, 1, {"between": as_it_is}),
-        ((1, 32, 18, 18), 16, 6, {"dilation": 3, "between": lambda y: relay.clip(y, 0.0, 6.0)}),
-    ],
-)
+SEPARABLE: list[tuple[tuple[int, ...], int, int, dict[str, Any]]] = [  # shape, outputs, rows, options
+    ((1, 32, 12, 20), 64, 3, {}),
+    ((2, 48, 10, 17), 40, 5, {"stride": 2}),
+    ((1, 16, 14, 9), 96, 2, {"kernel": 5, "between": swish}),
+    ((1, 64, 8, 31), 64, 4, {"is_joined": True}),
+    ((3, 24, 6, 11), 24, 1, {"between": as_it_is}),
+    ((1, 32, 18, 18), 16, 6, {"dilation": 3, "between": lambda y: relay.clip(y, 0.0, 6.0)}),
+]
+LONG_IN_C = (0, 2, 3)  # a C compiler takes seconds for each; the others have strides, blocks that are not full, batches
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize(("shape", "outputs", "rows", "options"), SEPARABLE)
 def test_values_stay(shape: tuple[int, ...], outputs: int, rows: int, options: dict[str, Any], target: str) -> None:
     """Strides, kernels, dilations, batches, nothing or much in between, blocks that are not full; 1 to 3 threads."""
+    _values_stay(shape, outputs, rows, options, target)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(k, marks=[pytest.mark.slow] if k in LONG_IN_C else []) for k in range(len(SEPARABLE))]
+)
+def test_values_stay_in_c(case: int) -> None:
+    _values_stay(*SEPARABLE[case], "c")
+
+
+def _values_stay(shape: tuple[int, ...], outputs: int, rows: int, options: dict[str, Any], target: str) -> None:
     function, image = separable(shape, outputs, **options)
     assert TOGETHER in kernels(function, Target(target), rows)
     expected = np.asarray(evaluate(function, [image]))

@@ -93,7 +93,13 @@ def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize(
-    ("threads", "callers", "jobs", "reconfigurations"), [(2, 1, 20_000, 0), (5, 3, 3_000, 0), (4, 2, 3_000, 20)]
+    ("threads", "callers", "jobs", "reconfigurations"),
+    [
+        (2, 1, 4_000, 0),
+        pytest.param(2, 1, 20_000, 0, marks=pytest.mark.slow),
+        (5, 3, 3_000, 0),
+        (4, 2, 3_000, 20),
+    ],
 )
 def test_jobs_of_several_callers_are_done_once_without_a_race(
     stress: Path, threads: int, callers: int, jobs: int, reconfigurations: int
