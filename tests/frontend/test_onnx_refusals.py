@@ -163,6 +163,24 @@ def test_an_attribute_of_the_wrong_type() -> None:
     assert "attribute 'axis' is STRING" in refusal(model([node("Softmax", ["x"], ["y"], axis="last")]))
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs", "name", "others"),
+    [
+        ("Cast", 1, "round_mode", {"to": F32}),
+        ("CastLike", 2, "round_mode", {}),
+        ("NegativeLogLikelihoodLoss", 2, "reduction", {}),
+        ("SoftmaxCrossEntropyLoss", 2, "reduction", {}),
+        ("RoiAlign", 3, "coordinate_transformation_mode", {}),
+        ("Gelu", 1, "approximate", {}),
+        ("BitShift", 2, "direction", {}),
+    ],
+)
+def test_a_word_that_the_standard_does_not_know(op: str, inputs: int, name: str, others: dict[str, int]) -> None:
+    made = model([node(op, ["x"] * inputs, ["y"], **{name: "likely"}, **others)])
+    made.opset_import[0].version = 24
+    assert "likely" in refusal(made, ArmillaryError)
+
+
 def test_a_missing_required_attribute() -> None:
     assert "lacks the required attribute 'to'" in refusal(model([node("Cast", ["x"], ["y"])]))
 

@@ -23,7 +23,7 @@ _WORDS = {
     "approximate": ("none", "tanh"),
     "direction": ("LEFT", "RIGHT"),
     "reduction": ("none", "sum", "mean"),
-    "mode": ("DCR", "CRD"),
+    "mode": ("standard", "nesterov"),  # of Momentum; others have recipes
     "round_mode": (),
 }
 

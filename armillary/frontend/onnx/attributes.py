@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.lazy import deferred
-from armillary.errors import UnsupportedError
+from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
 
@@ -29,6 +29,19 @@ _HARMLESS_IN = {  # training only, or said by shapes as well
     "GRU": {"hidden_size"},
     "LSTM": {"hidden_size"},
     "RNN": {"hidden_size"},
+}
+
+
+_LOSS = {"reduction": frozenset({"none", "sum", "mean"})}
+_ROUNDING = {"round_mode": frozenset({"up", "down", "nearest"})}
+_WORDS = {  # that the rules of these operators do not tell from others themselves
+    "Cast": _ROUNDING,
+    "CastLike": _ROUNDING,
+    "Momentum": {"mode": frozenset({"standard", "nesterov"})},
+    "NegativeLogLikelihoodLoss": _LOSS,
+    "RoiAlign": {"coordinate_transformation_mode": frozenset({"half_pixel", "output_half_pixel"})},
+    "SoftmaxCrossEntropyLoss": _LOSS,
+    "TfIdfVectorizer": {"mode": frozenset({"TF", "IDF", "TFIDF"})},
 }
 
 
@@ -56,6 +69,14 @@ class Attributes(dict[str, Any]):
         """All of them, which counts as reading all."""
         self.read.update(self.keys())
         return super().items()
+
+
+def check_word(op_type: str, name: str, value: bytes) -> None:
+    """Refuse a word that the standard does not know."""
+    known = _WORDS.get(op_type, {}).get(name)
+    word = value.decode("utf-8", "replace")
+    if known is not None and word not in known:
+        raise ModelError(f"{op_type}: attribute {name!r} is {word!r}", hint=f"one of: {', '.join(sorted(known))}")
 
 
 def refuse_unread(view: OnnxNode) -> None:

@@ -28,7 +28,7 @@ from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
-from armillary.frontend.onnx.attributes import Attributes, refuse_unread
+from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
 from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx.inputs import InputBinder, check_declared, part_names
@@ -552,6 +552,8 @@ def _check_node(node: NodeProto, standard: Signature) -> None:
         got = AttributeType(given[name].type).name if name in given and given[name].type else kind
         if got != kind:
             raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {kind}")
+        if name in given and kind == "STRING":
+            check_word(node.op_type, name, given[name].s)
 
 
 def _summary(node: NodeProto, scope: Scope) -> str:
