@@ -37,7 +37,7 @@ from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
-from armillary.autotvm.tuner.network_check import Network, check
+from armillary.autotvm.tuner.network_check import Network, check, least_seconds
 from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
@@ -124,8 +124,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     network, seconds = Network(module, dict(params), where, option["runner"]), 0.0
     if not args.no_end_to_end:
         with network:
-            timed = network.timed(network.built([]))
-            seconds = min(timed(1) for _ in range(5))
+            seconds = least_seconds(network.timed(network.built([])))
     gains = Gains(seconds)
     if _tune_all(args, tasks, option, gains, until) and not args.no_end_to_end:
         with network:

@@ -118,6 +118,14 @@ class Network:
         return Timed(lambda number: float(executor.time_evaluator("run", where, number=number)().min))
 
 
+def least_seconds(timed: Timed, rounds: int = 5) -> float:
+    """Seconds of a run: of each kernel the least of some rounds, or of the runs where kernels are not timed."""
+    if timed.kernels is None:
+        return min(timed(1) for _ in range(rounds))
+    rows = [timed.kernels() for _ in range(rounds)]
+    return sum(min(column) for column in zip(*rows, strict=True))
+
+
 def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:
     """Seconds of a run of each, and the ratio of the second to the first.
 
