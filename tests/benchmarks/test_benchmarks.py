@@ -15,9 +15,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from gpu_tune import mobilenet_v2
 from models import Model, fixed_file, inputs_file
 from networks import NETWORKS, build, network_file
 from onnx import TensorProto, helper, numpy_helper
+from opencl_device import needs_opencl
 from plots import Panel, Series, svg
 from processes import EngineFailed, Process, Results, Task, difference, package_of, prepare, run_task
 
@@ -346,3 +348,21 @@ def test_plots_are_well_formed_and_keep_points_inside() -> None:
     assert len(circles) == 4
     assert all(0 < float(c.get("cx", 0)) < 520 and 0 < float(c.get("cy", 0)) < 320 for c in circles)
     assert svg(Panel("p", "batch", "ms", [])) == ""
+
+
+def test_mobilenet_v2_has_the_published_number_of_parameters() -> None:
+    _, params = mobilenet_v2()
+    counted = [math.prod(a.shape) for name, a in params.items() if not name.endswith(("_mean", "_var"))]
+    assert sum(counted) == 3_504_872
+
+
+@pytest.mark.slow
+@needs_opencl
+def test_a_network_is_tuned_on_a_device_and_a_second_call_goes_on(model: Path, tmp_path: Path) -> None:
+    options = ["--networks", str(model), "--folder", str(tmp_path / "records"), "--batch", "2", "--rounds", "2"]
+    told = run("gpu_tune.py", *options, "--minutes", "0.02", "--repeat-ms", "0")
+    assert "0 trials at hand" in told and "| 2 | 0 |" in told, told
+    told = run("gpu_tune.py", *options, "--only-table")
+    (table,) = (tmp_path / "records").glob("*/table.json")
+    (row,) = json.loads(table.read_text())
+    assert (row["trials"], row["failed"], row["tasks"]) == (2, 0, 1) and row["error"] < 1e-4
