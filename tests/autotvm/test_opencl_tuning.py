@@ -19,6 +19,7 @@ from armillary.autotvm import record
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
 from armillary.autotvm.tuner.model_tuner import ModelTuner
+from armillary.backends.opencl.graph.apply_records import workload_of
 from armillary.cli.main import main
 from armillary.contrib import graph_executor
 from armillary.driver.build import optimized
@@ -217,3 +218,10 @@ def test_the_commands_of_the_text_tune_compile_and_run_through_a_tracker(port: i
     options = ["--target", "opencl, llvm", "--tuning-records", str(log), "-o", str(package)]
     assert main(["compile", *options, str(model)]) == 0
     assert main(["run", "--device", "cl", str(package), *rpc_options, "--print-time"]) == 0
+
+
+@pytest.mark.parametrize(("rows", "is_tuned"), [(1, False), (3, False), (4, True)])
+def test_dense_layers_without_a_choice_ask_for_no_record(rows: int, is_tuned: bool) -> None:
+    x, w = relay.var("x", shape=(rows, 64)), relay.var("w", shape=(16, 64))
+    module = relay.transform.InferType()(IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w))))
+    assert (workload_of(module["main"].body, textures=False) is not None) == is_tuned

@@ -15,6 +15,7 @@ Every choice there is: backends/opencl/points.py.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from armillary.backends.opencl.graph.winograd_conv2d import can_transform
 from armillary.backends.opencl.space import (
     DEPTHWISE,
     DIRECT,
+    MIN_ROWS,
     PLAIN,
     PRODUCT,
     TEXELS,
@@ -88,7 +90,9 @@ def workload_of(expr: Expr, *, textures: bool) -> Workload | None:
     if key is None or any(operand[2] not in FLOATS for operand in key[: len(expr.args)]):
         return None
     if expr.op.name != "nn.conv2d":
-        return (name, *key) if len(key[0][1]) > 1 else None
+        sizes = key[0][1]
+        has_choice = len(sizes) > 1 and (expr.op.name != "nn.dense" or math.prod(sizes[:-1]) >= MIN_ROWS)
+        return (name, *key) if has_choice else None
     attrs = expr.attrs  # those of a convolution
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return None

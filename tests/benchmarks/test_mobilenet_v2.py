@@ -1,0 +1,56 @@
+"""MobileNet v2 has the published number of weights, and an OpenCL device computes it in textures as the CPU does.
+
+Half needs a driver that has it: the Python that `.ci/rusticl` prints runs these tests with one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu import varied
+from mobilenet_v2 import mobilenet_v2
+from opencl_device import needs_half, needs_opencl
+
+import armillary
+from armillary import relay
+from armillary.contrib import graph_executor
+from armillary.driver.tvmc.transform import apply_graph_transforms
+from armillary.transform import PassContext
+
+WEIGHTS = 3_504_872
+HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16"}
+PRECISIONS = (
+    pytest.param(None, 1e-4, id="float32"),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 2e-2, id="float16_acc32", marks=needs_half),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 1e-1, id="float16", marks=needs_half),
+)
+
+
+def test_it_has_the_published_number_of_weights() -> None:
+    _, params = mobilenet_v2(32)
+    counted = (array for name, array in params.items() if "mean" not in name and "var" not in name)
+    assert sum(int(np.prod(array.shape)) for array in counted) == WEIGHTS
+
+
+@needs_opencl
+@pytest.mark.slow
+@pytest.mark.parametrize(("transforms", "bound"), PRECISIONS)
+def test_in_textures_it_is_that_of_the_cpu(transforms: dict[str, Any] | None, bound: float) -> None:
+    module, params = mobilenet_v2(64)
+    params = varied(params)
+    value = np.random.default_rng(5).random((1, 3, 64, 64)).astype("float32")
+
+    def output(graph: Any, target: str, device: Any) -> Any:
+        with PassContext(opt_level=3):
+            library = relay.build(graph, target, params=params)
+        made = graph_executor.GraphModule(library["default"](device))
+        made.run(data=value)
+        return np.asarray(made.get_output(0).numpy())
+
+    wanted = output(module, "llvm", armillary.cpu())
+    found = output(apply_graph_transforms(module, transforms), "opencl -device=adreno", armillary.opencl())
+    error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    print(f"relative error {error:.1e}")
+    assert error < bound
