@@ -123,7 +123,7 @@ def least_seconds(timed: Timed, rounds: int = 5) -> float:
     if timed.kernels is None:
         return min(timed(1) for _ in range(rounds))
     rows = [timed.kernels() for _ in range(rounds)]
-    return sum(min(column) for column in zip(*rows, strict=True))
+    return float(sum(min(column) for column in zip(*rows, strict=True)))
 
 
 def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:
