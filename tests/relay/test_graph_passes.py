@@ -363,7 +363,7 @@ def test_misuse_is_refused_with_the_reason() -> None:
     with pytest.raises(UnsupportedError, match=r"nn\.lrn cannot be converted"):
         T.ConvertLayout({"nn.lrn": ["NHWC"]})(IRModule.from_expr(var("x", shape=(1,))))
     with pytest.raises(ConfigError, match="desired_layouts is empty"):
-        T.ConvertLayout({})(IRModule.from_expr(var("x", shape=(1,))))
+        T.UseLayouts({})(IRModule.from_expr(var("x", shape=(1,))))
     with pytest.raises(TypeMismatch, match="is not a layout"):
         T.ConvertLayout({"nn.conv2d": ["4N"]})(IRModule.from_expr(var("x", shape=(1,))))
     with pytest.raises(AttributeError, match="has no pass 'FoldConstants'"):
