@@ -10,7 +10,7 @@ import pytest
 import armillary
 from armillary import relay
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
-from armillary.relay.gradient.derive import gradient
+from armillary.ops.gradient.derive import gradient
 from armillary.relay.testing import check_grad, count_ops
 
 

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
+from armillary.ops.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
+from armillary.ops.gradient.rules import number, op, tensor
 from armillary.ops.misc.fourier import dft, stft
 from armillary.ops.vision.non_max_suppression import suppressed
 from armillary.relay.expr import Expr, TupleWrapper, const
-from armillary.relay.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
-from armillary.relay.gradient.rules import number, op, tensor
 
 
 def same(data: Expr) -> Expr:

@@ -59,7 +59,7 @@ _resolve, __dir__ = lazy_names(
         "contrib": "armillary.relay.op.contrib",
         "op": __name__,
         "register": f"{__name__}.attributes:register",
-        "register_gradient": "armillary.relay.gradient.rules:register_gradient",
+        "register_gradient": "armillary.ops.gradient.rules:register_gradient",
         **{name: f"{__name__}.attributes:{name}" for name in _REGISTERS},
         "strategy": f"{__name__}.strategy",
         **{name: f"{__name__}.strategy:{name}" for name in _STRATEGIES},

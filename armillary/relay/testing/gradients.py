@@ -14,8 +14,8 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
+from armillary.ops.gradient.derive import gradient
 from armillary.relay.expr import Call, Function
-from armillary.relay.gradient.derive import gradient
 from armillary.relay.op import Array, Op
 from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order

@@ -29,7 +29,7 @@ from armillary.transform import (
 )
 
 with deferred():
-    from armillary.relay.gradient import gradient as _gradient
+    from armillary.ops.gradient import gradient as _gradient
     from armillary.relay.transform.layout._layout_config import LayoutConfig as _LayoutConfig
 
 _NO_PASSES = ("infer_layout_utils.py",)  # files that scripts import by name

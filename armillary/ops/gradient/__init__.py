@@ -12,7 +12,7 @@ from armillary.base.lazy import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gradient": "armillary.relay.gradient.derive:gradient",
-        "register_gradient": "armillary.relay.gradient.rules:register_gradient",
+        "gradient": "armillary.ops.gradient.derive:gradient",
+        "register_gradient": "armillary.ops.gradient.rules:register_gradient",
     },
 )

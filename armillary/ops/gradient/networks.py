@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary.errors import UnsupportedError
+from armillary.ops.gradient.rules import Grads, collapse, normal_axis, number, op, rule_of, tensor, zeros_like
 from armillary.relay.expr import Call, Expr
-from armillary.relay.gradient.rules import Grads, collapse, normal_axis, number, op, rule_of, tensor, zeros_like
 
 
 @rule_of("nn.bias_add")

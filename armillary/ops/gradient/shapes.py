@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 from armillary.errors import UnsupportedError
-from armillary.relay.expr import Call, Expr, Tuple
-from armillary.relay.gradient.rules import (
+from armillary.ops.gradient.rules import (
     Grads,
     collapse,
     is_static,
@@ -22,6 +21,7 @@ from armillary.relay.gradient.rules import (
     tensor,
     zeros_like,
 )
+from armillary.relay.expr import Call, Expr, Tuple
 from armillary.relay.op import get_op
 
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from armillary.ops.gradient.rules import Grads, collapse, number, ones_like, op, rule_of, tensor, zeros_like
 from armillary.relay.expr import Call, Expr
-from armillary.relay.gradient.rules import Grads, collapse, number, ones_like, op, rule_of, tensor, zeros_like
 
 Slope = Callable[[Expr, Expr], Expr]  # of an argument and the result
 

@@ -13,10 +13,10 @@ from typing import Any
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
+from armillary.ops.gradient import elementwise, networks, shapes
+from armillary.ops.gradient.rules import GRADIENTS, op
 from armillary.relay import analysis
 from armillary.relay.expr import Call, Expr, Function, If, Let, Loop, Tuple, TupleGetItem
-from armillary.relay.gradient import elementwise, networks, shapes
-from armillary.relay.gradient.rules import GRADIENTS, op
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
 from armillary.relay.op.facts import Fact
