@@ -302,6 +302,12 @@ def fast_exp(data: _Operand) -> _Call:
 def fast_tanh(data: _Operand) -> _Call:
     """tanh to 3e-6."""
 
+def fixed_point_multiply(data: _Operand, multiplier: int = 0, shift: int = 0) -> _Call:
+    """Integers times a fraction of 31 bits."""
+
+def fixed_point_multiply_per_axis(data: _Operand, multiplier: _Operand, lshift: _Operand, rshift: _Operand, is_lshift_required: bool = False, is_rshift_required: bool = False, axes: _Numbers = ()) -> _Call:
+    """Integers times fractions of 31 bits, one for each index of some axes."""
+
 def floor(data: _Operand) -> _Call:
     """floor of each element."""
 
@@ -454,6 +460,9 @@ def scatter_elements(data: _Operand, indices: _Operand, updates: _Operand, axis:
 
 def scatter_nd(data: _Operand, indices: _Operand, updates: _Operand, mode: str = 'update') -> _Call:
     """Write slices at multi-dimensional positions."""
+
+def searchsorted(sorted_sequence: _Operand, values: _Operand, right: bool = False, dtype: str = 'int32') -> _Call:
+    """Where values would be put into sorted rows."""
 
 def segment_sum(data: _Operand, segment_ids: _Operand, num_segments: int | None = None) -> _Call:
     """Sums of the rows of each segment."""
