@@ -2,7 +2,7 @@
 
     python benchmarks/adreno.py --stats "python3 adreno_stats.py --root ROOT" [--networks resnet-50,mobilenet-v2]
         [--gpus 660,730,830] [--memories texture,buffer] [--precisions float32,float16] [--table benchmarks/adreno.csv]
-    python benchmarks/adreno.py --stats … --layers [--tvm FOLDER]
+    python benchmarks/adreno.py --stats … --layers [--tvm FOLDER] [--table benchmarks/adreno_layers.csv]
 
 `--stats` is a command that takes `--gpu ID --isa FILE.cl` and prints for each kernel a line of JSON (max_waves,
 stp_ldp_spills) and its code. Prints a row for each kernel that convolves, pools or multiplies: waves on each GPU,
@@ -72,7 +72,7 @@ def count(code: str) -> Counts:
     inner = [(a, b) for a, b in loops if not any((a, b) != (c, d) and a <= c and d <= b for c, d in loops)]
     found = max((_count(lines[a:b]) for a, b in inner), default=Counts(0, 0, 0))
     whole = _count(lines)
-    return found if 2 * found.macs >= whole.macs else whole
+    return found if found.macs and 2 * found.macs >= whole.macs else whole
 
 
 def _count(lines: list[str]) -> Counts:
@@ -181,7 +181,7 @@ def compare_layers(args: argparse.Namespace) -> None:
         if args.tvm and path.exists():
             others |= {f"l{number}_{n}": t for n, t in _kernels(path.read_text()).items()}
     found = [_compiled(args.stats, gpu, kernels) for kernels in (mine, others) if kernels]
-    print(f"| layer | ALU/MAC | reads/MAC | waves | other: ALU/MAC | reads/MAC | waves |\n|{'---|' * 7}")
+    rows = [["layer", "ALU/MAC", "reads/MAC", "waves", "other ALU/MAC", "other reads/MAC", "other waves"]]
     for number, name in enumerate(LAYERS):
         cells = [name]
         for kernels in found:
@@ -189,7 +189,16 @@ def compare_layers(args: argparse.Namespace) -> None:
             best = max(of_layer, key=lambda k: k.counts.macs, default=Kernel(0, 0, Counts(0, 0, 0)))
             macs, alu, reads = best.counts
             cells += [each(alu, macs), each(reads, macs), str(best.waves)]
-        print("|", " | ".join(cells), "|", flush=True)
+        rows.append(cells)
+    keep(rows, args.table)
+
+
+def keep(rows: list[list[str]], path: Path | None) -> None:
+    """Print rows, and write them to a file if there is one."""
+    print("\n".join(",".join(row) for row in rows), flush=True)
+    if path:
+        with path.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def _compiled(stats: str, gpu: str, kernels: dict[str, str]) -> dict[str, Kernel]:
@@ -217,12 +226,8 @@ def main() -> None:
     for network in args.networks.split(","):
         for memory in args.memories.split(","):
             for precision in args.precisions.split(","):
-                found = network_rows(args, network, memory, precision)
-                print("\n".join(",".join(row) for row in found), flush=True)
-                rows += found
-    if args.table:
-        with args.table.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+                rows += network_rows(args, network, memory, precision)
+    keep(rows, args.table)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIONS "-cl-std=CL1.2 -cl-mad-enable"
+#define STANDARD "-cl-std=CL1.2"
 #define MAX_BINARY ((size_t)1 << 30)
 #define MAX_PATH 4096
 
@@ -30,9 +30,14 @@ static uint64_t mix(uint64_t hash, const char *text) {
   return (hash ^ 0xFF) * UINT64_C(0x100000001B3);
 }
 
+/* A product and a sum may be one instruction, but where a kernel asks that they be not: the option would overrule it. */
+static const char *options_of(const char *source) {
+  return strstr(source, "FP_CONTRACT OFF") != NULL ? STANDARD : STANDARD " -cl-mad-enable";
+}
+
 /* Two FNV-1a hashes, begun differently, name a binary. */
 static void path_of(const arm_cl_state *s, const char *source, char out[MAX_PATH]) {
-  const char *parts[] = {source, s->name, s->driver, s->version, OPTIONS};
+  const char *parts[] = {source, s->name, s->driver, s->version, options_of(source)};
   uint64_t one = UINT64_C(0xCBF29CE484222325), other = UINT64_C(0x9AE16A3B2F90404F);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     one = mix(one, parts[i]);
@@ -67,7 +72,7 @@ static void keep_binary(const char *path, cl_program program) {
 }
 
 /* NULL: there is none, or it is for another driver after all. */
-static cl_program load_binary(const arm_cl_state *s, const char *path) {
+static cl_program load_binary(const arm_cl_state *s, const char *path, const char *options) {
   size_t size;
   unsigned char *bytes = read_binary(path, &size);
   if (bytes == NULL) return NULL;
@@ -76,7 +81,7 @@ static cl_program load_binary(const arm_cl_state *s, const char *path) {
   cl_program made = arm_cl()->clCreateProgramWithBinary(s->context, 1, &s->device, &size, list, &status, &code);
   free(bytes);
   if (code != CL_SUCCESS) return NULL;
-  if (status == CL_SUCCESS && arm_cl()->clBuildProgram(made, 1, &s->device, OPTIONS, NULL, NULL) == CL_SUCCESS)
+  if (status == CL_SUCCESS && arm_cl()->clBuildProgram(made, 1, &s->device, options, NULL, NULL) == CL_SUCCESS)
     return made;
   (void)arm_cl()->clReleaseProgram(made);
   return NULL;
@@ -124,7 +129,7 @@ static cl_program build_source(const arm_cl_state *s, const char *source, arm_er
   cl_int code;
   cl_program made = arm_cl()->clCreateProgramWithSource(s->context, 1, &source, NULL, &code);
   if (arm_cl_check(code, "making a program", error) != 0) return NULL;
-  code = arm_cl()->clBuildProgram(made, 1, &s->device, OPTIONS, NULL, NULL);
+  code = arm_cl()->clBuildProgram(made, 1, &s->device, options_of(source), NULL, NULL);
   if (code == CL_SUCCESS) return made;
   build_failed(s, made, source, code, error);
   (void)arm_cl()->clReleaseProgram(made);
@@ -157,7 +162,7 @@ int arm_cl_build(int32_t id, const char *source, void **program, arm_error *erro
   const arm_cl_state *s = arm_cl_open(id, error);
   if (s == NULL || check_extensions(s, source, error) != 0) return -1;
   if (*folder) path_of(s, source, path);
-  cl_program made = *folder ? load_binary(s, path) : NULL;
+  cl_program made = *folder ? load_binary(s, path, options_of(source)) : NULL;
   int is_new = made == NULL;
   if (is_new) made = build_source(s, source, error);
   if (made == NULL) return -1;

@@ -1,0 +1,47 @@
+"""The tables of kernels for Adreno GPUs (benchmarks/adreno.py): what they say; and how native code is counted."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from adreno import Counts, count
+from adreno_tvm import LAYERS
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+LOOP = """l7:
+mov.u32u32 r0.x, 0
+l42:
+(sy)(ss)add.s r49.y, r49.y, 1
+alias.tex.b32.0 r40.x, (0x0)
+isam (f32)(xyzw)r15.x, r9.y, s#0, t#0
+(rpt3)mad.f32 r7.w, r15.x, (r)r13.w, (last)(r)r7.w
+nop
+(rpt2)nop
+mad.f16 hr1.x, hr2.x, hr3.x, hr1.x
+ldg.f32 r1.x, g[r0.x], 4
+br p0.x, #l262
+jump #l42
+l262:
+mul.f r1.x, r1.x, r2.x
+end
+"""
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (FOLDER / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_multiply_adds_alu_instructions_and_reads_of_the_loop_are_counted() -> None:
+    assert count(LOOP) == Counts(macs=5, alu=6, reads=2)
+    assert count("mad.f32 r0.x, r1.x, r2.x, r0.x\nadd.f r0.x, r0.x, r1.x\n") == Counts(1, 2, 0)
+    assert count("mov.u32u32 r0.x, 0\nisam (f32)(x)r1.x, r0.x, s#0, t#0\n") == Counts(0, 1, 1)
+
+
+def test_no_layer_takes_more_instructions_or_reads_than_the_other_compiler_s() -> None:
+    found = rows("adreno_layers.csv")
+    assert [row["layer"] for row in found] == list(LAYERS)
+    for row in found:
+        for what in ("ALU/MAC", "reads/MAC"):
+            assert float(row[what]) <= float(row[f"other {what}"]), row
