@@ -39,6 +39,7 @@ from armillary.transform import PassContext  # noqa: E402
 
 WORTH = 0.98  # of the time of what a build takes: a record counts
 IN_A_ROW = 10
+MOST_AT_ONCE = 16  # trials of a batch
 V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
@@ -138,7 +139,7 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
 
 
 def _tune(args: argparse.Namespace, tasks: list[Any], log: Path) -> None:  # Any: tasks
-    jobs = args.batch or len(os.sched_getaffinity(0))
+    jobs = args.batch or min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
     runner = autotvm.LocalRunner(args.timeout, number=10, repeat=3, min_repeat_ms=args.repeat_ms, cooldown_interval=0)
     option = autotvm.measure_option(autotvm.LocalBuilder(timeout=60, n_parallel=jobs), runner)
     tuners = [make_tuner(args.tuner, task) for task in tasks]
@@ -177,7 +178,7 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--folder", type=Path, default=ROOT / "benchmarks" / "records")
-    parser.add_argument("--batch", type=int, default=0, help="trials of a batch (default: one for each CPU)")
+    parser.add_argument("--batch", type=int, default=0, help="trials of a batch (default: one for each CPU, at most 16)")
     parser.add_argument("--tuner", default="model", help="as in armc tune (default: model)")
     parser.add_argument("--timeout", type=float, default=20, help="seconds of one trial (default: 20)")
     parser.add_argument("--repeat-ms", type=float, default=2, help="least length of a time (default: 2)")

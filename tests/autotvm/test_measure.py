@@ -78,6 +78,15 @@ def test_a_process_that_is_kept_answers_until_a_trial_ends_it() -> None:
     assert "the process" in kept.end()
 
 
+def test_processes_that_are_kept_share_questions_and_those_that_end_leave_the_pool() -> None:
+    pool = [processes.Kept(_answer) for _ in range(3)]
+    processes.ask_all(pool, [{"question": str(n)} for n in range(9)], 20)
+    assert len(pool) == 3 and sum(kept.asked for kept in pool) == 9 and min(kept.asked for kept in pool) > 0
+    processes.ask_all(pool, [{"question": word} for word in ("1", "crash", "hang")], 1)
+    assert len(pool) == 1 and pool[0].ask({"question": "more"}, 10)[1] == ""
+    pool[0].end()
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float64"])
 def test_other_types_are_checked_too(dtype: str) -> None:
     task = autotvm.task.create("test/matmul", (8, 8, 8, dtype), "llvm")

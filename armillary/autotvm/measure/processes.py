@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ Answer = Callable[[JsonObject], JsonObject]
 
 KEPT = 4000  # characters of what a process wrote
 _LAST = 0.05  # seconds for a process that is ending
+_TAKES = 10.0  # seconds for it to take a question
 
 
 class Forked:
@@ -90,17 +91,33 @@ class Kept:
 
     def ask(self, question: JsonObject, seconds: float) -> tuple[JsonObject | None, str]:
         """(answer, ""), or (None, how it ended): then the process is gone."""
-        self.asked += 1
-        self._socket.settimeout(seconds)
         try:
-            pickle.dump(question, self._stream)
-            self._stream.flush()
+            self.send(question)
+            self._socket.settimeout(seconds)
             return pickle.load(self._stream), ""
         except TimeoutError:
             self.end()
             return None, "timeout"
         except (OSError, EOFError, pickle.UnpicklingError):
             return None, self.end()
+
+    def send(self, question: JsonObject) -> None:
+        """Ask; the answer comes later (`ask_all`)."""
+        self.asked += 1
+        self._socket.settimeout(_TAKES)
+        pickle.dump(question, self._stream)
+        self._stream.flush()
+
+    def has_answered(self) -> bool:
+        """Take the answer that has come; False if the process has ended instead."""
+        with suppress(OSError, EOFError, pickle.UnpicklingError):
+            pickle.load(self._stream)
+            return True
+        return False
+
+    def fileno(self) -> int:
+        """Of the connection, for `select`."""
+        return self._socket.fileno()
 
     def end(self) -> str:
         """How it ended; killed if it runs."""
@@ -121,6 +138,28 @@ class Kept:
         written = _written(self._log)
         os.close(self._log)
         return f"{describe_status(status)}{written}"
+
+
+def ask_all(pool: list[Kept], questions: Sequence[JsonObject], seconds: float) -> None:
+    """Ask each question of one of the processes, which work side by side; no answer is looked at.
+
+    Processes that end, or take longer than `seconds` for one, are taken out of the pool.
+    """
+    waiting, busy = list(questions), dict[Kept, float]()
+    while waiting or busy:
+        for kept in [k for k in pool if k not in busy]:
+            if waiting:
+                busy[kept] = time.monotonic() + seconds
+                with suppress(OSError):
+                    kept.send(waiting.pop())
+        if not busy:
+            return  # nobody is left
+        ready, _, _ = select.select(list(busy), [], [], max(0.0, min(busy.values()) - time.monotonic()))
+        for kept in [k for k in busy if k in ready or time.monotonic() >= busy[k]]:
+            del busy[kept]
+            if kept not in ready or not kept.has_answered():
+                kept.end()
+                pool.remove(kept)
 
 
 def _be_kept(answer: Answer, where: socket.socket, log: int) -> None:

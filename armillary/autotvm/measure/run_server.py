@@ -18,7 +18,6 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
 
 import numpy as np
 
@@ -32,8 +31,8 @@ from armillary.runtime.benchmark import Timing
 RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
 _PR_SET_PDEATHSIG = 1
 Request = JsonObject  # Any: JSON
-Work = Callable[[], object]
 _MOST_TRIALS = 256  # of one process: drivers leak
+_MOST_LOADERS = 16  # each has opened the device, which takes memory there
 _MANY = 64 << 20  # bytes of reference answers to keep
 
 
@@ -52,8 +51,7 @@ def main() -> int:
 def serve(request: Request) -> Request:
     """The answer to a request."""
     if request.get("libraries"):
-        loads: list[Work] = [functools.partial(_load, path, request["device"]) for path in request["libraries"]]
-        processes.run_all(loads, request["timeout"], int(setting("ARMILLARY_COMPILE_JOBS")))
+        _load_all(request["libraries"], request["device"], request["timeout"])
         return {"costs": [], "error_no": 0, "error": ""}  # what does not load says so in its trial
     if request["reference"]:
         _reference(request["reference"])  # here, so that forks find it
@@ -96,11 +94,26 @@ def _run_and_forget(request: Request) -> Request:
     return found
 
 
-def _load(path: str, kind: str) -> None:
-    """Let the driver of a device compile a library's kernels; the runtime keeps what it makes."""
+_LOADERS: dict[str, list[processes.Kept]] = {}  # by kind: processes that have opened the device, to compile kernels
+
+
+def _load_all(paths: list[str], kind: str, seconds: float) -> None:
+    """Let the driver of a device compile the kernels of libraries; the runtime keeps what it makes."""
+    pool = _LOADERS.setdefault(kind, [])
+    wanted = min(len(paths), int(setting("ARMILLARY_COMPILE_JOBS")), _MOST_LOADERS)
+    pool += [processes.Kept(_load_and_forget) for _ in range(wanted - len(pool))]
+    processes.ask_all(pool, [{"library": path, "device": kind} for path in paths], seconds)
+
+
+def _load_and_forget(request: Request) -> Request:
     end_with_parent()
-    prepared = trial.prepare(path, 0, kind)
-    del prepared
+    try:
+        prepared = trial.prepare(request["library"], 0, request["device"])
+        del prepared
+    except ArmillaryError:
+        pass  # its trial says why
+    gc.collect()  # the memory of the device
+    return {}
 
 
 def _run(request: Request) -> Request:
