@@ -178,7 +178,7 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--folder", type=Path, default=ROOT / "benchmarks" / "records")
-    parser.add_argument("--batch", type=int, default=0, help="trials of a batch (default: one for each CPU, at most 16)")
+    parser.add_argument("--batch", type=int, default=0, help="trials of a batch (default: one a CPU, at most 16)")
     parser.add_argument("--tuner", default="model", help="as in armc tune (default: model)")
     parser.add_argument("--timeout", type=float, default=20, help="seconds of one trial (default: 20)")
     parser.add_argument("--repeat-ms", type=float, default=2, help="least length of a time (default: 2)")
