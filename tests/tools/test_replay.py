@@ -21,6 +21,10 @@ def test_a_recording_is_compared_kernel_by_kernel(tmp_path: Path) -> None:
     found = json.loads(before.read_text("utf-8"))
     assert set(found["qnn-dense-1-row"]) == {"znver4", "sapphirerapids", "haswell", "cortex-a72"}
     (kernel, digests) = next(iter(found["qnn-dense-1-row"]["haswell"]["kernels"].items()))
+    found["qnn-dense-1-row"]["haswell"]["kernels"] = {"another": digests}
+    after.write_text(json.dumps(found), "utf-8")
+    assert _replay("compare", before, after).stdout == f"qnn-dense-1-row haswell: kernel {kernel} is now another\n"
+    found["qnn-dense-1-row"]["haswell"]["kernels"] = {kernel: digests}
     digests[2] = "another"
     after.write_text(json.dumps(found), "utf-8")
     done = _replay("compare", before, after)

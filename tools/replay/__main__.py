@@ -2,8 +2,10 @@
 
     python tools/replay record before.json [--only conv2d] [--jobs 2]
     python tools/replay compare before.json after.json
+    python tools/replay against main~5 [--only conv2d] [--jobs 2]
 
-In: the working tree. Out: for each program and each of four CPUs: a digest of the graph after all passes, digests of
+`against` makes a recording of a commit by that commit's own replay, one of the tree, and compares them. In: the working
+tree. Out: for each program and each of four CPUs: a digest of the graph after all passes, digests of
 every kernel's loops (TIR) and LLVM text, bytes of graph, parameters and memory. Invariant: no machine code is made and
 no cache is read, so equal recordings mean equal kernels; `compare` exits with 1 where they differ. What stands on calls
 beside what they compute (choices, hashes) is left out of texts, so that recordings of before and after can be compared.
@@ -13,9 +15,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
+import os
 import re
+import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -44,6 +51,7 @@ TARGETS = {
     "haswell": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
     "cortex-a72": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
 }
+ROOT = Path(__file__).resolve().parents[2]
 LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
 Recording = dict[str, dict[str, Any]]  # Any: what _row gives, of one program and CPU
 _SEEN: dict[tuple[str, str], list[str]] = {}  # kernels that this process has lowered
@@ -129,7 +137,9 @@ def _unequal(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = [f"{k} {old.get(k)} -> {new.get(k)}" for k in plain]
     mine, theirs = old.get("kernels", {}), new.get("kernels", {})
     parts = ("function", "loops", "code", "notes")
-    for kernel in sorted({*mine, *theirs}):
+    renamed = _renamed(mine, theirs)
+    found += [f"kernel {kernel} is now {renamed[kernel]}" for kernel in sorted(renamed)]
+    for kernel in sorted({*mine, *theirs} - {*renamed, *renamed.values()}):
         pair = mine.get(kernel), theirs.get(kernel)
         if None in pair:
             found.append(f"kernel {kernel} {'appears' if pair[0] is None else 'is gone'}")
@@ -138,22 +148,52 @@ def _unequal(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return found
 
 
+def _renamed(mine: dict[str, list[str]], theirs: dict[str, list[str]]) -> dict[str, str]:
+    """Kernels of which loops and code stay and the name does not."""
+    left = {tuple(digests[1:3]): name for name, digests in theirs.items() if name not in mine}
+    gone = {name: left.get(tuple(digests[1:3])) for name, digests in mine.items() if name not in theirs}
+    return {name: other for name, other in gone.items() if other is not None}
+
+
+def against(commit: str, only: str, jobs: int) -> list[str]:
+    """What differs between the programs of a commit and of the tree."""
+    with tempfile.TemporaryDirectory(prefix="replay-") as made:
+        folder = Path(made)
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+            members.extractall(folder / "tree", filter="data")
+        command = [sys.executable, "tools/replay", "record", str(folder / "before.json")]
+        environment = {**os.environ, "PYTHONPATH": str(folder / "tree")}
+        options = ["--only", only, "--jobs", str(jobs)]
+        subprocess.run([*command, *options], cwd=folder / "tree", env=environment, check=True)
+        record(folder / "after.json", only, jobs)
+        return differences(*_read(folder / "before.json", folder / "after.json"))
+
+
+def _read(*files: Path) -> list[Recording]:
+    return [json.loads(file.read_text("utf-8")) for file in files]
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("record", help="write a recording")
     making.add_argument("file", type=Path)
-    making.add_argument("--only", default="", help="programs whose name holds this")
-    making.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
     comparing = commands.add_parser("compare", help="what differs between two recordings")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
+    with_commit = commands.add_parser("against", help="what differs between a commit and the tree")
+    with_commit.add_argument("commit")
+    for command in (making, with_commit):
+        command.add_argument("--only", default="", help="programs whose name holds this")
+        command.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
     args = parser.parse_args()
     if args.command == "record":
         record(args.file, args.only, args.jobs)
         return 0
-    found = differences(*(json.loads(f.read_text("utf-8")) for f in (args.before, args.after)))
+    is_commit = args.command == "against"
+    found = against(args.commit, args.only, args.jobs) if is_commit else differences(*_read(args.before, args.after))
     print("\n".join(found) or "no difference")
     return 1 if found else 0
 
