@@ -268,6 +268,10 @@ void flow(Case &c)
     const size_t levels = size_t(c.p(2)), points = size_t(c.p(6));
     auto old_p = std::make_shared<Pyramid>(), new_p = std::make_shared<Pyramid>();
     for(auto &p : {old_p, new_p}) p->init(PyramidInfo(levels, SCALE_PYRAMID_HALF, TensorShape(c.t(0)->info()->dimension(0), c.t(0)->info()->dimension(1)), Format::U8));
+    // The library's tracker takes the row stride of the new image for the old one too: both get the same padding.
+    for(auto &p : {old_p, new_p})
+        for(size_t n = 0; n < levels; ++n) p->get_pyramid_level(n)->info()->extend_padding(PaddingSize(8, 64, 8, 64));
+    for(size_t n : {0, 1}) c.t(n)->info()->extend_padding(PaddingSize(8, 64, 8, 64));
     auto a = std::make_shared<NEGaussianPyramidHalf>(), b = std::make_shared<NEGaussianPyramidHalf>();
     a->configure(c.t(0), old_p.get(), c.border(0), c.constant(1));
     b->configure(c.t(1), new_p.get(), c.border(0), c.constant(1));

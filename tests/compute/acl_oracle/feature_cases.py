@@ -108,7 +108,7 @@ def _moving(rng: Rng, sizes: tuple[int, int]) -> list[Tensor]:
 def _flow(rng: Rng) -> Case:
     """Windows of three columns: of four and more, the library's points run away, where OpenCV's and ours agree."""
     sizes, (mode, constant, params) = (int(rng.integers(40, 64)), int(rng.integers(32, 48))), border(rng, BORDERS[2:])
-    levels, count, side = int(rng.integers(1, 4)), int(rng.integers(1, 12)), 3
+    levels, count, side = int(rng.integers(1, 4)), int(rng.integers(1, 12)), int(rng.integers(3, 12))
     points = [(int(rng.integers(sizes[0])), int(rng.integers(sizes[1]))) for _ in range(count)]
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers

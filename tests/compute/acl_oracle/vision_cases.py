@@ -210,7 +210,7 @@ def _phase(rng: Rng) -> Case:
     sizes, is_half = size(rng), int(rng.integers(2))
     kind = (PhaseType.SIGNED, PhaseType.UNSIGNED)[is_half]
     tensors = [drawn(rng, "S16", sizes), drawn(rng, "S16", sizes), drawn(rng, "U8", sizes)]
-    return Case("NEPhase", tensors, [is_half], calling(lambda f, t: f.configure(*t, kind)), step=1)
+    return Case("NEPhase", tensors, [is_half], calling(lambda f, t: f.configure(*t, kind)))
 
 
 def _table(rng: Rng) -> Case:
