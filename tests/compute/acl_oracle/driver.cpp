@@ -9,6 +9,7 @@
 #include "arm_compute/runtime/Distribution1D.h"
 #include "arm_compute/runtime/BlobLifetimeManager.h"
 #include "arm_compute/runtime/HOG.h"
+#include "arm_compute/runtime/MultiHOG.h"
 #include "arm_compute/runtime/Lut.h"
 #include "arm_compute/runtime/MemoryGroup.h"
 #include "arm_compute/runtime/MemoryManagerOnDemand.h"
@@ -263,6 +264,57 @@ void hog_descriptor(Case &c)
     };
 }
 
+void windows_found(Case &c, const std::shared_ptr<DetectionWindowArray> &found)
+{
+    c.fetch = [&c, found] {
+        for(size_t n = 0; n < found->num_values(); ++n) { const auto &w = found->at(n); c.results.insert(c.results.end(), {double(w.x), double(w.y), double(w.width), double(w.height), double(w.idx_class), double(w.score)}); }
+    };
+}
+
+void set_classifier(Case &c, HOG &hog, size_t from)
+{
+    for(size_t n = 0; n < hog.info()->descriptor_size(); ++n) hog.descriptor()[n] = float(c.p(from + n));
+}
+
+void hog_detector(Case &c)
+{
+    auto hog = std::make_shared<HOG>();
+    hog->init(hog_info(c, 2));
+    set_classifier(c, *hog, 17);
+    c.kept.push_back(hog);
+    TensorInfo info(*(hog->info()), c.t(0)->info()->dimension(0), c.t(0)->info()->dimension(1));
+    auto out = std::make_shared<Tensor>();
+    out->allocator()->init(info);
+    auto blocks = std::make_shared<NEHOGDescriptor>();
+    blocks->configure(c.t(0), out.get(), hog.get(), c.border(0), c.constant(1));
+    auto found = std::make_shared<DetectionWindowArray>(size_t(4096));
+    auto f = std::make_shared<NEHOGDetector>();
+    f->configure(out.get(), hog.get(), found.get(), Size2D(size_t(c.p(14)), size_t(c.p(15))), float(c.p(16)), 3);
+    c.after_allocate = [out] { out->allocator()->allocate(); };
+    c.run = [=] { blocks->run(); f->run(); };
+    windows_found(c, found);
+}
+
+void hog_multi_detection(Case &c)
+{
+    auto models = std::make_shared<MultiHOG>(2);
+    auto steps = std::make_shared<Size2DArray>(size_t(2));
+    size_t at = 5;
+    for(size_t n = 0; n < 2; ++n)
+    {
+        HOG &hog = *static_cast<HOG *>(models->model(n));
+        hog.init(hog_info(c, at));
+        steps->push_back(Size2D(size_t(c.p(at + 12)), size_t(c.p(at + 13))));
+        set_classifier(c, hog, at + 14);
+        at += 14 + hog.info()->descriptor_size();
+    }
+    auto found = std::make_shared<DetectionWindowArray>(size_t(4096));
+    c.kept.push_back(models);
+    c.kept.push_back(steps);
+    c.use<NEHOGMultiDetection>(c.t(0), models.get(), found.get(), steps.get(), c.border(0), c.constant(1), float(c.p(2)), c.p(3) != 0, float(c.p(4)));
+    windows_found(c, found);
+}
+
 void flow(Case &c)
 {
     const size_t levels = size_t(c.p(2)), points = size_t(c.p(6));
@@ -355,7 +407,7 @@ const std::map<std::string, Rule> RULES = {
     {"NECannyEdge", [](Case &c) { c.use<NECannyEdge>(c.t(0), c.t(1), int32_t(c.p(2)), int32_t(c.p(3)), int32_t(c.p(4)), int32_t(c.p(5)), c.border(0), c.constant(1)); }},
     {"NEGaussianPyramidHalf", [](Case &c) { pyramid<NEGaussianPyramidHalf>(c, SCALE_PYRAMID_HALF); }},
     {"NEGaussianPyramidOrb", [](Case &c) { pyramid<NEGaussianPyramidOrb>(c, SCALE_PYRAMID_ORB); }},
-    {"NELaplacianPyramid", laplacian}, {"NEHOGDescriptor", hog_descriptor}, {"NEOpticalFlow", flow},
+    {"NELaplacianPyramid", laplacian}, {"NEHOGDescriptor", hog_descriptor}, {"NEHOGDetector", hog_detector}, {"NEHOGMultiDetection", hog_multi_detection}, {"NEOpticalFlow", flow},
     {"NEActivationLayer", [](Case &c) { c.use<NEActivationLayer>(c.t(0), c.t(1), activation(c, 0)); }},
     {"NESoftmaxLayer", [](Case &c) { c.use<NESoftmaxLayer>(c.t(0), c.t(1), float(c.p(0))); }},
     {"NEPoolingLayer", [](Case &c) { c.use<NEPoolingLayer>(c.t(0), c.t(1), PoolingLayerInfo(static_cast<PoolingType>(int(c.p(0))), Size2D(size_t(c.p(1)), size_t(c.p(2))), DataLayout::NCHW, strides(c, 4), c.p(3) != 0)); }},

@@ -1,7 +1,7 @@
 """Detection windows: of those of one class that are close to one another, the best.
 
-In: a list of windows with scores, as detectors give it. Out: the same list with what is kept, the best first.
-Invariant: two kept windows of a class have centres more than the least distance apart.
+In: a list of windows with scores, as detectors give it. Out: the same list with what is kept, by class, of a class the
+best first. Invariant: two kept windows of a class have centres at least the distance apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DetectionWindow:
 
 
 class CPPDetectionWindowNonMaximaSuppressionKernel:
-    """Keeps, of windows of a class whose centres are within a distance, the one with the highest score."""
+    """Keeps, of windows of a class whose centres are nearer than a distance, the one with the highest score."""
 
     def __init__(self) -> None:
         self._windows: list[DetectionWindow] | None = None
@@ -48,14 +48,14 @@ class CPPDetectionWindowNonMaximaSuppressionKernel:
         if self._windows is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         kept: list[DetectionWindow] = []
-        for window in sorted(self._windows, key=lambda one: -one.score):
+        for window in sorted(self._windows, key=lambda one: (one.idx_class, -one.score)):
             if not any(self._is_close(window, better) for better in kept):
                 kept.append(window)
         self._windows[:] = kept
 
     def _is_close(self, window: DetectionWindow, better: DetectionWindow) -> bool:
         (x, y), (at_x, at_y) = window.centre(), better.centre()
-        far = (x - at_x) ** 2 + (y - at_y) ** 2 > self._distance**2
+        far = (x - at_x) ** 2 + (y - at_y) ** 2 >= self._distance**2
         return window.idx_class == better.idx_class and not far
 
 

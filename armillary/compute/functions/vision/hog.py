@@ -7,8 +7,7 @@ the places of windows are those of the library. Votes: `functions/formulas/hog.p
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 import numpy as np
@@ -19,7 +18,7 @@ from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.loops import LoopsKernel
 from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import Size2D
-from armillary.compute.functions.formulas.hog import binning
+from armillary.compute.functions.formulas.hog import Blocks, binning, normalising, scoring
 from armillary.compute.functions.vision.arithmetic import NEMagnitude, NEPhase, PhaseType
 from armillary.compute.functions.vision.base import VisionFunction, image, objection, refuse, size_of, wrong_type
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel, DetectionWindow
@@ -103,11 +102,12 @@ class HOG:
 
     def __init__(self) -> None:
         self._info: HOGInfo | None = None
-        self._descriptor = np.zeros(0, np.float32)
+        self._table = Tensor()
 
     def init(self, info: HOGInfo) -> None:
         """Set the sizes; the classifier is all zeros."""
-        self._info, self._descriptor = info, np.zeros(info.descriptor_size(), np.float32)
+        self._info, self._table = info, image(info.descriptor_size(), 1, F32)
+        self._table.allocator().allocate()
 
     def info(self) -> HOGInfo:
         """The sizes."""
@@ -117,7 +117,12 @@ class HOG:
 
     def descriptor(self) -> Array:
         """The classifier, to be filled."""
-        return self._descriptor
+        return self.table().array()[0]
+
+    def table(self) -> Tensor:
+        """The classifier as a tensor of one row."""
+        self.info()
+        return self._table
 
 
 @bounded
@@ -169,27 +174,20 @@ def _votes(gradients: _Gradients, info: HOGInfo) -> tuple[Tensor, IKernel]:
     return found, kernel
 
 
-def _normalised(votes: Array, info: HOGInfo) -> Array:
-    """The descriptors of blocks (rows, columns, values), from (rows, cells * bins) of float32.
-
-    A tenth of a block's size is added to its length, and 0.001 after clipping, as Dalal and Triggs do; L1 takes the
-    root of the sum, as the library does.
-    """
-    cells, bins = info.num_cells_per_block(), info.num_bins
-    grid = votes.reshape(votes.shape[0], -1, bins)
-    steps = (info.block_stride.height // info.cell_size.height, info.block_stride.width // info.cell_size.width)
-    windows = np.lib.stride_tricks.sliding_window_view(grid, (cells.height, cells.width), (0, 1))
-    blocks = windows[:: steps[0], :: steps[1]].transpose(0, 1, 3, 4, 2)
-    values: Array = np.ascontiguousarray(blocks, np.float32).reshape(*blocks.shape[:2], -1)
-    room = np.float32(values.shape[2] * 0.1)
-    is_sum = info.normalization_type is HOGNormType.L1_NORM
-    total = np.abs(values).sum(2) if is_sum else (values * values).sum(2)
-    values = values * (np.float32(1) / (np.sqrt(total) + room))[..., None]
-    if info.normalization_type is HOGNormType.L2HYS_NORM:
-        values = np.minimum(values, np.float32(info.l2_hyst_threshold))
-        again = np.sqrt((values * values).sum(2)) + np.float32(1e-3)
-        values = values * (np.float32(1) / again)[..., None]
-    return values
+def _descriptors(votes: Tensor, info: HOGInfo, found: Tensor) -> IKernel:
+    """The kernel that makes the descriptors of blocks of votes."""
+    cell, stride, cells = info.cell_size, info.block_stride, info.num_cells_per_block()
+    clips = info.normalization_type is HOGNormType.L2HYS_NORM
+    blocks = Blocks(
+        _pair(cells),
+        (stride.width // cell.width, stride.height // cell.height),
+        info.num_bins,
+        info.normalization_type is HOGNormType.L1_NORM,
+        info.l2_hyst_threshold if clips else 0.0,
+    )
+    kernel = LoopsKernel(normalising(blocks))
+    kernel.configure([found, votes])
+    return kernel
 
 
 class NEHOGDescriptor(VisionFunction):
@@ -218,23 +216,31 @@ class NEHOGDescriptor(VisionFunction):
     ) -> None:
         """Set the image, the descriptors (`HOGInfo.tensor_info`), and the model."""
         refuse(self.validate(input.info(), output.info(), hog))
-        self._info, self._output = hog.info(), output
-        gradients = _Gradients(input, self._info.phase_type, border_mode, constant_border_value)
-        self._votes, kernel = _votes(gradients, self._info)
-        self._set_kernels([*gradients.kernels, kernel])
+        info = hog.info()
+        gradients = _Gradients(input, info.phase_type, border_mode, constant_border_value)
+        votes, kernel = _votes(gradients, info)
+        self._set_kernels([*gradients.kernels, kernel, _descriptors(votes, info, output)])
         gradients.allocate()
 
-    def run(self) -> None:
-        """Compute the descriptors."""
-        super().run()
-        self._output.array()[...] = _normalised(self._votes.array(), self._info)
 
-
-class NEHOGDetector:
+class NEHOGDetector(VisionFunction):
     """Windows of an image's descriptors whose score, by a linear classifier, is above a threshold."""
 
-    def __init__(self) -> None:
-        self._blocks: Callable[[], Array] | None = None
+    @classmethod
+    def validate(  # type: ignore[override]  # named
+        cls, input: TensorInfo, hog: HOG, detection_window_stride: Size2D
+    ) -> Status:
+        """Whether descriptors of this information can be configured."""
+        info, stride = hog.info(), detection_window_stride
+        wanted, block = info.num_bins_per_block(), info.block_stride
+        is_whole = stride.width % block.width == 0 and stride.height % block.height == 0
+        told = f"the descriptors are {input!r} of {input.num_channels()} values, wanted F32 of {wanted}"
+        steps = f"the stride of windows is {stride.width}x{stride.height}, wanted whole strides of blocks"
+        return objection(
+            cls.__name__,
+            "" if input.data_type is F32 and input.num_channels() == wanted else told,
+            "" if is_whole and min(stride.width, stride.height) > 0 else steps,
+        )
 
     def configure(
         self,
@@ -246,51 +252,37 @@ class NEHOGDetector:
         idx_class: int = 0,
     ) -> None:
         """Set the descriptors, the model, and the list that windows are added to."""
-        wanted = hog.info().num_bins_per_block()
-        if input.info().data_type is not F32 or input.info().num_channels() != wanted:
-            told = (
-                f"the descriptors are {input.info()!r} of {input.info().num_channels()} values, wanted F32 of {wanted}"
-            )
-            raise TypeMismatch(f"NEHOGDetector: {told}")
-        self.set(input.array, hog, detection_windows, detection_window_stride, threshold, idx_class)
-
-    def set(
-        self,
-        blocks: Callable[[], Array],
-        hog: HOG,
-        windows: list[DetectionWindow],
-        stride: Size2D,
-        threshold: float,
-        idx_class: int,
-    ) -> None:
-        """As `configure`, with what gives the descriptors as an array."""
-        info = hog.info()
-        if stride.width % info.block_stride.width or stride.height % info.block_stride.height or stride.width < 1:
-            told = f"{stride.width}x{stride.height}, wanted whole strides of blocks"
-            raise TypeMismatch(f"NEHOGDetector: the stride of windows is {told}")
-        self._blocks, self._hog, self._windows = blocks, hog, windows
-        self._stride, self._threshold, self._class = stride, threshold, idx_class
+        refuse(self.validate(input.info(), hog, detection_window_stride))
+        info, stride = hog.info(), detection_window_stride
+        size, block = info.detection_window_size, info.block_stride
+        steps = (stride.width // block.width, stride.height // block.height)
+        whole = (size.width // block.width, size.height // block.height)
+        spare = [blocks - n for blocks, n in zip(size_of(input.info()), whole, strict=True)]
+        counts = [max(0, room // step + 1) for room, step in zip(spare, steps, strict=True)]  # the library's count
+        self._windows, self._size, self._stride = detection_windows, size, stride
+        self._threshold, self._class = threshold, idx_class
+        self._scores = image(max(1, counts[0]), max(1, counts[1]), F32)
+        inside, values = info.num_block_positions_per_image(size), info.num_bins_per_block()
+        kernel = LoopsKernel(scoring(inside.width * values, inside.height, steps[0] * values, steps[1]))
+        kernel.configure([self._scores, input, hog.table()])
+        self._has_windows = min(counts) > 0
+        self._set_kernels([kernel] if self._has_windows else [])
+        self._scores.allocator().allocate()
 
     def run(self) -> None:
         """Add the windows that are found, row by row."""
-        if self._blocks is None:
-            raise ExecutionError("NEHOGDetector is not configured", hint="call configure first")
-        info, blocks = self._hog.info(), self._blocks()
-        size, stride = info.detection_window_size, info.block_stride
-        steps = (self._stride.height // stride.height, self._stride.width // stride.width)
-        spare = (blocks.shape[0] - size.height // stride.height, blocks.shape[1] - size.width // stride.width)
-        counts = tuple(max(0, room // step) for room, step in zip(spare, steps, strict=True))  # the library's count
-        if not math.prod(counts):
+        super().run()
+        self.collect()
+
+    def collect(self) -> None:
+        """Add the windows whose scores have been computed."""
+        if not self._has_windows:
             return
-        inside = info.num_block_positions_per_image(size)
-        views = np.lib.stride_tricks.sliding_window_view(blocks, (inside.height, inside.width), (0, 1))
-        chosen = views[: counts[0] * steps[0] : steps[0], : counts[1] * steps[1] : steps[1]].transpose(0, 1, 3, 4, 2)
-        *factors, bias = self._hog.descriptor()
-        scores = chosen.reshape(*counts, -1) @ np.asarray(factors, np.float32) + bias
+        scores = self._scores.array()
         for row, column in np.argwhere(scores > self._threshold).tolist():
             x, y = column * self._stride.width, row * self._stride.height
             score = float(scores[row, column])
-            self._windows.append(DetectionWindow(x, y, size.width, size.height, self._class, score))
+            self._windows.append(DetectionWindow(x, y, self._size.width, self._size.height, self._class, score))
 
 
 class NEHOGMultiDetection(VisionFunction):
@@ -322,32 +314,36 @@ class NEHOGMultiDetection(VisionFunction):
             )
         )
         gradients = _Gradients(input, models[0].info().phase_type, border_mode, constant_border_value)
-        self._spaces: dict[tuple[object, ...], tuple[Tensor, IKernel]] = {}
-        self._detectors, self._windows, self._threshold = [], detection_windows, threshold
-        for index, (model, stride) in enumerate(zip(models, detection_window_strides, strict=True)):
+        spaces: dict[tuple[object, ...], tuple[Tensor, IKernel]] = {}
+        descriptors: dict[HOGInfo, tuple[Tensor, IKernel]] = {}
+        self._detectors, self._windows = [NEHOGDetector() for _ in models], detection_windows
+        for index, (detector, model, stride) in enumerate(
+            zip(self._detectors, models, detection_window_strides, strict=True)
+        ):
             info = model.info()
-            info.tensor_info(*size_of(input.info()))  # refuses an image that holds no block
             key = (info.cell_size, info.num_bins)
-            if key not in self._spaces:
-                self._spaces[key] = _votes(gradients, info)
-            detector = NEHOGDetector()
-            detector.set(self._blocks(key, info), model, detection_windows, stride, threshold, index)
-            self._detectors.append(detector)
-        self._set_kernels([*gradients.kernels, *(kernel for _, kernel in self._spaces.values())])
+            if key not in spaces:
+                spaces[key] = _votes(gradients, info)
+            if info not in descriptors:
+                blocks = Tensor()
+                blocks.allocator().init(info.tensor_info(*size_of(input.info())))
+                descriptors[info] = (blocks, _descriptors(spaces[key][0], info, blocks))
+            detector.configure(descriptors[info][0], model, detection_windows, stride, threshold, index)
+        made = [*spaces.values(), *descriptors.values()]
+        scores = [kernel for detector in self._detectors for kernel in detector.kernels()]
+        self._set_kernels([*gradients.kernels, *(kernel for _, kernel in made), *scores])
         self._suppression = CPPDetectionWindowNonMaximaSuppressionKernel() if non_maxima_suppression else None
         if self._suppression is not None:
             self._suppression.configure(detection_windows, min_distance)
         gradients.allocate()
-
-    def _blocks(self, key: tuple[object, ...], info: HOGInfo) -> Callable[[], Array]:
-        """What normalises the votes of a model's cells."""
-        return lambda: _normalised(self._spaces[key][0].array(), info)
+        for blocks, _ in descriptors.values():
+            blocks.allocator().allocate()
 
     def run(self) -> None:
         """Find the windows."""
         super().run()
         self._windows.clear()
         for detector in self._detectors:
-            detector.run()
+            detector.collect()
         if self._suppression is not None:
             self._suppression.run()
