@@ -9,6 +9,7 @@ else, so any split of a window over any scheduler gives the same bytes. Kernels 
 from armillary.base.lazy import lazy_names
 
 _CORE = {
+    "layout": ("DataLayout", "DataLayoutDimension", "get_data_layout_dimension_index"),
     "window": ("Coordinates", "Dimension", "Steps", "Window"),
     "tensor_info": (
         "BorderMode",

@@ -68,7 +68,7 @@ def _quick(name: str) -> int:
 
 def test_every_function_has_stored_cases() -> None:
     assert set(STORED) == set(BUILDERS)
-    assert min(map(len, STORED.values())) >= 12
+    assert min(map(len, STORED.values())) >= 50
 
 
 @pytest.mark.parametrize("name", BUILDERS)

@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.base.boundary import bounded
 from armillary.base.record import record
+from armillary.compute.core.layout import DataLayout, as_nchw
 from armillary.compute.core.window import NUM_MAX_DIMENSIONS, Coordinates
 from armillary.errors import ExecutionError, TypeMismatch
 
@@ -154,9 +155,12 @@ class ValidRegion:
 
 
 class TensorInfo:
-    """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`; `TensorInfo()` waits."""
+    """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`; `TensorInfo()` waits.
 
-    def __init__(self, *given: int | TensorShape | Format | DataType | QuantizationInfo) -> None:
+    A `DataLayout` may be the last argument; NCHW otherwise.
+    """
+
+    def __init__(self, *given: int | TensorShape | Format | DataType | QuantizationInfo | DataLayout) -> None:
         self.is_resizable = True
         if given:
             self._set(given)
@@ -174,9 +178,12 @@ class TensorInfo:
         """Whether shape and type are known."""
         return "shape" in self.__dict__
 
-    def _set(self, given: Sequence[int | TensorShape | Format | DataType | QuantizationInfo]) -> None:
+    def _set(self, given: Sequence[int | TensorShape | Format | DataType | QuantizationInfo | DataLayout]) -> None:
         *sizes, kind = given
-        self.quantization = QuantizationInfo()
+        self.quantization, self.layout = QuantizationInfo(), DataLayout.NCHW
+        if isinstance(kind, DataLayout) and sizes:
+            self.layout = kind
+            *sizes, kind = sizes
         if isinstance(kind, QuantizationInfo) and sizes:
             self.quantization = kind
             *sizes, kind = sizes
@@ -231,6 +238,23 @@ class TensorInfo:
     def quantization_info(self) -> QuantizationInfo:
         """Scale and offset of a quantised type."""
         return self.quantization
+
+    def data_layout(self) -> DataLayout:
+        """Which dimension is width, height, channels."""
+        return self.layout
+
+    def set_data_layout(self, layout: DataLayout) -> TensorInfo:
+        """Say which dimension is what; the sizes stay. Returns this object."""
+        if not isinstance(layout, DataLayout):
+            raise TypeMismatch(f"a layout is a DataLayout, got {layout!r}")
+        self.layout = layout
+        return self
+
+    def in_nchw(self) -> TensorInfo:
+        """The same image as (width, height, channels, batches): itself, unless its layout is another one."""
+        if self.layout is DataLayout.NCHW:
+            return self
+        return TensorInfo(TensorShape(*as_nchw(self.layout, self.shape)), 1, self.data_type, self.quantization)
 
     def set_valid_region(self, region: ValidRegion) -> None:
         """Kernels say where their output is valid."""

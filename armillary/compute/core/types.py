@@ -11,6 +11,7 @@ from enum import Enum
 
 from armillary.base.boundary import bounded
 from armillary.base.record import record
+from armillary.compute.core.layout import DataLayout
 from armillary.errors import TypeMismatch
 
 
@@ -182,10 +183,14 @@ class WeightsInfo:
 
 @record(slots=True)
 class FullyConnectedLayerInfo:
-    """Whether weights are given as (inputs, outputs) with inputs along the row (the library's `transpose_weights`)."""
+    """Whether weights are given as (inputs, outputs) with inputs along the row (the library's `transpose_weights`).
+
+    `weights_trained_layout`: the order of an image's values that the weights are for.
+    """
 
     transpose_weights: bool = True
     activation_info: ActivationLayerInfo = field(default_factory=ActivationLayerInfo)
+    weights_trained_layout: DataLayout = DataLayout.NCHW
 
 
 @bounded

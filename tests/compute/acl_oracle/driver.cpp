@@ -1,10 +1,11 @@
 // Runs functions of Arm Compute Library 20.08 on inputs from standard input and writes what they give.
 //
-// In, for each case: NAME TENSORS PARAMETERS, then for each tensor a line "KIND RANK SIZES... SCALE OFFSET", a line of
-// the parameters, and the bytes of all tensors (planes one after another, no padding). Out: a line "RESULTS X Y W H" (the
+// In, for each case: NAME TENSORS PARAMETERS, then for each tensor a line "KIND RANK SIZES... SCALE OFFSET COUNT SCALES..."
+// (KIND: a format; t and a data type; n and a data type: in NHWC), a line of the parameters, and the bytes of all tensors (planes one after another, no padding). Out: a line "RESULTS X Y W H" (the
 // valid region of the last tensor), the results as doubles, and the bytes of all tensors again. Text is ASCII, bytes are
 // raw. "error TEXT" in place of results: the library refused.
 #include "arm_compute/core/CPP/ICPPKernel.h"
+#include "arm_compute/runtime/CPP/CPPFunctions.h"
 #include "arm_compute/core/Types.h"
 #include "arm_compute/runtime/Distribution1D.h"
 #include "arm_compute/runtime/BlobLifetimeManager.h"
@@ -41,8 +42,8 @@ const std::map<std::string, Format> FORMATS = {
     {"YUYV422", Format::YUYV422}, {"UYVY422", Format::UYVY422}, {"NV12", Format::NV12}, {"NV21", Format::NV21},
     {"IYUV", Format::IYUV}, {"YUV444", Format::YUV444}};
 const std::map<std::string, DataType> TYPES = {
-    {"tF32", DataType::F32}, {"tQASYMM8", DataType::QASYMM8}, {"tQASYMM8_SIGNED", DataType::QASYMM8_SIGNED},
-    {"tS32", DataType::S32}, {"tU8", DataType::U8}, {"tF16", DataType::F16}};
+    {"F32", DataType::F32}, {"QASYMM8", DataType::QASYMM8}, {"QASYMM8_SIGNED", DataType::QASYMM8_SIGNED},
+    {"QSYMM8_PER_CHANNEL", DataType::QSYMM8_PER_CHANNEL}, {"S32", DataType::S32}, {"U8", DataType::U8}, {"F16", DataType::F16}};
 
 // The library's own schedulers take the number of threads from /proc/cpuinfo, which under an emulator has no parts.
 class OneThread final : public IScheduler
@@ -242,6 +243,17 @@ void laplacian(Case &c)
     };
 }
 
+void reconstruct(Case &c)
+{
+    laplacian(c);
+    auto levels = std::static_pointer_cast<Pyramid>(c.kept.back());
+    auto take_apart = c.run;
+    auto f = std::make_shared<NELaplacianReconstruct>();
+    f->configure(levels.get(), c.t(1), c.t(2), c.border(0), c.constant(1));
+    c.run = [=] { take_apart(); f->run(); };
+    c.fetch = nullptr;
+}
+
 HOGInfo hog_info(Case &c, size_t at)
 {
     auto pair = [&](size_t n) { return Size2D(size_t(c.p(at + n)), size_t(c.p(at + n + 1))); };
@@ -374,6 +386,13 @@ ActivationLayerInfo activation(Case &c, size_t at)
     return ActivationLayerInfo(static_cast<ActivationLayerInfo::ActivationFunction>(int(c.p(at))), float(c.p(at + 1)), float(c.p(at + 2)));
 }
 
+void concatenate(Case &c)
+{
+    std::vector<const ITensor *> parts;
+    for(size_t n = 0; n + 1 < c.tensors.size(); ++n) parts.push_back(c.t(n));
+    c.use<NEConcatenateLayer>(parts, c.t(c.tensors.size() - 1), size_t(c.p(0)));
+}
+
 const std::map<std::string, Rule> RULES = {
     {"Lifetimes", lifetimes},
     FILTER(NEGaussian3x3), FILTER(NEGaussian5x5), FILTER(NEBox3x3), FILTER(NEMedian3x3), FILTER(NEErode), FILTER(NEDilate),
@@ -407,10 +426,14 @@ const std::map<std::string, Rule> RULES = {
     {"NECannyEdge", [](Case &c) { c.use<NECannyEdge>(c.t(0), c.t(1), int32_t(c.p(2)), int32_t(c.p(3)), int32_t(c.p(4)), int32_t(c.p(5)), c.border(0), c.constant(1)); }},
     {"NEGaussianPyramidHalf", [](Case &c) { pyramid<NEGaussianPyramidHalf>(c, SCALE_PYRAMID_HALF); }},
     {"NEGaussianPyramidOrb", [](Case &c) { pyramid<NEGaussianPyramidOrb>(c, SCALE_PYRAMID_ORB); }},
-    {"NELaplacianPyramid", laplacian}, {"NEHOGDescriptor", hog_descriptor}, {"NEHOGDetector", hog_detector}, {"NEHOGMultiDetection", hog_multi_detection}, {"NEOpticalFlow", flow},
+    {"NELaplacianPyramid", laplacian}, {"NELaplacianReconstruct", reconstruct}, GRADIENT(NEScharr3x3), PAIR(NEElementwiseMax), PAIR(NEElementwiseMin),
+    {"NEElementwiseAddition", [](Case &c) { c.use<NEArithmeticAddition>(c.t(0), c.t(1), c.t(2), ConvertPolicy::SATURATE); }},
+    {"NEFlattenLayer", [](Case &c) { c.use<NEFlattenLayer>(c.t(0), c.t(1)); }},
+    {"NEGEMMLowpMatrixMultiplyCore", [](Case &c) { for(size_t n : {0, 1}) { auto q = c.t(n)->info()->quantization_info().uniform(); c.t(n)->info()->set_quantization_info(QuantizationInfo(q.scale, -q.offset)); } /* it adds offsets */ c.use<NEGEMMLowpMatrixMultiplyCore>(c.t(0), c.t(1), nullptr, c.t(2)); }},
+    {"NEHOGDescriptor", hog_descriptor}, {"NEHOGDetector", hog_detector}, {"NEHOGMultiDetection", hog_multi_detection}, {"NEOpticalFlow", flow},
     {"NEActivationLayer", [](Case &c) { c.use<NEActivationLayer>(c.t(0), c.t(1), activation(c, 0)); }},
     {"NESoftmaxLayer", [](Case &c) { c.use<NESoftmaxLayer>(c.t(0), c.t(1), float(c.p(0))); }},
-    {"NEPoolingLayer", [](Case &c) { c.use<NEPoolingLayer>(c.t(0), c.t(1), PoolingLayerInfo(static_cast<PoolingType>(int(c.p(0))), Size2D(size_t(c.p(1)), size_t(c.p(2))), DataLayout::NCHW, strides(c, 4), c.p(3) != 0)); }},
+    {"NEPoolingLayer", [](Case &c) { c.use<NEPoolingLayer>(c.t(0), c.t(1), PoolingLayerInfo(static_cast<PoolingType>(int(c.p(0))), Size2D(size_t(c.p(1)), size_t(c.p(2))), c.t(0)->info()->data_layout(), strides(c, 4), c.p(3) != 0)); }},
     {"NENormalizationLayer", [](Case &c) { c.use<NENormalizationLayer>(c.t(0), c.t(1), NormalizationLayerInfo(static_cast<NormType>(int(c.p(0))), uint32_t(c.p(1)), float(c.p(2)), float(c.p(3)), float(c.p(4)), c.p(5) != 0)); }},
     {"NEConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), Size2D(1U, 1U), activation(c, 0)); }},
     {"NEGEMMConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEGEMMConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), Size2D(1U, 1U), activation(c, 0)); }},
@@ -418,7 +441,8 @@ const std::map<std::string, Rule> RULES = {
     {"NEDirectConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDirectConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), activation(c, 0)); }},
     {"NEPermute", [](Case &c) { c.use<NEPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
     {"NEReshapeLayer", [](Case &c) { c.use<NEReshapeLayer>(c.t(0), c.t(1)); }},
-    {"NEConcatenateLayer", [](Case &c) { std::vector<const ITensor *> parts; for(size_t n = 0; n + 1 < c.tensors.size(); ++n) parts.push_back(c.t(n)); c.use<NEConcatenateLayer>(parts, c.t(c.tensors.size() - 1), size_t(c.p(0))); }},
+    {"NEWidthConcatenateLayer", concatenate}, {"NEHeightConcatenateLayer", concatenate}, {"NEDepthConcatenateLayer", concatenate},
+    {"NEConcatenateLayer", concatenate}, {"CPPPermute", [](Case &c) { c.use<CPPPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
     {"NEDepthwiseConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDepthwiseConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), 1U, activation(c, 0)); }},
     {"NEFullyConnectedLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEFullyConnectedLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2)); }},
     {"NEBatchNormalizationLayer", [](Case &c) { c.use<NEBatchNormalizationLayer>(c.t(0), c.t(5), c.t(1), c.t(2), c.t(3), c.t(4), float(c.p(0))); }},
@@ -437,12 +461,17 @@ Given read_tensor()
     for(int n = 0; n < rank; ++n) { std::cin >> sizes[n]; shape.set(n, sizes[n], false); }
     float scale = 0;
     int offset = 0;
-    std::cin >> scale >> offset;
+    size_t count = 0;
+    std::cin >> scale >> offset >> count;
+    std::vector<float> scales(count);
+    for(auto &each : scales) std::cin >> each;
     Given made;
-    if(TYPES.count(kind))
+    if(kind[0] == 't' || kind[0] == 'n')
     {
         made.tensor = std::make_unique<Tensor>();
-        made.tensor->allocator()->init(TensorInfo(shape, 1, TYPES.at(kind), QuantizationInfo(scale, offset)));
+        TensorInfo info(shape, 1, TYPES.at(kind.substr(1)), count ? QuantizationInfo(scales) : QuantizationInfo(scale, offset));
+        info.set_data_layout(kind[0] == 'n' ? DataLayout::NHWC : DataLayout::NCHW);
+        made.tensor->allocator()->init(info);
         return made;
     }
     const Format format = FORMATS.at(kind);

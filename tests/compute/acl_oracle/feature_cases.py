@@ -58,6 +58,26 @@ def _pyramid(name: str, scale: float, kind: str = "U8") -> Build:
     return case
 
 
+def _reconstruct(rng: Rng) -> Case:
+    """A Laplacian pyramid, then the image made of it."""
+    sizes, (mode, constant, params) = size(rng, 12), border(rng, BORDERS[1:])
+    levels = int(rng.integers(1, 4))
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        pyramid, apart = compute.Pyramid(), compute.NELaplacianPyramid()
+        pyramid.init(levels, compute.SCALE_PYRAMID_HALF, *sizes, Format.S16)
+        apart.configure(images[0], pyramid, images[1], mode, constant)
+        function.configure(pyramid, images[1], images[2], mode, constant)
+        pyramid.allocate()
+        whole = function.run
+        function.run = lambda: (apart.run(), whole())
+
+    half = compute.SCALE_PYRAMID_HALF
+    last = [functools.reduce(lambda n, _: math.ceil(n * half), range(levels - 1), side) for side in sizes]
+    tensors = [drawn(rng, "U8", sizes), drawn(rng, "S16", (last[0], last[1])), drawn(rng, "U8", sizes)]
+    return Case("NELaplacianReconstruct", tensors, [*params, levels], calling(configure), has_region=False)
+
+
 NORMS, PHASES = list(HOGNormType), list(PhaseType)
 
 
@@ -247,6 +267,7 @@ FEATURES: dict[str, Build] = {
     "NEGaussianPyramidHalf": _pyramid("NEGaussianPyramidHalf", compute.SCALE_PYRAMID_HALF),
     "NEGaussianPyramidOrb": _pyramid("NEGaussianPyramidOrb", compute.SCALE_PYRAMID_ORB),
     "NELaplacianPyramid": _pyramid("NELaplacianPyramid", compute.SCALE_PYRAMID_HALF, "S16"),
+    "NELaplacianReconstruct": _reconstruct,
     "NEHOGDescriptor": _hog_descriptor,
     "NEHOGDetector": _hog_detector,
     "NEHOGMultiDetection": _hog_multi_detection,

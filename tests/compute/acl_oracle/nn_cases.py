@@ -15,6 +15,7 @@ from armillary import compute
 from armillary.compute import (
     ActivationFunction,
     ActivationLayerInfo,
+    DataLayout,
     DataType,
     DimensionRoundingType,
     NormalizationLayerInfo,
@@ -43,8 +44,9 @@ def calling(configure: Callable[[Function, Images], None]) -> Callable[[Case], R
         tensors = []
         for t in case.tensors:
             made = compute.Tensor()
-            quantization = QuantizationInfo(t.scale or 1.0, t.offset)
-            made.allocator().init(TensorInfo(TensorShape(*t.sizes), 1, DataType[t.kind[1:]], quantization))
+            quantization = QuantizationInfo(t.scale or 1.0, t.offset, t.scales)
+            layout = DataLayout.NHWC if t.kind[0] == "n" else DataLayout.NCHW
+            made.allocator().init(TensorInfo(TensorShape(*t.sizes), 1, DataType[t.kind[1:]], quantization, layout))
             tensors.append(made)
         function = getattr(compute, case.name)()
         configure(function, tensors)
@@ -59,7 +61,7 @@ def calling(configure: Callable[[Function, Images], None]) -> Callable[[Case], R
 
 def _case(name: str, tensors: list[Tensor], params: list[float], configure: Any, bound: float = CLOSE) -> Case:
     """A case whose only output is the last tensor; bytes agree to the bit."""  # Any: as `calling` takes it
-    is_real = tensors[-1].kind == "tF32"
+    is_real = tensors[-1].kind.endswith("F32")
     return Case(name, tensors, params, calling(configure), bound if is_real else 0.0, has_region=False)
 
 
@@ -186,6 +188,30 @@ def _convolution(name: str, kinds: tuple[str, ...] = ("tF32",), side: int = 0) -
     return case
 
 
+def _by_channel(name: str) -> Build:
+    """A convolution of bytes whose weights have a scale for each output channel."""
+    # With images of QASYMM8 the library's products end in a segmentation fault.
+    bytes_alone = _convolution(name, BYTES if "Depthwise" in name else BYTES[1:])
+
+    def case(rng: Rng) -> Case:
+        made = bytes_alone(rng)
+        weights = made.tensors[1]
+        weights.kind, weights.offset = "tQSYMM8_PER_CHANNEL", 0
+        weights.scales = tuple(float(np.float32(v)) for v in rng.uniform(0.01, 0.1, weights.sizes[-1]))
+        weights.planes = [rng.integers(-127, 128, plane.shape).astype(np.int8) for plane in weights.planes]
+        return made
+
+    return case
+
+
+def _connected_image(rng: Rng) -> Case:
+    """The values of images, by weights that are trained for channels first."""
+    sizes, outputs, batch = tuple(int(n) for n in rng.integers(1, (6, 5, 5))), int(rng.integers(1, 12)), 1
+    tensors = [_floats(rng, *sizes, batch), _floats(rng, int(np.prod(sizes)), outputs), _floats(rng, outputs)]
+    tensors.append(_floats(rng, outputs))
+    return _case("NEFullyConnectedLayer", tensors, [], lambda f, t: f.configure(*t))
+
+
 def _connected(rng: Rng) -> Case:
     inputs, outputs, batch = int(rng.integers(1, 30)), int(rng.integers(1, 12)), int(rng.integers(1, 4))
     kind, has_biases = ("tF32", *BYTES)[int(rng.integers(3))], bool(rng.integers(2))
@@ -220,12 +246,12 @@ def _dequantization(rng: Rng) -> Case:
     return _case("NEDequantizationLayer", tensors, [], lambda f, t: f.configure(*t))
 
 
-def _permute(rng: Rng) -> Case:
+def _permute(rng: Rng, name: str = "NEPermute") -> Case:
     order = [int(n) for n in rng.permutation(3)]
     sizes = [int(n) for n in rng.integers(1, 7, 3)]
     tensors = [_floats(rng, *sizes), _floats(rng, *(sizes[n] for n in order))]
     return _case(
-        "NEPermute", tensors, list(map(float, order)), lambda f, t: f.configure(*t, PermutationVector(*order)), 0.0
+        name, tensors, list(map(float, order)), lambda f, t: f.configure(*t, PermutationVector(*order)), 0.0
     )
 
 
@@ -235,13 +261,56 @@ def _reshape(rng: Rng) -> Case:
     return _case("NEReshapeLayer", tensors, [], lambda f, t: f.configure(*t), 0.0)
 
 
-def _concatenation(rng: Rng) -> Case:
-    axis, count = int(rng.integers(3)), int(rng.integers(2, 4))
-    sizes = [int(n) for n in rng.integers(1, 7, 3)]
-    parts = [int(n) for n in rng.integers(1, 5, count)]
-    shapes = [[part if n == axis else size for n, size in enumerate(sizes)] for part in (*parts, sum(parts))]
-    tensors = [_floats(rng, *shape) for shape in shapes]
-    return _case("NEConcatenateLayer", tensors, [axis], lambda f, t: f.configure(t[:-1], t[-1], axis), 0.0)
+def _concatenation(name: str, along: int | None = None) -> Build:
+    def case(rng: Rng) -> Case:
+        axis, count = int(rng.integers(3)) if along is None else along, int(rng.integers(2, 4))
+        sizes = [int(n) for n in rng.integers(1, 7, 3)]
+        parts = [int(n) for n in rng.integers(1, 5, count)]
+        shapes = [[part if n == axis else size for n, size in enumerate(sizes)] for part in (*parts, sum(parts))]
+        tensors = [_floats(rng, *shape) for shape in shapes]
+        more = [] if along is not None else [axis]
+        return _case(name, tensors, [axis], lambda f, t: f.configure(t[:-1], t[-1], *more), 0.0)
+
+    return case
+
+
+def _two(name: str) -> Build:
+    def case(rng: Rng) -> Case:
+        sizes, kind = [int(n) for n in rng.integers(1, (20, 6, 4))], ("tF32", "tS32")[int(rng.integers(2))]
+        tensors = [drawn(rng, kind, tuple(sizes), -1000, 1000) for _ in range(3)]
+        return _case(name, tensors, [], lambda f, t: f.configure(*t), 0.0)
+
+    return case
+
+
+def _flatten(rng: Rng) -> Case:
+    sizes = [int(n) for n in rng.integers(1, 6, 4)]
+    tensors = [_floats(rng, *sizes), _floats(rng, int(np.prod(sizes[:3])), sizes[3])]
+    return _case("NEFlattenLayer", tensors, [], lambda f, t: f.configure(*t), 0.0)
+
+
+def _lowp(rng: Rng) -> Case:
+    m, n, k = (int(v) for v in rng.integers(1, (12, 20, 40)))
+    kind = BYTES[int(rng.integers(2))]
+    tensors = [_bytes(rng, kind, k, m), _bytes(rng, kind, n, k), drawn(rng, "tS32", (n, m))]
+    rule = lambda f, t: f.configure(t[0], t[1], None, t[2])  # noqa: E731 - as the others are given
+    return _case("NEGEMMLowpMatrixMultiplyCore", tensors, [], rule)
+
+
+def _channels_last(build: Build) -> Build:
+    """The same case with images and kernels in NHWC."""
+
+    def case(rng: Rng) -> Case:
+        made = build(rng)
+        for tensor in made.tensors:
+            if len(tensor.sizes) < 3:
+                continue
+            width, height, channels, *others = tensor.sizes
+            tensor.kind, tensor.sizes = f"n{tensor.kind[1:]}", (channels, width, height, *others)
+            tensor.planes = [np.ascontiguousarray(np.moveaxis(plane, -3, -1)) for plane in tensor.planes]
+        return made
+
+    return case
 
 
 NEURAL: dict[str, Build] = {
@@ -261,5 +330,17 @@ NEURAL: dict[str, Build] = {
     "NEDequantizationLayer": _dequantization,
     "NEPermute": _permute,
     "NEReshapeLayer": _reshape,
-    "NEConcatenateLayer": _concatenation,
+    "CPPPermute": lambda rng: _permute(rng, "CPPPermute"),
+    "NEConcatenateLayer": _concatenation("NEConcatenateLayer"),
+    "NEWidthConcatenateLayer": _concatenation("NEWidthConcatenateLayer", 0),
+    "NEHeightConcatenateLayer": _concatenation("NEHeightConcatenateLayer", 1),
+    "NEDepthConcatenateLayer": _concatenation("NEDepthConcatenateLayer", 2),
+    **{name: _two(name) for name in ("NEElementwiseAddition", "NEElementwiseMax", "NEElementwiseMin")},
+    "NEFlattenLayer": _flatten,
+    "NEGEMMLowpMatrixMultiplyCore": _lowp,
+    "NEConvolutionLayer by channel": _by_channel("NEConvolutionLayer"),
+    "NEDepthwiseConvolutionLayer by channel": _by_channel("NEDepthwiseConvolutionLayer"),
+    "NEFullyConnectedLayer images": _connected_image,
 }
+_IMAGES = [name for name in NEURAL if "Convolution" in name or name in ("NEPoolingLayer", "NEBatchNormalizationLayer")]
+NEURAL |= {f"{name} NHWC": _channels_last(NEURAL[name]) for name in (*_IMAGES, "NENormalizationLayer", "NEFullyConnectedLayer images")}

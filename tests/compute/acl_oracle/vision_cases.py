@@ -359,7 +359,7 @@ BUILDERS: dict[str, Build] = {
     "NEEqualizeHistogram": _plain("NEEqualizeHistogram", "U8", "U8"),
     "NEIntegralImage": _plain("NEIntegralImage", "U8", "U32"),
     **{n: _filter(n) for n in ("NEGaussian3x3", "NEGaussian5x5", "NEBox3x3", "NEMedian3x3", "NEErode", "NEDilate")},
-    **{n: _gradient(n) for n in ("NESobel3x3", "NESobel5x5", "NEDerivative")},
+    **{n: _gradient(n) for n in ("NESobel3x3", "NESobel5x5", "NEDerivative", "NEScharr3x3")},
     "NESobel7x7": _gradient("NESobel7x7", "S32"),
     **{f"NEConvolution{n}x{n}": _matrix(f"NEConvolution{n}x{n}", n) for n in (3, 5, 7, 9)},
     "NEConvolutionRectangle": _rectangle,

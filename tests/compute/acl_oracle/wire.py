@@ -25,13 +25,14 @@ CHANNELS = {"RGB888": (3,), "RGBA8888": (4,), "UV88": (2,), "YUYV422": (2,), "UY
 
 @dataclass
 class Tensor:
-    """What a tensor is: a format (or `t` and a data type), sizes (width first), and a value for each plane."""
+    """What a tensor is: a format (or `t` and a data type; `n`: in NHWC), sizes (innermost first), a value a plane."""
 
     kind: str
     sizes: tuple[int, ...]
     planes: list[Array]
     scale: float = 0.0
     offset: int = 0
+    scales: tuple[float, ...] = ()  # of QSYMM8_PER_CHANNEL
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Result:
 
 def shape_of(tensor: Tensor) -> list[tuple[int, ...]]:
     """The shapes of the planes, rows first."""
-    if tensor.kind.startswith("t"):
+    if tensor.kind[0] in "tn":
         return [tuple(reversed(tensor.sizes))]
     width, height = tensor.sizes
     half = (height // 2, width // 2)
@@ -71,8 +72,8 @@ def shape_of(tensor: Tensor) -> list[tuple[int, ...]]:
 
 def dtype_of(kind: str) -> str:
     """The type of a value."""
-    named = {"tF32": "float32", "tQASYMM8_SIGNED": "int8", "tS32": "int32", "tF16": "float16"}
-    return named.get(kind) or DTYPES.get(kind, "uint8")
+    named = {"F32": "float32", "QASYMM8_SIGNED": "int8", "QSYMM8_PER_CHANNEL": "int8", "S32": "int32", "F16": "float16"}
+    return named.get(kind[1:]) or DTYPES.get(kind, "uint8")
 
 
 def has_library() -> bool:
@@ -119,7 +120,10 @@ def run(program: Path, cases: Sequence[Case]) -> list[Result]:
 def _asked(case: Case) -> bytes:
     lines = [f"{case.name} {len(case.tensors)} {len(case.params)}"]
     for t in case.tensors:
-        lines.append(f"{t.kind} {len(t.sizes)} {' '.join(map(str, t.sizes))} {t.scale!r} {t.offset}")
+        lines.append(
+            f"{t.kind} {len(t.sizes)} {' '.join(map(str, t.sizes))} {t.scale!r} {t.offset} {len(t.scales)}"
+            f" {' '.join(map(repr, t.scales))}"
+        )
     lines.append(" ".join(repr(float(p)) for p in case.params))
     data = b"".join(np.ascontiguousarray(p).tobytes() for t in case.tensors for p in t.planes)
     return "\n".join(lines).encode() + b"\n" + data

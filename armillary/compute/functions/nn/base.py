@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 
 from armillary import relay
 from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
 from armillary.compute.functions.nn.body import Body, Node
@@ -151,11 +152,29 @@ def _trimmed(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def init_output(
-    output: Tensor, shape: Iterable[int], kind: DataType, quantization: QuantizationInfo | None = None
+    output: Tensor,
+    shape: Iterable[int],
+    kind: DataType,
+    quantization: QuantizationInfo | None = None,
+    layout: DataLayout = DataLayout.NCHW,
 ) -> None:
-    """Give an output without information the one that fits."""
+    """Give an output without information the one that fits; `shape` is in the order of `layout`."""
     if not output.has_info() and min(shape := tuple(shape)) > 0:
-        output.allocator().init(TensorInfo(TensorShape(*shape), 1, kind, quantization or QuantizationInfo()))
+        output.allocator().init(TensorInfo(TensorShape(*shape), 1, kind, quantization or QuantizationInfo(), layout))
+
+
+def init_like(output: Tensor, input: TensorInfo, *nchw: int) -> None:
+    """Give an output without information the input's type and layout; `nchw`: its (width, height, channels, …)."""
+    layout = input.data_layout()
+    shape = from_nchw(layout, nchw) if nchw else input.shape
+    init_output(output, shape, input.data_type, input.quantization_info(), layout)
+
+
+def wrong_layout(what: str, info: TensorInfo | None, wanted: TensorInfo) -> str:
+    """An objection to a layout that is not the input's."""
+    if info is None or info.data_layout() is wanted.data_layout():
+        return ""
+    return f"{what} has the layout {info.data_layout().name}, the input {wanted.data_layout().name}"
 
 
 def info_or_none(tensor: Tensor | None) -> TensorInfo | None:
@@ -164,7 +183,8 @@ def info_or_none(tensor: Tensor | None) -> TensorInfo | None:
 
 
 def nchw(info: TensorInfo) -> tuple[int, int, int, int]:
-    """Batch, channels, height, width."""
+    """Batch, channels, height, width, whatever the layout."""
+    info = info.in_nchw()
     return info.dimension(3), info.dimension(2), info.dimension(1), info.dimension(0)
 
 

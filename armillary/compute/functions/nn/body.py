@@ -2,8 +2,8 @@
 
 In: tensors by name, which of them are weights, and what builds the expression. Out: `Body`: the module to compile, the
 weights' values, and the expression over other ones (`applied`), by which a graph becomes one Relay function. Invariant:
-a tensor takes part in the shape that `shapes` says, numpy's order, whatever its own; float16 is computed in
-float32 and rounded once.
+a tensor takes part in the shape that `shapes` says, numpy's order, whatever its own; of an image in NHWC (`shapes` has
+four sizes of NCHW for it) the expression sees a transposition; float16 is computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.base.aliases import Array
+from armillary.compute.core.layout import DataLayout
 from armillary.compute.runtime.tensor import Tensor, shape_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
@@ -36,11 +37,14 @@ class Body:
         shapes: Mapping[str, tuple[int, ...]] | None,
     ) -> None:
         self.inputs, self.weights, self.output = dict(inputs), dict(weights), output
-        shapes = shapes or {}
-        named = {**self.inputs, **self.weights}
-        self.shapes = {name: tuple(shapes.get(name) or shape_of(t.info())) for name, t in named.items()}
+        shapes, named = shapes or {}, {**self.inputs, **self.weights}
+        is_last = {name: _is_nhwc(t) and len(shapes.get(name, ())) == 4 for name, t in named.items()}
+        self.shapes = {
+            name: _stored(shapes.get(name) or shape_of(t.info()), is_last[name]) for name, t in named.items()
+        }
         self.kinds = {name: t.info().data_type.dtype for name, t in named.items()}
-        self._build = _in_float32(build, tuple(self.kinds.values()), output.info().data_type.dtype)
+        in_nchw = _in_nchw(build, tuple(is_last.values()), _is_nhwc(output) and any(is_last.values()))
+        self._build = _in_float32(in_nchw, tuple(self.kinds.values()), output.info().data_type.dtype)
 
     def _variables(self) -> list[Node]:
         return [relay.var(name, shape=shape, dtype=self.kinds[name]) for name, shape in self.shapes.items()]
@@ -66,6 +70,28 @@ class Body:
     def has_constant_weights(self) -> bool:
         """Whether every weight is there and stays as it is."""
         return all(t.is_constant() and t.is_allocated() for t in self.weights.values())
+
+
+def _is_nhwc(tensor: Tensor) -> bool:
+    return tensor.info().data_layout() is DataLayout.NHWC
+
+
+def _stored(shape: tuple[int, ...], channels_are_last: bool) -> tuple[int, ...]:
+    """A shape of NCHW as it lies in memory."""
+    return (shape[0], *shape[2:], shape[1]) if channels_are_last else tuple(shape)
+
+
+def _in_nchw(build: Build, is_last: Sequence[bool], output_is_last: bool) -> Build:
+    """What takes images whose channels are last (`is_last`, by parameter), and gives one, by an expression of NCHW."""
+    if not any(is_last):
+        return build
+
+    def turned(*values: Node) -> Node:
+        pairs = zip(values, is_last, strict=True)
+        made = build(*(relay.transpose(v, axes=(0, 3, 1, 2)) if last else v for v, last in pairs))
+        return relay.transpose(made, axes=(0, 2, 3, 1)) if output_is_last else made
+
+    return turned
 
 
 def _in_float32(build: Build, kinds: Sequence[str], output: str) -> Build:

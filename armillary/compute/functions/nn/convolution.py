@@ -1,7 +1,7 @@
 """Convolution layers: the one that chooses a method, and one for each method.
 
-In: an image (width, height, channels, batch), weights (width, height, channels, outputs), biases, paddings and
-strides. Out: an image. Invariant: the method is that of the architecture text: Winograd for float32, 3x3 kernels,
+In: an image (width, height, channels, batch), weights (width, height, channels, outputs), or both in NHWC (channels
+first), biases, paddings and strides. Out: an image. Invariant: the method is that of the architecture text: Winograd for float32, 3x3 kernels,
 strides of 1 and given biases; else GEMM. The rest is the compiler's: GEMM is its implicit product on register tiles,
 Winograd its F(2x2, 3x3) in phases, 16 products between two transforms. QASYMM8 adds up in 32 bits: `requantize.py`.
 """
@@ -55,8 +55,13 @@ def _infos(tensors: _Tensors) -> _Infos:
 
 
 def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
-    """What is wrong with a convolution."""
-    (input, weights, biases, output), groups, dilation = infos, asked.groups, asked.dilation
+    """What is wrong with a convolution; sizes are told as (width, height, channels) whatever the layout."""
+    told = [base.wrong_layout(what, info, infos[0]) for what, info in (("weights", infos[1]), ("the output", infos[3]))]
+    if any(told):
+        return base.status_of(name, *told)
+    input, weights, biases, output = (info.in_nchw() if info is not None else None for info in infos)
+    assert input is not None and weights is not None, "both are given"
+    groups, dilation = asked.groups, asked.dilation
     conv_info, act_info, multiplier = asked.conv_info, asked.act_info, asked.multiplier
     if groups < 1 or min(dilation.width, dilation.height) < 1:
         told = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
@@ -98,22 +103,26 @@ class _Convolution(base.NeuralFunction):
         (input, weights, biases, output), conv_info, dilation = tensors, asked.conv_info, asked.dilation
         act_info, groups, multiplier = asked.act_info, asked.groups, asked.multiplier
         n, channels, height, width = base.nchw(input.info())
-        kernel = Size2D(weights.info().dimension(0), weights.info().dimension(1))
+        kernels = weights.info().in_nchw()
+        kernel = Size2D(kernels.dimension(0), kernels.dimension(1))
         made = conv_info.scaled((width, height), kernel, dilation)
-        outputs = channels * multiplier if multiplier else weights.info().dimension(3)
+        outputs = channels * multiplier if multiplier else kernels.dimension(3)
         kind = input.info().data_type
-        base.init_output(output, (*made, outputs, *input.info().shape[3:]), kind, input.info().quantization_info())
+        base.init_like(output, input.info(), *made, outputs, *input.info().shape[3:])
         attrs = _attrs(conv_info, dilation, (width, height), kernel, made, outputs, groups)
         per_group = 1 if multiplier else channels // groups
         shapes: dict[str, tuple[int, ...]] = {"x": (n, channels, height, width)}
-        shapes |= {"w": (outputs, per_group, kernel.height, kernel.width)}
+        filters = (outputs, per_group, kernel.height, kernel.width)
+        # Kernels of single channels lie as an image does: in NHWC the channels are last.
+        shapes["w"] = (1, outputs, *filters[2:]) if multiplier and kernels is not weights.info() else filters
         if biases is not None:
             shapes["b"] = (outputs,)
 
         def body(x: Node, w: Node, b: Node | None = None) -> Node:
+            w = w if shapes["w"] == filters else relay.reshape(w, newshape=filters)
             if kind.is_quantized:
                 return _quantized(x, w, b, input.info(), weights.info(), output.info(), act_info, attrs)
-            value = self._product(x, w, attrs)
+            value = self._product(x, w, per_group, attrs)
             return base.activated(value if b is None else relay.nn.bias_add(value, b), act_info)
 
         given = {"w": weights} | ({"b": biases} if biases is not None else {})
@@ -121,7 +130,8 @@ class _Convolution(base.NeuralFunction):
             {"x": input}, given, output, body, shapes, self._config, self._memory_manager
         )
 
-    def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
+    def _product(self, x: Node, w: Node, inputs: int, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
+        del inputs
         return relay.nn.conv2d(x, w, **attrs)
 
 
@@ -255,6 +265,7 @@ class NEDirectConvolutionLayer(_Convolution):
 
 def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
     """Whether each row and column of the kernel meets the image somewhere; else the kernel is a smaller one."""
+    input = input.in_nchw()
     ends = info.scaled((input.dimension(0), input.dimension(1)), Size2D(3, 3))
     return all(
         max(0, tap - info.pad()[n]) < min(input.dimension(n), tap - info.pad()[n] + ends[n])
@@ -286,7 +297,8 @@ class NEWinogradConvolutionLayer(_Convolution):
     ) -> Status:
         """Whether tensors of this information can be configured."""
         del enable_fast_math
-        size, strides = (weights.dimension(0), weights.dimension(1)), conv_info.stride()
+        kernels = weights.in_nchw()
+        size, strides = (kernels.dimension(0), kernels.dimension(1)), conv_info.stride()
         wrong = base.status_of(
             cls.__name__,
             base.wrong_type("the input", input, base.FLOATS),
@@ -313,8 +325,8 @@ class NEWinogradConvolutionLayer(_Convolution):
         self._refuse(self.validate(*_infos(tensors), conv_info, act_info, enable_fast_math))
         self._build(tensors, _Asked(conv_info, act_info=act_info))
 
-    def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
-        outputs, inputs, *_ = (int(n) for n in w.type_annotation.shape)
+    def _product(self, x: Node, w: Node, inputs: int, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
+        outputs = int(attrs["channels"])
         more, wider = -outputs % _BLOCK, -inputs % _BLOCK
         if wider:
             x = relay.nn.pad(x, pad_width=((0, 0), (0, wider), (0, 0), (0, 0)))
@@ -346,7 +358,7 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         """Whether tensors of this information can be configured."""
         if depth_multiplier < 1:
             return Status(f"{cls.__name__}: a depth multiplier of {depth_multiplier}, wanted at least 1")
-        asked = _Asked(conv_info, dilation or Size2D(), act_info, input.dimension(2), depth_multiplier)
+        asked = _Asked(conv_info, dilation or Size2D(), act_info, base.nchw(input)[1], depth_multiplier)
         return _objections(cls.__name__, (input, weights, biases, output), asked)
 
     def configure(
@@ -363,7 +375,7 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         """Set the tensors and how the kernels move over the image."""
         tensors = (input, weights, biases, output)
         self._refuse(self.validate(*_infos(tensors), conv_info, depth_multiplier, act_info, dilation))
-        groups = input.info().dimension(2)
+        groups = base.nchw(input.info())[1]
         self._build(tensors, _Asked(conv_info, dilation or Size2D(), act_info, groups, depth_multiplier))
 
 
@@ -384,10 +396,11 @@ class NEConvolutionLayer(base.NeuralFunction):
     ) -> ConvolutionMethod:
         """Which method `configure` takes: the text's rule. Holes, groups, and kernels partly in padding: products."""
         del output, weights_info, act_info
+        kernels = weights.in_nchw()
         fits = (
             input.data_type is DataType.F32
-            and weights.dimension(0) == 3
-            and weights.dimension(1) == 3
+            and kernels.dimension(0) == 3
+            and kernels.dimension(1) == 3
             and weights.num_dimensions() <= 4
             and conv_info.stride() == (1, 1)
             and biases is not None

@@ -44,7 +44,7 @@ class NEActivationLayer(base.NeuralFunction):
         outer = output.info() if output is not None and output.has_info() else None
         self._refuse(self.validate(input.info(), outer, act_info))
         target = input if output is None else output
-        base.init_output(target, input.info().shape, input.info().data_type)
+        base.init_like(target, input.info())
         is_identity = act_info.activation is ActivationFunction.IDENTITY
 
         def body(x: Node) -> Node:
@@ -73,7 +73,7 @@ class NESoftmaxLayer(base.NeuralFunction):
         """Set the tensors."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), outer, beta, axis))
-        base.init_output(output, input.info().shape, input.info().data_type)
+        base.init_like(output, input.info())
         rank = input.info().num_dimensions()
         at = rank - 1 - axis % rank
 
@@ -89,6 +89,10 @@ class NEPoolingLayer(base.NeuralFunction):
     @classmethod
     def validate(cls, input: TensorInfo, output: TensorInfo | None, pool_info: PoolingLayerInfo) -> Status:
         """Whether tensors of this information can be configured."""
+        told = base.wrong_layout("the output", output, input)
+        if told:
+            return base.status_of(cls.__name__, told)
+        input, output = input.in_nchw(), output.in_nchw() if output is not None else None
         width, height, size = _pooled(input, pool_info)
         pads = pool_info.pad_stride_info
         beyond = max(pads.pad_left(), pads.pad_right()) >= size.width
@@ -109,9 +113,9 @@ class NEPoolingLayer(base.NeuralFunction):
         """Set the tensors and the window."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), outer, pool_info))
-        width, height, size = _pooled(input.info(), pool_info)
-        kind = input.info().data_type
-        base.init_output(output, (width, height, *input.info().shape[2:]), kind, input.info().quantization_info())
+        image = input.info().in_nchw()
+        width, height, size = _pooled(image, pool_info)
+        base.init_like(output, input.info(), width, height, *image.shape[2:])
         info = pool_info.pad_stride_info
         is_whole = pool_info.is_global_pooling
         strides = (1, 1) if is_whole else (info.stride()[1], info.stride()[0])
@@ -161,6 +165,7 @@ class NENormalizationLayer(base.NeuralFunction):
             cls.__name__,
             base.wrong_type("the input", input, base.FLOATS),
             base.wrong_rank(input),
+            base.wrong_layout("the output", output, input),
             "" if norm_info.norm_size % 2 else f"the size is {norm_info.norm_size}, wanted an odd number",
             base.wrong_shape("the output", output, input.shape),
             base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
@@ -170,7 +175,7 @@ class NENormalizationLayer(base.NeuralFunction):
         """Set the tensors and what is added up."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), outer, norm_info))
-        base.init_output(output, input.info().shape, input.info().data_type)
+        base.init_like(output, input.info())
         size = norm_info.norm_size
         count = 1 if not norm_info.is_scaled else size * size if norm_info.type is NormType.IN_MAP_2D else size
 
@@ -214,7 +219,7 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
         """Whether tensors of this information can be configured."""
         del act_info
         named = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
-        channels = input.dimension(2)
+        channels = base.nchw(input)[1]
         return base.status_of(
             cls.__name__,
             base.wrong_type("the input", input, base.FLOATS),
@@ -223,6 +228,7 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
             *(base.wrong_shape(name, info, (channels,)) for name, info in named.items()),
             *(base.wrong_type(name, info, base.FLOATS) for name, info in named.items() if info is not None),
             base.wrong_shape("the output", output, input.shape),
+            base.wrong_layout("the output", output, input),
             "" if epsilon > 0 else f"epsilon is {epsilon}, wanted above 0",
         )
 
@@ -245,10 +251,10 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
             )
         )
         target = input if output is None else output
-        base.init_output(target, input.info().shape, input.info().data_type)
+        base.init_like(target, input.info())
         given = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
         weights = {name: tensor for name, tensor in given.items() if tensor is not None}
-        channels = input.info().dimension(2)
+        channels = base.nchw(input.info())[1]
 
         def body(x: Node, *others: Node) -> Node:
             named = dict(zip(weights, others, strict=True))
@@ -309,7 +315,7 @@ class NEDequantizationLayer(base.NeuralFunction):
         """Set the tensors."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), outer))
-        base.init_output(output, input.info().shape, base.FLOATS[0])
+        base.init_output(output, input.info().shape, base.FLOATS[0], layout=input.info().data_layout())
         found = input.info().quantization_info()
 
         def body(x: Node) -> Node:

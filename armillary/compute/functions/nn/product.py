@@ -12,6 +12,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.compute.core.kernel import Status
+from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
 from armillary.compute.functions.nn import base
@@ -204,7 +205,14 @@ class NEFullyConnectedLayer(base.NeuralFunction):
         kind = input.info().data_type
         base.init_output(output, (outputs, batch), kind, input.info().quantization_info())
 
+        # Values of an image in the order that the weights were trained for.
+        trained, image = info.weights_trained_layout, input.info()
+        is_other = image.num_dimensions() > 2 and trained is not image.data_layout()
+
         def body(x: Node, w: Node, b: Node | None = None) -> Node:
+            if is_other:
+                x = x if trained is DataLayout.NCHW else relay.transpose(x, axes=(0, 2, 3, 1))
+                x = relay.reshape(x, newshape=(batch, terms))
             rows = w if info.transpose_weights else relay.transpose(w, axes=(1, 0))
             if kind.is_quantized:
                 return _sums(x, rows, b, input.info(), weights.info(), output.info(), info.activation_info)
@@ -212,7 +220,7 @@ class NEFullyConnectedLayer(base.NeuralFunction):
             return base.activated(value if b is None else relay.nn.bias_add(value, b), info.activation_info)
 
         given = {"w": weights} | ({"b": biases} if biases is not None else {})
-        shapes = {"x": (batch, terms), "w": _matrix(weights.info())}
+        shapes = {"x": base.nchw(image) if is_other else (batch, terms), "w": _matrix(weights.info())}
         self._pipeline = self._pipeline_type({"x": input}, given, output, body, shapes, None, self._memory_manager)
 
 

@@ -1,7 +1,7 @@
 """Functions that move elements: concatenation, reshape, permutation, and sums of two tensors.
 
-In: tensors of one type. Out: the same elements elsewhere. Invariant: dimensions are the library's: 0 along a row, 1
-over rows, 2 over channels.
+In: tensors of one type. Out: the same elements elsewhere. Invariant: dimensions are the library's, by number whatever
+the layout: 0 is the innermost one, along a row (in NHWC: the channels of a pixel).
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class NEConcatenateLayer(base.NeuralFunction):
         """Set the tensors and the dimension."""
         infos = [t.info() for t in inputs]
         self._refuse(self.validate(infos, output.info() if output.has_info() else None, axis))
-        base.init_output(output, _joined(infos, axis), infos[0].data_type, infos[0].quantization_info())
+        first = infos[0]
+        base.init_output(
+            output, _joined(infos, axis), first.data_type, first.quantization_info(), first.data_layout()
+        )
         rank = max(axis + 1, *(info.num_dimensions() for info in infos))
         shapes = {f"x{k}": tuple(info.dimension(n) for n in reversed(range(rank))) for k, info in enumerate(infos)}
 
@@ -198,7 +201,7 @@ class _Arithmetic(base.NeuralFunction):
         """Set the tensors."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input1.info(), input2.info(), outer))
-        base.init_output(output, input1.info().shape, input1.info().data_type)
+        base.init_like(output, input1.info())
         rule: Callable[[Node, Node], Node] = getattr(relay, self._name)
         given = {"a": input1, "b": input2}
         self._pipeline = self._pipeline_type(given, {}, output, rule, memory_manager=self._memory_manager)

@@ -219,8 +219,16 @@ class NELaplacianReconstruct(VisionFunction):
             wrong_size("the output", output, *size_of(first)),
         )
 
-    def configure(self, pyramid: Pyramid, input: Tensor, output: Tensor) -> None:
-        """Set the pyramid of S16, the smallest image of S16, and the image of U8."""
+    def configure(
+        self,
+        pyramid: Pyramid,
+        input: Tensor,
+        output: Tensor,
+        border_mode: BorderMode = BorderMode.UNDEFINED,
+        constant_border_value: int = 0,
+    ) -> None:
+        """Set the pyramid of S16, the smallest image of S16, and the image of U8; nothing beside an image is read."""
+        del border_mode, constant_border_value
         refuse(self.validate(pyramid, input.info(), output.info()))
         kernels: list[IKernel] = []
         below, made = input, []
