@@ -63,7 +63,10 @@ def _check_stored(name: str, number: int) -> None:
 
 
 def _quick(name: str) -> int:
-    return 1 if name in NEURAL else QUICK
+    """What compiles for each case is compared once; of layers in other layouts the slow tests and fresh samples tell."""
+    if " " in name:
+        return 0
+    return 1 if name in NEURAL or "HOG" in name else QUICK
 
 
 def test_every_function_has_stored_cases() -> None:
