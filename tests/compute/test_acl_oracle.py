@@ -63,7 +63,7 @@ def _check_stored(name: str, number: int) -> None:
 
 
 def _quick(name: str) -> int:
-    """What compiles for each case is compared once; of layers in other layouts the slow tests and fresh samples tell."""
+    """What compiles for each case is compared once; other layouts in the slow tests and fresh samples."""
     if " " in name:
         return 0
     return 1 if name in NEURAL or "HOG" in name else QUICK

@@ -2,7 +2,8 @@
 
 In: files of images, arrays and labels. Out: `access_tensor(tensor)`, which fills or reads the host's view and says
 whether the run goes on. Invariant: a file that does not fit its tensor is refused with both shapes; a `DummyAccessor`
-touches nothing, so that speed can be measured without a model's files. Arrays have numpy's order, channels first.
+touches nothing, so that speed can be measured without a model's files. Arrays have the tensor's order, in numpy's
+way: channels before rows and columns, or behind them in NHWC.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.files import write_atomic
+from armillary.compute.core.layout import DataLayout
 from armillary.compute.runtime.ppm import read_image
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ArtifactError, ConfigError, TypeMismatch
@@ -73,10 +75,10 @@ class NumPyAccessor:
 
 
 class NumPyBinLoader:
-    """Fills a tensor from a .npy file."""
+    """Fills a tensor from a .npy file; images and kernels of another layout than the file's are turned."""
 
-    def __init__(self, filename: str | Path) -> None:
-        self._path = Path(filename)
+    def __init__(self, filename: str | Path, file_layout: DataLayout = DataLayout.NCHW) -> None:
+        self._path, self._layout = Path(filename), file_layout
 
     def access_tensor(self, tensor: Tensor) -> bool:
         """Fill the tensor."""
@@ -86,6 +88,9 @@ class NumPyBinLoader:
             raise ArtifactError(f"{self._path}: no array could be read: {error}") from None
         if not isinstance(values, np.ndarray):
             raise ArtifactError(f"{self._path}: an archive of arrays, wanted one .npy array")
+        layout = tensor.info().data_layout()
+        if layout is not self._layout and values.ndim > 2:
+            values = np.moveaxis(values, -3, -1) if layout is DataLayout.NHWC else np.moveaxis(values, -1, -3)
         _fill(tensor, values, str(self._path))
         return True
 
@@ -157,7 +162,9 @@ class ImageAccessor:
         self._is_loaded = not self._is_loaded
         if self._is_loaded:
             pixels = self._preprocessor.preprocess(read_image(self._path))
-            planes = np.moveaxis(pixels[..., ::-1] if self._bgr else pixels, 2, 0)
+            planes = pixels[..., ::-1] if self._bgr else pixels
+            if tensor.info().data_layout() is DataLayout.NCHW:
+                planes = np.moveaxis(planes, 2, 0)
             if tensor.array().dtype != np.float32:
                 raise TypeMismatch(f"{self._path}: images fill tensors of F32, not {tensor.describe()}")
             _fill(tensor, planes, str(self._path))

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from armillary.compute.core.layout import from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import (
     ActivationLayerInfo,
@@ -57,7 +58,18 @@ class INode:
 
 
 def _info(input: TensorInfo, *shape: int, quantization: QuantizationInfo | None = None) -> TensorInfo:
-    return TensorInfo(TensorShape(*shape), 1, input.data_type, quantization or input.quantization_info())
+    return TensorInfo(
+        TensorShape(*shape), 1, input.data_type, quantization or input.quantization_info(), input.data_layout()
+    )
+
+
+def _kernels(input: TensorInfo, *nchw: int, quantization: QuantizationInfo | None = None) -> TensorInfo:
+    """Kernels (width, height, channels, …) in the input's layout."""
+    return _info(input, *from_nchw(input.data_layout(), nchw), quantization=quantization)
+
+
+def _channels(input: TensorInfo) -> int:
+    return input.in_nchw().dimension(2)
 
 
 def _biases(input: TensorInfo, count: int, accessor: ITensorAccessor | None) -> Weights:
@@ -94,11 +106,11 @@ class ConvolutionLayer(INode):
 
     def weights(self, inputs: Sequence[TensorInfo]) -> Weights:
         """Kernels and biases."""
-        depth = inputs[0].dimension(2)
+        depth = _channels(inputs[0])
         if depth % self._groups:
             raise TypeMismatch(f"{self.name()}: {depth} channels do not make {self._groups} groups")
         shape = (*self._size, depth // self._groups, self._outputs)
-        kernels = (_info(inputs[0], *shape, quantization=self._quantization), self._weights)
+        kernels = (_kernels(inputs[0], *shape, quantization=self._quantization), self._weights)
         return [kernels, *_biases(inputs[0], self._outputs, self._biases)]
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
@@ -131,8 +143,8 @@ class DepthwiseConvolutionLayer(INode):
 
     def weights(self, inputs: Sequence[TensorInfo]) -> Weights:
         """Kernels and biases."""
-        outputs = inputs[0].dimension(2) * self._multiplier
-        kernels = (_info(inputs[0], *self._size, outputs, quantization=self._quantization), self._weights)
+        outputs = _channels(inputs[0]) * self._multiplier
+        kernels = (_kernels(inputs[0], *self._size, outputs, quantization=self._quantization), self._weights)
         return [kernels, *_biases(inputs[0], outputs, self._biases)]
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
@@ -184,7 +196,7 @@ class BatchNormalizationLayer(INode):
 
     def weights(self, inputs: Sequence[TensorInfo]) -> Weights:
         """Mean, variance, beta, gamma."""
-        info = _info(inputs[0], inputs[0].dimension(2))
+        info = _info(inputs[0], _channels(inputs[0]))
         return [(info, accessor) if accessor is not None else None for accessor in self._given]
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
@@ -290,7 +302,7 @@ class QuantizationLayer(INode):
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
         """What the output is."""
-        return {"OutputInfo": TensorInfo(inputs[0].shape, 1, self._kind, self._quantization)}
+        return {"OutputInfo": TensorInfo(inputs[0].shape, 1, self._kind, self._quantization, inputs[0].data_layout())}
 
 
 class DepthConcatenateNode(INode):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary import compute
+from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.types import ConvolutionMethod
 from armillary.compute.graph.hints import OperationType, Target
 from armillary.compute.graph.registry import IFunction, NodeContext, Operation, OperationRegistry
@@ -32,6 +33,10 @@ def _made(ctx: NodeContext, name: str) -> Any:  # Any: one of the functions
     if found is None:
         raise UnsupportedError(f"there is no {full}", hint="use Target.NEON, or another method")
     return found(ctx.memory_manager())
+
+
+# What joins channels, the third dimension of an image or the first.
+_CHANNELS = {DataLayout.NCHW: "DepthConcatenateLayer", DataLayout.NHWC: "WidthConcatenateLayer"}
 
 
 def _convolution(ctx: NodeContext) -> IFunction:
@@ -74,7 +79,8 @@ def _eltwise(ctx: NodeContext) -> IFunction:
 
 
 def _depth_concatenate(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, "DepthConcatenateLayer")
+    layout = ctx.input(0).info().data_layout()
+    function = _made(ctx, _CHANNELS[layout])
     function.configure([ctx.input(n) for n in range(ctx.num_inputs())], ctx.output())
     return function  # type: ignore[no-any-return]
 

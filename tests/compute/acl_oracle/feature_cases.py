@@ -173,9 +173,7 @@ def _hog_multi_detection(rng: Rng) -> Case:
             models.model(n).init(info)
             models.model(n).descriptor()[...] = classifier
         strides = [stride for _, stride, _ in made]
-        function.configure(
-            images[0], models, found, strides, mode, constant, threshold, bool(suppresses), distance
-        )
+        function.configure(images[0], models, found, strides, mode, constant, threshold, bool(suppresses), distance)
         return lambda: _found(found)
 
     return Case(

@@ -118,12 +118,26 @@ def _softmax(rng: Rng) -> Case:
     )
 
 
+def _ends_in_padding(sizes: tuple[int, ...], window: tuple[int, int], info: PadStrideInfo) -> bool:
+    """Whether a last window lies in padding alone: version 20.08 keeps it, later ones and ours drop it."""
+    made = info.scaled((sizes[0], sizes[1]), Size2D(*window))
+    return any((made[n] - 1) * info.stride()[n] >= sizes[n] + info.pad()[n] for n in (0, 1))
+
+
+def _pads(info: PadStrideInfo) -> tuple[int, int, int, int]:
+    """Left, right, top, bottom."""
+    return info.pad_left(), info.pad_right(), info.pad_top(), info.pad_bottom()
+
+
 def _pooling(rng: Rng) -> Case:
     which, width, height = int(rng.integers(3)), int(rng.integers(2, 4)), int(rng.integers(2, 4))
     info, params = _strides(rng, rounds=2 if which == 0 else 1)
     excludes, is_bytes = int(rng.integers(2)), which == 0 and width == height and bool(rng.integers(2))
     pool = PoolingLayerInfo(list(PoolingType)[which], Size2D(width, height), info, bool(excludes))
     sizes = (int(rng.integers(6, 12)), int(rng.integers(6, 9)), int(rng.integers(1, 3)))
+    if _ends_in_padding(sizes, (width, height), info):
+        info, params = PadStrideInfo(*info.stride(), *_pads(info)), [*params[:-1], 0]
+        pool = PoolingLayerInfo(list(PoolingType)[which], Size2D(width, height), info, bool(excludes))
     made = (*info.scaled(sizes[:2], Size2D(width, height)), sizes[2])
     kind = BYTES[int(rng.integers(2))] if is_bytes else "tF32"
     source = _bytes(rng, kind, *sizes) if is_bytes else _floats(rng, *sizes)
@@ -250,9 +264,7 @@ def _permute(rng: Rng, name: str = "NEPermute") -> Case:
     order = [int(n) for n in rng.permutation(3)]
     sizes = [int(n) for n in rng.integers(1, 7, 3)]
     tensors = [_floats(rng, *sizes), _floats(rng, *(sizes[n] for n in order))]
-    return _case(
-        name, tensors, list(map(float, order)), lambda f, t: f.configure(*t, PermutationVector(*order)), 0.0
-    )
+    return _case(name, tensors, list(map(float, order)), lambda f, t: f.configure(*t, PermutationVector(*order)), 0.0)
 
 
 def _reshape(rng: Rng) -> Case:
@@ -342,5 +354,6 @@ NEURAL: dict[str, Build] = {
     "NEDepthwiseConvolutionLayer by channel": _by_channel("NEDepthwiseConvolutionLayer"),
     "NEFullyConnectedLayer images": _connected_image,
 }
-_IMAGES = [name for name in NEURAL if "Convolution" in name or name in ("NEPoolingLayer", "NEBatchNormalizationLayer")]
-NEURAL |= {f"{name} NHWC": _channels_last(NEURAL[name]) for name in (*_IMAGES, "NENormalizationLayer", "NEFullyConnectedLayer images")}
+_IMAGES = ("NEPoolingLayer", "NEBatchNormalizationLayer", "NENormalizationLayer", "NEFullyConnectedLayer images")
+_WITH_CHANNELS = [name for name in NEURAL if "Convolution" in name or name in _IMAGES]
+NEURAL |= {f"{name} NHWC": _channels_last(NEURAL[name]) for name in _WITH_CHANNELS}

@@ -1,8 +1,8 @@
 """Optical flow of one level of two pyramids as loops over points.
 
-In: points, a row each (`OLD` and `NEW` places, `IS_FOUND`, work space), both images, the gradients of the first, and a row
-of `SETTINGS`. Out: `NEW` places, and whether each point was found. Invariant: pixels between pixels have weights of 14
-bits and keep 5 bits of fraction, sums over windows are whole numbers, as in the library. Source: Bouguet 2001,
+In: points, a row each (`OLD` and `NEW` places, `IS_FOUND`), work space, both images, the gradients of the first, and a
+row of `SETTINGS`. Out: `NEW` places, and whether each point was found. Invariant: pixels between pixels have weights of
+14 bits and keep 5 bits of fraction, sums over windows are whole numbers, as in the library. Source: Bouguet 2001,
 "Pyramidal implementation of the affine Lucas Kanade feature tracker".
 """
 

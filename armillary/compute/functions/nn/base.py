@@ -17,7 +17,7 @@ from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
-from armillary.compute.functions.nn.body import Body, Node
+from armillary.compute.functions.nn.body import Body, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
@@ -182,10 +182,10 @@ def info_or_none(tensor: Tensor | None) -> TensorInfo | None:
     return tensor.info() if tensor is not None else None
 
 
-def nchw(info: TensorInfo) -> tuple[int, int, int, int]:
+def nchw(info: TensorInfo) -> ImageShape:
     """Batch, channels, height, width, whatever the layout."""
     info = info.in_nchw()
-    return info.dimension(3), info.dimension(2), info.dimension(1), info.dimension(0)
+    return ImageShape((info.dimension(3), info.dimension(2), info.dimension(1), info.dimension(0)))
 
 
 def activated(value: Node, info: ActivationLayerInfo | None) -> Node:

@@ -3,7 +3,7 @@
 In: tensors by name, which of them are weights, and what builds the expression. Out: `Body`: the module to compile, the
 weights' values, and the expression over other ones (`applied`), by which a graph becomes one Relay function. Invariant:
 a tensor takes part in the shape that `shapes` says, numpy's order, whatever its own; of an image in NHWC (`shapes` has
-four sizes of NCHW for it) the expression sees a transposition; float16 is computed in float32 and rounded once.
+an `ImageShape` for it) the expression sees a transposition; float16 is computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ Node = Any  # Any: an expression of Relay, as its constructors return them
 Build = Callable[..., Node]
 
 
+class ImageShape(tuple[int, ...]):
+    """A shape (batch, channels, height, width) of an image or of kernels, whatever their tensor's layout."""
+
+
 class Body:
     """A Relay function over tensors."""
 
@@ -38,7 +42,7 @@ class Body:
     ) -> None:
         self.inputs, self.weights, self.output = dict(inputs), dict(weights), output
         shapes, named = shapes or {}, {**self.inputs, **self.weights}
-        is_last = {name: _is_nhwc(t) and len(shapes.get(name, ())) == 4 for name, t in named.items()}
+        is_last = {name: _is_nhwc(t) and isinstance(shapes.get(name), ImageShape) for name, t in named.items()}
         self.shapes = {
             name: _stored(shapes.get(name) or shape_of(t.info()), is_last[name]) for name, t in named.items()
         }

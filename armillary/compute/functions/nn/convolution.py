@@ -1,9 +1,10 @@
 """Convolution layers: the one that chooses a method, and one for each method.
 
 In: an image (width, height, channels, batch), weights (width, height, channels, outputs), or both in NHWC (channels
-first), biases, paddings and strides. Out: an image. Invariant: the method is that of the architecture text: Winograd for float32, 3x3 kernels,
-strides of 1 and given biases; else GEMM. The rest is the compiler's: GEMM is its implicit product on register tiles,
-Winograd its F(2x2, 3x3) in phases, 16 products between two transforms. QASYMM8 adds up in 32 bits: `requantize.py`.
+first), biases, paddings and strides. Out: an image. Invariant: the method is that of the architecture text: Winograd
+for float32, 3x3 kernels, strides of 1 and given biases; else GEMM. The rest is the compiler's: GEMM is its implicit
+product on register tiles, Winograd its F(2x2, 3x3) in phases, 16 products between two transforms. QASYMM8 adds up in
+32 bits: `requantize.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from armillary.compute.core.types import (
     WeightsInfo,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.body import Node
+from armillary.compute.functions.nn.body import ImageShape, Node
 from armillary.compute.functions.nn.requantize import activation_limits, requantized
 from armillary.compute.runtime.tensor import Tensor
 
@@ -56,9 +57,10 @@ def _infos(tensors: _Tensors) -> _Infos:
 
 def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
     """What is wrong with a convolution; sizes are told as (width, height, channels) whatever the layout."""
-    told = [base.wrong_layout(what, info, infos[0]) for what, info in (("weights", infos[1]), ("the output", infos[3]))]
-    if any(told):
-        return base.status_of(name, *told)
+    others = (("weights", infos[1]), ("the output", infos[3]))
+    layouts = base.status_of(name, *(base.wrong_layout(what, info, infos[0]) for what, info in others))
+    if not layouts:
+        return layouts
     input, weights, biases, output = (info.in_nchw() if info is not None else None for info in infos)
     assert input is not None and weights is not None, "both are given"
     groups, dilation = asked.groups, asked.dilation
@@ -102,7 +104,7 @@ class _Convolution(base.NeuralFunction):
         self._refuse(_objections(type(self).__name__, _infos(tensors), asked))
         (input, weights, biases, output), conv_info, dilation = tensors, asked.conv_info, asked.dilation
         act_info, groups, multiplier = asked.act_info, asked.groups, asked.multiplier
-        n, channels, height, width = base.nchw(input.info())
+        _, channels, height, width = base.nchw(input.info())
         kernels = weights.info().in_nchw()
         kernel = Size2D(kernels.dimension(0), kernels.dimension(1))
         made = conv_info.scaled((width, height), kernel, dilation)
@@ -111,15 +113,16 @@ class _Convolution(base.NeuralFunction):
         base.init_like(output, input.info(), *made, outputs, *input.info().shape[3:])
         attrs = _attrs(conv_info, dilation, (width, height), kernel, made, outputs, groups)
         per_group = 1 if multiplier else channels // groups
-        shapes: dict[str, tuple[int, ...]] = {"x": (n, channels, height, width)}
+        shapes: dict[str, tuple[int, ...]] = {"x": base.nchw(input.info())}
         filters = (outputs, per_group, kernel.height, kernel.width)
         # Kernels of single channels lie as an image does: in NHWC the channels are last.
-        shapes["w"] = (1, outputs, *filters[2:]) if multiplier and kernels is not weights.info() else filters
+        is_image = multiplier > 0 and kernels is not weights.info()
+        shapes["w"] = ImageShape((1, outputs, *filters[2:]) if is_image else filters)
         if biases is not None:
             shapes["b"] = (outputs,)
 
         def body(x: Node, w: Node, b: Node | None = None) -> Node:
-            w = w if shapes["w"] == filters else relay.reshape(w, newshape=filters)
+            w = w if not is_image else relay.reshape(w, newshape=filters)
             if kind.is_quantized:
                 return _quantized(x, w, b, input.info(), weights.info(), output.info(), act_info, attrs)
             value = self._product(x, w, per_group, attrs)

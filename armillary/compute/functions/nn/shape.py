@@ -46,9 +46,7 @@ class NEConcatenateLayer(base.NeuralFunction):
         infos = [t.info() for t in inputs]
         self._refuse(self.validate(infos, output.info() if output.has_info() else None, axis))
         first = infos[0]
-        base.init_output(
-            output, _joined(infos, axis), first.data_type, first.quantization_info(), first.data_layout()
-        )
+        base.init_output(output, _joined(infos, axis), first.data_type, first.quantization_info(), first.data_layout())
         rank = max(axis + 1, *(info.num_dimensions() for info in infos))
         shapes = {f"x{k}": tuple(info.dimension(n) for n in reversed(range(rank))) for k, info in enumerate(infos)}
 

@@ -117,7 +117,8 @@ class HOG:
 
     def descriptor(self) -> Array:
         """The classifier, to be filled."""
-        return self.table().array()[0]
+        values: Array = self.table().array()[0]
+        return values
 
     def table(self) -> Tensor:
         """The classifier as a tensor of one row."""
