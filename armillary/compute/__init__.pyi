@@ -75,6 +75,8 @@ from armillary.compute.cl.scheduler import Context as Context
 from armillary.compute.functions.vision.base import ConvertPolicy as ConvertPolicy
 from armillary.compute.core.types import ConvolutionMethod as ConvolutionMethod
 from armillary.compute.core.window import Coordinates as Coordinates
+from armillary.compute.core.layout import DataLayout as DataLayout
+from armillary.compute.core.layout import DataLayoutDimension as DataLayoutDimension
 from armillary.compute.core.tensor_info import DataType as DataType
 from armillary.compute.functions.vision.detection import DetectionWindow as DetectionWindow
 from armillary.compute.core.window import Dimension as Dimension
@@ -223,6 +225,7 @@ from armillary.compute.core.types import WeightsInfo as WeightsInfo
 from armillary.compute.core.window import Window as Window
 from armillary.compute.runtime.scheduler import cpu_info as cpu_info
 from armillary.compute.core.iterator import execute_window_loop as execute_window_loop
+from armillary.compute.core.layout import get_data_layout_dimension_index as get_data_layout_dimension_index
 from armillary.compute.runtime.ppm import save_to_ppm as save_to_ppm
 
 __all__ = [
@@ -301,6 +304,8 @@ __all__ = [
     "ConvertPolicy",
     "ConvolutionMethod",
     "Coordinates",
+    "DataLayout",
+    "DataLayoutDimension",
     "DataType",
     "DetectionWindow",
     "Dimension",
@@ -449,5 +454,6 @@ __all__ = [
     "Window",
     "cpu_info",
     "execute_window_loop",
+    "get_data_layout_dimension_index",
     "save_to_ppm",
 ]
