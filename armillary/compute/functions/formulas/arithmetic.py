@@ -15,8 +15,10 @@ from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import (
     Options,
     Pixel,
+    bits_as,
     f32,
     plain,
+    root,
     saturated,
     truncated,
 )
@@ -95,7 +97,7 @@ def _sum(sign: int, saturates: bool, kind: DataType) -> Pixel:
 @cache
 def arithmetic(sign: int, kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
     """Sum or difference, in the type of the output; too large: the nearest, or the low bits."""
-    name = f"{'sum' if sign > 0 else 'difference'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
+    name = f"{'addition' if sign > 0 else 'difference'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
     return Formula(name, kinds, (kind,), _sum(sign, saturates, kind))
 
 
@@ -129,8 +131,7 @@ def _length(norm: str) -> Pixel:
             sizes = [T.maximum(v, T.neg(v)) for v in (T.cast(a, "int32"), T.cast(b, "int32"))]
             return saturated(T.add(*sizes), "int16")
         squares = [T.mul(f32(v), f32(v)) for v in (a, b)]
-        root = T.add(T.call("sqrt", T.add(*squares)), f32(0.5))
-        return truncated(root, "int16")
+        return truncated(T.add(root(T.add(*squares)), f32(0.5)), "int16")
 
     return plain(rule, 2)
 
@@ -143,12 +144,12 @@ _ATAN, _QUARTER_TURN = (0.2447, 0.0663), math.pi / 4
 
 def _reciprocal(value: Expr) -> Expr:
     """1 / value as AArch64's FRECPE estimates it, to eight bits, and one step of Newton's: 1e-5 of it away."""
-    bits = T.call("reinterpret", value, dtype="int32")
+    bits = bits_as(value, "int32")
     fraction = T.bitwise_and(T.shift_right(bits, T.const(15)), T.const(255))
     whole = T.cast(T.div(f32(1 << 19), f32(T.add(T.mul(fraction, T.const(2)), T.const(513)))), "int32")
     exponent = T.shift_left(T.sub(T.const(245), T.shift_right(bits, T.const(23))), T.const(23))
     eighth = f32(T.shift_right(T.add(whole, T.const(1)), T.const(1)))
-    estimate = T.mul(eighth, T.call("reinterpret", exponent, dtype="float32"))
+    estimate = T.mul(eighth, bits_as(exponent, "float32"))
     return T.mul(estimate, T.sub(f32(2.0), T.mul(value, estimate)))
 
 

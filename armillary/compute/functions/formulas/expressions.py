@@ -67,6 +67,21 @@ def f32(value: Expr | float) -> Expr:
     return T.const(value, "float32") if isinstance(value, float | int) else T.cast(value, "float32")
 
 
+def root(value: Expr) -> Expr:
+    """The square root."""
+    return T.call("sqrt", value)
+
+
+def below(value: Expr) -> Expr:
+    """The whole number at or below a real one."""
+    return T.cast(T.call("floor", value), "int32")
+
+
+def bits_as(value: Expr, dtype: str) -> Expr:
+    """The same bits as another type."""
+    return T.call("reinterpret", value, dtype=dtype)
+
+
 def plain(rule: Callable[..., Expr], inputs: int = 1) -> Pixel:
     """A formula of the same pixel of each input; options follow the pixels."""
 

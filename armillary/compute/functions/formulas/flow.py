@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.compute.core.loops import Loops, Plane
-from armillary.compute.functions.formulas.expressions import f32
+from armillary.compute.functions.formulas.expressions import below, f32, root
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import BufferVar, IRBuilder
@@ -75,7 +75,7 @@ class _Point:
         half = T.floordiv(self._settings["side"], T.const(2))
         checks = []
         for value, low, high in zip(self._at(which), ("left", "top"), ("right", "bottom"), strict=True):
-            place = T.cast(T.call("floor", value), "int32")
+            place = below(value)
             checks.append(T.greater_equal(T.sub(place, half), self._settings[low]))
             checks.append(T.less(T.add(place, half), T.sub(self._settings[high], _ONE)))
         with self._ib.if_scope(T.logical_not(T.all_of(*checks))):
@@ -111,11 +111,11 @@ class _Point:
                     self._windows[place] = value
                 for n, (a, b) in enumerate(((gx, gx), (gx, gy), (gy, gy))):
                     self._sums[n] = T.add(self._sums[n], T.mul(a, b))
-        xx, xy, yy = (ib.let(f"sum{n}", T.mul(f32(self._sums[n]), f32(_UNIT))) for n in range(3))
+        xx, xy, yy = (ib.let(f"total{n}", T.mul(f32(self._sums[n]), f32(_UNIT))) for n in range(3))
         determinant = ib.let("determinant", _less(xx, yy, T.mul(xy, xy)))
         trace = T.add(xx, yy)
-        root = T.call("sqrt", T.maximum(_less(trace, trace, T.mul(f32(4.0), determinant)), f32(0.0)))
-        least = T.div(T.sub(trace, root), f32(T.mul(T.const(2), T.mul(side, side))))
+        spread = root(T.maximum(_less(trace, trace, T.mul(f32(4.0), determinant)), f32(0.0)))
+        least = T.div(T.sub(trace, spread), f32(T.mul(T.const(2), T.mul(side, side))))
         is_flat = T.any_of(
             T.less(least, f32(_LEAST_EIGENVALUE)),
             T.less(T.cast(determinant, "float64"), T.const(_LEAST_DETERMINANT, "float64")),

@@ -12,7 +12,7 @@ from functools import cache
 
 from armillary.compute.core.compiled import WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
-from armillary.compute.functions.formulas.expressions import Options, Pixel, f32, truncated
+from armillary.compute.functions.formulas.expressions import Options, Pixel, below, f32, truncated
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
@@ -21,10 +21,6 @@ Place = Callable[[Read, Expr, Expr, Options], tuple[Expr, Expr]]  # to the place
 MOST_BOX = 9  # rows or columns that a mean of AREA adds up
 # The numbers: the constant beside the image, its width and height, then those of a place
 _CONSTANT, _WIDTH, _HEIGHT, _FIRST = 0, 1, 2, 3
-
-
-def _floor(value: Expr) -> Expr:
-    return T.cast(T.call("floor", value), "int32")
 
 
 def _whole(value: Expr) -> Expr:
@@ -59,7 +55,7 @@ class _Image:
         """The mean of four pixels, by nearness; a place beside the image counts as one beside its edge."""
         x = T.maximum(f32(-1.0), T.minimum(x, self.width))
         y = T.maximum(f32(-1.0), T.minimum(y, self.height))
-        left, top = _floor(x), _floor(y)
+        left, top = below(x), below(y)
         dx, dy = T.sub(x, f32(left)), T.sub(y, f32(top))
         ex, ey = T.sub(f32(1.0), dx), T.sub(f32(1.0), dy)
         total: Expr | None = None
@@ -145,7 +141,7 @@ def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
         image = _Image(read, border, options)
         at_x, at_y = _scaled(0.5)(read, y, x, options)
-        left, top = _floor(at_x), _floor(at_y)
+        left, top = below(at_x), below(at_y)
         along, wide = _kept(columns, at_x, image.width)
         down, high = _kept(rows, at_y, image.height)
         total: Expr = T.const(0)

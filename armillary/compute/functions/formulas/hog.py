@@ -14,7 +14,7 @@ from functools import cache
 
 from armillary.base.record import record
 from armillary.compute.core.loops import Loops, Plane
-from armillary.compute.functions.formulas.expressions import f32
+from armillary.compute.functions.formulas.expressions import f32, root
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import IRBuilder
@@ -86,7 +86,7 @@ def normalising(blocks: Blocks) -> Loops:
                 value = ib.let("value", votes[T.add(top, down), T.add(left, along)])
                 found[y, T.add(first, T.add(T.mul(down, T.const(width)), along))] = value
                 total[0] = T.add(total[0], value if blocks.is_sum else T.mul(value, value))
-            length = T.add(T.call("sqrt", total[0]), f32(count * 0.1))
+            length = T.add(root(total[0]), f32(count * 0.1))
             factor = ib.let("factor", T.div(f32(1.0), length))
             total[0] = f32(0.0)
             with ib.for_range(0, count, "each") as each:
@@ -96,7 +96,7 @@ def normalising(blocks: Blocks) -> Loops:
                 found[place] = value
                 total[0] = T.add(total[0], T.mul(value, value))
             if blocks.limit:
-                again = ib.let("again", T.div(f32(1.0), T.add(T.call("sqrt", total[0]), f32(1e-3))))
+                again = ib.let("again", T.div(f32(1.0), T.add(root(total[0]), f32(1e-3))))
                 with ib.for_range(0, count, "other") as each:
                     place = (y, T.add(first, each))
                     found[place] = T.mul(found[place], again)
