@@ -107,7 +107,7 @@ def _moved(is_perspective: bool) -> Place:
     return place
 
 
-def _nearest(place: Place, border: str, whole: Callable[[Expr], Expr] = _floor) -> Pixel:
+def _nearest(place: Place, border: str, whole: Callable[[Expr], Expr] = below) -> Pixel:
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
         image = _Image(read, border, options)
         at_x, at_y = place(read, y, x, options)
