@@ -25,13 +25,29 @@ from armillary.offload.rows import (
 )
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
+from armillary.relay.types import TensorType
 
 
 def _check_attrs(call: Call) -> str | None:
     attrs = call.attrs
     local = None if name_of(call).startswith("nn.global") else is_value(tuple(attrs.dilation), "dilation", (1, 1))
     layouts = (is_value(attrs.layout, "layout", "NHWC"), is_value(attrs.out_layout, "out_layout", "", "NHWC"))
-    return first(*layouts, is_rank(call.args[0], "data", 4), local)
+    return first(*layouts, is_rank(call.args[0], "data", 4), local) or _check_last_window(call)
+
+
+def _check_last_window(call: Call) -> str | None:
+    """The library counts each window that ceil_mode adds, Relay those that begin on the data or before it."""
+    attrs, data, result = call.attrs, call.args[0].checked_type, call.checked_type
+    if not getattr(attrs, "ceil_mode", False) or not isinstance(data, TensorType) or not isinstance(result, TensorType):
+        return None
+    top, left, bottom, right = four(attrs.padding)
+    for axis, pads, size, step in zip(
+        (1, 2), ((top, bottom), (left, right)), attrs.pool_size, attrs.strides, strict=True
+    ):
+        counted = -(-(data.static[axis] + sum(pads) - size) // step) + 1
+        if counted != result.static[axis]:
+            return f"ceil_mode: the library counts {counted} windows along axis {axis}, the last one behind the data"
+    return None
 
 
 def check(call: Call, dtypes: tuple[str, ...]) -> str | None:
