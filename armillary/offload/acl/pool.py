@@ -83,7 +83,12 @@ def _check_mean(root: Expr) -> str | None:
         is_dtype(cast, "what is pooled", "int32"),
         is_dtype(root, "the result", dtype),
         _check_attrs(pool),
+        "means of bytes that count padding are not in all versions" if _counts_padding(pool) else None,
     )
+
+
+def _counts_padding(pool: Call) -> bool:
+    return bool(getattr(pool.attrs, "count_include_pad", False)) and any(four(pool.attrs.padding))
 
 
 def _mean_kernel(call: Call) -> Kernel:

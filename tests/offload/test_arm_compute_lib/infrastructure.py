@@ -67,7 +67,7 @@ class RemoteDevice:
 
     session: rpc.RPCSession
 
-    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 1) -> list[Array]:
+    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 2) -> list[Array]:
         """The outputs of a package, which is uploaded."""
         del threads  # the server's choice
         self.session.upload(package)
@@ -97,7 +97,7 @@ class Device:
     runner: Path
     libraries: Path
 
-    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 1) -> list[Array]:
+    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 2) -> list[Array]:
         """The outputs of a package."""
         given, output = package.parent / "in.npz", package.parent / "out.npz"
         np.savez(given, **inputs)
@@ -175,7 +175,7 @@ def run(
     inputs: Mapping[str, Array],
     folder: Path,
     runs: int = 1,
-    threads: int = 1,
+    threads: int = 2,
 ) -> list[Array]:
     """Build a partitioned module, export it and run it on the device."""
     package = folder / "mod.so"

@@ -9,6 +9,7 @@ import pytest
 from infrastructure import Device, module_of, nodes, partitioned, run, verify
 
 from armillary import relay
+from armillary.offload.report import offload_report
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, const, var
 
@@ -57,6 +58,36 @@ def test_pools_are_those_of_the_reference(device: Device, dtype: str, tmp_path: 
     # Means of negative bytes: version 20.08 adds one half and truncates, the reference takes the floor.
     atol = {"float32": 0.001, "uint8": 1, "int8": 2}[dtype]
     verify(found, evaluate(module, [data]), atol=atol, rtol=0.001 if dtype == "float32" else 0)
+
+
+def test_pools_of_odd_shapes_by_several_threads(device: Device, tmp_path: Path) -> None:
+    """A kernel whose window is one piece computes all of it, whatever share it would have of so many threads."""
+    shapes = (7, 3, 14), (11, 7, 15), (13, 1, 4), (1, 1, 1), (1, 13, 33)
+    given = [var(f"x{k}", shape=(1, *shape)) for k, shape in enumerate(shapes)]
+    results = [relay.nn.global_avg_pool2d(x, layout="NHWC") for x in given]
+    results += [relay.nn.global_max_pool2d(x, layout="NHWC") for x in given]
+    results += [relay.nn.max_pool2d(x, pool_size=(1, 1), strides=(3, 2), layout="NHWC") for x in given]
+    module = module_of(*results)
+    data = {f"x{k}": RNG.uniform(-1, 1, (1, *shape)).astype("float32") for k, shape in enumerate(shapes)}
+    for threads in (2, 3):
+        found = run(device, partitioned(module, 0, len(results)), data, tmp_path, threads=threads)
+        verify(found, evaluate(module, data), atol=1e-5, rtol=1e-5)
+
+
+def test_what_no_version_or_not_every_one_computes_stays_in_the_graph(device: Device, tmp_path: Path) -> None:
+    """A window that begins behind the data, which the library counts, and means of bytes that count padding."""
+    x = var("x", shape=(1, 3, 8, 18))
+    common = {"pool_size": (3, 1), "layout": "NHWC", "ceil_mode": True}
+    behind = relay.nn.avg_pool2d(x, strides=(1, 2), **common)
+    (row,) = offload_report(partitioned(module_of(behind), 1, 0), ["arm_compute_lib"]).rows
+    assert "the library counts 5 windows along axis 2, the last one behind the data" in row.reason
+    wide = relay.cast(var("x", shape=(1, 4, 4, 2), dtype="uint8"), "int32")
+    counting = relay.nn.avg_pool2d(wide, pool_size=(2, 2), padding=(1, 1), layout="NHWC", count_include_pad=True)
+    rows = offload_report(partitioned(module_of(relay.cast(counting, "uint8")), 3, 0), ["arm_compute_lib"]).rows
+    assert any("means of bytes that count padding are not in all versions" in row.reason for row in rows)
+    module = module_of(behind, relay.nn.max_pool2d(x, strides=(1, 1), **common))
+    data = RNG.uniform(-1, 1, (1, 3, 8, 18)).astype("float32")
+    verify(run(device, partitioned(module, 1, 1), {"x": data}, tmp_path), evaluate(module, [data]), atol=1e-5, rtol=0)
 
 
 def test_script_of_the_text_runs_as_written(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 // In: kernels and workloads that the library schedules. Out: the same, spread over the pool of the arm_external_host that is
 // current. Invariant: thread_id is below num_threads() and one thread's at a time, as are the workspaces by thread. Where there
 // are no more workloads than threads it is the workload's number: some kernels take their share by it, not by their window,
-// and the pool may run two workloads on one thread. An exception in a workload is thrown again where it was scheduled.
+// and the pool may run two workloads on one thread. So the number of threads that a kernel hears is never above that of
+// workloads: pooling of later versions would leave the share of the others undone. An exception in a workload is thrown again where it was scheduled.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +57,8 @@ class HostScheduler final : public arm_compute::IScheduler {
 
  protected:
   void run_workloads(std::vector<Workload> &workloads) override {
-    Job job{&workloads, static_cast<int>(num_threads()), workloads.size() <= num_threads(), &cpu_info(), {}, {}};
+    int threads = static_cast<int>(std::min<size_t>(num_threads(), workloads.size()));
+    Job job{&workloads, threads, workloads.size() <= num_threads(), &cpu_info(), {}, {}};
     if (workloads.size() == 1 || current() == nullptr) {
       work(&job, 0, static_cast<int64_t>(workloads.size()), 0);
     } else {
