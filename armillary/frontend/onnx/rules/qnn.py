@@ -18,7 +18,7 @@ from armillary.frontend.onnx.rules.cast import cast_saturated
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.frontend.onnx.rules.nn.dense import batched, times, transposed
 from armillary.ops._common import axis_of
-from armillary.ops.elementwise.broadcast import add, divide, greater, maximum, minimum, multiply, subtract, where
+from armillary.ops.elementwise.broadcast import add, divide, equal, maximum, minimum, multiply, subtract, where
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import call
 from armillary.ops.qnn.product import qconv2d, qdense
@@ -100,7 +100,7 @@ def quantized_by_range(data: Expr) -> tuple[Expr, Expr, Expr]:
     low = minimum(call("min", data, axis=everything, keepdims=False), zero)
     high = maximum(call("max", data, axis=everything, keepdims=False), zero)
     scale = divide(subtract(high, low), const(np.float32(255)))
-    scale = where(greater(scale, zero), scale, const(_ONE))
+    scale = where(equal(scale, zero), const(_ONE), scale)  # no number stays none
     shift = cast(call("clip", call("round", subtract(zero, divide(low, scale))), a_min=0.0, a_max=255.0), "int32")
     return quantize(data, scale, shift, out_dtype="uint8"), scale, shift
 
