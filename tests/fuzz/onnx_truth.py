@@ -322,11 +322,14 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "the mean of no integers: no number, as an integer",
         lambda s: 0 in s.shape(0) and not _is_float(s),
     ),
-    NotTrue(
-        "Momentum",
-        REFERENCE,
-        "the rate's type becomes that of the tensors",
-        lambda s: s.types.get(s.node.input[0], (0, ()))[0] != s.types.get(s.node.input[2], (0, ()))[0],
+    *(
+        NotTrue(
+            op,
+            REFERENCE,
+            "the rate's type becomes that of the tensors",
+            lambda s: s.types.get(s.node.input[0], (0, ()))[0] != s.types.get(s.node.input[2], (0, ()))[0],
+        )
+        for op in ("Momentum", "Adam", "Adagrad")
     ),
     NotTrue("ReduceSumSquare", REFERENCE, "32-bit integers give 64-bit ones", lambda s: not _is_float(s)),
     NotTrue(
