@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import logging
 import re
@@ -19,7 +20,9 @@ from analytic import by_formula
 from armillary import autotvm
 from armillary.autotvm import record
 from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner
+from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.shared_time import tune_together
+from armillary.cli.tune import _go_on
 
 TUNERS = [RandomTuner, GridSearchTuner, GATuner]
 
@@ -150,3 +153,19 @@ def test_tasks_that_are_tuned_together_get_trials_where_they_promise_most(tmp_pa
     assert order[12:20] == [32] * 8, "then what is called most"
     again = RandomTuner(task(32))
     assert again.resume(record.load_from_file(log)) == 12
+
+
+def test_time_that_is_left_goes_to_more_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    option, log = by_formula(seconds), str(tmp_path / "t.log")
+    done, left = GridSearchTuner(task(16)), RandomTuner(task(64))
+    callbacks = [autotvm.callback.log_to_file(log, fsync=False)]
+    for tuner in (done, left):
+        tuner.tune(1000 if tuner is done else 4, option, callbacks=callbacks)
+    before = len(list(record.load_from_file(log)))
+    args = argparse.Namespace(output=log, trials=12)
+    assert _go_on(args, [done, left], option, Gains(0.0), time.monotonic() + 20)
+    assert left.trials == 12 and not done.has_next()
+    assert len(list(record.load_from_file(log))) >= before + 8
+    told = capsys.readouterr().err
+    assert "8 more trials of 1 tasks; expected end-to-end gain: " in told and " s left" in told
+    assert not _go_on(args, [done, left], option, Gains(0.0), time.monotonic() + 20)
