@@ -917,6 +917,18 @@ class _Nn:
         """Blocks of pixels become channels."""
 
     @staticmethod
+    def sparse_add(dense_mat: _Expr, *sparse_mat: object) -> _Expr:
+        """dense_mat plus the sparse matrix."""
+
+    @staticmethod
+    def sparse_dense(dense_mat: _Expr, *sparse_mat: object, sparse_lhs: bool = False) -> _Expr:
+        """dense_mat times the transpose of the sparse matrix; `sparse_lhs`: the sparse one times that of dense_mat."""
+
+    @staticmethod
+    def sparse_transpose(*sparse_mat: object) -> TupleWrapper:
+        """(data, indices, indptr) of the transpose of a square CSR matrix: its elements in the order of their columns."""
+
+    @staticmethod
     def standardize(data: _Operand, axis: _Numbers = -1, epsilon: float = 1e-05, center: bool = True) -> _Call:
         """Zero mean (if center) and unit variance along axes."""
 

@@ -12,6 +12,7 @@ from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.ops.misc.compositions import FUNCTIONS as COMPOSITIONS
 from armillary.ops.misc.random import FUNCTIONS as RANDOM
+from armillary.ops.misc.sparse import FUNCTIONS as SPARSE
 from armillary.ops.reduce.reduce import mean, std, variance
 from armillary.ops.shape.indexing import gather as gather_op
 from armillary.ops.shape.shape import reshape
@@ -81,6 +82,7 @@ def _length(part: Expr) -> int:
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     **COMPOSITIONS,
     **RANDOM,
+    **SPARSE,
     "gather": gather,
     "mean_std": mean_std,
     "mean_variance": mean_variance,
