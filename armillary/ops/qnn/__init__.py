@@ -1,4 +1,5 @@
 """Operators on affine integers: quantize, arithmetic, functions (by table), products, pooling.
 
-Products of bytes as a target multiplies them: _byte_products, _byte_convolutions.
+Affine integers as values, and what operators do to them: affine. Products of bytes as a target multiplies them:
+_byte_products, _byte_convolutions.
 """

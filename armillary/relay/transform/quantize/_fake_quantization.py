@@ -1,6 +1,6 @@
 """What fake-quantization-to-integer does to one function: each node's integers, where it has them.
 
-In: a typed function with qnn.dequantize in it. Out: the function in integers, where rules (_affine.py) know how.
+In: a typed function with qnn.dequantize in it. Out: the function in integers, where rules (ops/qnn/affine.py) know how.
 Invariant: that of the pass, fake_quantization_to_integer.py, which loads this module when a network is quantised.
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.errors import UnsupportedError
+from armillary.ops.qnn.affine import Affine, Value, quantized, real, rule_of
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.transform._rules import Readers, call, op_name, tensor
-from armillary.relay.transform.quantize._affine import Affine, Value, quantized, real, rule_of
 from armillary.relay.transform.quantize._in_steps import Divider
 from armillary.relay.transform.quantize.fake_quantization_to_integer import BINARY, UNARY
 from armillary.relay.types import tensor_fields

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.ops.qnn.affine import NO_LIMITS, Affine, is_rearranged, real
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
 from armillary.relay.transform._rules import Readers, call, op_name, tensor
-from armillary.relay.transform.quantize._affine import NO_LIMITS, Affine, is_rearranged, real
 
 _BOTH = frozenset({"add", "subtract", "nn.bias_add"})
 _DEPTH = 12  # of arithmetic behind one quantisation

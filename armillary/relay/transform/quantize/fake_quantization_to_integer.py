@@ -4,8 +4,8 @@ In: a module as exporters write quantised networks: every tensor is qnn.quantize
 between are float. Out: products as qnn.conv2d, qnn.dense, qnn.batch_matmul of the stored bytes, a bias of the same
 steps in int32, clips and moves of integers, means as sums, and one qnn.requantize where the result is quantised.
 Weights stay bytes. Invariant: the same real numbers; only the rounding of a result is that of requantize instead of
-dequantize and quantize, at most one step apart. What has no rule (_affine.py) stays float, with its dequantize and
-quantize around it.
+dequantize and quantize, at most one step apart. What has no rule (ops/qnn/affine.py) stays float, with its
+dequantize and quantize around it.
 
 `use_qat` also rewrites operators whose result is used as float; without it only what ends in qnn.quantize. `hard_fail`
 refuses an operator without a rule. `optional_qnn_ops` names operators that become those of the qnn dialect, which have

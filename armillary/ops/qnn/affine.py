@@ -18,11 +18,12 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
+from armillary.ops.nn._windows import call
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Tuple
-from armillary.relay.op import has
+from armillary.relay.op import has, is_call
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.types import TensorType
 
 _FLOATS = ("", "float32")
 NO_LIMITS = (-math.inf, math.inf)
@@ -61,6 +62,12 @@ class Affine:
         mine, others = (self.scale, self.zero, self.limits), (other.scale, other.zero, other.limits)
         single = self.is_single and other.is_single
         return single and self.dtype == other.dtype and all(np.all(a == b) for a, b in zip(mine, others, strict=True))
+
+
+def tensor(expr: Expr) -> TensorType | None:
+    """The type of an expression where it is a tensor of known shape."""
+    ty = expr.checked_type
+    return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
 
 
 Value = Affine | Expr | tuple[Affine, ...]
@@ -187,7 +194,7 @@ def _conv2d(expr: Call, args: Sequence[Value]) -> Affine | None:
 def _border(x: Affine, layout: str) -> tuple[int, int, int, int] | None:
     """Top, left, bottom, right of a border of zero points around the image, which a convolution makes itself."""
     pad = x.data
-    if op_name(pad) != "nn.pad" or not isinstance(pad, Call) or pad.attrs.pad_mode != "constant" or not x.is_single:
+    if not is_call(pad, "nn.pad") or pad.attrs.pad_mode != "constant" or not x.is_single:
         return None
     widths = [tuple(w) for w in pad.attrs.pad_width]
     is_of_zeros = pad.attrs.pad_value == float(x.zero.reshape(()))
@@ -311,9 +318,9 @@ def _axes(expr: Call, ndim: int) -> list[int]:
     return [a % ndim for a in expr.attrs.axes or range(ndim)[::-1]]
 
 
-def _settled(expr: Call) -> Expr:
+def _settled(expr: Expr) -> Expr:
     """The value, where weights are moved: products look at them."""
-    if not all(isinstance(a, Constant) for a in expr.args):
+    if not isinstance(expr, Call) or not all(isinstance(a, Constant) for a in expr.args):
         return expr
     value = evaluate_call(expr)
     return Constant(np.ascontiguousarray(value), expr.span) if isinstance(value, np.ndarray) else expr
@@ -450,5 +457,5 @@ RULES: dict[str, Rule] = {
 
 def rule_of(expr: Expr) -> Rule | None:
     """How an operator works on the integers of affine values."""
-    own = RULES.get(op_name(expr))
+    own = RULES.get(expr.op.name) if is_call(expr, *RULES) else None
     return _moved if own is None and has(expr, Fact.PICKS) else own
