@@ -109,3 +109,13 @@ def test_jobs_of_several_callers_are_done_once_without_a_race(
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("this kernel spreads addresses further than the compiler's thread sanitizer can follow")
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no worker beside the caller's")
+def test_a_worker_gives_up_a_cpu_that_another_librarys_thread_spins_on(tmp_path: Path) -> None:
+    native_sources, program = Path(build_native.__file__).parent / "native", tmp_path / "pool_crowd"
+    sources = [Path(__file__).parent / "pool_crowd.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
+    flags = ["-O2", "-Dsched_yield=counted_yield", f"-I{native_sources}", "-pthread"]
+    subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) >= 3

@@ -12,6 +12,10 @@
  * the job's: nothing yet), and in the first loop whether its worker has entered the job or is too late for it.
  * A worker touches a job only between its entering and its `done`. The caller closes the seats of those that have not
  * entered and waits for the others, so nobody waits for a worker that never came. Idle workers spin, then park.
+ *
+ * Threads of another library may spin on a worker's CPU. The kernel then takes it from the worker for some milliseconds,
+ * and where that happens within a window the caller waits as long. A worker that has lost its CPU gives it up by itself
+ * from then on, between two jobs and well before its time slice ends: while it is away, others do its share.
  */
 #define _GNU_SOURCE
 #include "arm_internal.h"
@@ -22,6 +26,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
 #include <unistd.h>
 
 #define MAX_THREADS 1024
@@ -33,6 +40,12 @@
 #define GENERATION_SHIFT (TAKEN_BITS + 2)
 #define MOST_UNITS ((INT64_C(1) << TAKEN_BITS) - 1)
 #define SPIN_SECONDS 200e-6 /* longer than most callers take between two runs; waking a worker costs 20 us and more */
+#define LOOK_SECONDS 300e-6   /* between two looks at how often a worker has lost its CPU: a system call each */
+#define LOOK_JOBS 64          /* and that many jobs, between which a worker that is late never waits */
+#define OFTEN_SECONDS 500e-3  /* between two losses of a CPU that others want, too */
+#define SLICE_SECONDS 1.1e-3  /* that a worker keeps a CPU that others want; the kernel lets it 1.4 to 3 ms */
+#define CROWDED_SECONDS 50e-3 /* without losing the CPU, or waiting for it, until it is its own again */
+#define AWAY_SECONDS 50e-6    /* a yield that took longer: somebody else ran */
 #define WINDOW_SHARE 3 /* a window is this part of what is left of its range */
 #define LEAST_SHARE 32 /* and at least this part of the range */
 #define STACK_BYTES ((size_t)8 << 20)
@@ -167,9 +180,50 @@ static inline int is_new(uint64_t open, uint64_t seen, int index) {
   return open >> COUNT_BITS != seen && index < (int)(open & ((1 << COUNT_BITS) - 1));
 }
 
+/* How often the kernel has taken the CPU from this thread. */
+static long times_preempted(void) {
+#if defined(__linux__) && defined(RUSAGE_THREAD)
+  struct rusage used;
+  return getrusage(RUSAGE_THREAD, &used) == 0 ? used.ru_nivcsw : 0;
+#else
+  return 0;
+#endif
+}
+
+/* What a worker knows of its CPU. */
+typedef struct {
+  long preempted;
+  unsigned jobs;
+  double looked, lost, resumed; /* when it was last looked at, found to be lost, and got back */
+  double crowded_until;         /* 0 while nobody else wants it */
+} crowd;
+
+/* Between two jobs or turns of waiting: find out whether others want the CPU, and let them have it in time. */
+static void give_way(crowd *known, double now) {
+  if (now - known->looked > LOOK_SECONDS) {
+    long preempted = times_preempted();
+    known->looked = now;
+    if (preempted != known->preempted) {
+      known->preempted = preempted;
+      if (now - known->lost < OFTEN_SECONDS) { /* a daemon takes it now and then */
+        known->crowded_until = now + CROWDED_SECONDS;
+        known->resumed = now - SLICE_SECONDS; /* since when it runs is not known */
+      }
+      known->lost = now;
+    } else if (now > known->crowded_until) {
+      known->crowded_until = 0;
+    }
+  }
+  if (known->crowded_until == 0 || now - known->resumed < SLICE_SECONDS) return;
+  sched_yield();
+  known->resumed = arm_now();
+  if (known->resumed - now > AWAY_SECONDS) known->crowded_until = known->resumed + CROWDED_SECONDS;
+}
+
 /* Wait until there is a job (or stop); spin first, then sleep. Returns what its `open` says. */
-static uint64_t wait_for_job(arm_pool *pool, uint64_t seen, int index) {
+static uint64_t wait_for_job(arm_pool *pool, uint64_t seen, int index, crowd *known) {
   double deadline = 0;
+  if (known->crowded_until != 0 || ++known->jobs % LOOK_JOBS == 0) give_way(known, arm_now());
   for (unsigned turn = 0;; turn++) {
     uint64_t open = atomic_load_explicit(&pool->job.open, memory_order_acquire);
     if (is_new(open, seen, index) || atomic_load_explicit(&pool->stop, memory_order_relaxed)) return open;
@@ -177,6 +231,7 @@ static uint64_t wait_for_job(arm_pool *pool, uint64_t seen, int index) {
     if (turn % 64 != 63) continue;
     double now = arm_now();
     if (deadline == 0) deadline = now + SPIN_SECONDS;
+    give_way(known, now);
     if (now < deadline) continue;
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
@@ -205,9 +260,10 @@ static void *worker_main(void *argument) {
   arm_pool *pool = self->pool;
   seat *own = &pool->seats[self->index];
   uint64_t seen = 0;
+  crowd known = {.preempted = times_preempted()};
   keep_off_the_caller(pool);
   for (;;) {
-    uint64_t open = wait_for_job(pool, seen, self->index);
+    uint64_t open = wait_for_job(pool, seen, self->index, &known);
     if (atomic_load(&pool->stop)) return NULL;
     seen = open >> COUNT_BITS;
     if (!enter(own, seen)) continue;
