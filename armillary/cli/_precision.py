@@ -33,8 +33,10 @@ def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
     switch.help = "compute in 16-bit floats what gains from it; inputs and outputs keep their types"
     ops = parser.add_argument("--mixed-precision-ops", nargs="+", default=OPERATORS, metavar="OP")
     ops.help = f"operators that compute so whatever their inputs are (default: {' '.join(OPERATORS)})"
-    kind = parser.add_argument("--mixed-precision-calculation-type", choices=TYPES, default="float16")
-    kind.help = "bfloat16 is faster where the processor multiplies it (AMX, AVX512-BF16, Arm's bf16); default: float16"
+    kind = parser.add_argument("--mixed-precision-calculation-type", choices=TYPES, default="")
+    kind.help = (
+        "default: what the target multiplies: bfloat16 on processors with AMX, AVX512-BF16 or Arm's bf16, else float16"
+    )
     sums = parser.add_argument("--mixed-precision-acc-type", choices=TYPES, default="")
     sums.help = "type of their sums (default: float32 for bfloat16, else the calculation type)"
 
@@ -43,10 +45,11 @@ def check_precision(args: argparse.Namespace) -> None:
     """Refuse names that are no operators, sums of the other 16-bit type, and options that nothing would read."""
     kind, sums = args.mixed_precision_calculation_type, args.mixed_precision_acc_type
     if not args.mixed_precision:
-        given = {"calculation-type": kind != "float16", "acc-type": sums, "ops": args.mixed_precision_ops != OPERATORS}
+        given = {"calculation-type": kind, "acc-type": sums, "ops": args.mixed_precision_ops != OPERATORS}
         for name in filter(given.get, given):
             raise ConfigError(f"--mixed-precision-{name} has no effect without --mixed-precision", hint="add it")
         return
+    kind = kind or _multiplied(args.target)
     if sums not in ("", "float32", kind):
         raise ConfigError(
             f"--mixed-precision-acc-type {sums}: products of {kind} are summed in {kind} or float32",
@@ -59,13 +62,19 @@ def check_precision(args: argparse.Namespace) -> None:
             raise ConfigError(f"--mixed-precision-ops: {error.message}", hint=error.hint) from None
 
 
+def _multiplied(text: str) -> str:
+    """The 16-bit floats that the target multiplies; of those that multiply neither, what keeps more digits."""
+    target = target_with_host(split_libraries(text)[1])
+    return "bfloat16" if target.kind.family == "cpu" and cpu_model(target).multiplies_halves else "float16"
+
+
 def _is_quantized(expr: Expr) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name.startswith("qnn.")
 
 
 def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     """The module as the options want it."""
-    kind = args.mixed_precision_calculation_type
+    kind = args.mixed_precision_calculation_type or _multiplied(args.target)
     if not args.mixed_precision or kind == "float32":
         return module
     sums = args.mixed_precision_acc_type or ("float32" if kind == "bfloat16" else kind)

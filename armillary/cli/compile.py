@@ -142,6 +142,12 @@ def _output_path(args: argparse.Namespace) -> Path:
     path = Path(args.output)
     if args.output_format:
         return path if path.suffix == f".{args.output_format}" else path.with_suffix(f".{args.output_format}")
+    system = {".dll": "Windows", ".exe": "Windows", ".dylib": "macOS"}.get(path.suffix.lower())
+    if system:
+        raise ConfigError(
+            f"--output {args.output!r}: a library of {system}, which is not supported: libraries are ELF files",
+            hint="name a .so or .tar, for Linux or Android",
+        )
     if path.suffix not in (".so", ".tar"):
         raise ConfigError(f"--output {args.output!r}: the suffix must be .so or .tar", hint="or say -f so or -f tar")
     return path

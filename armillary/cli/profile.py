@@ -207,7 +207,8 @@ def summary(profile: Profile) -> str:
     ms = partial(milliseconds, profile=profile)
     division = "of it " + ", ".join(f"{name} {ms(s)} ms ({100 * s / total:.1f} %)" for name, s in parts)
     if profile.is_disturbed:
-        division += "\nother programs took processor time meanwhile: times are longer than they need be"
+        rest = f"{ms(profile.disturbance)} ms of an inference are in neither: " if profile.disturbance else ""
+        division += f"\n{rest}other programs took processor time meanwhile: times are longer than they need be"
     whole = (
         f"inference {ms(profile.seconds)} ms, its kernels {ms(profile.in_kernels)} ms (medians of "
         f"{profile.runs} runs); roof {ms(profile.least)} ms: {percent_of_roof(profile):.0f} % reached"

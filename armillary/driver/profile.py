@@ -144,6 +144,11 @@ class Profile:
         )
 
     @property
+    def disturbance(self) -> float:
+        """Seconds of an inference that are in no kernel, nor between them: others had the processor."""
+        return max(0.0, self.seconds - self.in_kernels - self.between)
+
+    @property
     def is_disturbed(self) -> bool:
         """Whether half of all inferences took far longer than the fastest one, or than the kernels and what is between
         them, each at its median: the CPUs had other work to do."""

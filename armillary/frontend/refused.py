@@ -23,6 +23,7 @@ _EXPORT = {
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
     "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
     "tensorflow": "python -m tf2onnx.convert --saved-model DIR --output model.onnx",
+    "weights": "they hold no network; load them in the framework that trained it, and export that",
     "tflite": "python -m tf2onnx.convert --tflite model.tflite --output model.onnx",
 }
 
@@ -38,12 +39,17 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
     ".prototxt": "caffe",
     ".pdmodel": "paddle",
     ".weights": "darknet",
+    ".safetensors": "weights",
+    ".gguf": "weights",
+    ".ckpt": "weights",
 }
 
 
 def refuse_file(path: str) -> None:
     """An UnsupportedError for a file of a framework whose models go through ONNX; nothing for any other."""
     name = _SUFFIXES.get(pathlib.PurePath(path).suffix.lower())
+    if name == "weights":
+        raise UnsupportedError("a file of weights", span=Span(path), hint=f"export to ONNX first: {_EXPORT[name]}")
     if name is not None:
         raise UnsupportedError(
             f"a {name} file: importing {name} models directly is not supported",
@@ -64,4 +70,4 @@ def _refuser(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-globals().update({f"from_{name}": _refuser(name) for name in _EXPORT})
+globals().update({f"from_{name}": _refuser(name) for name in _EXPORT if name != "weights"})

@@ -144,6 +144,11 @@ class Module:
         embedded = EmbeddedParams(handle)
         self.stored: EmbeddedParams | StoredParams | bytes | None = embedded if embedded.exists else None
 
+    def __repr__(self) -> str:
+        graph = "" if self.graph_json is None else ' and a network: ["default"](armillary.cpu()) makes its executor'
+        count, origin = len(self.descriptor.functions), f"{self.path}: " if self.path else ""
+        return f"Module({origin}{count} function{'s' * (count != 1)}{graph})"
+
     @staticmethod
     def from_symbols(descriptor: Descriptor | str, resolve: Callable[[str], int], keep_alive: object = None) -> Module:
         """A module over code that is in memory; `resolve` maps a symbol to its address (0: unknown)."""

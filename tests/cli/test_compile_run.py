@@ -91,6 +91,8 @@ def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (["-o", "x.bin"], "suffix must be .so or .tar"),
+        (["-o", "x.dll"], "a library of Windows"),
+        (["-o", "x.dylib"], "a library of macOS"),
         (["--dump-code", "relay,fortran"], "unknown form 'fortran'"),
         (["--pass-config", "tir.no_such_key=1"], "tir.no_such_key"),
         (["--target", "toaster"], "toaster"),

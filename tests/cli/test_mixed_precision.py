@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from armillary.cli.main import main
+from armillary.target import cpu_model
 
 _RNG = np.random.default_rng(3)
 NETWORK = """def @main(%x: Tensor[(5, 64), float32], %w: Tensor[(32, 64), float32]) {
@@ -15,6 +16,7 @@ NETWORK = """def @main(%x: Tensor[(5, 64), float32], %w: Tensor[(32, 64), float3
   nn.relu(%0)
 }
 """
+FLOAT16 = ["--mixed-precision-calculation-type", "float16"]
 BFLOAT16 = ["--mixed-precision", "--mixed-precision-calculation-type", "bfloat16"]
 
 
@@ -27,8 +29,8 @@ def network(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("options", "tolerance"),
-    [([], 1e-3), (["--mixed-precision-acc-type", "float32"], 1e-3), (BFLOAT16[1:], 1e-2)],
-    ids=["float16", "float16 in float32", "bfloat16"],
+    [([], 1e-2), ([*FLOAT16, "--mixed-precision-acc-type", "float32"], 1e-3), (BFLOAT16[1:], 1e-2)],
+    ids=["what the target multiplies", "float16 in float32", "bfloat16"],
 )
 def test_a_network_keeps_its_types_outside(network: Path, tmp_path: Path, options: list[str], tolerance: float) -> None:
     package, inputs, results = tmp_path / "net.tar", tmp_path / "in.npz", tmp_path / "out.npz"
@@ -41,7 +43,18 @@ def test_a_network_keeps_its_types_outside(network: Path, tmp_path: Path, option
     error = np.sqrt(((got - wanted) ** 2).mean() / (wanted**2).mean())
     assert got.dtype == np.float32
     assert 1e-5 < error < tolerance  # it is rounded, but not much
-    kind = "bfloat16" if "bfloat16" in options else "float16"
+    is_default = not options and cpu_model("llvm -mcpu=native").multiplies_halves
+    kind = "bfloat16" if "bfloat16" in options or is_default else "float16"
+    assert f'"{kind}"' in (tmp_path / "net.tar.relay").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "kind"), [("sapphirerapids", "bfloat16"), ("znver4", "bfloat16"), ("haswell", "float16")]
+)
+def test_the_type_is_one_that_the_target_multiplies(network: Path, tmp_path: Path, cpu: str, kind: str) -> None:
+    package = tmp_path / "net.tar"
+    target = ["--target", f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}", "--mixed-precision"]
+    assert main(["compile", str(network), "-o", str(package), *target, "--dump-code", "relay"]) == 0
     assert f'"{kind}"' in (tmp_path / "net.tar.relay").read_text()
 
 

@@ -78,6 +78,9 @@ def test_runner_runs_a_folder_with_npy_input(runner: Path, library: Path, tmp_pa
 def test_runner_fills_inputs(runner: Path, package: Path, tmp_path: Path, fill: str) -> None:
     out = tmp_path / "out.npz"
     assert run(runner, f"--model={package}", f"--fill={fill}", f"--output={out}", "--run-count=1").returncode == 0
+    again = tmp_path / "again.npz"  # as `armc run` takes them
+    assert run(runner, package, "--fill-mode", fill, "--output", again, "--run-count", "1").returncode == 0
+    assert again.read_bytes() == out.read_bytes()
     with np.load(out) as outputs:
         if fill != "random":
             np.testing.assert_allclose(outputs["output_0"], WEIGHT - (7 if fill == "ones" else 0))

@@ -224,3 +224,7 @@ def test_run_takes_a_dict_of_inputs(executor: graph_executor.GraphModule, x: np.
 
 def test_executors_say_what_they_take(executor: graph_executor.GraphModule) -> None:
     assert repr(executor) == "GraphModule(GraphExecutor(x: float32[6, 8]; 1 outputs, cpu(0)))"
+
+
+def test_a_loaded_package_says_what_it_holds(module: Module) -> None:
+    assert repr(module).startswith(f"Module({module.path}: {len(module.functions)} functions")

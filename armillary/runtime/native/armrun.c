@@ -71,9 +71,17 @@ static int parse_seconds(const char *text, double *out) {
   return *text != 0 && *end == 0 && *out >= 0 && *out <= 1e9 ? 0 : -1;
 }
 
+static const char *following; /* the argument behind the one that is read; NULL once it was taken as its value */
+
+/* The value of an option: --name=value, or --name value. */
 static const char *value_of(const char *arg, const char *name) {
   size_t length = strlen(name);
-  return strncmp(arg, name, length) == 0 && arg[length] == '=' ? arg + length + 1 : NULL;
+  const char *value = following;
+  if (strncmp(arg, name, length) != 0) return NULL;
+  if (arg[length] == '=') return arg + length + 1;
+  if (arg[length] != 0 || value == NULL || strncmp(value, "--", 2) == 0) return NULL;
+  following = NULL;
+  return value;
 }
 
 static int parse_device(const char *text, arm_device *out) {
@@ -537,8 +545,12 @@ int main(int argc, char **argv) {
                .kernel_seconds = -1};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout), 0;
-    if (parse_option(&o, argv[i]) != 0) {
-      fprintf(stderr, "armrun: cannot read the argument %s\n", argv[i]);
+    int number = i;
+    following = i + 1 < argc ? argv[i + 1] : NULL;
+    int has_next = following != NULL, status = parse_option(&o, argv[i]);
+    i += has_next && following == NULL;
+    if (status != 0) {
+      fprintf(stderr, "armrun: cannot read the argument %s\n", argv[number]);
       return usage(stderr);
     }
   }
