@@ -163,7 +163,8 @@ class LocalRunner:
             assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"
             server.stdin.write(json.dumps(request) + "\n")
             server.stdin.flush()
-            answers, _, _ = select.select([server.stdout], [], [], (timeout or self.timeout) + _GRACE)
+            longest = (timeout or self.timeout) * max(1, len(libraries)) + _GRACE
+            answers, _, _ = select.select([server.stdout], [], [], longest)
             answer = server.stdout.readline() if answers else ""
         except BrokenPipeError:
             answer = ""
