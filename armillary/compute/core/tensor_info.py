@@ -126,6 +126,7 @@ class BorderSize:
 
 
 PaddingSize = BorderSize
+_NONE = BorderSize()
 
 
 @bounded
@@ -259,6 +260,10 @@ class TensorInfo:
     def set_valid_region(self, region: ValidRegion) -> None:
         """Kernels say where their output is valid."""
         self.valid_region_value = region
+
+    def has_padding(self) -> bool:
+        """Whether there is any."""
+        return self.padding != _NONE
 
     def num_planes(self) -> int:
         """How many planes of rows there are."""

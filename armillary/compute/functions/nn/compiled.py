@@ -18,7 +18,7 @@ from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
-from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel
+from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel, Program
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
 from armillary.compute.functions.nn.body import Body, Build
@@ -54,6 +54,8 @@ class Pipeline:
         self._plan: _Plan | None = None
         self._lock = threading.Lock()
         self._scratch: Tensor | None = None
+        self._tensors = (*self._inputs.values(), output)
+        self._apart: dict[tuple[int, ...], bool] = {}
         if memory_manager is not None:
             self._reserve()
 
@@ -120,18 +122,46 @@ class Pipeline:
     def run(self) -> None:
         """Compute the output; tensors with padding are copied in and out."""
         with self._group:
-            plan, scratch, values = self._ready()
-            scheduler = Scheduler.get()
-            if scheduler.num_threads() > plan.threads and plan.thread_workspace:
-                told = f"configured for {plan.threads} threads, but the scheduler has {scheduler.num_threads()} now"
-                raise ExecutionError(told, hint="set_num_threads before the first run")
-            for kernel in plan.bound(scratch, [v.ctypes.data for v in values]):
-                scheduler.schedule(kernel, Window.DimX)
-            target = self._output.array()
-            if plan.is_copy:
-                target[...] = np.concatenate([v.ravel() for v in values[:-1]]).reshape(target.shape)
-            elif not np.shares_memory(target, values[-1]):
-                target[...] = values[-1]
+            at_once, places = Scheduler.runner(), self._places()
+            if at_once is not None and places is not None:
+                self.prepare()
+                assert self._plan is not None and self._scratch is not None, "prepare makes both"
+                self._check_threads(self._plan)
+                if not self._plan.is_copy:
+                    at_once(self._plan.program(_up(self._scratch.address()), places))
+                    return
+            self._run_copies()
+
+    def _places(self) -> tuple[int, ...] | None:
+        """Where inputs and output lie, unless one has padding or an input is the output."""
+        places = tuple([t.address() for t in self._tensors])
+        found = self._apart.get(places)
+        if found is None:
+            if len(self._apart) >= _MOST_BOUND:
+                self._apart.clear()
+            ends = [at + t.info().total_size() for at, t in zip(places, self._tensors, strict=True)]
+            inputs = zip(places[:-1], ends[:-1], strict=True)
+            found = self._apart[places] = all(at >= ends[-1] or end <= places[-1] for at, end in inputs)
+        return places if found and not any([t.info().has_padding() for t in self._tensors]) else None
+
+    def _check_threads(self, plan: _Plan) -> None:
+        threads = Scheduler.get().num_threads()
+        if threads > plan.threads and plan.thread_workspace:
+            told = f"configured for {plan.threads} threads, but the scheduler has {threads} now"
+            raise ExecutionError(told, hint="set_num_threads before the first run")
+
+    def _run_copies(self) -> None:
+        """Kernel by kernel, over copies where tensors have padding."""
+        plan, scratch, values = self._ready()
+        self._check_threads(plan)
+        scheduler = Scheduler.get()
+        for kernel in plan.bound(scratch, [v.ctypes.data for v in values]):
+            scheduler.schedule(kernel, Window.DimX)
+        target = self._output.array()
+        if plan.is_copy:
+            target[...] = np.concatenate([v.ravel() for v in values[:-1]]).reshape(target.shape)
+        elif not np.shares_memory(target, values[-1]):
+            target[...] = values[-1]
 
 
 def _bytes(size: int) -> Tensor:
@@ -171,6 +201,7 @@ class _Plan:
         self.is_copy = not work  # the inputs, one after another, are the output
         self._work = [(self._loops[node.func_name], slots) for node, slots in work]
         self._bound: dict[tuple[int, ...], tuple[LoopKernel, ...]] = {}
+        self._programs: dict[tuple[int, ...], Program] = {}
 
     def _calls(self) -> list[tuple[int, GraphNode]]:
         return [(at, n) for at, n in enumerate(self.spec.nodes) if n.op != "null" and n.func_name != _NOP]
@@ -249,6 +280,17 @@ class _Plan:
             if len(self._bound) >= _MOST_BOUND:
                 self._bound.clear()
             found = self._bound[key] = tuple(self._bind(scratch, tensors))
+        return found
+
+    def program(self, scratch: int, tensors: Sequence[int]) -> Program:
+        """All loops over tensors at these addresses, as one call runs them."""
+        key = (scratch, *tensors)
+        found = self._programs.get(key)
+        if found is None:
+            if len(self._programs) >= _MOST_BOUND:
+                self._programs.clear()
+            loops = [loop for kernel in self.bound(scratch, tensors) for loop in kernel.native_loops()]
+            found = self._programs[key] = Program(loops)
         return found
 
     def _bind(self, scratch: int, tensors: Sequence[int]) -> Iterator[LoopKernel]:
