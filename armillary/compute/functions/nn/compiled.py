@@ -142,7 +142,7 @@ class Pipeline:
             ends = [at + t.info().total_size() for at, t in zip(places, self._tensors, strict=True)]
             inputs = zip(places[:-1], ends[:-1], strict=True)
             found = self._apart[places] = all(at >= ends[-1] or end <= places[-1] for at, end in inputs)
-        return places if found and not any([t.info().has_padding() for t in self._tensors]) else None
+        return places if found and not any(t.info().has_padding() for t in self._tensors) else None
 
     def _check_threads(self, plan: _Plan) -> None:
         threads = Scheduler.get().num_threads()
