@@ -43,6 +43,15 @@ NETWORKS = {
 }
 MEMORIES = {"texture": "opencl -device=adreno", "buffer": "opencl"}
 KINDS = ("conv2d", "pool2d", "dense", "matmul")
+ENOUGH = 8  # waves, with which reads are hidden
+NOTES = {  # of kernels with fewer: what their registers hold
+    "depthwise": "the pixels of a row of taps for up to eight columns",
+    "NCHWc": "sums, the pixels of a row of taps and its weights: fewer columns would be read more often",
+    "winograd": "a tile of its products' sums",
+    "conv2d": "a tile of sums",
+    "dense": "four sums and the weights of four terms",
+    "pool2d": "a row of the window",
+}
 HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16", "mixed_precision_acc_type": "float16"}
 _INSTRUCTION = re.compile(r"^(?:\([^)]*\))*\s*([a-z][\w.]*)(?:\s|$)")
 _REPEATED = re.compile(r"\(rpt(\d+)\)")
@@ -145,8 +154,16 @@ def network_rows(args: argparse.Namespace, network: str, memory: str, precision:
             of_gpus = [each_gpu[name] for each_gpu in found]
             waves, spills = [str(k.waves) for k in of_gpus], sum(k.spills for k in of_gpus)
             macs, alu, reads = kernel.counts
-            rows.append([network, memory, precision, name, *waves, str(spills), each(alu, macs), each(reads, macs)])
+            told = note_of(name, min(k.waves for k in of_gpus))
+            rows.append(
+                [network, memory, precision, name, *waves, str(spills), each(alu, macs), each(reads, macs), told]
+            )
     return rows
+
+
+def note_of(name: str, waves: int) -> str:
+    """Why a kernel has few waves."""
+    return next((told for kind, told in NOTES.items() if kind in name), "") if waves < ENOUGH else ""
 
 
 def layer_source(layer: Layer) -> str:
@@ -222,7 +239,7 @@ def main() -> None:
         compare_layers(args)
         return
     heads = ["network", "memory", "precision", "kernel", *[f"waves {gpu}" for gpu in args.gpus.split(",")]]
-    rows = [[*heads, "spills", "ALU/MAC", "reads/MAC"]]
+    rows = [[*heads, "spills", "ALU/MAC", "reads/MAC", "few waves"]]
     for network in args.networks.split(","):
         for memory in args.memories.split(","):
             for precision in args.precisions.split(","):

@@ -45,3 +45,27 @@ def test_no_layer_takes_more_instructions_or_reads_than_the_other_compiler_s() -
     for row in found:
         for what in ("ALU/MAC", "reads/MAC"):
             assert float(row[what]) <= float(row[f"other {what}"]), row
+
+
+SPILLS = {("mobilenet-v2", "buffer", "float32", "fused_nn_conv2d_add_clip_1be87b16_kernel0")}  # in buffers, one
+
+
+def test_kernels_do_not_spill_and_have_eight_waves_or_a_note_why_not() -> None:
+    found = rows("adreno.csv")
+    for row in found:
+        waves = [int(row[f"waves {gpu}"]) for gpu in (660, 730, 830)]
+        is_known = (row["network"], row["memory"], row["precision"], row["kernel"]) in SPILLS
+        assert (row["spills"] == "0") != is_known and bool(row["few waves"]) == (min(waves) < 8), row
+    kinds = {(row["network"], row["memory"], row["precision"]) for row in found}
+    assert len(kinds) == 8 and len(found) > 200
+    for what in ("conv2d", "depthwise", "pool2d"):
+        assert any(what in row["kernel"] for row in found)
+
+
+def test_kernels_in_textures_read_less_than_those_in_buffers() -> None:
+    reads: dict[str, list[float]] = {"texture": [], "buffer": []}
+    for row in rows("adreno.csv"):
+        if row["reads/MAC"] != "-" and "conv2d" in row["kernel"] and "winograd" not in row["kernel"]:
+            reads[row["memory"]].append(float(row["reads/MAC"]))
+    middle = {memory: sorted(values)[len(values) // 2] for memory, values in reads.items()}
+    assert middle["texture"] < middle["buffer"] / 2
