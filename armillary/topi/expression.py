@@ -43,7 +43,7 @@ def _computed(root: Expr, values: dict[int, Value]) -> Value:
             continue
         match item:
             case Call():
-                values[id(item)] = _of_call(item, [values[id(a)] for a in item.args])
+                values[id(item)] = _of_call(item, [values[id(a)] for a in item.args], values)
             case Tuple(fields):
                 values[id(item)] = tuple(values[id(f)] for f in fields)
             case TupleGetItem(of, index):
@@ -55,7 +55,7 @@ def _computed(root: Expr, values: dict[int, Value]) -> Value:
     return values[id(root)]
 
 
-def _of_call(call: Call, tensors: Sequence[Value]) -> Value:
+def _of_call(call: Call, tensors: Sequence[Value], known: dict[int, Value]) -> Value:
     op = call.op
     if not isinstance(op, Op):
         raise UnsupportedError(f"a call of a {type(op).__name__} has no tensor-expression form")
@@ -66,7 +66,7 @@ def _of_call(call: Call, tensors: Sequence[Value]) -> Value:
     made = op.decompose_rule(call.attrs, *call.args) if op.decompose_rule is not None else None
     if made is None:
         raise UnsupportedError(f"the operator {op.name} has no tensor-expression form")
-    values = {id(a): t for a, t in zip(call.args, tensors, strict=True)}
+    values = known | {id(a): t for a, t in zip(call.args, tensors, strict=True)}
     for arg, given in zip(call.args, tensors, strict=True):
         if isinstance(arg, Tuple):
             values |= {id(field): tensor for field, tensor in zip(arg.fields, given, strict=True)}

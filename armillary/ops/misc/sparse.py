@@ -50,7 +50,7 @@ def _written_out(what: str, parts: Parts, columns: int) -> Expr:
     if columns % wide:
         raise TypeMismatch(f"{what}: {columns} columns are not whole blocks of {wide}")
     rows = starts.static[0] - 1
-    numbers = Constant(np.arange(count, dtype=np.int32))
+    numbers = op("arange", 0, count, 1, dtype="int32")
     begins = op("cast", indptr, dtype="int32")
     row = op("subtract", op("searchsorted", begins, numbers, right=True), Constant(np.ones((), np.int32)))
     place = op("stack", Tuple((row, op("cast", indices, dtype="int32"))), axis=0)
@@ -89,7 +89,7 @@ def sparse_transpose(*sparse_mat: object) -> TupleWrapper:
     if values.ndim != 1:
         raise TypeMismatch(f"{what}: data is {values}", hint="CSR: one value for each element")
     count, size = values.static[0], starts.static[0] - 1
-    numbers = Constant(np.arange(count, dtype=np.int32))
+    numbers = op("arange", 0, count, 1, dtype="int32")
     begins = op("cast", indptr, dtype="int32")
     row = op("subtract", op("searchsorted", begins, numbers, right=True), Constant(np.ones((), np.int32)))
     column = op("cast", indices, dtype="int32")
@@ -97,7 +97,7 @@ def sparse_transpose(*sparse_mat: object) -> TupleWrapper:
     key = op("add", op("multiply", op("cast", column, dtype="int64"), _long(count)), op("cast", numbers, dtype="int64"))
     order = op("argsort", key, axis=0, is_ascend=True, dtype="int32")
     column_of = op("take", column, order, axis=0)
-    ends = op("searchsorted", column_of, Constant(np.arange(size + 1, dtype=np.int32)))
+    ends = op("searchsorted", column_of, op("arange", 0, size + 1, 1, dtype="int32"))
     index = str(tensor(indices).dtype)
     taken = op("take", data, order, axis=0), op("cast", op("take", row, order, axis=0), dtype=index)
     return TupleWrapper(Tuple((*taken, op("cast", ends, dtype=index))), len(_FIELDS))
