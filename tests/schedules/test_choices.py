@@ -239,7 +239,7 @@ def test_an_operator_alone_names_all_its_calls() -> None:
         ({FIRST: "conv2d.direct | layouts NHWC OIHW8i8o NHWC"}, r"NHWC is no layout of channels in blocks"),
         ({FIRST: "conv2d.direct | layouts NCHW8c"}, r"it has 1 layouts"),
         ({SECOND: "conv2d.depthwise | layouts NCHW4c OIHW1i8o NCHW8c"}, r"does not fit nn\.conv2d\(1x32x14x14"),
-        ({"nn.dense": "gemm.register_tiles | layouts NC NC NC"}, r"layouts can be chosen for nn\.conv2d alone"),
+        ({"nn.dense": "gemm.register_tiles | layouts NC NC NC"}, "its layouts are such as NC NC16n NC"),
     ],
 )
 def test_a_choice_that_does_not_fit_is_an_error_that_says_why(choices: dict[str, Any], told: str) -> None:
