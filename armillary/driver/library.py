@@ -32,7 +32,7 @@ from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.object.elf_merge import merged_object
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler, links_itself
-from armillary.errors import ConfigError, ExecutionError, InternalError, TargetError
+from armillary.errors import ConfigError, ExecutionError, InternalError, TargetError, TypeMismatch
 from armillary.target import Target
 from armillary.target.target import host_target
 
@@ -124,6 +124,8 @@ class FunctionLibrary:
 
     def get_source(self, fmt: str = "") -> str:
         """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
+        if not isinstance(fmt, str):
+            raise TypeMismatch(f"the form of a text is a string, got {fmt!r}", hint='such as "ll", "asm", "c" or "tir"')
         return self._source(fmt) if self._source is not None else ""
 
     @boundary("save")

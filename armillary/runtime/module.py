@@ -194,6 +194,8 @@ class Module:
 
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a Function or a factory
         """The function of a name; "default" is the factory of graph executors if the module holds a graph."""
+        if not isinstance(name, str):
+            raise ExecutionError(f"functions have names, got {name!r}", hint='pass a string, such as "default"')
         if name in self.descriptor.functions:
             return Function(self, self.descriptor.functions[name])
         if name == "default" and self.graph_json is not None:
@@ -226,7 +228,8 @@ class Module:
         self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: object
     ) -> Callable[..., BenchmarkResult]:  # Any: the other fields of Timing
         """A callable that times the function on given arguments."""
-        function = self.entry_func if func_name == self.entry_name else self.get_function(func_name)
+        is_entry = isinstance(func_name, str) and func_name == self.entry_name
+        function = self.entry_func if is_entry else self.get_function(func_name)
         if not isinstance(function, Function):
             raise ExecutionError(f"{func_name!r} is not a compiled function", hint="time the executor's run instead")
         timing = make_timing(number, repeat, options)

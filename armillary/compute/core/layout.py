@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from armillary.errors import TypeMismatch
+
 
 class DataLayout(Enum):
     """How an image's values follow one another, outermost first."""
@@ -24,6 +26,8 @@ class DataLayoutDimension(Enum):
 
 def get_data_layout_dimension_index(layout: DataLayout, dimension: DataLayoutDimension) -> int:
     """Where a dimension is in a shape."""
+    if not isinstance(layout, DataLayout) or not isinstance(dimension, DataLayoutDimension):
+        raise TypeMismatch(f"a dimension of a layout is asked for, got {layout!r} and {dimension!r}")
     return 3 - layout.value.index(dimension.value)
 
 
