@@ -102,9 +102,10 @@ def activated(x: Array, info: ActivationLayerInfo | None) -> Array:
     return np.asarray(rules[info.activation]())
 
 
-def requantized(sums: Array, ratio: float, offset: int, low: int, high: int) -> Array:
-    """Sums times a ratio, as gemmlowp defines it with whole numbers of any size."""
-    part, exponent = np.frexp(ratio)
+def requantized(sums: Array, scales: tuple[float, float, float], offset: int, low: int, high: int) -> Array:
+    """Sums times input's scale * weights' / output's in float32, as gemmlowp has it with whole numbers."""
+    first, second, third = (np.float32(scale) for scale in scales)
+    part, exponent = np.frexp(float(first * second / third))
     fixed = int(np.floor(part * 2.0**31 + 0.5))
     if fixed == 2**31:
         fixed, exponent = 2**30, exponent + 1

@@ -234,7 +234,7 @@ def test_products_of_bytes_are_exact(which: str, kind: DataType, seed: int) -> N
     else:
         function = compute.NEGEMMLowpMatrixMultiplyCore()
         function.configure(first, second, biases, output)
-    wanted = requantized(sums, float(sx) * float(sw) / sy, zy, *_clamped(kind, act, sy, zy))
+    wanted = requantized(sums, (float(sx), float(sw), sy), zy, *_clamped(kind, act, sy, zy))
     assert np.array_equal(_result(function, output).reshape(wanted.shape), wanted)
 
 

@@ -94,7 +94,7 @@ def test_weights_with_a_scale_for_each_channel(kind: DataType, is_depthwise: boo
     taps = w[:, None] if is_depthwise else w
     sums = convolved(x - 7, taps, ONE, compute.Size2D(), 5 if is_depthwise else 1) + b[:, None, None]
     for n, scale in enumerate(scales):
-        wanted = requantized(sums[:, n], 0.5 * scale / 0.7, 3, low, high)
+        wanted = requantized(sums[:, n], (0.5, scale, 0.7), 3, low, high)
         assert np.array_equal(output.array()[:, n], wanted), (n, scale)
     info = compute.TensorInfo(
         compute.TensorShape(*reversed(w.shape)), 1, DataType.QSYMM8_PER_CHANNEL, _scales(scales[1:])

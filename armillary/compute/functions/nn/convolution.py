@@ -25,7 +25,7 @@ from armillary.compute.core.types import (
 )
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.body import ImageShape, Node
-from armillary.compute.functions.nn.requantize import activation_limits, requantized
+from armillary.compute.functions.nn.requantize import activation_limits, requantized, scale_ratio
 from armillary.compute.runtime.tensor import Tensor
 
 PER_CHANNEL = DataType.QSYMM8_PER_CHANNEL
@@ -179,8 +179,9 @@ def _quantized(
     if b is not None:
         sums = relay.nn.bias_add(sums, b)
     low, high = clamp_of(act_info, output)
-    per_channel = [of_input.scale * scale for scale in of_weights.all_scales()]
-    return requantized(sums, per_channel, output.quantization_info(), output.data_type, low, high)
+    target = output.quantization_info().scale
+    ratios = [scale_ratio(of_input.scale, scale, target) for scale in of_weights.all_scales()]
+    return requantized(sums, ratios, output.quantization_info(), output.data_type, low, high)
 
 
 def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLaye
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
-from armillary.compute.functions.nn.requantize import requantized
+from armillary.compute.functions.nn.requantize import requantized, scale_ratio
 from armillary.compute.runtime.tensor import Tensor
 
 
@@ -155,7 +155,8 @@ def _sums(
     if output.data_type is DataType.S32:
         return value
     low, high = clamp_of(act_info, output)
-    return requantized(value, [qa.scale * qb.scale], output.quantization_info(), output.data_type, low, high)
+    ratio = scale_ratio(qa.scale, qb.scale, output.quantization_info().scale)
+    return requantized(value, [ratio], output.quantization_info(), output.data_type, low, high)
 
 
 class NEFullyConnectedLayer(base.NeuralFunction):

@@ -34,14 +34,19 @@ def limits(kind: DataType) -> tuple[int, int]:
     return (0, 255) if kind is DataType.QASYMM8 else (-128, 127)
 
 
-def requantized(
-    sums: Node, scales: Sequence[float], output: QuantizationInfo, kind: DataType, low: int, high: int
-) -> Node:
-    """`sums * scale / output.scale + output.offset`, rounded as the library rounds, clamped to [low, high].
+def scale_ratio(input: float, weights: float, output: float) -> float:
+    """By what sums are multiplied: input * weights / output in float32, as the library has it."""
+    return float(np.float32(input) * np.float32(weights) / np.float32(output))
 
-    One scale, or one for each channel of an image (n, c, h, w).
+
+def requantized(
+    sums: Node, ratios: Sequence[float], output: QuantizationInfo, kind: DataType, low: int, high: int
+) -> Node:
+    """`sums * ratio + output.offset`, rounded as the library rounds, clamped to [low, high].
+
+    One ratio (`scale_ratio`), or one for each channel of an image (n, c, h, w).
     """
-    multipliers, shifts = zip(*(fixed_point(scale / output.scale) for scale in scales), strict=True)
+    multipliers, shifts = zip(*map(fixed_point, ratios), strict=True)
     lefts, rights = [max(0, -shift) for shift in shifts], [min(62, max(0, shift)) for shift in shifts]
     wide = relay.cast(sums, "int64")
     if any(lefts):
