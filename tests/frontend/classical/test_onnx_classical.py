@@ -145,7 +145,7 @@ def test_a_compiled_network_numbers_classes_whose_labels_are_strings() -> None:
         (
             "SVMRegressor",
             {"n_supports": 1, "coefficients": [1.0], "rho": [0.0], "kernel_type": "RBF"},
-            "0 numbers of 1",
+            "vectors of 0 features",
         ),
         ("Normalizer", {"norm": "L3"}, "norm 'L3'"),
         ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "2 values for 4 features"),
