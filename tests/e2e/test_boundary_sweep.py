@@ -140,7 +140,9 @@ def sweep_methods(rounds: int, seed: int) -> list[str]:
     for item in objects():
         for name in sorted(dir(type(item))):
             call = getattr(item, name, None) if not name.startswith("_") and name not in WRITERS else None
-            for _ in range(rounds if callable(call) else 0):
+            if not callable(call):
+                continue
+            for _ in range(rounds):
                 chosen = arguments(call, draw, given)
                 if chosen is None:
                     break

@@ -18,7 +18,7 @@ from armillary.transform import PassContext
 Array = np.ndarray[Any, Any]
 
 
-def model(op: str, inputs: Mapping[str, Array], outputs: Mapping[str, int], **attributes: object) -> ModelProto:
+def model(op: str, inputs: Mapping[str, Array], outputs: Mapping[str, int], **attributes: Any) -> ModelProto:
     kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in inputs.items()}
     graph = helper.make_graph(
         [helper.make_node(op, list(inputs), list(outputs), **attributes)],
