@@ -20,6 +20,7 @@ from armillary.compute import (
     CLScheduler,
     CLTensor,
     CLTuner,
+    DataLayout,
     DataType,
     Format,
     Image,
@@ -27,6 +28,8 @@ from armillary.compute import (
     MemoryManagerOnDemand,
     OffsetLifetimeManager,
     PadStrideInfo,
+    PoolingLayerInfo,
+    PoolingType,
     PoolManager,
     Tensor,
     TensorInfo,
@@ -149,6 +152,31 @@ def _values(tensor: CLTensor) -> Array:
     found = tensor.array().astype("float64")
     tensor.unmap()
     return np.asarray(found)
+
+
+def test_layers_in_nhwc_give_what_those_in_nchw_give() -> None:
+    rng, found = np.random.default_rng(0), []
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in ((8, 10, 12), (4, 8, 3, 3), (4,))]
+    for layout in DataLayout:
+        given = [v if layout is DataLayout.NCHW or v.ndim < 2 else np.moveaxis(v, -3, -1) for v in values]
+        tensors = [_tensor(*reversed(v.shape)) for v in given]
+        for made in tensors[:2]:
+            made.info().set_data_layout(layout)
+        between, output = CLTensor(), CLTensor()
+        convolution, pool = compute.CLConvolutionLayer(), compute.CLPoolingLayer()
+        convolution.configure(*tensors, between, PadStrideInfo(2, 1, 1, 1))
+        pool.configure(between, output, PoolingLayerInfo(PoolingType.MAX, 2, PadStrideInfo(2, 2)))
+        for made in (*tensors, between, output):
+            made.allocator().allocate()
+        for made, value in zip(tensors, given, strict=True):
+            made.map()
+            made.array()[...] = value
+            made.unmap()
+        convolution.run()
+        pool.run()
+        result = _values(output)
+        found.append(result if layout is DataLayout.NCHW else np.moveaxis(result, -1, -3))
+    np.testing.assert_allclose(found[1].reshape(found[0].shape), found[0], rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("lifetimes", [BlobLifetimeManager, OffsetLifetimeManager])
