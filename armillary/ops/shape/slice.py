@@ -135,7 +135,7 @@ def strided_slice_samples() -> Iterator[Sample]:
 @strided_slice.bad_samples
 def strided_slice_bad_samples() -> Iterator[BadSample]:
     yield BadSample(StridedSliceAttrs((0,), (1,), (0,)), (f32(4),), "a stride is 0")
-    yield BadSample(StridedSliceAttrs((0, 0), (1,)), (f32(4, 4),), "the lists differ in length")
+    yield BadSample(StridedSliceAttrs((0, 0), (1,), None, (0, 1)), (f32(4, 4),), "the lists differ in length")
     yield BadSample(StridedSliceAttrs((0,), (1,), None, (3,)), (f32(4),), "axis 3 is out of range")
     yield BadSample(StridedSliceAttrs((0,), (1,), slice_mode="x"), (f32(4),), "wanted 'end' or 'size'")
 
