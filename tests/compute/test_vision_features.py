@@ -208,10 +208,10 @@ def test_of_close_windows_the_best_is_kept() -> None:
     given, kernel = list(windows), compute.CPPDetectionWindowNonMaximaSuppressionKernel()
     kernel.configure(windows, 10.0)
     kernel.run()
-    assert [w.score for w in windows] == sorted((w.score for w in windows), reverse=True)
+    assert windows == sorted(windows, key=lambda w: (w.idx_class, -w.score))
     for window in given:
         close = [
-            w for w in windows if w.idx_class == window.idx_class and np.hypot(w.x - window.x, w.y - window.y) <= 10
+            w for w in windows if w.idx_class == window.idx_class and np.hypot(w.x - window.x, w.y - window.y) < 10
         ]
         assert close == [window] if window in windows else any(w.score >= window.score for w in close)
     with pytest.raises(TypeMismatch, match="windows are at least -1"):
