@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuff
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Expr, Function, const, var
+from armillary.relay.expr import Call, Expr, Function, const, var
+from armillary.relay.op import is_call
+from armillary.relay.transform._rules import on_functions
+from armillary.relay.walk import rewrite
 from armillary.transform import PassContext, Sequential
 
 AVX = "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu"
@@ -149,6 +153,21 @@ def test_fourier_transforms_are_chosen_where_an_image_has_tiles_for_its_weights(
     with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 0}):
         many = blocked(convolution(128, 128, 46, 7), target)
         assert fourier_conv2d.bind(target=target)(many) is many
+
+
+@pytest.mark.parametrize(("source", "is_used"), [("record", True), ("override", False)])
+def test_a_record_does_not_overrule_a_way_that_it_was_not_compared_with(source: str, is_used: bool) -> None:
+    before = blocked(convolution(48, 64, 35, 5))
+    stored = f"conv2d.direct rows=7 vectors=4 lines=1 | by {source}"
+
+    def choosing(expr: Expr) -> Expr | None:
+        if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
+            return None
+        return Call(expr.op, expr.args, replace(expr.attrs, choice=stored))
+
+    chosen = T.InferType()(on_functions(before, lambda f: rewrite(f, choosing)))
+    assert stored in chosen.astext(False)
+    assert ("conv2d_fourier" in fourier_conv2d.bind(target=AVX)(chosen).astext(False)) == is_used
 
 
 @pytest.mark.parametrize("attrs", [{"strides": (2, 2)}, {"dilation": (2, 2)}])
