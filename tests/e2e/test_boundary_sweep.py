@@ -116,13 +116,7 @@ def is_of_the_signature(error: Exception) -> bool:
 def sweep(module: str, rounds: int, seed: int) -> list[str]:
     draw, given, foreign = random.Random(seed), values(), []
     for name, call in public(importlib.import_module(module)):
-        for _ in range(rounds):
-            chosen = arguments(call, draw, given)
-            if chosen is None:
-                break
-            problem = foreign_error(call, chosen)
-            if problem is not None:
-                foreign.append(f"{module}.{name}{tuple(map(ascii, chosen))}: {problem!r}")
+        foreign += attempts(f"{module}.{name}", call, rounds, draw, given)
     return foreign
 
 
@@ -140,15 +134,23 @@ def sweep_methods(rounds: int, seed: int) -> list[str]:
     for item in objects():
         for name in sorted(dir(type(item))):
             call = getattr(item, name, None) if not name.startswith("_") and name not in WRITERS else None
-            if not callable(call):
-                continue
-            for _ in range(rounds):
-                chosen = arguments(call, draw, given)
-                if chosen is None:
-                    break
-                problem = foreign_error(call, chosen)
-                if problem is not None:
-                    foreign.append(f"{type(item).__name__}.{name}{tuple(map(ascii, chosen))}: {problem!r}")
+            if callable(call):
+                foreign += attempts(f"{type(item).__name__}.{name}", call, rounds, draw, given)
+    return foreign
+
+
+def attempts(
+    told: str, call: Callable[..., object], rounds: int, draw: random.Random, given: list[object]
+) -> list[str]:
+    """What calls with drawn arguments end in, where that is no error of ours."""
+    foreign = []
+    for _ in range(rounds):
+        chosen = arguments(call, draw, given)
+        if chosen is None:
+            break
+        problem = foreign_error(call, chosen)
+        if problem is not None:
+            foreign.append(f"{told}{tuple(map(ascii, chosen))}: {problem!r}")
     return foreign
 
 
