@@ -40,6 +40,7 @@ _MODULES = (
     "transform",
 )
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
+    "_ffi": "armillary._ffi",
     "DataType": "armillary.base.dtype:DType",
     "ArmillaryError": "armillary.errors:ArmillaryError",
     "TVMError": "armillary.errors:ArmillaryError",
@@ -48,6 +49,7 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "build": "armillary.driver.te_build:build",
     **{name: f"armillary.base.{name}" for name in ("config", "dtype", "node")},
     "cl": "armillary.runtime.device:cl",
+    "container": "armillary.runtime.container",
     "convert": "armillary.registry:convert",
     "cpu": "armillary.runtime.device:cpu",
     **dict.fromkeys(("cuda", "gpu"), "armillary.runtime.device:cuda"),

@@ -229,6 +229,7 @@ __getattr__, __dir__ = lazy_names(  # the names of Relay-era scripts
         "FloatImm": "armillary.tir.expr:FloatImm",
         "IntImm": "armillary.tir.expr:IntImm",
         "Op": "armillary.relay.op:Op",
+        "container": "armillary.runtime.container",
         "Range": "armillary.tir.expr:Range",
         "RelayExpr": "armillary.relay.expr:Expr",
         "instrument": "armillary.instrument",

@@ -2,5 +2,11 @@
 
 build (relay.build, the passes and code generation in order), graph_codegen (main function -> graph JSON),
 memory_plan (arena offsets), lower_fused (fused function -> TE -> TIR phases), library (the result), te_build
-(`armillary.lower`, `armillary.build` on schedules).
+(`armillary.lower`, `armillary.build` on schedules; `build_module` has them under old names).
 """
+
+from armillary.base.lazy import lazy_names
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {"build_module": "armillary.driver.build_module", "lower": "armillary.driver.te_build:lower"}
+)

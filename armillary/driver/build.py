@@ -7,9 +7,11 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec
@@ -30,7 +32,7 @@ from armillary.driver.kernels import (
     sources_of,
 )
 from armillary.driver.libraries import report_of, split_libraries, with_libraries
-from armillary.driver.library import GraphLibrary
+from armillary.driver.library import FunctionLibrary, GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
@@ -44,6 +46,7 @@ from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 with deferred():
+    from armillary.driver import te_build
     from armillary.driver.offloaded import OwnGraph, check_device, compiled_sources, without_library
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
@@ -258,3 +261,13 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
 
 def _edges(entries: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
     return tuple((node, output, 0) for node, output in entries)
+
+
+class _AsFunction(ModuleType):
+    """The module, callable: scripts write `driver.build(schedule, args, target)` for `armillary.build`."""
+
+    def __call__(self, *args: object, **options: object) -> FunctionLibrary:
+        return te_build.build(*args, **options)  # type: ignore[arg-type]
+
+
+sys.modules[__name__].__class__ = _AsFunction

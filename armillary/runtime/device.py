@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from typing import Any
+from typing import Any, ClassVar
 
 from armillary.base.record import record
 from armillary.errors import TargetError, TypeMismatch
@@ -38,8 +38,19 @@ _NAMES |= {5: "aocl", 6: "sdaccel", 9: "vpi", 12: "ext_dev", 15: "webgpu"}
 
 @record(slots=True)
 class Device:
-    """A device by DLPack type code and number."""
+    """A device by DLPack type code and number; the codes have the names of DLPack."""
 
+    kDLCPU: ClassVar[int] = 1  # noqa: N815
+    kDLCUDA: ClassVar[int] = 2  # noqa: N815
+    kDLCUDAHost: ClassVar[int] = 3  # noqa: N815
+    kDLOpenCL: ClassVar[int] = 4  # noqa: N815
+    kDLVulkan: ClassVar[int] = 7  # noqa: N815
+    kDLMetal: ClassVar[int] = 8  # noqa: N815
+    kDLVPI: ClassVar[int] = 9  # noqa: N815
+    kDLROCM: ClassVar[int] = 10  # noqa: N815
+    kDLExtDev: ClassVar[int] = 12  # noqa: N815
+    kDLWebGPU: ClassVar[int] = 15  # noqa: N815
+    kDLHexagon: ClassVar[int] = 16  # noqa: N815
     device_type: int
     device_id: int = 0
 
@@ -139,12 +150,14 @@ def device(
     `dev_type` and `dev_id` are the Relay-era names of both; a type code of DLPack may stand for a kind.
     """
     kind, index = kind if dev_type is None else dev_type, index if dev_id is None else dev_id
+    if not isinstance(index, int):
+        raise TargetError(f"a device's number is {index!r}, wanted a whole number", hint="armillary.cpu(0)")
     if isinstance(kind, int):
         return Device(kind, index)
     words = str(kind).split()
-    head, _, number = words[0].partition(":") if words else ("", "", "")
+    head, colon, number = words[0].partition(":") if words else ("", "", "")
     index = int(number) if number.isdecimal() else index
-    code = _CODES.get(head) if not number or number.isdecimal() else None
+    code = _CODES.get(head) if not colon or number.isdecimal() else None
     if code is None:
         raise TargetError(f"unknown device kind {kind!r}", hint=f"known are {', '.join(_CODES)}")
     return Device(code, index)

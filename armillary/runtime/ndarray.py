@@ -7,6 +7,7 @@ What lies on another device than the CPU is a `DeviceArray`: its values are read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
@@ -21,6 +22,10 @@ from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device, ElsewhereDevice, cpu, require
 from armillary.runtime.dlpack import describe, dtype_of_array, from_capsule, to_capsule
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, native
+
+
+class ViewError(TypeMismatch, ValueError):
+    """A view that does not lie inside the tensor it is of."""
 
 
 class NDArray:
@@ -74,6 +79,30 @@ class NDArray:
     def memory(self) -> Array:
         """A numpy view of the same memory (unlike `numpy()`)."""
         return self._array
+
+    def view(self, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
+        """A tensor over a part of this memory, `relative_byte_offset` bytes behind its first element.
+
+        Raises a ValueError where the part would not lie inside this tensor.
+        """
+        kind, sizes = DType(dtype) if dtype is not None else self._dtype, tuple(int(n) for n in shape)
+        if any(n < 0 for n in sizes):
+            raise ViewError(f"a tensor cannot have the shape {sizes}")
+        begin = int(relative_byte_offset)
+        end, held = begin + math.prod(sizes) * kind.numpy.itemsize * kind.lanes, self._array.nbytes
+        if begin < 0 or end > held:
+            raise ViewError(
+                f"a view of shape {sizes} and dtype {kind} would occupy bytes {begin} <= i_byte < {end}, "
+                f"but the NDArray being viewed only contains {held} bytes"
+            )
+        return self._viewed(sizes, kind, begin, end)
+
+    _create_view = view  # its name in Relay-era scripts
+
+    def _viewed(self, sizes: tuple[int, ...], kind: DType, begin: int, end: int) -> NDArray:
+        last = (kind.lanes,) if kind.lanes > 1 else ()
+        part = self._array.reshape(-1).view(np.uint8)[begin:end].view(kind.numpy)
+        return NDArray(part.reshape(*sizes, *last), kind, self.device)
 
     def numpy(self) -> Array:
         """A numpy copy."""

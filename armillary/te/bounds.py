@@ -17,7 +17,7 @@ from armillary.errors import ScheduleError
 from armillary.te.affine import ZERO, Atom, Linear, Space, to_expr
 from armillary.te.inline import Inliner, loads_of
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
-from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards
+from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards, unguarded
 from armillary.te.scan import Step, stages_by_scan, update_of
 from armillary.te.stage import Stage
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Range, Var
@@ -347,6 +347,7 @@ class _Inference:
     def _guards(self, plan: Plan) -> list[Guard]:
         stage, space = plan.stage, self.space
         wanted = split_guards(stage.relations, plan.values, plan.sizes, space)
+        beyond = unguarded(stage)
         for axis in stage.leaf:
             notes = stage.notes.get(axis)
             shared = (
@@ -356,7 +357,8 @@ class _Inference:
                 wanted.append((plan.leaves[axis], plan.sizes[axis]))
         for axis in stage.op.axis:
             value = plan.low[axis].plus(plan.values[axis])
-            wanted.append((value, self._extent(axis)))
+            if axis not in beyond:
+                wanted.append((value, self._extent(axis)))
             low = space.limits(value)[0]
             if low is None or low < 0:
                 span = space.interval(value, value.vars)

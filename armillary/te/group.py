@@ -21,21 +21,50 @@ if TYPE_CHECKING:
 
 
 class StageGroup:
-    """Stages that `compute_at` and `compute_root` move together; those attached to one another stay so."""
+    """Stages that `compute_at` and `compute_root` move together; those attached to one another stay so.
+
+    `group` is the group around it, `attach_stage` the stage in whose loop it is computed.
+    """
 
     def __init__(self, stages: list[Stage]) -> None:
         self.stages = tuple(stages)
+        self.group: StageGroup | None = None
+        self.attach_stage: Stage | None = None
+        self.num_child_stages = 0
+        self._join()
+
+    def _join(self) -> None:
+        """Take its place among the groups of its stages: inside the one they share, around those of some of them."""
+        own = {stage.group for stage in self.stages}
+        shared = own.pop() if len(own) == 1 else None
+        if shared is not None and set(shared.stages) > set(self.stages):
+            self.group, self.num_child_stages = shared, len(self.stages)
+            shared.num_child_stages -= len(self.stages) - 1
+            for stage in self.stages:
+                stage.group = self
+            return
+        children: dict[Stage | StageGroup, None] = {}
+        for stage in self.stages:
+            child: Stage | StageGroup = stage
+            while child.group is not None:
+                child = child.group
+            children[child] = None
+        for child in children:
+            child.group = self
+        self.num_child_stages = len(children)
 
     def compute_at(self, parent: Stage, axis: IterVar) -> None:
         """Compute the members that are at root inside a loop of their consumer `parent`."""
         if parent in self.stages:
             raise ScheduleError(f"compute_at on a group: {parent.key} is one of its stages")
+        self.attach_stage = parent
         for stage in self.stages:
-            if stage.attach is None and not stage.is_inline:
+            if not stage.is_inline and (stage.attach is None or stage.attach[0] not in self.stages):
                 stage.compute_at(parent, axis)
 
     def compute_root(self) -> None:
         """Compute members that are attached outside the group at root again."""
+        self.attach_stage = None
         for stage in self.stages:
             if stage.attach is not None and stage.attach[0] not in self.stages:
                 stage.compute_root()
@@ -54,7 +83,7 @@ def create_group(
     for stage in order:
         if any(source in after for source in schedule.sources(stage)):
             after.add(stage)
-    missing = next((s for s in ends if s not in after or s in starts), None)
+    missing = next((s for s in ends if s not in after or (s in starts and not include_inputs)), None)
     if missing is not None:
         raise ScheduleError(f"create_group: output {missing.key} does not depend on the inputs")
     found, stack = set(ends), list(ends)

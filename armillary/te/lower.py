@@ -20,7 +20,7 @@ from armillary.te.index_map import IndexMap, moved, physical_shape
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.prefetch import Request, Spread, request_further, request_region
-from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards
+from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards, unguarded
 from armillary.te.scan import copy_start, update_of
 from armillary.te.stage import Notes, Stage
 from armillary.te.storage import buffer_shape
@@ -418,11 +418,12 @@ class _Nest:
         """The guards that concern data axes, for other loop variables."""
         plan, space = self.plan, self.space
         wanted = split_guards(relations_of(self.stage, reductions=False), values, plan.sizes, space)
+        beyond = unguarded(self.stage)
         for axis in self.op.axis:
             value = plan.low[axis].plus(values[axis])
             assert axis.dom is not None, "data axes have a range"
             extent = space.evaluate(axis.dom.extent, {})
-            if extent is not None:
+            if extent is not None and axis not in beyond:
                 wanted.append((value, extent))
             if (space.limits(value)[0] or 0) < 0:
                 wanted.append((value.scaled(-1), Linear(1)))

@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from armillary.te.affine import ONE, ZERO, Linear, Space
-from armillary.te.stage import Fuse, Split, Stage, outer_count
+from armillary.te.stage import Fuse, Relation, Singleton, Split, Stage, outer_count
 from armillary.tir.expr import Expr, IterVar
 
 Sizes = dict[IterVar, Linear]
 Guard = tuple[Linear, Linear]  # value, extent: the value must be below the extent
 
 
-def relations_of(stage: Stage, *, reductions: bool) -> list[Split | Fuse]:
+def relations_of(stage: Stage, *, reductions: bool) -> list[Relation]:
     """The relations that concern reduction axes, or those that concern data axes."""
-    found = []
+    found: list[Relation] = []
     for relation in stage.relations:
+        if isinstance(relation, Singleton):
+            continue
         axis = relation.parent if isinstance(relation, Split) else relation.outer
         if (axis.kind == "reduce") == reductions:
             found.append(relation)
@@ -40,6 +42,9 @@ def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) 
         if isinstance(relation, Fuse):
             sizes[relation.fused] = space.multiply(sizes[relation.outer], sizes[relation.inner])
             continue
+        if isinstance(relation, Singleton):
+            sizes[relation.iter] = ONE
+            continue
         extent = sizes[relation.parent]
         known = relation.factor if relation.nparts is None else relation.nparts
         assert known is not None, "a split has a factor or nparts"
@@ -54,12 +59,12 @@ def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) 
     return sizes
 
 
-def derive_values(
-    relations: Sequence[Split | Fuse], leaves: Mapping[IterVar, Linear], sizes: Sizes, space: Space
-) -> Sizes:
+def derive_values(relations: Sequence[Relation], leaves: Mapping[IterVar, Linear], sizes: Sizes, space: Space) -> Sizes:
     """Values of every axis from those of the loops."""
     values: Sizes = dict(leaves)
     for relation in reversed(relations):
+        if isinstance(relation, Singleton):
+            continue
         if isinstance(relation, Split):
             outer, step = values[relation.outer], relation.step
             group = space.multiply(space.divide(outer, Linear(step)).scaled(step), sizes[relation.inner])
@@ -75,13 +80,27 @@ def derive_values(
     return values
 
 
-def split_guards(relations: Sequence[Split | Fuse], values: Sizes, sizes: Sizes, space: Space) -> list[Guard]:
+def split_guards(relations: Sequence[Relation], values: Sizes, sizes: Sizes, space: Space) -> list[Guard]:
     """What must hold because a split does not divide its parent."""
     guards = []
     for relation in relations:
-        if isinstance(relation, Fuse):
+        if not isinstance(relation, Split) or not relation.is_guarded:
             continue
         covered = space.multiply(sizes[relation.outer], sizes[relation.inner])
         if covered.key != sizes[relation.parent].key:
             guards.append((values[relation.parent], sizes[relation.parent]))
     return guards
+
+
+def unguarded(stage: Stage) -> set[IterVar]:
+    """The operation's axes under a split that was told to run iterations beyond the end."""
+    roots: dict[IterVar, set[IterVar]] = {a: {a} for a in (*stage.op.axis, *stage.op.reduce_axis)}
+    found: set[IterVar] = set()
+    for relation in stage.relations:
+        if isinstance(relation, Fuse):
+            roots[relation.fused] = roots[relation.outer] | roots[relation.inner]
+        if not isinstance(relation, Split):
+            continue
+        own = roots[relation.outer] = roots[relation.inner] = roots[relation.parent]
+        found |= set() if relation.is_guarded else own
+    return found

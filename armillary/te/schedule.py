@@ -37,6 +37,7 @@ class Schedule:
         self.outputs = tuple(outputs)
         self.stages: list[Stage] = []
         self.stage_map: dict[Operation, Stage] = {}
+        self.groups: list[StageGroup] = []
         self._directives: list[Directive] = []
         self._threads: dict[str, IterVar] = {}
         for op in _in_order(self.outputs, _producers):
@@ -137,7 +138,9 @@ class Schedule:
         self, outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], include_inputs: bool = False
     ) -> StageGroup:
         """The stages between input and output tensors, to be moved together."""
-        return create_group(self, outputs, inputs, include_inputs)
+        made = create_group(self, outputs, inputs, include_inputs)
+        self.groups.append(made)
+        return made
 
     def normalize(self) -> Schedule:
         """The schedule itself: its loops always start at zero."""
@@ -203,5 +206,11 @@ def _in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T
 
 
 __getattr__, __dir__ = lazy_names(  # two steps of lowering, under the names of Relay-era scripts
-    __name__, {"InferBound": "armillary.te.bounds:loop_ranges", "ScheduleOps": "armillary.te.lower:lower_statement"}
+    __name__,
+    {
+        "InferBound": "armillary.te.bounds:loop_ranges",
+        "ScheduleOps": "armillary.te.lower:lower_statement",
+        "Buffer": "armillary.tir.stmt:Buffer",
+        **{name: f"armillary.te.stage:{name}" for name in ("Fuse", "Singleton", "Split")},
+    },
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from armillary.base.boundary import bounded
 from armillary.errors import ScheduleError
@@ -20,10 +20,11 @@ from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp
 from armillary.te.prefetch import Request, Sharer, Spread
 from armillary.te.tensor import Tensor
 from armillary.tir import build as T
-from armillary.tir.expr import Expr, IterVar, Range, Var
+from armillary.tir.expr import Expr, IterVar, Range, StringImm, Var
 from armillary.tir.stmt import LoopKind
 
 if TYPE_CHECKING:
+    from armillary.te.group import StageGroup
     from armillary.te.schedule import Schedule
     from armillary.te.tensor_intrin import TensorIntrin
 
@@ -34,6 +35,7 @@ class Split:
 
     With a `step` the inner ones lie that far apart, and as many outer ones interleave:
     parent = (outer // step) * step * extent(inner) + inner * step + outer % step.
+    With `is_guarded` False iterations beyond the end are run.
     """
 
     parent: IterVar
@@ -42,6 +44,7 @@ class Split:
     factor: Expr | None
     nparts: Expr | None
     step: int = 1
+    is_guarded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,16 @@ class Fuse:
     fused: IterVar
 
 
+@dataclass(frozen=True, slots=True)
+class Singleton:
+    """A loop of one iteration, for an operation without axes."""
+
+    iter: IterVar
+
+
+Relation: TypeAlias = Split | Fuse | Singleton
+
+
 @dataclass(slots=True)
 class Notes:
     """What is attached to one axis."""
@@ -62,6 +75,29 @@ class Notes:
     pragmas: list[tuple[str, object]] = field(default_factory=list)
     intrinsic: Any = None
     prefetch: list[Request] = field(default_factory=list)
+
+    @property
+    def iter_type(self) -> int:
+        """The kind of loop, by the numbers of `IterVar`."""
+        return IterVar.Tensorized if self.intrinsic is not None else _ITER_TYPES.get(self.kind, IterVar.DataPar)
+
+    @property
+    def pragma_keys(self) -> list[StringImm]:
+        """The names of the pragmas."""
+        return [StringImm(key.removeprefix("pragma_")) for key, _ in self.pragmas]
+
+    @property
+    def tensor_intrin(self) -> TensorIntrin | None:
+        """The intrinsic that does the work of the loop."""
+        found: TensorIntrin | None = self.intrinsic
+        return found
+
+
+_ITER_TYPES = {
+    LoopKind.UNROLLED: IterVar.Unrolled,
+    LoopKind.VECTORIZED: IterVar.Vectorized,
+    LoopKind.PARALLEL: IterVar.Parallelized,
+}
 
 
 @bounded
@@ -75,6 +111,7 @@ class Stage:
         self.scope = ""
         self.is_inline = False
         self.attach: tuple[Stage, IterVar] | None = None
+        self.group: StageGroup | None = None
         self.double_buffered = False
         self.align: dict[IterVar, tuple[int, int]] = {}
         self.multiples: dict[IterVar, int] = {}
@@ -85,7 +122,7 @@ class Stage:
     def reset(self, op: Operation) -> None:
         """Take `op` as this stage's operation, with its plain loops."""
         self.op = op
-        self.relations: list[Split | Fuse] = []
+        self.relations: list[Relation] = []
         self.notes: dict[IterVar, Notes] = {}
         self.leaf: list[IterVar] = [*op.axis, *op.reduce_axis]
         self._keys: dict[str, IterVar] = {}
@@ -101,6 +138,16 @@ class Stage:
     def all_iter_vars(self) -> tuple[IterVar, ...]:
         """Every axis, those consumed by split and fuse too."""
         return tuple(self._keys.values())
+
+    @property
+    def iter_var_attrs(self) -> dict[IterVar, Notes]:
+        """What is attached to the axes that something is attached to."""
+        return self.notes
+
+    @property
+    def attach_type(self) -> int:
+        """Where the stage is computed: 1 at root, 2 in its readers, 4 inside a loop."""
+        return 2 if self.is_inline else 1 if self.attach is None else 4
 
     @property
     def directives(self) -> tuple[Directive, ...]:
@@ -183,11 +230,19 @@ class Stage:
 
     # loop structure
 
-    def split(self, parent: IterVar, factor: Any = None, nparts: Any = None, step: int = 1) -> tuple[IterVar, IterVar]:
+    def split(
+        self,
+        parent: IterVar,
+        factor: Any = None,
+        nparts: Any = None,
+        step: int = 1,
+        disable_predication: bool = False,
+    ) -> tuple[IterVar, IterVar]:
         """`for i: …` becomes `for i.outer: for i.inner: …` with `factor` inner (or `nparts` outer) iterations.
 
         With a `step` an outer iteration takes every step-th element: by factor 2 and step 3 the six iterations are
-        0 3, 1 4, 2 5; what starts beyond the end is left out.
+        0 3, 1 4, 2 5; what starts beyond the end is left out. With `disable_predication` no condition keeps iterations
+        that lie beyond the end from running: memory must be there for them.
         """
         self._check_loops("split")
         position = self._loop("split", parent, reshaping=True)
@@ -209,14 +264,15 @@ class Stage:
         outer = _derived_axis(f"{name}.outer", parent, outer_extent, kind)
         inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
         by_factor, by_parts = (given, None) if nparts is None else (None, given)
-        more = {"step": step} if step > 1 else {}
+        more: dict[str, object] = {"step": step} if step > 1 else {}
+        more |= {"disable_predication": True} if disable_predication else {}
         self._record(
             "split",
             axis=self.key_of(parent),
             **{"factor" if nparts is None else "nparts": number if number is not None else str(given)},
             **more,
         )
-        self.relations.append(Split(parent, outer, inner, by_factor, by_parts, step))
+        self.relations.append(Split(parent, outer, inner, by_factor, by_parts, step, not disable_predication))
         self.leaf[position : position + 1] = [outer, inner]
         self._name(outer)
         self._name(inner)
@@ -226,6 +282,8 @@ class Stage:
         """`for i: for j: …` becomes `for i.j.fused: …`; the axes must be neighbours, in order."""
         self._check_loops("fuse")
         given = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
+        if not given and not self.leaf:
+            return self._singleton()
         if not given:
             self._refuse("fuse", "no axes given")
         positions = [self._loop("fuse", a, reshaping=True) for a in given]
@@ -243,6 +301,15 @@ class Stage:
         for inner in given[1:]:
             fused = self._fuse_pair(fused, inner)
         return fused
+
+    def _singleton(self) -> IterVar:
+        """The loop of one iteration that a stage without axes has."""
+        made = IterVar(Range(0, 1), Var("singleton"))
+        self._record("fuse", axes=())
+        self.relations.append(Singleton(made))
+        self.leaf = [made]
+        self._name(made)
+        return made
 
     def _fuse_pair(self, outer: IterVar, inner: IterVar) -> IterVar:
         a, b = static_extent(outer), static_extent(inner)

@@ -164,6 +164,7 @@ def _node(kinds: tuple[type, ...], wanted: str) -> Callable[[str, Given], Given]
     def check(where: str, value: Given) -> Given:
         if isinstance(value, E.IterVar) and E.Var in kinds:
             return value.var
+        value = value.asobject() if S.Buffer in kinds and hasattr(value, "asobject") else value
         if not isinstance(value, kinds):
             raise _refused(where, value, wanted)
         return value

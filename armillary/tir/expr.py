@@ -103,6 +103,10 @@ class Expr(Node):
 
         __invert__ = __neg__
 
+    def equal(self, other: ExprLike) -> Expr:
+        """Whether this equals another value, as `==`."""
+        return self == other  # type: ignore[return-value]  # what tir/build.py installs
+
     def astype(self, dtype: str) -> Expr:
         """This value converted to another dtype."""
         return _CONVERT[0](self, dtype)
@@ -498,8 +502,20 @@ class Range(Node):
 
 @node
 class IterVar(Expr):
-    """A loop axis: `kind` is data, reduce, thread or opaque; usable as an expression (it stands for `var`)."""
+    """A loop axis: `kind` is data, reduce, thread or opaque; usable as an expression (it stands for `var`).
 
+    The numbers are those of the Relay era for what a loop is.
+    """
+
+    DataPar: ClassVar[int] = 0
+    ThreadIndex: ClassVar[int] = 1
+    CommReduce: ClassVar[int] = 2
+    Ordered: ClassVar[int] = 3
+    DimInfo: ClassVar[int] = 4
+    Unrolled: ClassVar[int] = 5
+    Vectorized: ClassVar[int] = 6
+    Parallelized: ClassVar[int] = 7
+    Tensorized: ClassVar[int] = 8
     dom: Range | None
     var: Var
     kind: str = "data"

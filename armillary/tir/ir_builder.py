@@ -62,6 +62,10 @@ class BufferVar:
     def dtype(self) -> DType:
         return self.buffer.dtype
 
+    def asobject(self) -> S.Buffer:
+        """The buffer."""
+        return self.buffer
+
     def _indices(self, index: Value) -> tuple[E.Expr, ...]:
         """A single index into a buffer of several dimensions counts elements in row-major order."""
         items = tuple(build.convert(i) for i in (index if isinstance(index, tuple | list) else (index,)))
@@ -162,6 +166,11 @@ class IRBuilder:
         buffer = decl_buffer(shape, dtype, name, scope=scope)
         self._blocks[-1].append(lambda body: S.Allocate(buffer, body))
         return BufferVar(self, buffer)
+
+    def pointer(self, content_type: str, name: str = "ptr", scope: str = "global") -> BufferVar:
+        """A buffer of any length, to be an argument of the function."""
+        length = E.Var(f"{name}_length")
+        return BufferVar(self, S.Buffer(name, (length,), DType(content_type), scope))
 
     def buffer_ptr(self, buf: S.Buffer, shape: Value = None) -> BufferVar:
         """Access to an existing buffer, by its own shape; `shape` is accepted for old scripts."""

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node
+from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node, replace
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
@@ -57,6 +57,8 @@ class Buffer(Node):
     `elem_offset` is in elements. Shape entries are int32 or int64 expressions.
     """
 
+    READ: ClassVar[int] = 1
+    WRITE: ClassVar[int] = 2
     _binds: ClassVar[bool] = True
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[Admit | None] = Expr._admit
@@ -250,6 +252,15 @@ class PrimFunc(BaseFunc):
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: Pairs = ()  # Any: attribute values are strings, ints or tuples
+
+    @property
+    def buffer_map(self) -> dict[Buffer | Var, Buffer]:
+        """The parameters that are buffers: each stands for itself."""
+        return {param: param for param in self.params if isinstance(param, Buffer)}
+
+    def with_body(self, body: Stmt) -> PrimFunc:
+        """The same function with another body."""
+        return replace(self, body=body)
 
 
 def seq(*statements: Stmt) -> Stmt:

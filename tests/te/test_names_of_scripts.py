@@ -1,0 +1,139 @@
+"""What scripts of the Relay era read from schedules, and steps of compiling under their old names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import armillary
+import armillary.driver.build  # the module, which is callable too
+from armillary import te, tir
+from armillary.driver.build_module import schedule_to_module
+from armillary.errors import TypeMismatch
+
+
+def _chain():
+    m, n = te.var("m"), te.var("n")
+    x = te.compute((m, n), lambda i, j: tir.const(1, "float32"), name="x")
+    x1 = te.compute(x.shape, lambda *i: x(*i) + 1, name="x1")
+    x2 = te.compute(x.shape, lambda *i: x1(*i) + 2, name="x2")
+    return n, x, x1, x2, te.create_schedule(x2.op)
+
+
+def test_a_group_around_another_is_its_group() -> None:
+    _, x, x1, _, s = _chain()
+    g1 = s.create_group(outputs=x1, inputs=x)
+    g2 = s.create_group(outputs=x1, inputs=x, include_inputs=True)
+    assert s.groups == [g1, g2]
+    assert (s[x].group, s[x1].group, g1.group) == (g2, g1, g2)
+    assert (g1.num_child_stages, g2.num_child_stages) == (1, 2)
+
+
+def test_a_group_inside_another_is_its_child() -> None:
+    _, x, x1, _, s = _chain()
+    outer = s.create_group(outputs=x1, inputs=x, include_inputs=True)
+    inner = s.create_group(outputs=x, inputs=x, include_inputs=True)
+    assert inner.group is outer and s[x].group is inner and s[x1].group is outer
+    assert (outer.num_child_stages, inner.num_child_stages) == (2, 1)
+
+
+def test_a_nested_group_moves_inside_its_group() -> None:
+    n, x, x1, x2, s = _chain()
+    g1 = s.create_group(outputs=x, inputs=x, include_inputs=True)
+    g2 = s.create_group(outputs=x1, inputs=x, include_inputs=True)
+    g2.compute_at(s[x2], x2.op.axis[0])
+    g1.compute_at(s[x1], s[x1].op.axis[1])
+    assert g1.attach_stage is s[x1] and g2.attach_stage is s[x2]
+    bounds = te.schedule.InferBound(s)
+    assert isinstance(bounds, armillary.container.Map)
+    assert [bounds[a].extent.value for a in (*x.op.axis, x1.op.axis[0])] == [1, 1, 1]
+    assert bounds[x1.op.axis[1]].extent is n
+
+
+def test_stages_tell_their_loops_by_the_old_numbers() -> None:
+    a = te.placeholder((64,), name="a")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="b")
+    c = te.compute((64,), lambda i: b[i] * 2.0, name="c")
+    s = te.create_schedule(c.op)
+    assert s[b].attach_type == 1
+    s[b].compute_inline()
+    assert s[b].attach_type == 2
+    outer, inner = s[c].split(c.op.axis[0], factor=8)
+    s[c].vectorize(inner)
+    s[c].pragma(outer, "note")
+    notes = s[c].iter_var_attrs
+    assert notes[inner].iter_type == tir.IterVar.Vectorized
+    assert notes[outer].iter_type == tir.IterVar.DataPar
+    assert [key.value for key in notes[outer].pragma_keys] == ["note"]
+    assert isinstance(s[c].relations[0], te.schedule.Split)
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_split_may_run_beyond_the_end(free: bool) -> None:
+    a = te.placeholder((43,), name="a")
+    b = te.compute(a.shape, lambda i: a[i] + 2, name="b")
+    s = te.create_schedule(b.op)
+    s[b].split(b.op.axis[0], factor=4, disable_predication=free)
+    found: list[tir.IfThenElse] = []
+    module = schedule_to_module(s, [a, b])
+    tir.stmt_functor.post_order_visit(
+        module["main"].body, lambda item: found.append(item) if isinstance(item, tir.IfThenElse) else None
+    )
+    assert len(found) == (0 if free else 1)
+    again = te.apply_directives(te.create_schedule(b.op), s.directives())
+    assert str(again) == str(s)
+
+
+def test_a_stage_without_axes_gets_a_loop_of_one_iteration() -> None:
+    a = te.placeholder((), name="a")
+    b = te.compute((), lambda: a() + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    fused = s[b].fuse()
+    assert isinstance(s[b].relations[0], te.schedule.Singleton)
+    assert s[b].leaf_iter_vars == (fused,)
+    function = armillary.driver.build(s, [a, b], "llvm")
+    result = armillary.nd.array(np.float32(0))
+    function(armillary.nd.array(np.float32(3)), result)
+    assert result.numpy() == 4
+
+
+def test_a_builder_makes_arguments_of_any_length() -> None:
+    builder = tir.ir_builder.create()
+    data = builder.pointer("float32", name="data")
+    with builder.for_range(0, 4) as i:
+        data[i] = data[i] + 1.0
+    function = tir.PrimFunc([data], builder.get()).with_attr("global_symbol", "f")
+    assert function.buffer_map[function.params[0]] is data.asobject()
+    values = armillary.nd.array(np.arange(6, dtype="float32"))
+    armillary.build(function, target="llvm")(values)
+    assert values.numpy().tolist() == [1, 2, 3, 4, 4, 5]
+    assert isinstance(function.with_body(tir.Evaluate(0)).body, tir.Evaluate)
+
+
+def test_old_places_of_names() -> None:
+    import armillary._ffi as ffi
+
+    assert ffi.base.TVMError is armillary.TVMError
+    assert ffi.get_global_func is armillary.get_global_func
+    assert ffi.registry.register_func is armillary.register_func
+    assert ffi.runtime_ctypes.Device.kDLCPU == armillary.device("cpu").device_type
+    assert ffi.runtime_ctypes.Device.kDLMetal == armillary.device("metal:2").device_type
+
+
+@pytest.mark.parametrize("kind", ["cpu:", "cpu:?", "cpu:0:0"])
+def test_a_device_without_a_number_behind_its_colon_is_a_value_error(kind: str) -> None:
+    with pytest.raises(ValueError, match="unknown device kind"):
+        armillary.device(kind)
+
+
+def test_views_lie_inside_their_tensor() -> None:
+    whole = armillary.nd.array(np.arange(1024, dtype="int32"))
+    part = whole.view([512], relative_byte_offset=2048).view([2, 128], relative_byte_offset=1024)
+    assert part.numpy().tolist() == np.arange(768, 1024).reshape(2, 128).tolist()
+    part[0, 0] = -1
+    assert whole.numpy()[768] == -1
+    assert whole.view([1, 4], "uint8").numpy().tolist() == [[0, 0, 0, 0]]
+    with pytest.raises(ValueError, match="would occupy bytes 2048 <= i_byte < 6144"):
+        whole.view([1024], relative_byte_offset=2048)
+    with pytest.raises(TypeMismatch, match="only contains 4096 bytes"):
+        whole.view([2048])
