@@ -6,6 +6,7 @@ from armillary.ir import IRModule as IRModule
 from armillary.backend.session import InferenceSession as InferenceSession
 from armillary.backend.session import SessionOptions as SessionOptions
 from armillary.errors import ArmillaryError as TVMError
+from armillary import _ffi as _ffi
 from armillary import arith as arith
 from armillary import artifact as artifact
 from armillary import autotvm as autotvm
@@ -18,6 +19,7 @@ from armillary import cli as cli
 from armillary import codegen as codegen
 from armillary import compute as compute
 from armillary.base import config as config
+from armillary.runtime import container as container
 from armillary import contrib as contrib
 from armillary.registry import convert as convert
 from armillary.runtime.device import cpu as cpu
@@ -58,6 +60,7 @@ __all__ = [
     "InferenceSession",
     "SessionOptions",
     "TVMError",
+    "_ffi",
     "arith",
     "artifact",
     "autotvm",
@@ -70,6 +73,7 @@ __all__ = [
     "codegen",
     "compute",
     "config",
+    "container",
     "contrib",
     "convert",
     "cpu",
