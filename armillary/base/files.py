@@ -3,7 +3,8 @@
 In: paths and what to put there. Out: files. Invariant: readers see the old content or the new, never a part, and what
 fails leaves nothing behind; it is an ArtifactError that names the path, the reason and what to do. Temporary files are
 in folders that are locked while somebody uses them: what a killed process left goes when the next one writes there.
-Where the output is no ordinary file (a pipe, /dev/null) it is written as it comes. Needs the standard library only: the
+Where the output is no ordinary file (a pipe, /dev/null) it is written as it comes. What caches keep is read only if
+nobody else can have written it, and takes the place of whatever has its name. Needs the standard library only: the
 build backend uses it before anything is installed.
 """
 
@@ -16,6 +17,7 @@ import functools
 import io
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -186,6 +188,61 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: i
     """Write a whole file."""
     with written_atomically(path, mode) as stream:
         stream.write(data)
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Whether only this user and the administrator may have written it, as OpenSSH asks of keys."""
+    return not hasattr(os, "geteuid") or (status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022)
+
+
+def is_private_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a folder that only this user and the administrator may write to."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and is_private(status)
+
+
+def read_private(path: str | os.PathLike[str]) -> bytes | None:
+    """The bytes of a regular file that is private; None if it is a link or anything else, or not there."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or not is_private(status):
+        os.close(handle)
+        return None
+    with os.fdopen(handle, "rb") as stream:
+        return stream.read()
+
+
+def write_private(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a whole file of a cache, for this user alone, in the place of whatever has its name."""
+    remove_irregular(path)
+    write_atomic(path, data, 0o600)
+
+
+def remove_irregular(path: str | os.PathLike[str]) -> None:
+    """Remove a link, a pipe or a folder: what is written to it would go elsewhere, or wait for a reader."""
+    with suppress(OSError):  # not there; writing says what else is wrong
+        mode = os.lstat(path).st_mode
+        if stat.S_ISDIR(mode):
+            shutil.rmtree(path, ignore_errors=True)
+        elif not stat.S_ISREG(mode):
+            os.unlink(path)
+
+
+def make_private_folder(path: Path) -> Path:
+    """The folder; it and those above it that are missing are made for this user alone."""
+    try:
+        missing = [place for place in (path, *path.parents) if not place.exists()]
+        for place in reversed(missing):
+            place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return path
 
 
 def _reserve(handle: int, size: int) -> None:

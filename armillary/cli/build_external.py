@@ -20,7 +20,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from armillary.base.files import make_folder
+from armillary.base.files import make_folder, make_private_folder
 from armillary.cli._console import errors, stages
 from armillary.errors import ConfigError
 from armillary.offload.acl import build_runtime as acl
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.explain:
         print(explain(built_folder() / external_file(args.NAME), args.library, args.cross_compiler))
         return 0
-    output = Path(args.output) if args.output else built_folder()
-    if not args.output or args.output.endswith("/"):
+    output = Path(args.output) if args.output else make_private_folder(built_folder())
+    if args.output.endswith("/"):
         make_folder(output)
     with stages() as progress:
         progress.start(f"compiling the runtime of {args.NAME}")

@@ -22,7 +22,7 @@ from armillary import te
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_empty
 from armillary.base.config import setting
-from armillary.base.files import make_folder, write_atomic
+from armillary.base.files import make_private_folder, read_private, write_private
 from armillary.driver.te_build import build as te_build
 from armillary.errors import ArtifactError
 from armillary.runtime.threads import num_threads
@@ -80,7 +80,7 @@ def measured_roof(*, again: bool = False) -> Roof:
 
 def _keep(path: Path, roof: Roof) -> None:
     try:
-        write_atomic(make_folder(path.parent) / path.name, json.dumps(asdict(roof)).encode())
+        write_private(make_private_folder(path.parent) / path.name, json.dumps(asdict(roof)).encode())
     except ArtifactError:  # a cache that cannot be written to: it is measured again next time
         return
 
@@ -92,11 +92,12 @@ def _path(model: CpuModel, threads: int) -> Path:
 
 def _read(path: Path) -> Roof | None:
     """The roof in a file; None if there is none that this version can use."""
-    if not setting("ARMILLARY_CACHE") or not path.exists():
+    kept = read_private(path) if setting("ARMILLARY_CACHE") else None
+    if kept is None:
         return None
     try:
-        found = Roof(**json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):  # unreadable or of another version: it is measured again
+        found = Roof(**json.loads(kept))
+    except (ValueError, TypeError):  # unreadable or of another version: it is measured again
         return None
     return found if found.version == VERSION else None
 

@@ -1,7 +1,8 @@
 """Where libraries for offloaded functions are looked for.
 
 In: the setting ARMILLARY_EXTERNAL_PATH. Out: the folders told to the native runtime, which looks there first, then
-beside the package, then where the system does. Invariant: the folder that `armc build-external` fills is among them.
+beside the package, then where the system does. Invariant: the folder that `armc build-external` fills is among them,
+unless somebody else may write to it.
 Finding and calling: native/arm_external.c.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from pathlib import Path
 
 from armillary.base.config import setting
+from armillary.base.files import is_private_folder
 from armillary.runtime.native_library import ErrorText, native
 
 
@@ -28,16 +31,23 @@ def external_file(kind: str) -> str:
 
 def tell_folders() -> None:
     """Tell the native runtime the folders as they are set now."""
-    given = setting("ARMILLARY_EXTERNAL_PATH")
-    folders = f"{given}:{built_folder()}" if given else str(built_folder())
     error = ErrorText()
-    error.check(native().arm_external_path(os.fsencode(folders), *error.args))
+    error.check(native().arm_external_path(os.fsencode(":".join(_folders())), *error.args))
+
+
+def _folders() -> list[str]:
+    """Those of the setting, then the cache's, if it is this user's alone."""
+    given, own = setting("ARMILLARY_EXTERNAL_PATH"), built_folder()
+    if own.exists() and not is_private_folder(own):
+        told = f"libraries in {own} are not used: it is owned or can be written by somebody else; chmod go-w"
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        return [given]
+    return [given, str(own)] if given else [str(own)]
 
 
 def has_external(kind: str) -> bool:
     """Whether the library of a kind is in one of the folders, or where the system looks."""
-    given = [Path(part) for part in setting("ARMILLARY_EXTERNAL_PATH").split(":") if part]
-    if any((folder / external_file(kind)).exists() for folder in (*given, built_folder())):
+    if any((Path(folder) / external_file(kind)).exists() for folder in _folders() if folder):
         return True
     try:
         ctypes.CDLL(external_file(kind))

@@ -2,7 +2,8 @@
 
 In: nothing, or the settings. Out: `native()`, the library with every prototype declared; `check(status, buffer)`.
 Invariant: there is one library per process, and it was built from the sources next to it: in the package by the
-installer, or (in a source tree) in the cache folder at first use. A failed call becomes an ArmillaryError.
+installer, or (in a source tree) in the cache folder at first use, where nobody else may write. A failed call becomes
+an ArmillaryError.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import stat
+import warnings
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 from armillary.base.c_compiler import need_compiler
 from armillary.base.config import setting
+from armillary.base.files import (
+    is_private,
+    is_private_folder,
+    make_private_folder,
+    remove_irregular,
+    scratch_folder,
+)
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TargetError
 from armillary.runtime.build_native import build_library, library_name
 
@@ -148,7 +158,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
 @functools.cache
 def native() -> ctypes.CDLL:
     """The loaded library; TargetError if it is neither installed nor can be built."""
-    library = ctypes.CDLL(str(library_path()))
+    library = _loaded()
     for name, result, arguments in _PROTOTYPES:
         function = getattr(library, name)
         function.restype = result
@@ -160,30 +170,51 @@ def native() -> ctypes.CDLL:
 
 def _program_folder() -> str:
     """Where built OpenCL programs are kept from process to process; "" where no folder can be made."""
-    folder: Path = setting("ARMILLARY_CACHE_DIR") / "opencl"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        return str(make_private_folder(setting("ARMILLARY_CACHE_DIR") / "opencl"))
+    except ArtifactError:
         return ""
-    return str(folder)
 
 
-def library_path() -> Path:
-    """Where the library is; builds it in the cache folder if the package does not hold a fresh one."""
+def _loaded() -> ctypes.CDLL:
+    """The library of the package; else that of the cache folder, built if there is none that is this user's alone."""
     name = library_name()
     installed = Path(__file__).resolve().parent / name
     if installed.exists():
-        return installed
+        return ctypes.CDLL(str(installed))
     cached: Path = setting("ARMILLARY_CACHE_DIR") / "native" / name
-    if os.path.exists(cached):  # a folder that may not be looked into has none
-        return cached
+    if _is_usable(cached):
+        return ctypes.CDLL(str(cached))
     try:
-        return build_library(need_compiler(setting("ARMILLARY_CC")), cached)
+        if not os.path.exists(cached.parent) or is_private_folder(cached.parent):
+            return _built(make_private_folder(cached.parent) / name)
+        told = (
+            f"the native runtime is built anew: {cached.parent} is owned or can be written by somebody else; chmod go-w"
+        )
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        with scratch_folder() as folder:
+            return _built(folder / name)
     except TargetError as error:
         raise TargetError(f"the native runtime cannot be built: {error.message}", hint=error.hint) from None
     except ArtifactError as error:
         told = f"the native runtime, built at the first use of a source tree, has no place: {error.message}"
         raise TargetError(told, span=error.span, hint="set ARMILLARY_CACHE_DIR to a folder") from None
+
+
+def _is_usable(library: Path) -> bool:
+    """Whether a library of the cache is a regular file that nobody else can have written."""
+    try:
+        status = os.lstat(library)
+    except OSError:  # a folder that may not be looked into has none
+        return False
+    return is_private_folder(library.parent) and stat.S_ISREG(status.st_mode) and is_private(status)
+
+
+def _built(output: Path) -> ctypes.CDLL:
+    remove_irregular(output)
+    build_library(need_compiler(setting("ARMILLARY_CC")), output)
+    os.chmod(output, 0o700)
+    return ctypes.CDLL(str(output))
 
 
 class ErrorText:

@@ -20,7 +20,7 @@ import llvmlite
 
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
-from armillary.base.files import make_folder, write_atomic
+from armillary.base.files import make_private_folder, read_private, write_private
 from armillary.base.json_types import JsonObject
 from armillary.base.lazy import similar
 from armillary.errors import ArtifactError, TargetError
@@ -120,8 +120,8 @@ def _key() -> str:
 def _read(path: Path | None) -> JsonObject | None:
     """A kept answer; a damaged one counts as none."""
     try:
-        found = json.loads(path.read_bytes()) if path is not None else None
-    except (OSError, ValueError):
+        found = json.loads((path and read_private(path)) or b"null")
+    except ValueError:
         return None
     is_whole = isinstance(found, dict) and set(found) == {"triple", "cpu", "features"}
     return found if is_whole else None
@@ -131,7 +131,7 @@ def _keep(path: Path | None, found: Mapping[str, object]) -> None:
     if path is None:
         return
     try:
-        write_atomic(make_folder(path.parent) / path.name, json.dumps(found).encode())
+        write_private(make_private_folder(path.parent) / path.name, json.dumps(found).encode())
     except ArtifactError:  # the kernel cache says so, once
         return
 

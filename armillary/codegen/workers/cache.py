@@ -9,14 +9,13 @@ are not used; the oldest used entries go first once the directory exceeds its li
 from __future__ import annotations
 
 import os
-import stat
 import time
 import warnings
 from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
-from armillary.base.files import write_atomic
+from armillary.base.files import is_private_folder, make_private_folder, read_private, remove_irregular, write_private
 from armillary.errors import ArtifactError
 
 MAX_BYTES = 1 << 30
@@ -42,25 +41,6 @@ def _digest(key: str, payload: bytes) -> bytes:
     return digest.digest()
 
 
-def _is_private(status: os.stat_result) -> bool:
-    """Whether only this user and the administrator may have written it, as OpenSSH asks of keys."""
-    return not hasattr(os, "geteuid") or (status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022)
-
-
-def _read(path: Path) -> bytes | None:
-    """The bytes of a regular file that is private; None if it is anything else, or not there."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or not _is_private(status):
-        os.close(handle)
-        return None
-    with os.fdopen(handle, "rb") as stream:
-        return stream.read()
-
-
 class Cache:
     """A directory of entries, found by key."""
 
@@ -74,7 +54,7 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """The payload of an entry; None if there is none or it is damaged."""
         path = self.path(key)
-        data = _read(path) if self._is_trusted(path.parent) else None
+        data = read_private(path) if self._is_trusted(path.parent) else None
         if data is None:
             return None
         start = len(_MAGIC) + _DIGEST
@@ -94,29 +74,20 @@ class Cache:
             return
         path = self.path(key)
         try:
-            self._make_folder(path.parent)
+            make_private_folder(path.parent)
             if not self._is_trusted(path.parent):
                 return
-            write_atomic(path, _MAGIC + _digest(key, payload) + payload, 0o600)
-        except (ArtifactError, OSError) as error:
+            write_private(path, _MAGIC + _digest(key, payload) + payload)
+        except ArtifactError as error:
             self._is_unwritable = True
             told = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
-    def _make_folder(self, folder: Path) -> None:
-        """The folder and those above it that are missing, for this user alone."""
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
-        for place in reversed(missing):
-            place.mkdir(mode=0o700, exist_ok=True)
-
     def _is_trusted(self, folder: Path) -> bool:
         """Whether nobody else can put entries into a folder of the cache; if somebody can, one warning."""
         for place in (self.directory, self.directory / "kernels", folder):
-            try:
-                status = place.stat() if place == self.directory else place.lstat()
-            except OSError:  # not there: no entry either
-                continue
-            if stat.S_ISDIR(status.st_mode) and _is_private(status):
+            is_link = place != self.directory and os.path.islink(place)
+            if not is_link and (is_private_folder(place) or not os.path.exists(place)):  # not there: no entry either
                 continue
             if not self._is_unwritable:
                 self._is_unwritable = True
@@ -129,6 +100,7 @@ class Cache:
         """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
         marker = self.directory / "trimmed"
         try:
+            remove_irregular(marker)  # it would be touched
             if marker.exists() and time.time() - marker.stat().st_mtime < TRIM_SECONDS:
                 return
             marker.touch()
@@ -139,9 +111,10 @@ class Cache:
     def trim(self) -> int:
         """Remove the least recently used entries until the limit holds; how many went."""
         entries = []
-        for path in self.directory.glob("kernels/*/*"):
+        folders = (folder for folder in self.directory.glob("kernels/*") if self._is_trusted(folder))
+        for path in (path for folder in folders for path in folder.glob("*")):
             try:
-                status = path.stat()
+                status = path.lstat()
             except OSError:  # another process removed it
                 continue
             entries.append((status.st_mtime_ns, status.st_size, path))

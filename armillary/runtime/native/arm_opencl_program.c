@@ -1,9 +1,17 @@
 /* OpenCL programs and launches: source built once, binaries kept in a folder, kernels with their arguments set.
  *
  * In: the source of a module's kernels, a device; then launches. Out: kernels in the device's queue. Invariant: a kept
- * binary is found again by source, device and driver, so one that fits no more is built anew; an argument is set again only
- * when its memory moved. A program that does not build is an error with the compiler's own words.
+ * binary is found again by source, device and driver, so one that fits no more is built anew, as is one that is damaged or
+ * that somebody else may have written; an argument is set again only when its memory moved. A program that does not build
+ * is an error with the compiler's own words.
  */
+#define _GNU_SOURCE /* O_NOFOLLOW, O_CLOEXEC */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <errno.h>
+
 #include "arm_files.h"
 #include "arm_opencl.h"
 
@@ -17,10 +25,20 @@
 
 static char folder[MAX_PATH - 64]; /* where binaries are kept; "": nowhere */
 
+/* Whether only this user and the administrator may have written it. */
+static int is_private(const struct stat *info) {
+  return (info->st_uid == 0 || info->st_uid == geteuid()) && (info->st_mode & 022) == 0;
+}
+
+static int is_folder_private(void) {
+  struct stat info;
+  return stat(folder, &info) == 0 && S_ISDIR(info.st_mode) && is_private(&info);
+}
+
 int arm_opencl_keep_programs(const char *path) {
   if (strlen(path) >= sizeof folder) return -1;
   memcpy(folder, path, strlen(path) + 1);
-  return 0;
+  return *folder == 0 || is_folder_private() ? 0 : 1;
 }
 
 /* ---- binaries on disk ---- */
@@ -35,48 +53,88 @@ static const char *options_of(const char *source) {
   return strstr(source, "FP_CONTRACT OFF") != NULL ? STANDARD : STANDARD " -cl-mad-enable";
 }
 
-/* Two FNV-1a hashes, begun differently, name a binary. */
-static void path_of(const arm_cl_state *s, const char *source, char out[MAX_PATH]) {
+/* A kept binary: its file, and what stands before it there: a magic, its name (two FNV-1a hashes, begun differently), the
+ * CRC-32 of name and binary. */
+typedef struct { char path[MAX_PATH]; unsigned char head[28]; } kept_binary;
+#define MAGIC "ARMCLB2\n"
+#define NAME_SIZE 16
+
+static void name_binary(const arm_cl_state *s, const char *source, kept_binary *out) {
   const char *parts[] = {source, s->name, s->driver, s->version, options_of(source)};
-  uint64_t one = UINT64_C(0xCBF29CE484222325), other = UINT64_C(0x9AE16A3B2F90404F);
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    one = mix(one, parts[i]);
-    other = mix(other, parts[i]);
-  }
-  snprintf(out, MAX_PATH, "%s/%016llx%016llx.clbin", folder, (unsigned long long)one, (unsigned long long)other);
+  uint64_t names[2] = {UINT64_C(0xCBF29CE484222325), UINT64_C(0x9AE16A3B2F90404F)};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    for (int k = 0; k < 2; k++) names[k] = mix(names[k], parts[i]);
+  snprintf(out->path, MAX_PATH, "%s/%016llx%016llx.clbin", folder, (unsigned long long)names[0],
+           (unsigned long long)names[1]);
+  memcpy(out->head, MAGIC, 8);
+  memcpy(out->head + 8, names, NAME_SIZE);
 }
 
-static unsigned char *read_binary(const char *path, size_t *size) {
-  FILE *file = fopen(path, "rb");
-  if (file == NULL) return NULL;
-  unsigned char *bytes = NULL;
-  long length = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-  if (length > 0 && (size_t)length < MAX_BINARY && fseek(file, 0, SEEK_SET) == 0) bytes = malloc((size_t)length);
-  if (bytes != NULL && fread(bytes, 1, (size_t)length, file) != (size_t)length) {
-    free(bytes);
-    bytes = NULL;
+static void sum_binary(kept_binary *kept, const unsigned char *bytes, size_t size) {
+  uint32_t sum = arm_crc32(arm_crc32(0, kept->head + 8, NAME_SIZE), bytes, size);
+  memcpy(kept->head + 8 + NAME_SIZE, &sum, sizeof sum);
+}
+
+static unsigned char *read_all(int handle, size_t size) {
+  unsigned char *bytes = malloc(size);
+  for (size_t done = 0; bytes != NULL && done < size;) {
+    ssize_t got = read(handle, bytes + done, size - done);
+    if (got > 0) done += (size_t)got;
+    else if (got == 0 || errno != EINTR) {
+      free(bytes);
+      return NULL;
+    }
   }
-  fclose(file);
-  *size = bytes == NULL ? 0 : (size_t)length;
   return bytes;
 }
 
-static void keep_binary(const char *path, cl_program program) {
+/* NULL: there is none, or it is damaged (it is removed), or somebody else may have written it. */
+static unsigned char *read_binary(const kept_binary *kept, size_t *size) {
+  kept_binary found = *kept;
+  struct stat info;
+  int handle = is_folder_private() ? open(kept->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+  if (handle < 0) return NULL;
+  unsigned char *bytes = NULL;
+  int is_ours = fstat(handle, &info) == 0 && S_ISREG(info.st_mode) && is_private(&info);
+  if (is_ours && info.st_size > (off_t)sizeof found.head && (size_t)info.st_size < MAX_BINARY)
+    bytes = read_all(handle, (size_t)info.st_size);
+  close(handle);
+  if (!is_ours) return NULL;
+  *size = (size_t)info.st_size - sizeof found.head;
+  if (bytes != NULL) sum_binary(&found, bytes + sizeof found.head, *size);
+  if (bytes != NULL && memcmp(bytes, found.head, sizeof found.head) == 0) return bytes;
+  unlink(kept->path);
+  free(bytes);
+  return NULL;
+}
+
+/* Where nothing can be written nothing is kept; what is no regular file of this name goes. */
+static void write_binary(kept_binary *kept, unsigned char *bytes, size_t size) {
+  struct stat info;
+  if (!is_folder_private()) return;
+  if (lstat(kept->path, &info) == 0 && !S_ISREG(info.st_mode) && remove(kept->path) != 0) return;
+  sum_binary(kept, bytes + sizeof kept->head, size);
+  memcpy(bytes, kept->head, sizeof kept->head);
+  (void)arm_file_write(kept->path, bytes, size + sizeof kept->head, 0600, &(arm_error){NULL, 0});
+}
+
+static void keep_binary(kept_binary *kept, cl_program program) {
   size_t size = 0;
   if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS) return;
-  unsigned char *bytes = size > 0 && size < MAX_BINARY ? malloc(size) : NULL;
+  unsigned char *bytes = size > 0 && size < MAX_BINARY - sizeof kept->head ? malloc(size + sizeof kept->head) : NULL;
   if (bytes == NULL) return;
-  if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, (void *)&bytes, NULL) == CL_SUCCESS)
-    (void)arm_file_write(path, bytes, size, 0600, &(arm_error){NULL, 0}); /* where nothing can be written nothing is kept */
+  unsigned char *list[] = {bytes + sizeof kept->head};
+  if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof list, list, NULL) == CL_SUCCESS)
+    write_binary(kept, bytes, size);
   free(bytes);
 }
 
 /* NULL: there is none, or it is for another driver after all. */
-static cl_program load_binary(const arm_cl_state *s, const char *path, const char *options) {
-  size_t size;
-  unsigned char *bytes = read_binary(path, &size);
+static cl_program load_binary(const arm_cl_state *s, const kept_binary *kept, const char *options) {
+  size_t size = 0;
+  unsigned char *bytes = read_binary(kept, &size);
   if (bytes == NULL) return NULL;
-  const unsigned char *list[] = {bytes};
+  const unsigned char *list[] = {bytes + sizeof kept->head};
   cl_int status = CL_SUCCESS, code;
   cl_program made = arm_cl()->clCreateProgramWithBinary(s->context, 1, &s->device, &size, list, &status, &code);
   free(bytes);
@@ -158,15 +216,15 @@ double arm_opencl_program_seconds(void) { return spent; }
 
 int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
   double begin = arm_now();
-  char path[MAX_PATH];
+  kept_binary kept;
   const arm_cl_state *s = arm_cl_open(id, error);
   if (s == NULL || check_extensions(s, source, error) != 0) return -1;
-  if (*folder) path_of(s, source, path);
-  cl_program made = *folder ? load_binary(s, path, options_of(source)) : NULL;
+  if (*folder) name_binary(s, source, &kept);
+  cl_program made = *folder ? load_binary(s, &kept, options_of(source)) : NULL;
   int is_new = made == NULL;
   if (is_new) made = build_source(s, source, error);
   if (made == NULL) return -1;
-  if (is_new && *folder) keep_binary(path, made);
+  if (is_new && *folder) keep_binary(&kept, made);
   spent += arm_now() - begin;
   *program = made;
   return 0;

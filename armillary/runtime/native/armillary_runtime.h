@@ -65,7 +65,8 @@ ARM_API int arm_device_describe(arm_device device, char *out, size_t size, char 
 ARM_API void *arm_device_allocate(arm_device device, size_t bytes, char *err, size_t err_size);
 ARM_API void arm_device_release(arm_device device, void *memory);
 ARM_API int arm_device_synchronize(arm_device device, char *err, size_t err_size);
-ARM_API int arm_opencl_keep_programs(const char *folder); /* where built programs are kept; "": nowhere */
+/* Where built programs are kept; "": nowhere. 1: not there, as it is no folder that this user alone may write to. */
+ARM_API int arm_opencl_keep_programs(const char *folder);
 ARM_API void arm_opencl_limit_time(double seconds); /* for kernels between two waits; 0: none, below 0: the usual one */
 ARM_API double arm_opencl_program_seconds(void); /* what building programs, or loading those that were kept, took so far */
 

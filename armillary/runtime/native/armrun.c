@@ -555,7 +555,9 @@ int main(int argc, char **argv) {
     }
   }
   if (o.model == NULL) return usage(stderr);
-  if (o.programs != NULL && arm_opencl_keep_programs(o.programs) != 0) return usage(stderr);
+  int is_kept = o.programs != NULL ? arm_opencl_keep_programs(o.programs) : 0;
+  if (is_kept < 0) return usage(stderr);
+  if (is_kept > 0) fprintf(stderr, "armrun: no program is kept in %s: no folder that you alone may write to\n", o.programs);
   arm_opencl_limit_time(o.kernel_seconds);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
   model m = {.package_handle = -1, .params_handle = -1, .zero_copy = o.zero_copy && o.device.type != ARM_CPU};
