@@ -35,15 +35,23 @@ def _scheduler() -> Iterator[None]:
     Scheduler.set(before)
 
 
-def _smoothed(width: int, height: int) -> bytes:
-    src, dst, gauss = Image(), Image(), compute.NEGaussian5x5()
+_TURN = (0.9, -0.2, 0.2, 0.9, 3.0, 9.0)
+_OPTIONS = {
+    "NEGaussian5x5": (),
+    "NECannyEdge": (90, 40, 3, 1),
+    "NEWarpAffine": (_TURN, compute.InterpolationPolicy.BILINEAR),
+}
+
+
+def _seen(name: str, width: int, height: int) -> bytes:
+    src, dst, function = Image(), Image(), getattr(compute, name)()
     for image in (src, dst):
         image.allocator().init(TensorInfo(width, height, Format.U8))
-    gauss.configure(src, dst, BorderMode.REPLICATE)
+    function.configure(src, dst, *_OPTIONS[name], BorderMode.REPLICATE)
     src.allocator().allocate()
     dst.allocator().allocate()
     src.array()[...] = np.random.default_rng(width).integers(0, 256, (height, width))
-    gauss.run()
+    function.run()
     return dst.array().tobytes()
 
 
@@ -68,7 +76,8 @@ def test_openmp_gives_the_bytes_of_one_thread(threads: int) -> None:
         Scheduler.set(kind)
         if kind is not Scheduler.Type.ST:
             Scheduler.get().set_num_threads(threads)
-        made[kind] = (_smoothed(67, 41), _smoothed(16, 2), _multiplied())
+        sizes = ((67, 41), (16, 4), (600, 9))
+        made[kind] = (*(_seen(name, *size) for name in _OPTIONS for size in sizes), _multiplied())
     for kind in (Scheduler.Type.OMP, Scheduler.Type.CPP):
         Scheduler.get_type()
         assert made[kind] == made[Scheduler.Type.ST]
@@ -164,3 +173,28 @@ def test_a_vector_is_one_dimension() -> None:
     tensor.allocator().allocate()
     tensor.array()[...] = np.arange(5)
     assert tensor.array().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_parts_of_rows_of_a_warp_are_those_of_whole_rows() -> None:
+    """Parts of a row whose places are inside the image take another way than the others."""
+    rng = np.random.default_rng(0)
+    for number in range(16):
+        width, height = int(rng.integers(20, 700)), int(rng.integers(4, 40))
+        matrix = np.array([1, 0, 0, 1, 0, 0]) + rng.normal(0, 0.1, 6) * (1, 1, 1, 1, 60, 30)
+        source, whole, parts = Image(), Image(), Image()
+        border = (BorderMode.CONSTANT, BorderMode.REPLICATE)[number % 2]
+        functions = [compute.NEWarpAffine(), compute.NEWarpAffine()]
+        for image in (source, whole, parts):
+            image.allocator().init(TensorInfo(width, height, Format.U8))
+        for function, output in zip(functions, (whole, parts), strict=True):
+            function.configure(source, output, matrix.tolist(), compute.InterpolationPolicy.BILINEAR, border, 7)
+        for image in (source, whole, parts):
+            image.allocator().allocate()
+        source.array()[...] = rng.integers(0, 256, (height, width))
+        functions[0].run()
+        kernel = functions[1].kernels()[-1]
+        window = kernel.window()
+        for x in range(window.x().start(), window.x().end(), window.x().step()):
+            step = compute.Dimension(x, x + window.x().step(), window.x().step())
+            kernel.run(Window(step, window.y(), window.z()))
+        assert np.array_equal(whole.array(), parts.array()), number

@@ -185,18 +185,55 @@ def test_corners_of_harris_are_strong_and_apart() -> None:
         compute.NEHarrisCorners().configure(source, 1.0, 5.0, 0.05, 4, 3, found)
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-def test_edges_are_those_of_opencv(norm: int) -> None:
-    source, edges = _image(83, 61), _image(83, 61)
-    function = compute.NECannyEdge()
-    function.configure(source, edges, 120, 60, 3, norm, REPLICATE)
+def test_edges_are_those_of_opencv_on_random_images() -> None:
+    rng = np.random.default_rng(11)
+    for number in range(50):
+        width, height, side, norm = (int(rng.integers(a, b)) for a, b in ((17, 200), (4, 120), (1, 3), (1, 3)))
+        scene: Array = rng.integers(0, 256, (height, width), np.uint8)
+        if number % 3:
+            scene = cv2.GaussianBlur(scene, (0, 0), float(rng.uniform(0.5, 3)))
+        if number % 3 == 2:
+            scene = (scene.astype(int) - scene.min()) * 255 // max(1, int(np.ptp(scene)))
+            scene = scene.astype(np.uint8)
+        side = 2 * side + 1
+        upper = int(rng.integers(1, 600 if side == 3 else 6000))
+        lower = int(rng.integers(upper + 1))
+        source, edges, function = _image(width, height), _image(width, height), compute.NECannyEdge()
+        function.configure(source, edges, upper, lower, side, norm, REPLICATE)
+        _run(function, source, scene, edges)
+        wanted = cv2.Canny(scene, lower, upper, apertureSize=side, L2gradient=norm == 2)
+        assert np.array_equal(edges.array(), wanted), (number, width, height, side, norm, lower, upper)
+
+
+def test_edges_beside_an_undefined_border_are_those_away_from_it() -> None:
+    source, edges, function = _image(83, 61), _image(83, 61), compute.NECannyEdge()
+    function.configure(source, edges, 120, 60, 3, 1, UNDEFINED)
     _run(function, source, SCENE, edges)
-    wanted = cv2.Canny(SCENE, 60, 120, L2gradient=norm == 2)
-    assert set(np.unique(edges.array())) == {0, 255}
-    agreed = (edges.array() == wanted)[2:-2, 2:-2].mean()
-    assert agreed > 0.985, f"{agreed:.3f}"
+    region = edges.info().valid_region()
+    assert (region.anchor[:2], region.shape[:2]) == ((2, 2), (79, 57))
+    inside = np.zeros((61, 83), bool)
+    inside[2:-2, 2:-2] = True
+    found, wanted = edges.array(), cv2.Canny(SCENE, 60, 120)
+    assert not found[~inside].any() and found.any()
+    assert not found[wanted == 0].any(), "what hangs on to a strong pixel at the border alone is left out"
+    assert (found == wanted)[inside].mean() > 0.99
     with pytest.raises(TypeMismatch, match="the norm is 3"):
         compute.NECannyEdge().configure(_image(83, 61), _image(83, 61), 9, 3, 3, 3)
+
+
+def test_a_long_chain_of_weak_pixels_hangs_on_to_one_strong_one() -> None:
+    scene = np.zeros((1500, 24), np.uint8)  # one step along all rows, high at the top, low further down
+    scene[:, 12:] = np.maximum(20, 200 - 4 * np.arange(1500))[:, None]
+    source, edges, function = _image(24, 1500), _image(24, 1500), compute.NECannyEdge()
+    function.configure(source, edges, 300, 30, 3, 1, REPLICATE)
+    _run(function, source, scene, edges)
+    assert np.array_equal(edges.array(), cv2.Canny(scene, 30, 300))
+    assert edges.array()[-2].any(), "the chain's end"
+    scene[:60] = 20  # nothing is strong
+    scene[:60, :12] = 0
+    source.array()[...] = scene
+    function.run()
+    assert not edges.array().any()
 
 
 def test_of_close_windows_the_best_is_kept() -> None:

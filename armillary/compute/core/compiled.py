@@ -45,6 +45,9 @@ class RowPlanes(Protocol):
     def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: as for `read`
         """Write a value of a plane."""
 
+    def pitch(self, index: int) -> Expr:
+        """How far a row of a plane is behind the one above."""
+
 
 EmitRow = Callable[[IRBuilder, RowPlanes, Expr, Expr, Expr, Numbers], None]  # row, first column, steps, numbers
 
@@ -116,6 +119,11 @@ class _Planes:
     def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: see `Read`
         """Write a value of a plane."""
         builder.emit(BufferStore(self.buffers[index], value, (y + self.tops[index], x + self.lefts[index])))
+
+    def pitch(self, index: int) -> Expr:
+        """How far a row of a plane is behind the one above."""
+        found: Expr = self.buffers[index].shape[1]
+        return found
 
     def store(self, builder: IRBuilder, y: Expr, x: Expr) -> None:
         """Compute one pixel and write it."""

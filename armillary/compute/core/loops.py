@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary import tir
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.compute.core.compiled import PlaneTensor, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
+from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.te_build import build
 from armillary.tir import build as T
@@ -41,6 +43,36 @@ class Plane:
     def __setitem__(self, at: tuple[Expr, Expr], value: Expr) -> None:
         place = (T.add(at[0], self._top), T.add(at[1], self._left))
         self._builder.emit(BufferStore(self._buffer, value, place))
+
+    def pitch(self) -> Expr:
+        """How far a row is behind the one above."""
+        found: Expr = self._buffer.shape[1]
+        return found
+
+
+class FlatPlane:
+    """All bytes of a tensor, its padding too, as one row of a type; bytes that fill no value are left out."""
+
+    def __init__(self, tensor: PlaneTensor, kind: DataType) -> None:
+        self._tensor = tensor
+        self._info = TensorInfo(TensorShape(tensor.info().total_size() // np.dtype(kind.dtype).itemsize), 1, kind)
+
+    def buffer(self) -> npt.NDArray[np.uint8]:
+        """The bytes."""
+        return self._tensor.buffer()
+
+    def address(self) -> int:
+        """Where they begin."""
+        return self._tensor.address()
+
+    def info(self) -> TensorInfo:
+        """One row."""
+        return self._info
+
+    def planes(self) -> Array:
+        """The values as (1, 1, values)."""
+        count = self._info.dimension(0) * self._info.element_size()
+        return self.buffer()[:count].view(self._info.data_type.dtype).reshape(1, 1, -1)
 
 
 Emit = Callable[[IRBuilder, Sequence[Plane], Expr, Expr, Expr], None]

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from armillary.compute.core.compiled import WIDE, Formula, Read
+from armillary.compute.core.compiled import STEP, WIDE, EmitRow, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Options, Pixel, below, f32, truncated
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
+from armillary.tir.intrinsics import four_bytes
+from armillary.tir.ir_builder import IRBuilder
 
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
 Place = Callable[[Read, Expr, Expr, Options], tuple[Expr, Expr]]  # to the place in the input: x, y
 MOST_BOX = 9  # rows or columns that a mean of AREA adds up
 # The numbers: the constant beside the image, its width and height, then those of a place
 _CONSTANT, _WIDTH, _HEIGHT, _FIRST = 0, 1, 2, 3
+_SIDES = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of the pixels around a place
+_PART = 16  # steps of a row whose places are kept together
 
 
 def _whole(value: Expr) -> Expr:
@@ -56,19 +60,15 @@ class _Image:
         x = T.maximum(f32(-1.0), T.minimum(x, self.width))
         y = T.maximum(f32(-1.0), T.minimum(y, self.height))
         left, top = below(x), below(y)
-        dx, dy = T.sub(x, f32(left)), T.sub(y, f32(top))
-        ex, ey = T.sub(f32(1.0), dx), T.sub(f32(1.0), dy)
-        total: Expr | None = None
-        for down, along, weight in (
-            (0, 0, T.mul(ex, ey)),
-            (0, 1, T.mul(dx, ey)),
-            (1, 0, T.mul(ex, dy)),
-            (1, 1, T.mul(dx, dy)),
-        ):
-            part = T.mul(f32(self.at(T.add(left, T.const(along)), T.add(top, T.const(down)))), weight)
-            total = part if total is None else T.add(total, part)
-        assert total is not None, "there are four"
-        return total
+        pixels = [self.at(T.add(left, T.const(along)), T.add(top, T.const(down))) for down, along in _SIDES]
+        return _mean(pixels, T.sub(x, f32(left)), T.sub(y, f32(top)))
+
+
+def _mean(pixels: Sequence[Expr], dx: Expr, dy: Expr) -> Expr:
+    """Of the four pixels of `_SIDES`, by how near they are."""
+    ex, ey = T.sub(f32(1.0), dx), T.sub(f32(1.0), dy)
+    parts = [T.mul(f32(p), w) for p, w in zip(pixels, [T.mul(a, b) for b in (ey, dy) for a in (ex, dx)], strict=True)]
+    return T.add(T.add(T.add(parts[0], parts[1]), parts[2]), parts[3])
 
 
 def _scaled(offset: float) -> Place:
@@ -124,6 +124,61 @@ def _bilinear(place: Place, border: str, kind: DataType) -> Pixel:
     return pixel
 
 
+def _bilinear_row(place: Place, border: str) -> EmitRow:
+    """A row of U8 whose places go one way: parts of it that lie inside the image read two pixels as one word.
+
+    The places are kept, so that a part is computed from the same ones whichever way it is.
+    """
+
+    def row(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
+        at_x, at_y = (ib.allocate("float32", (_PART * STEP,), name, scope="local") for name in ("at_x", "at_y"))
+        words = [ib.allocate("int32", (_PART * STEP,), f"words{n}", scope="local") for n in (0, 1)]
+        spots = ib.allocate("int32", (_PART * STEP,), "spots", scope="local")
+        width, height = numbers[_WIDTH], numbers[_HEIGHT]
+
+        def vectors(count: Expr, emit: Callable[[Expr], None]) -> None:
+            with ib.for_range(0, count, "step") as n, ib.for_range(0, STEP, kind="vectorize") as lane:
+                emit(T.add(T.mul(n, T.const(STEP)), lane))
+
+        def set_places(k: Expr) -> None:
+            at_x[k], at_y[k] = place(planes.read, y, T.add(first, k), numbers)
+
+        def set_spots(k: Expr) -> None:
+            spots[k] = T.add(T.mul(below(at_y[k]), planes.pitch(0)), below(at_x[k]))
+
+        def from_words(k: Expr) -> None:
+            pixels = [T.bitwise_and(T.shift_right(words[n][k], T.const(8 * side)), T.const(255)) for n, side in _SIDES]
+            parts = [T.sub(at, f32(below(at))) for at in (at_x[k], at_y[k])]
+            planes.write(ib, 1, y, T.add(first, k), truncated(_mean(pixels, *parts), "uint8"))
+
+        def anywhere(k: Expr) -> None:
+            value = _Image(planes.read, border, numbers).between(at_x[k], at_y[k])
+            planes.write(ib, 1, y, T.add(first, k), truncated(value, "uint8"))
+
+        with ib.for_range(0, T.floordiv(T.add(steps, T.const(_PART - 1)), T.const(_PART)), "part_of_row") as part:
+            count = ib.let("count", T.minimum(T.const(_PART), T.sub(steps, T.mul(part, T.const(_PART)))))
+            first = ib.let("first", T.add(x0, T.mul(part, T.const(_PART * STEP))))
+            vectors(count, set_places)
+            pixels = ib.let("pixels", T.mul(count, T.const(STEP)))
+            last = T.sub(pixels, T.const(1))
+            rules = []
+            for at, size, behind in ((at_x, width, 4.0), (at_y, height, 2.0)):  # a word has four bytes
+                for end in (at[0], at[last]):
+                    rules += [T.greater_equal(end, f32(0.0)), T.less(end, T.sub(size, f32(behind)))]
+            with ib.if_scope(T.all_of(*rules)):
+                vectors(count, set_spots)
+                with ib.for_range(0, pixels, "pixel") as k:
+                    for n, row_of in enumerate(words):
+                        spot = T.add(spots[k], T.mul(planes.pitch(0), T.const(n)))
+                        found = four_bytes(*(planes.read(0, T.const(0), T.add(spot, T.const(b))) for b in range(4)))
+                        row_of[k] = T.cast(found, "int32")
+                vectors(count, from_words)
+            with ib.else_scope():
+                vectors(count, anywhere)
+
+    return row
+
+
 def _kept(box: tuple[int, int], at: Expr, size: Expr) -> tuple[list[tuple[int, Expr]], Expr]:
     """The places of a box with whether each counts, and how many do: a box ends one pixel beside the image."""
     low, high = (T.const(n) for n in box)
@@ -154,10 +209,10 @@ def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel
     return pixel
 
 
-def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0) -> Formula:
+def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0, row: EmitRow | None = None) -> Formula:
     """`more`: numbers behind the constant, the width and the height."""
     inputs, numbers = (kind, *((F32,) * maps)), ("int32", *(("float32",) * (2 + more)))
-    return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers)
+    return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers, row=row)
 
 
 @cache
@@ -202,4 +257,5 @@ def warp(policy: str, is_perspective: bool, border: str) -> Formula:
     """Places by a matrix, whose numbers it takes."""
     place, name = _moved(is_perspective), "perspective" if is_perspective else "affine"
     pixel = _nearest(place, border) if policy == "nearest" else _bilinear(place, border, U8)
-    return _formula(f"warp_{policy}_{name}_{border}", U8, pixel, 9 if is_perspective else 6)
+    row = _bilinear_row(place, border) if policy != "nearest" and not is_perspective else None
+    return _formula(f"warp_{policy}_{name}_{border}", U8, pixel, 9 if is_perspective else 6, row=row)

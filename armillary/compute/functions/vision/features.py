@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.base.record import record
-from armillary.compute.core.kernel import Status
-from armillary.compute.core.loops import Loops, LoopsKernel, Plane
+from armillary.compute.core.compiled import STEP
+from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.loops import FlatPlane, Loops, LoopsKernel, Plane
 from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates
 from armillary.compute.functions.formulas import features as formulas
@@ -173,50 +174,58 @@ class NEHarrisCorners(VisionFunction):
 
 
 def _trace(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
-    """Weak pixels beside strong ones become strong, through a queue of strong ones; its first number is its length."""
-    edges, queue = planes
-    zero, one, width = T.const(0), T.const(1), T.add(columns, T.const(2))
+    """Weak pixels beside strong ones become strong, through a queue that begins with a frontier of strong ones.
+
+    Planes: the image (for its pitch), then all bytes of it, of the frontier, the frontier in words, and the queue.
+    """
+    image, edges, frontier, words, queue = planes
+    del y0, rows, columns
+    zero, one, pitch = T.const(0), T.const(1), image.pitch()
     strong, weak = T.const(formulas.STRONG, "uint8"), T.const(formulas.WEAK, "uint8")
+    length, done = (ib.allocate("int32", (1,), name, scope="local") for name in ("length", "done"))
+    length[0] = zero
+    done[0] = zero
 
-    def push(y: Expr, x: Expr) -> None:
-        queue[zero, zero] = T.add(queue[zero, zero], one)
-        queue[zero, queue[zero, zero]] = T.add(T.mul(T.add(y, one), width), T.add(x, one))
+    def push(place: Expr) -> None:
+        queue[zero, length[0]] = place
+        length[0] = T.add(length[0], one)
 
-    with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "column") as column:
-        y = T.add(y0, row)
-        with ib.if_scope(T.equal(edges[y, column], strong)):
-            push(y, column)
+    with (
+        ib.for_range(0, words.pitch(), "word") as word,
+        ib.if_scope(T.not_equal(words[zero, word], T.const(0, "uint32"))),
+    ):
+        for n in range(4):
+            place = T.add(T.mul(word, T.const(4)), T.const(n))
+            with ib.if_scope(T.equal(frontier[zero, place], strong)):
+                push(place)
 
     def spread(taken: Expr) -> None:
         """Take one from the queue."""
-        place = ib.let("place", queue[zero, T.add(taken, one)])
-        y = ib.let("y", T.sub(T.floordiv(place, width), one))
-        x = ib.let("x", T.sub(T.floormod(place, width), one))
-        for dy in (-1, 0, 1):
-            for dx in (-1, 0, 1):
-                if (dy, dx) != (0, 0):
-                    at_y, at_x = T.add(y, T.const(dy)), T.add(x, T.const(dx))
-                    with ib.if_scope(T.equal(edges[at_y, at_x], weak)):
-                        edges[at_y, at_x] = strong
-                        push(at_y, at_x)
+        place = ib.let("place", queue[zero, taken])
+        for row in (T.sub(place, pitch), place, T.add(place, pitch)):
+            for n in (-1, 0, 1):
+                if row is not place or n:
+                    at = ib.let("at", T.add(row, T.const(n)))
+                    with ib.if_scope(T.equal(edges[zero, at], weak)):
+                        edges[zero, at] = strong
+                        push(at)
 
-    done = ib.allocate("int32", (1,), "done")
-    done[0] = zero
     with ib.for_range(0, _LEVELS, "level"):  # those in the queue by now; what they add is the next level
-        begin, end = ib.let("begin", done[0]), ib.let("end", queue[zero, zero])
+        begin, end = ib.let("begin", done[0]), ib.let("end", length[0])
         with ib.for_range(0, T.sub(end, begin), "taken") as taken:
             spread(T.add(begin, taken))
         done[0] = end
-    with ib.if_scope(T.less(done[0], queue[zero, zero])):
+    with ib.if_scope(T.less(done[0], length[0])):
         first = ib.let("first", done[0])
-        with ib.for_range(0, T.sub(T.mul(rows, columns), first), "late") as late:
-            at = T.add(first, late)
-            with ib.if_scope(T.less(at, queue[zero, zero])):
+        with ib.for_range(0, T.sub(queue.pitch(), first), "late") as late:
+            at = ib.let("next", T.add(first, late))
+            with ib.if_scope(T.less(at, length[0])):
                 spread(at)
 
 
+_SPREADS = 4  # vectors of pixels at once, before the queue; even: the last one writes where the first one read
 _LEVELS = 256  # of weak pixels behind one another; longer chains pay for every pixel of the image
-_TRACE = Loops("trace_edges", ("uint8",), _trace, "int32")
+_TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _trace, "int32")
 
 
 class NECannyEdge(VisionFunction):
@@ -255,36 +264,50 @@ class NECannyEdge(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images, the thresholds, the side of the gradient (3 or 5) and the norm (1: L1, 2: L2)."""
-        size = size_of(input.info())
         refuse(self.validate(input.info(), output.info(), upper_thr, lower_thr, gradient_size, norm_type))
-        gx, gy, length, edges = image(*size, S16), image(*size, S16), image(*size, S32), image(*size, U8)
-        sobel = _SOBEL[gradient_size][0]()
-        sobel.configure(input, gx, gy, border_mode, constant_border_value)
-        measure = step(formulas.edge_length(norm_type == 1), [gx, gy], [length])
-        limits = (lower_thr, upper_thr) if norm_type == 1 else (lower_thr**2, upper_thr**2)
-        crest = step(formulas.CREST, [gx, gy, length], [edges], BorderMode.CONSTANT, 0, limits)
-        self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
-        self._edges, self._output = edges, output
-        self._queue, trace = np.zeros((1, size[0] * size[1] + 1), np.int32), LoopsKernel(_TRACE, False)
-        edges.info().extend_padding(PaddingSize(1, 1, 1, 1))
-        trace.configure([edges], self._queue)
-        self._set_kernels([*sobel.kernels(), *measure, *crest])
-        self._trace = Work([trace])
-        for tensor in (gx, gy, length, edges):
+        size, is_sum = size_of(input.info()), norm_type == 1
+        gx, gy, length = image(*size, S16), image(*size, S16), image(*size, S16 if is_sum else S32)
+        classes, turn, frontier = (image(*size, U8) for _ in range(3))
+        gradients = formulas.edge_gradients(_SOBEL[gradient_size][0].formula, is_sum)
+        limits = (lower_thr, upper_thr) if is_sum else (lower_thr**2, upper_thr**2)
+        crest = formulas.crest(length.info().data_type)
+        self._set_kernels(
+            [
+                *step(gradients, [input], [gx, gy, length], border_mode, constant_border_value),
+                *step(crest, [gx, gy, length], [classes], BorderMode.CONSTANT, 0, limits),
+            ]
+        )
+        for plane in (classes, turn, frontier):  # of one pitch
+            plane.info().extend_padding(PaddingSize(1, STEP + 1, 1, 1))
+        spreads = []
+        for n in range(_SPREADS):
+            planes = (classes, turn) if n % 2 == 0 else (turn, classes)
+            spreads += step(formulas.SPREAD, [planes[0]], [planes[1], frontier], BorderMode.REPLICATE)[-1:]
+        result = step(formulas.STRONG_ONLY, [classes], [output])
+        for tensor in (gx, gy, length, classes, turn, frontier):
             tensor.allocator().allocate()
+        trace, flat = LoopsKernel(_TRACE, is_parallel=False), (FlatPlane(classes, U8), FlatPlane(frontier, U8))
+        queue = np.zeros((1, classes.info().total_size()), np.int32)
+        trace.configure([classes, *flat, FlatPlane(frontier, DataType.U32)], queue)
+        self._tracing, self._classes = Work([*spreads, trace, *result]), classes
+        margin = self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
+        if margin:
+            inside = tuple(max(0, side - 2 * margin) for side in size)
+            output.info().set_valid_region(ValidRegion(Coordinates(margin, margin), inside))
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """The kernels of a run, in order."""
+        return (*super().kernels(), *self._tracing.kernels())
 
     def run(self) -> None:
         """Find the edges."""
         super().run()
         self._clear_border(self._margin)
-        self._queue[0, 0] = 0
-        self._trace.run()
-        edges = self._edges.array()
-        self._output.array()[...] = np.where(edges == formulas.STRONG, edges, 0)
+        self._tracing.run()
 
     def _clear_border(self, margin: int) -> None:
         """Nothing is an edge beside the image, nor within `margin` of its border."""
-        plane, pad = self._edges.planes()[0], self._edges.info().padding
-        width, height = size_of(self._edges.info())
+        plane, pad = self._classes.planes()[0], self._classes.info().padding
+        width, height = size_of(self._classes.info())
         plane[: pad.top + margin] = plane[pad.top + height - margin :] = 0
         plane[:, : pad.left + margin] = plane[:, pad.left + width - margin :] = 0
