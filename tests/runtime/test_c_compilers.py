@@ -1,9 +1,15 @@
-"""The native runtime compiles without a warning by gcc, clang and zig, which users have."""
+"""The native runtime compiles without a warning by gcc, clang and zig, which users have, and what it builds runs.
+
+Others of a machine, such as versions of gcc that its Debian lacks (.ci/gcc unpacks them), are named by CC_OTHERS, one
+command after another with colons between.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +23,7 @@ COMPILERS = {
     "gcc": ["gcc"] if shutil.which("gcc") else None,
     "clang": ["clang"] if shutil.which("clang") else None,
     "zig": [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else None,
+    **{command: command.split() for command in os.environ.get("CC_OTHERS", "").split(":") if command},
 }
 
 
@@ -28,3 +35,5 @@ def test_library_and_runner_build_without_a_warning(name: str, tmp_path: Path) -
         pytest.skip(f"needs {name}")
     build_library(compiler, tmp_path / "library.so", STRICT)
     build_runner(compiler, tmp_path / "armrun", STRICT)
+    printed = subprocess.run([tmp_path / "armrun", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "usage: armrun" in printed.stdout
