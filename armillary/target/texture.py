@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 PIXEL = 4  # numbers
+LAST_CHANNELS = f"NHWC{PIXEL}c"  # the layout of images that come with their channels last
 BUFFER = "global"
 TEXTURE, WEIGHT, NHWC = "global.texture", "global.texture-weight", "global.texture-nhwc"
 _CUTS: dict[str, Callable[[int], int]] = {

@@ -5,6 +5,7 @@ Bounds are a few times what was measured (docs/notes/075).
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from armillary.contrib import graph_executor
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.errors import ArmillaryError
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Constant, Expr, Function, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, Var
+from armillary.relay.op import OPS
 from armillary.relay.walk import rewrite
 
 Array = np.ndarray[Any, Any]
@@ -97,6 +99,18 @@ def test_kernels_compute_in_half_or_with_sums_in_float() -> None:
     assert "vload_half(" in wide and "__global half* restrict p1" in wide
     assert half.count("#pragma OPENCL EXTENSION cl_khr_fp16 : enable") == 1
     assert "half" not in source(relay.build(NETWORK, "opencl"))
+
+
+@pytest.mark.parametrize("name", ["nn.contrib_conv2d_NCHWc", "opencl.conv2d_winograd", "ml.pair_probabilities"])
+def test_operators_called_by_name_in_half_compute_in_float(name: str) -> None:
+    """Without a word on sums: products of blocks, transforms, and iterations, which gave NaN in half."""
+    op = OPS[name]
+    sample = next(iter(op.sample_source()))
+    types = [relay.TensorType(tuple(value.shape), "float16") for value in sample.inputs]
+    params = [relay.var(f"x{k}", type_annotation=ty) for k, ty in enumerate(types)]
+    body = Call(op, tuple(params), sample.attrs)
+    text = source(relay.build(armillary.IRModule.from_expr(relay.Function(params, body)), "opencl"))
+    assert "float" in text and not re.search(r"^ *half \w+\[", text, re.M)
 
 
 @needs_half

@@ -24,6 +24,8 @@ from armillary.relay.op import OPS
 
 SEVERAL_DEVICES = ("annotation.on_device", "device_copy")
 HALF_TOLERANCE = 1e-2  # of a result in half, where the sample allows less
+# Transformed weights in half are the transform of no kernel: exact sums of them are off by 0.056 (docs/notes/112).
+OF_ROUNDED_TRANSFORMS = {"cpu.conv2d_winograd_NCHWc": 1e-1, "opencl.conv2d_winograd": 1e-1}
 LONGEST = 600  # letters of a message
 
 
@@ -38,8 +40,9 @@ def check(name: str, number: int, target: str, *, half: bool = False) -> None:
     arrays, fixed = sampling.arrays_of(sample, name), sampling.compile_time_arguments(op, sample)
     if half:
         arrays = [array if k in fixed else _halved(array) for k, array in enumerate(arrays)]
+        least = OF_ROUNDED_TRANSFORMS.get(name, HALF_TOLERANCE)
         sample = dataclasses.replace(
-            sample, rtol=max(HALF_TOLERANCE, sample.rtol or 0), atol=max(HALF_TOLERANCE, sample.atol or 0)
+            sample, rtol=max(HALF_TOLERANCE, sample.rtol or 0), atol=max(least, sample.atol or 0)
         )
     params: dict[str, Any] = {}
     args = tuple(_leaves(array, f"x{k}", k in fixed, params) for k, array in enumerate(arrays))

@@ -19,6 +19,7 @@ from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
+from armillary.target.texture import LAST_CHANNELS
 from armillary.transform import Pass
 
 CHANNELS_SECOND: dict[str, tuple[str, ...]] = {
@@ -61,6 +62,7 @@ BACKEND = Backend(
     build=build_kernels,
     passes=GraphPasses(axes=_axes, layouts=_layouts, choices=_choices),
     device="opencl",
+    keeps_blocks=(LAST_CHANNELS,),
     sums_halves=True,
     program=program,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits

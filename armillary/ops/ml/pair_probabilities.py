@@ -8,6 +8,7 @@ sweeps, until no condition is violated by more than 0.005 divided by the number 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, rows, scratch, store
-from armillary.ops.nn._windows import Tensor, f32, need_float, need_rank
+from armillary.ops.nn._windows import Tensor, f32, need_float, need_rank, wide, widened_call
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
@@ -34,6 +35,7 @@ class PairProbabilitiesAttrs:
 
 pair_probabilities = Op(NAME, kind=Kind.OPAQUE, doc="Probabilities of classes from those of each pair of them.")
 pair_probabilities.attrs(PairProbabilitiesAttrs)
+pair_probabilities.decompose(partial(widened_call, pair_probabilities))
 
 
 @pair_probabilities.infer
@@ -46,16 +48,16 @@ def _infer(attrs: PairProbabilitiesAttrs, data: Type) -> TensorType:
 
 @pair_probabilities.reference
 def _reference(attrs: PairProbabilitiesAttrs, data: Array) -> Array:
-    classes, real = attrs.classes, data.dtype.type
-    out = np.empty((len(data), classes), data.dtype)
+    classes, x = attrs.classes, wide(data)  # sweeps in half lose the last condition
+    real, out = x.dtype.type, np.empty((len(x), classes), data.dtype)
     upper = np.triu_indices(classes, 1)
-    for row, pairs in zip(out, data, strict=True):
-        against = np.zeros((classes, classes), data.dtype)  # against[i, j]: of i where it is i or j
+    for row, pairs in zip(out, x, strict=True):
+        against = np.zeros((classes, classes), x.dtype)  # against[i, j]: of i where it is i or j
         against[upper] = pairs
         against.T[upper] = 1 - pairs
         q = -against.T * against
         np.fill_diagonal(q, (against.T * against.T).sum(1))
-        p = np.full(classes, 1 / classes, data.dtype)
+        p = np.full(classes, 1 / classes, x.dtype)
         for _ in range(SWEEPS):
             slope = q @ p
             value = p @ slope

@@ -9,6 +9,7 @@ relay.nn.contrib_conv2d_nchwc too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from armillary.ops.nn._windows import (
     reduce_axes,
     te_pad,
     wide,
+    widened_product,
     window_count,
 )
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, result_dtype, window
@@ -56,6 +58,8 @@ conv2d_blocked.attrs(BlockedConv2DAttrs)
 depthwise_blocked.attrs(BlockedDepthwiseAttrs)
 conv2d_blocked.macs(convolution_macs)
 depthwise_blocked.macs(convolution_macs)
+conv2d_blocked.decompose(partial(widened_product, conv2d_blocked))
+depthwise_blocked.decompose(partial(widened_product, depthwise_blocked))
 
 
 def _result(op: str, attrs: Conv2DAttrs, x: TensorType, w: TensorType) -> TensorType:

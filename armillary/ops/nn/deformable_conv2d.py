@@ -26,6 +26,7 @@ from armillary.ops.nn._windows import (
     placed,
     reshape_to,
     type_of,
+    widened_call,
 )
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -141,6 +142,9 @@ def _bilinear(x: Array, y: Array, z: Array) -> Array:
 
 @deformable_conv2d.decompose
 def _decompose(attrs: DeformableConv2dAttrs, data: Expr, offset: Expr, weight: Expr) -> Expr:
+    wide = widened_call(deformable_conv2d, attrs, data, offset, weight)
+    if wide is not None:  # the places between pixels, too
+        return wide
     plain = attrs.data_layout == "NCHW"
     x, moved = (d if plain else call("transpose", d, axes=(0, 3, 1, 2)) for d in (data, offset))
     w = weight if plain else call("transpose", weight, axes=(3, 2, 0, 1))

@@ -23,12 +23,12 @@ import warnings
 from armillary.backends.scopes import SCOPES_ATTR
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.op import Kind, Op, is_primitive
-from armillary.relay.transform._rules import on_functions
+from armillary.relay.op import Kind, Op, is_call, is_primitive
+from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.target import Target
-from armillary.target.texture import BUFFER, NHWC, PIXEL, SCOPES, TEXTURE, WEIGHT, image_size
+from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, SCOPES, TEXTURE, WEIGHT, image_size
 from armillary.transform import define_pass
 
 _IMAGE_AXES = 5  # of one in blocks of channels
@@ -57,6 +57,8 @@ class _Annotator:
         self.scopes: dict[int, str] = {}
         self.too_large: list[tuple[int, ...]] = []
         self.made: dict[tuple[int, str], Function] = {}
+        kernels = (kernel for kernel in map(_kernel, self.order) if kernel is not None)
+        self.channels_last = any(map(is_channels_last, (n for kernel in kernels for n in post_order(kernel.body))))
 
     def run(self) -> Expr | None:
         for expr in self.order:
@@ -86,7 +88,9 @@ class _Annotator:
         if not readers or not all(_reads_image(reader) for reader in readers):
             return BUFFER
         is_weight = isinstance(expr, Constant) or ty.ndim > _IMAGE_AXES
-        wanted = (WEIGHT, NHWC, TEXTURE) if is_weight else (TEXTURE, NHWC, WEIGHT)
+        wanted: tuple[str, ...] = (WEIGHT, NHWC, TEXTURE) if is_weight else (TEXTURE, NHWC, WEIGHT)
+        if self.channels_last and ty.ndim == _IMAGE_AXES:
+            wanted = _squarest(ty.static) if is_weight else (NHWC, TEXTURE, WEIGHT)
         assert set(wanted) == set(SCOPES), "every scope is tried"
         fitting = [scope for scope in wanted if max(image_size(scope, ty.static)) <= self.limit]
         if not fitting:
@@ -108,6 +112,16 @@ class _Annotator:
             assert isinstance(kernel, Function), "asked by _kernel"
             self.made[key] = kernel.with_attr(SCOPES_ATTR, text)
         return Call(self.made[key], new.args, new.attrs, new.span)
+
+
+def _squarest(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The scopes, those first whose images have sides of about a length."""
+    return tuple(sorted(SCOPES, key=lambda scope: abs(int.__sub__(*image_size(scope, shape)))))
+
+
+def is_channels_last(expr: Expr) -> bool:
+    """Whether a call is a convolution of images in NHWC4c."""
+    return is_call(expr, "nn.conv2d") and expr.attrs.data_layout == LAST_CHANNELS
 
 
 def _kernel(expr: Expr) -> Function | None:
@@ -132,10 +146,11 @@ def _is_on_images(kernel: Function) -> bool:
     ty = kernel.body.checked_type
     if not isinstance(ty, TensorType) or ty.ndim < _IMAGE_AXES or ty.shape[-1] != PIXEL:
         return False
-    ops = [n.op for n in post_order(kernel.body) if isinstance(n, Call) and isinstance(n.op, Op)]
-    if all(op.name in (*_VIEWS, "layout_transform", "transpose") for op in ops) and not _moves(kernel):
+    calls = [n for n in post_order(kernel.body) if isinstance(n, Call) and isinstance(n.op, Op)]
+    names = {op_name(n) for n in calls}
+    if names <= set(_VIEWS) or (names <= {*_VIEWS, "layout_transform", "transpose"} and not _moves(kernel)):
         return False
-    return all(op.kind in _KINDS or op.name in _CONTRACTIONS for op in ops)
+    return all(n.op.kind in _KINDS or n.op.name in _CONTRACTIONS or is_channels_last(n) for n in calls)
 
 
 def _moves(kernel: Function) -> bool:

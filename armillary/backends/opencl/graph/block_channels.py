@@ -1,10 +1,12 @@
 """block-channels: channels in blocks of four, for GPUs that read four numbers at once (`-device=adreno`).
 
-In: a module with conv2d in NCHW whose weights are constants. Out: the same with nn.contrib_conv2d_NCHWc and
-nn.contrib_depthwise_conv2d_NCHWc on NCHW4c data; weights are OIHW4i4o: four outputs are a pixel, and the four inputs of
-a block lie side by side. Input channels are filled up to four with zeros. What lies between follows (relay/transform/
-layout/_rules.py). A dense layer of few rows with constant weights is a convolution of images of one pixel. Invariant:
-the types of inputs and outputs stay; what has no such form, or carries a choice for its own layout, keeps it.
+In: a module with conv2d in NCHW whose weights are constants. Out: the same on blocks. Where images come with their
+channels second: nn.contrib_conv2d_NCHWc and nn.contrib_depthwise_conv2d_NCHWc on NCHW4c data; weights are OIHW4i4o:
+four outputs are a pixel, and the four inputs of a block lie side by side. Where they come with channels last, nn.conv2d
+on NHWC4c, which is NHWC in memory, with weights HWIO4o or, depthwise, HWOI4o. Input channels are filled up to four with
+zeros. What lies between follows (relay/transform/layout/_rules.py). A dense layer of few rows with constant weights is
+a convolution of images of one pixel. Invariant: the types of inputs and outputs stay; what has no such form, or carries
+a choice for its own layout, keeps it.
 
     nn.conv2d(%x, weight)
     ->
@@ -14,46 +16,127 @@ the types of inputs and outputs stay; what has no such form, or carries a choice
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from armillary.backends.opencl.space import MIN_ROWS, TEXELS
-from armillary.base.data_layout import layout
+from armillary.base.data_layout import Layout, layout
+from armillary.base.record import record
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.op import Op, get_op
-from armillary.relay.transform._rules import call, is_from_constants, on_functions
-from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutEngine, LayoutRule, Request, transform
+from armillary.relay.op import Kind, Op, get_op
+from armillary.relay.transform._rules import call, is_from_constants, on_functions, op_name
+from armillary.relay.transform.layout._engine import (
+    BlockPlan,
+    Change,
+    LayoutChoice,
+    LayoutEngine,
+    LayoutRule,
+    Request,
+    transform,
+)
 from armillary.relay.transform.layout._plan import plan_blocks
 from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.transform.layout._rules import static
 from armillary.relay.types import TensorType
+from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target.choice import stored_choice
-from armillary.target.texture import PIXEL
+from armillary.target.texture import LAST_CHANNELS, PIXEL
 from armillary.transform import define_pass
 
 _FLOATS = ("float32", "float16")
 LEAST_TERMS = 128  # of a dense layer
-_NCHW, _OIHW, _BLOCKED = layout("NCHW"), layout("OIHW"), layout(f"NCHW{PIXEL}c")
+_NCHW, _NHWC, _OIHW = layout("NCHW"), layout("NHWC"), layout("OIHW")
+_MOVES = {(0, 3, 1, 2): (_NHWC, _NCHW), (0, 2, 3, 1): (_NCHW, _NHWC)}  # by the axes of a transpose
+_MAPS = (Kind.ELEMENTWISE, Kind.BROADCAST)
+
+
+@record
+class Form:
+    """How images lie in blocks, how weights of dense and depthwise convolutions do, and which operators these are."""
+
+    data: Layout
+    kernels: tuple[str, str]
+    operators: tuple[str, str]
+
+
+SECOND = Form(
+    layout(f"NCHW{PIXEL}c"),
+    (f"OIHW{PIXEL}i{PIXEL}o", f"OIHW1i{PIXEL}o"),
+    ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"),
+)
+LAST = Form(layout(LAST_CHANNELS), (f"HWIO{PIXEL}o", f"HWOI{PIXEL}o"), ("nn.conv2d", "nn.conv2d"))
 
 
 @define_pass("block-channels", opt_level=2)
 def block_channels(module: IRModule) -> IRModule:
-    """Use NCHW4c where convolutions can."""
-
-    def change(function: Function) -> Expr:
-        request = Request(lanes=PIXEL, plan=plan_blocks(function, PIXEL, PIXEL))
-        return LayoutEngine(request, _find_rule).run(function)
-
-    return on_functions(module, change)
+    """Use NCHW4c, or NHWC4c where images come with channels last, where convolutions can."""
+    return on_functions(module, _blocks_of)
 
 
-def _find_rule(op: Op) -> LayoutRule | None:
-    return _RULES.get(op.name) or follow_rule(op)
+def _blocks_of(function: Function) -> Expr:
+    plan = plan_blocks(function, PIXEL, PIXEL)
+    if not _comes_last(function):
+        return LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
+    request = Request(lanes=PIXEL, plan=BlockPlan(plan.need, frozenset()))
+    made = LayoutEngine(request, partial(_find_rule, LAST)).run(function)
+    return rewrite(rewrite(made, _as_layout), _joined)
 
 
-def _conv2d(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+def _comes_last(function: Function) -> bool:
+    """Whether a convolution reads an image that was moved from NHWC to NCHW for it."""
+    for expr in post_order(function, not_primitive):
+        if op_name(expr) != "nn.conv2d" or not isinstance(expr, Call):
+            continue
+        data = expr.args[0]
+        while isinstance(data, Call) and (op_name(data) == "nn.pad" or _kind(data) in _MAPS):
+            data = data.args[0]
+        if _move(data) == (_NHWC, _NCHW) and not is_from_constants(data):
+            return True
+    return False
+
+
+def _kind(expr: Call) -> Kind | None:
+    return expr.op.kind if isinstance(expr.op, Op) else None
+
+
+def _move(expr: Expr) -> tuple[Layout, Layout] | None:
+    """From which layout to which a call moves a tensor; a transposition is one between NCHW and NHWC."""
+    if not isinstance(expr, Call):
+        return None
+    if op_name(expr) == "layout_transform":
+        return layout(expr.attrs.src_layout), layout(expr.attrs.dst_layout)
+    return _MOVES.get(tuple(expr.attrs.axes or ())) if op_name(expr) == "transpose" else None
+
+
+def _as_layout(expr: Expr) -> Expr | None:
+    """transpose(x, axes=(0, 3, 1, 2))  ->  layout_transform(x, src_layout="NHWC", dst_layout="NCHW")"""
+    found = _move(expr) if op_name(expr) == "transpose" else None
+    if found is None:
+        return None
+    assert isinstance(expr, Call), "asked by _move"
+    return call("layout_transform", expr.args[0], src_layout=found[0].text, dst_layout=found[1].text)
+
+
+def _joined(expr: Expr) -> Expr | None:
+    """layout_transform(layout_transform(x, A, B), B, C)  ->  layout_transform(x, A, C), a view from NHWC to NHWC4c."""
+    outer = _move(expr)
+    if outer is None or not isinstance(expr, Call):
+        return None
+    inner = _move(expr.args[0])
+    if inner is None or inner[1] != outer[0] or not isinstance(expr.args[0], Call):
+        return None
+    return transform(expr.args[0].args[0], inner[0], outer[1])
+
+
+def _find_rule(form: Form, op: Op) -> LayoutRule | None:
+    own = _RULES.get(op.name)
+    return follow_rule(op) if own is None else partial(own, form)
+
+
+def _conv2d(form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     asked = stored_choice(expr)
     if asked and asked.algorithm != TEXELS:  # of a record or a script: for this layout
         return None
@@ -63,10 +146,10 @@ def _conv2d(expr: Call, have: Sequence[Change | None], request: Request) -> Layo
             raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {told}", hint="leave it to the model")
         return None
     if is_depthwise(expr):
-        return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, f"OIHW1i{PIXEL}o")
+        return _blocked(form, expr, depthwise=True)
     shape = static(expr.args[0])
     assert shape is not None, "it has no objection"
-    return _dense(expr, -shape[1] % PIXEL if expr.attrs.groups == 1 else 0)
+    return _dense(form, expr, -shape[1] % PIXEL if expr.attrs.groups == 1 else 0)
 
 
 def is_depthwise(expr: Call) -> bool:
@@ -97,44 +180,43 @@ def objection_to_blocks(expr: Call) -> str:
     return told if any(n % PIXEL for n in sizes) else ""
 
 
-def _blocked(name: str, expr: Call, kernel: str) -> LayoutChoice:
-    op = get_op(name)
+def _blocked(form: Form, expr: Call, *, depthwise: bool = False) -> LayoutChoice:
+    op, kernel = get_op(form.operators[depthwise]), form.kernels[depthwise]
     kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
-    kept |= {"data_layout": _BLOCKED.text, "kernel_layout": kernel, "out_layout": _BLOCKED.text}
+    kept |= {"data_layout": form.data.text, "kernel_layout": kernel, "out_layout": form.data.text}
     attrs = op.make_attrs((), kept)
-    wanted, out = (Change(_NCHW, _BLOCKED), Change(_OIHW, layout(kernel))), Change(_NCHW, _BLOCKED)
+    wanted, out = (Change(_NCHW, form.data), Change(_OIHW, layout(kernel))), Change(_NCHW, form.data)
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), out)
 
 
-def _dense(expr: Call, missing: int) -> LayoutChoice:
+def _dense(form: Form, expr: Call, missing: int) -> LayoutChoice:
     """One group, or several of whole blocks; `missing` channels of zeros fill up the last block of the data."""
-    kernel = f"OIHW{PIXEL}i{PIXEL}o"
-    found = _blocked("nn.contrib_conv2d_NCHWc", expr, kernel)
+    found = _blocked(form, expr)
     if not missing:
         return found
     pads = ((0, 0), (0, missing), (0, 0), (0, 0))
 
     def build(args: Sequence[Expr]) -> Expr:
         data, weight = (call("nn.pad", arg, pad_width=pads) for arg in args)
-        return found.build((transform(data, _NCHW, _BLOCKED), transform(weight, _OIHW, layout(kernel))))
+        return found.build((transform(data, _NCHW, form.data), transform(weight, _OIHW, layout(form.kernels[0]))))
 
     return LayoutChoice((None, None), build, found.output)
 
 
-def _bias_add(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+def _bias_add(form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     """A bias for each channel is a sum with an image of one pixel."""
     change, bias = have[0], static(expr.args[1])
-    if change is None or change.new != _BLOCKED or expr.attrs.axis != 1 or bias is None:
+    if change is None or change.new != form.data or expr.attrs.axis != 1 or bias is None:
         return None
 
     def build(args: Sequence[Expr]) -> Expr:
         data, plain = args
-        return call("add", data, transform(reshape_to(plain, (1, bias[0], 1, 1)), _NCHW, _BLOCKED))
+        return call("add", data, transform(reshape_to(plain, (1, bias[0], 1, 1)), _NCHW, form.data))
 
     return LayoutChoice((change, None), build, change)
 
 
-def _dense_layer(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+def _dense_layer(_form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     """Few rows times constant weights: images of one pixel; of many rows tiles share what they read."""
     shapes, ty = [static(arg) for arg in expr.args], expr.args[0].checked_type
     (shape, weight), told = shapes, isinstance(ty, TensorType) and str(ty.dtype) in _FLOATS
@@ -143,8 +225,8 @@ def _dense_layer(expr: Call, have: Sequence[Change | None], request: Request) ->
     (rows, terms), units = shape, weight[0]
     if rows >= MIN_ROWS or terms % PIXEL or units % PIXEL or terms < LEAST_TERMS or not is_from_constants(expr.args[1]):
         return None
-    op, kernel = get_op("nn.contrib_conv2d_NCHWc"), f"OIHW{PIXEL}i{PIXEL}o"
-    layouts = {"data_layout": _BLOCKED.text, "kernel_layout": kernel, "out_layout": _BLOCKED.text}
+    op, kernel = get_op(SECOND.operators[0]), SECOND.kernels[0]
+    layouts = {"data_layout": SECOND.data.text, "kernel_layout": kernel, "out_layout": SECOND.data.text}
     sizes = {"kernel_size": (1, 1), "channels": units, "out_dtype": expr.attrs.out_dtype}
     attrs = op.make_attrs((), {**layouts, **sizes})
 
@@ -157,4 +239,8 @@ def _dense_layer(expr: Call, have: Sequence[Change | None], request: Request) ->
     return LayoutChoice((None, None), build, None)
 
 
-_RULES: dict[str, LayoutRule] = {"nn.conv2d": _conv2d, "nn.bias_add": _bias_add, "nn.dense": _dense_layer}
+_RULES: dict[str, Callable[..., LayoutChoice | None]] = {
+    "nn.conv2d": _conv2d,
+    "nn.bias_add": _bias_add,
+    "nn.dense": _dense_layer,
+}

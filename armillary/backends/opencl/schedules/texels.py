@@ -1,11 +1,12 @@
 """Convolutions on blocks of four channels: pixels of four numbers in registers, for GPUs that read textures.
 
-In: the schedule of a fused nn.contrib_conv2d_NCHWc or nn.contrib_depthwise_conv2d_NCHWc with blocks of four. Out: one
-kernel: a work-item sums four channels (or a few blocks of them) of some neighbouring columns and rows; data of a row of
-taps and the weights of a tap are read once, into registers, four numbers at a time. Invariant: what a work-item sums
-divides the result, so nothing beside it is computed; no shared memory and no barrier, as textures have a cache of their
-own. Where images are of one pixel, as of a dense layer, a work-group sums four channels: each of its work-items some of
-the blocks. The tiles: texel_points.py of the back end.
+In: the schedule of a fused nn.contrib_conv2d_NCHWc or nn.contrib_depthwise_conv2d_NCHWc with blocks of four, or of a
+convolution with channels last (channels_last.py). Out: one kernel: a work-item sums four channels (or a few blocks of
+them) of some neighbouring columns and rows; data of a row of taps and the weights of a tap are read once, into
+registers, four numbers at a time. Invariant: what a work-item sums divides the result, so nothing beside it is
+computed; no shared memory and no barrier, as textures have a cache of their own. Where images are of one pixel, as of a
+dense layer, a work-group sums four channels: each of its work-items some of the blocks. The tiles: texel_points.py of
+the back end.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
 from armillary.relay.types import TensorType
 from armillary.target.choice import stored_choice
-from armillary.target.texture import PIXEL
+from armillary.target.texture import LAST_CHANNELS, PIXEL
 
 MOST_PARTS, LEAST_PARTS = 64, 8  # work-items that share a sum
 
 
-def _objection(workload: Workload) -> str | None:
+def objection_to_pixels(workload: Workload) -> str | None:
+    """Why tensors are not of pixels of four numbers."""
     types = [t for t in workload.types if isinstance(t, TensorType)]
     if any(str(t.dtype) not in FLOATS for t in types):
         return "it is in neither float32 nor float16"
@@ -46,9 +48,10 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
-    parts = _parts(source)
+    last = _is_last(fused.workload)
+    parts = _parts(source, last=last)
     if parts and not tiling_of(stored_choice(fused.workload)):
-        _split_sum(schedule, anchor, parts)
+        _split_sum(schedule, anchor, parts, last=last)
         for tensor in kept:
             if tensor.op is not source:
                 schedule_stage(schedule, tensor)
@@ -63,24 +66,40 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     else:
         schedule[anchor].set_scope("local")
     tiling = _tiling(fused.workload, source)
-    at = _bind(schedule[output], tiling.tile)
+    at = _bind(schedule[output], tiling.tile, last=last)
     _sum(schedule, sums, schedule[output], at, unroll=tiling.unroll)
 
 
-implement("nn.contrib_conv2d_NCHWc", family="opencl", name="conv2d_texels", when=_objection)(conv2d_texels)
-implement("nn.contrib_depthwise_conv2d_NCHWc", family="opencl", name="depthwise_texels", when=_objection)(conv2d_texels)
+implement("nn.contrib_conv2d_NCHWc", family="opencl", name="conv2d_texels", when=objection_to_pixels)(conv2d_texels)
+implement("nn.contrib_depthwise_conv2d_NCHWc", family="opencl", name="depthwise_texels", when=objection_to_pixels)(
+    conv2d_texels
+)
 
 
-def _parts(source: te.ComputeOp) -> int:
+def _is_last(workload: Workload) -> bool:
+    return bool(workload.attrs.data_layout == LAST_CHANNELS)
+
+
+def _in_order(op: te.Operation, *, last: bool) -> list[te.IterVar]:
+    """Image, blocks of channels, rows, columns and lanes of a result; `last`: of one with channels last."""
+    image, *axes, lane = op.axis
+    return [image, axes[2], axes[0], axes[1], lane] if last else [image, *axes, lane]
+
+
+def _parts(source: te.ComputeOp, *, last: bool) -> int:
     """How many work-items share each sum: of images of one pixel with many blocks of channels; else 0."""
     summed, *taps = (static_extent(axis) for axis in source.reduce_axis)
-    if any(static_extent(axis) > 1 for axis in source.axis[2:4]) or len(taps) != 3 or taps[:2] != [1, 1]:
+    if (
+        any(static_extent(axis) > 1 for axis in _in_order(source, last=last)[2:4])
+        or len(taps) != 3
+        or taps[:2] != [1, 1]
+    ):
         return 0
     found = max((n for n in divisors(summed, MOST_PARTS) if n < summed), default=0)
     return found if found >= LEAST_PARTS else 0
 
 
-def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int) -> None:
+def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int, *, last: bool) -> None:
     """A work-group for four channels: each work-item sums its blocks in registers, one of them what they found."""
     stage = schedule[tensor]
     _, part = stage.split(stage.op.reduce_axis[0], factor=parts)
@@ -90,7 +109,7 @@ def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int) -> None:
     made.set_scope("shared")
     total = schedule.cache_write(tensor, "local")
     stage = schedule[tensor]
-    image, blocks, *_, lane = stage.op.axis
+    image, blocks, *_, lane = _in_order(stage.op, last=last)
     group, item = stage.split(blocks, factor=1)
     for axis, place in ((image, "blockIdx.y"), (group, "blockIdx.x"), (item, "threadIdx.x")):
         stage.bind(axis, te.thread_axis(place))
@@ -107,7 +126,7 @@ def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int) -> None:
 
 def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
     """The tiling that the call's choice names, which has to fit, else the usual one."""
-    n, blocks, rows, columns = (static_extent(axis) for axis in source.axis[:4])
+    n, blocks, rows, columns = map(static_extent, _in_order(source, last=_is_last(workload))[:4])
     reduced = [static_extent(axis) for axis in source.reduce_axis]
     summed, taps = (reduced[0], reduced[1:3]) if len(reduced) > 2 else (0, reduced)
     (a, b), (c, d) = workload.attrs.strides, workload.attrs.dilation
@@ -120,10 +139,11 @@ def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
     return stored or Tiling(usual_tile(work))
 
 
-def _bind(stage: te.Stage, tile: Tile) -> te.IterVar:
+def _bind(stage: te.Stage, tile: Tile, *, last: bool) -> te.IterVar:
     """Work-items over images and blocks of channels, rows, columns; gives the last of their axes."""
-    image, *axes, lane = stage.op.axis
+    image, *axes, lane = _in_order(stage.op, last=last)
     outer, own = zip(*(stage.split(axis, factor=part) for axis, part in zip(axes, tile.sums, strict=True)), strict=True)
+    stage.reorder(image, *outer, *own, lane)
     plane = stage.fuse(image, outer[0])
     split = [stage.split(axis, factor=n) for axis, n in zip((plane, *outer[1:]), tile.threads, strict=True)]
     groups, items = zip(*split, strict=True)
@@ -134,8 +154,8 @@ def _bind(stage: te.Stage, tile: Tile) -> te.IterVar:
     for axis in own:
         stage.unroll(axis)
     stage.vectorize(lane)
-    last: te.IterVar = items[-1]
-    return last
+    innermost: te.IterVar = items[-1]
+    return innermost
 
 
 def _sum(schedule: te.Schedule, sums: te.Tensor, stage: te.Stage, at: te.IterVar, *, unroll: bool) -> None:

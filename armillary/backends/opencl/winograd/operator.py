@@ -9,6 +9,7 @@ so that the products have sizes that tiles of work-items divide. Chosen by graph
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from armillary.backends.winograd import KERNEL, POINTS, matrices, pick_row
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops.nn._windows import f32, need_rank, reduce_axes
+from armillary.ops.nn._windows import f32, need_rank, reduce_axes, widened_call
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -43,6 +44,7 @@ winograd = Op("opencl.conv2d_winograd", kind=Kind.CONTRACTION, inputs=("data", "
 weight_transform.attrs(WeightAttrs)
 weight_transform.expands = True
 winograd.attrs(WinogradAttrs)
+winograd.decompose(partial(widened_call, winograd))
 
 
 def _side(op: str, tile: int) -> int:

@@ -240,9 +240,14 @@ def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     if getattr(attrs, "keepdims", False):
         return LayoutChoice((change,), build, change)
     shape = static(expr)
-    if shape is None or change.old.text != "NCHW" or sorted(letters) != ["H", "W"] or change.new.axes[:2] != "NC":
+    if shape is None or change.old.text != "NCHW" or sorted(letters) != ["H", "W"] or _rest(change.new)[:2] != "NC":
         return None  # blocks of channels are in order where nothing lies between them
     return LayoutChoice((change,), lambda args: reshape_to(build(args), shape), None)
+
+
+def _rest(order: Layout) -> str:
+    """The axes that are left without those of the image."""
+    return "".join(axis for axis in order.axes if axis not in "HW")
 
 
 def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:

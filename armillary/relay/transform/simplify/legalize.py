@@ -18,12 +18,16 @@ build needs the pass even when simplify-inference and qnn-canonicalize, which do
 
 from __future__ import annotations
 
+from functools import partial
+
+from armillary.backends.base import backend_of, has_backend
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import rewrite_module
 from armillary.relay.transform.simplify._registered import apply_registered
 from armillary.relay.transform.simplify.simplify_inference import decompose, pick_field
+from armillary.target import Target
 from armillary.transform import define_pass
 
 _ROUNDS = 8
@@ -38,21 +42,24 @@ def legalize(
     nn.batch_norm(x, …)  ->  x * scale + shift
     """
     module = apply_registered(module, legalize_map_attr_name, target)
+    where = None if target is None else Target(target)
+    kept = backend_of(where).keeps_blocks if where is not None and has_backend(where) else ()
     for _ in range(_ROUNDS if decomposes else 0):
-        changed = rewrite_module(module, _without_compute, pick_field)
+        changed = rewrite_module(module, partial(_without_compute, kept), pick_field)
         if changed is module:
             break
         module = changed
     return module
 
 
-def _without_compute(expr: Expr) -> Expr | None:
+def _without_compute(kept: tuple[str, ...], expr: Expr) -> Expr | None:
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
-    return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr) else None
+    return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr, kept) else None
 
 
-def _is_in_blocks(expr: Call) -> bool:
-    """A convolution that a user's rule wrote in blocks, after those of the target were chosen."""
-    layout = getattr(expr.attrs, "data_layout", "")
-    return expr.op.decompose_rule is not None and any(c.islower() for c in layout)
+def _is_in_blocks(expr: Call, kept: tuple[str, ...]) -> bool:
+    """A convolution of plain layouts that a user's rule wrote in blocks, after those of the target were chosen."""
+    layouts = (getattr(expr.attrs, "data_layout", ""), getattr(type(expr.attrs), "data_layout", ""))
+    in_blocks, by_nature = (any(c.islower() for c in text) for text in layouts)
+    return expr.op.decompose_rule is not None and in_blocks and not by_nature and layouts[0] not in kept

@@ -9,13 +9,23 @@ Made by frames-conv2d from a concatenation and a convolution; the same arithmeti
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
+from armillary.ops.nn._windows import (
+    Tensor,
+    f32,
+    need_rank,
+    need_tensor,
+    out_dim,
+    te_pad,
+    widened_product,
+    window_count,
+)
 from armillary.ops.nn.conv_blocked import BlockedConv2DAttrs, conv2d_blocked
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.op.macs import convolution_macs
@@ -35,6 +45,7 @@ class FramesConv2DAttrs(BlockedConv2DAttrs):
 conv2d_frames = Op("cpu.conv2d_frames_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv2d_frames.macs(convolution_macs)
 conv2d_frames.attrs(FramesConv2DAttrs)
+conv2d_frames.decompose(partial(widened_product, conv2d_frames))
 
 
 @conv2d_frames.infer

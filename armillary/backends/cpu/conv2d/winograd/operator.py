@@ -15,6 +15,7 @@ interleave, and their products are those of any other tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from armillary.backends.winograd import pick_row as _pick
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
+from armillary.ops.nn._windows import f32, need_rank, reduce_axes, widened_call, window_count
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.ops.nn.conv_blocked import unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -58,6 +59,7 @@ winograd = Op("cpu.conv2d_winograd_NCHWc", kind=Kind.CONTRACTION, inputs=("data"
 weight_transform.attrs(WeightTransformAttrs)
 weight_transform.expands = True
 winograd.attrs(WinogradAttrs)
+winograd.decompose(partial(widened_call, winograd))
 
 
 @weight_transform.infer
