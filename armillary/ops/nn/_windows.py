@@ -325,7 +325,7 @@ def widened_product(op: Op, attrs: Any, *args: Expr) -> Expr | None:
     return call("cast", Call(op, args, wide_attrs), dtype=str(dtype))
 
 
-def widened_call(op: Op, attrs: Any, *args: Expr) -> Expr | None:
+def widened_call(op: Op, attrs: object, *args: Expr) -> Expr | None:
     """`op` of 16-bit floats as one of float32 and a cast; None for other types: its steps need more digits."""
     ty = args[0].checked_type
     if not isinstance(ty, TensorType) or not ty.dtype.is_float or ty.dtype.bits >= 32:
