@@ -4,11 +4,12 @@
     python benchmarks/ablation.py time out.json [--seconds 0.2]   those programs, with and without it
     python benchmarks/ablation.py table out.json
 
-In: the programs of tools/replay. Out: a JSON file, and a table: for each mechanism its programs, then the largest
-effect on the time of a network and of a layer, on the memory that a run takes and on the package. Invariant: a program
-is timed where the mechanism changes its graph or its kernels, and its outputs stay; a second build without any change
-is timed in the same rounds, and its ratio is the noise. Whatever is done is in the file: an interrupted call goes on at
-the next one. A mechanism whose absence makes a build fail is needed, and has no figures.
+In: the programs of tools/replay and of ablation_layers.py. Out: a JSON file, and a table: for each mechanism its
+programs, then the largest effect on the time of a network and of a layer, on the memory that a run takes and on the
+package. Invariant: a program is timed where the mechanism changes its graph or its kernels, and its outputs stay; a
+second build without any change is timed in the same rounds, and its ratio is the noise. Whatever is done is in the
+file: an interrupted call goes on at the next one. A mechanism whose absence makes a build fail is needed, and has no
+figures.
 
 Of one thread. A ratio is of the least times of all rounds, which other processes disturb least. Run it with `nice`.
 """
@@ -32,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools" / "replay")]
 
 import numpy as np  # noqa: E402
-from cases import CASES  # noqa: E402
+from ablation_layers import LAYERS  # noqa: E402
+from cases import CASES as REPLAYED  # noqa: E402
 
 import armillary  # noqa: E402
 from armillary import relay  # noqa: E402
@@ -53,6 +55,7 @@ from armillary.relay.transform.pipeline import build_passes  # noqa: E402
 from armillary.target import Target  # noqa: E402
 from armillary.transform import PassContext, PassInfo, PassInstrument  # noqa: E402
 
+CASES = {**REPLAYED, **LAYERS}
 LEVEL = 3
 NETWORK, LAYER = 3.0, 10.0  # percent that a mechanism should give of a network, or of a layer
 Found = dict[str, Any]  # Any: what the JSON file holds
@@ -212,7 +215,7 @@ def pays(name: str, row: Found) -> bool:
 
 
 def time_all(found: Found, file: Path, target: Target, only: str, seconds: float, rounds: int, every: bool) -> None:
-    """Time what is not timed yet, programs in the order of their names; a mechanism that has paid once is left alone."""
+    """Time what is not timed yet, programs in the order of their names; what has paid once is left alone."""
     times = found.setdefault("times", {})
     paid = set[str]()
     for key, row in times.items():
