@@ -32,6 +32,8 @@ from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, SCOPES,
 from armillary.transform import define_pass
 
 _IMAGE_AXES = 5  # of one in blocks of channels
+_ROW_AXES = 3  # of rows of a dense layer, in blocks
+_DENSE = "opencl.dense_pixels"
 _CONTRACTIONS = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc", "nn.max_pool2d", "nn.avg_pool2d")
 _KINDS = (Kind.ELEMENTWISE, Kind.BROADCAST, Kind.INJECTIVE)
 _VIEWS = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy")
@@ -80,7 +82,7 @@ class _Annotator:
 
     def scope_of(self, expr: Expr) -> str:
         ty = expr.checked_type
-        if not isinstance(ty, TensorType) or ty.ndim < _IMAGE_AXES or str(ty.dtype) not in _FLOATS:
+        if not isinstance(ty, TensorType) or not _has_axes(ty) or str(ty.dtype) not in _FLOATS:
             return BUFFER
         if not all(isinstance(d, int) and d > 0 for d in ty.shape) or ty.static[-1] != PIXEL:
             return BUFFER
@@ -124,6 +126,10 @@ def is_channels_last(expr: Expr) -> bool:
     return is_call(expr, "nn.conv2d") and expr.attrs.data_layout == LAST_CHANNELS
 
 
+def _has_axes(ty: TensorType) -> bool:
+    return ty.ndim >= _IMAGE_AXES or ty.ndim == _ROW_AXES
+
+
 def _kernel(expr: Expr) -> Function | None:
     if isinstance(expr, Call) and isinstance(expr.op, Function) and is_primitive(expr.op):
         return expr.op
@@ -144,13 +150,15 @@ def _reads_image(expr: Expr) -> bool:
 def _is_on_images(kernel: Function) -> bool:
     """Whether the result is an image in blocks, and each operator computes pixel by pixel or by windows; no view."""
     ty = kernel.body.checked_type
-    if not isinstance(ty, TensorType) or ty.ndim < _IMAGE_AXES or ty.shape[-1] != PIXEL:
+    if not isinstance(ty, TensorType) or not _has_axes(ty) or ty.shape[-1] != PIXEL:
         return False
     calls = [n for n in post_order(kernel.body) if isinstance(n, Call) and isinstance(n.op, Op)]
     names = {op_name(n) for n in calls}
+    if ty.ndim == _ROW_AXES and _DENSE not in names:
+        return False  # by chance four numbers
     if names <= set(_VIEWS) or (names <= {*_VIEWS, "layout_transform", "transpose"} and not _moves(kernel)):
         return False
-    return all(n.op.kind in _KINDS or n.op.name in _CONTRACTIONS or is_channels_last(n) for n in calls)
+    return all(n.op.kind in _KINDS or n.op.name in (*_CONTRACTIONS, _DENSE) or is_channels_last(n) for n in calls)
 
 
 def _moves(kernel: Function) -> bool:

@@ -5,8 +5,8 @@ channels second: nn.contrib_conv2d_NCHWc and nn.contrib_depthwise_conv2d_NCHWc o
 four outputs are a pixel, and the four inputs of a block lie side by side. Where they come with channels last, nn.conv2d
 on NHWC4c, which is NHWC in memory, with weights HWIO4o or, depthwise, HWOI4o. Input channels are filled up to four with
 zeros. What lies between follows (relay/transform/layout/_rules.py). A dense layer of few rows with constant weights is
-a convolution of images of one pixel. Invariant: the types of inputs and outputs stay; what has no such form, or carries
-a choice for its own layout, keeps it.
+a convolution of images of one pixel; of four rows and more it is opencl.dense_pixels on NC4c. Invariant: the types of
+inputs and outputs stay; what has no such form, or carries a choice for its own layout, keeps it.
 
     nn.conv2d(%x, weight)
     ->
@@ -49,6 +49,7 @@ from armillary.transform import define_pass
 _FLOATS = ("float32", "float16")
 LEAST_TERMS = 128  # of a dense layer
 _NCHW, _NHWC, _OIHW = layout("NCHW"), layout("NHWC"), layout("OIHW")
+_NC, _OI = layout("NC"), layout("OI")
 _MOVES = {(0, 3, 1, 2): (_NHWC, _NCHW), (0, 2, 3, 1): (_NCHW, _NHWC)}  # by the axes of a transpose
 _MAPS = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
@@ -217,13 +218,17 @@ def _bias_add(form: Form, expr: Call, have: Sequence[Change | None], request: Re
 
 
 def _dense_layer(_form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
-    """Few rows times constant weights: images of one pixel; of many rows tiles share what they read."""
+    """Few rows times constant weights: images of one pixel. More rows: pixels of four outputs, which tiles share."""
     shapes, ty = [static(arg) for arg in expr.args], expr.args[0].checked_type
     (shape, weight), told = shapes, isinstance(ty, TensorType) and str(ty.dtype) in _FLOATS
     if not told or shape is None or weight is None or len(shape) != 2 or stored_choice(expr):
         return None
     (rows, terms), units = shape, weight[0]
-    if rows >= MIN_ROWS or terms % PIXEL or units % PIXEL or terms < LEAST_TERMS or not is_from_constants(expr.args[1]):
+    if terms % PIXEL or units % PIXEL or not is_from_constants(expr.args[1]):
+        return None
+    if rows >= MIN_ROWS:
+        return _dense_pixels(expr)
+    if terms < LEAST_TERMS:
         return None
     op, kernel = get_op(SECOND.operators[0]), SECOND.kernels[0]
     layouts = {"data_layout": SECOND.data.text, "kernel_layout": kernel, "out_layout": SECOND.data.text}
@@ -237,6 +242,14 @@ def _dense_layer(_form: Form, expr: Call, have: Sequence[Change | None], request
         return reshape_to(made, (rows, units))
 
     return LayoutChoice((None, None), build, None)
+
+
+def _dense_pixels(expr: Call) -> LayoutChoice:
+    """A dense layer on blocks of four terms and four outputs: (M, K) is (M, K/4, 4) in memory."""
+    op = get_op("opencl.dense_pixels")
+    attrs = op.make_attrs((), {"out_dtype": expr.attrs.out_dtype})
+    wanted = (Change(_NC, layout(f"NC{PIXEL}c")), Change(_OI, layout(f"IO{PIXEL}o")))
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), wanted[0])
 
 
 _RULES: dict[str, Callable[..., LayoutChoice | None]] = {

@@ -51,7 +51,7 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     last = _is_last(fused.workload)
     parts = _parts(source, last=last)
     if parts and not tiling_of(stored_choice(fused.workload)):
-        _split_sum(schedule, anchor, parts, last=last)
+        _splitsum_in_registers(schedule, anchor, parts, last=last)
         for tensor in kept:
             if tensor.op is not source:
                 schedule_stage(schedule, tensor)
@@ -67,7 +67,7 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
         schedule[anchor].set_scope("local")
     tiling = _tiling(fused.workload, source)
     at = _bind(schedule[output], tiling.tile, last=last)
-    _sum(schedule, sums, schedule[output], at, unroll=tiling.unroll)
+    sum_in_registers(schedule, sums, schedule[output], at, unroll=tiling.unroll)
 
 
 implement("nn.contrib_conv2d_NCHWc", family="opencl", name="conv2d_texels", when=objection_to_pixels)(conv2d_texels)
@@ -99,7 +99,7 @@ def _parts(source: te.ComputeOp, *, last: bool) -> int:
     return found if found >= LEAST_PARTS else 0
 
 
-def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int, *, last: bool) -> None:
+def _splitsum_in_registers(schedule: te.Schedule, tensor: te.Tensor, parts: int, *, last: bool) -> None:
     """A work-group for four channels: each work-item sums its blocks in registers, one of them what they found."""
     stage = schedule[tensor]
     _, part = stage.split(stage.op.reduce_axis[0], factor=parts)
@@ -121,7 +121,7 @@ def _split_sum(schedule: te.Schedule, tensor: te.Tensor, parts: int, *, last: bo
     place_of = made.fuse(*axes)
     made.bind(place_of, te.thread_axis("threadIdx.x"))
     made.vectorize(lane)
-    _sum(schedule, sums, made, place_of, unroll=False)
+    sum_in_registers(schedule, sums, made, place_of, unroll=False)
 
 
 def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
@@ -158,7 +158,8 @@ def _bind(stage: te.Stage, tile: Tile, *, last: bool) -> te.IterVar:
     return innermost
 
 
-def _sum(schedule: te.Schedule, sums: te.Tensor, stage: te.Stage, at: te.IterVar, *, unroll: bool) -> None:
+def sum_in_registers(schedule: te.Schedule, sums: te.Tensor, stage: te.Stage, at: te.IterVar, *, unroll: bool) -> None:
+    """Sums of a work-item at `at`: a row of taps of data, then the weights of a tap, in vectors of four."""
     inside = schedule[sums]
     inside.compute_at(stage, at)
     *axes, lane = inside.op.axis

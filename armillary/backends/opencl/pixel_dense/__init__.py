@@ -1,0 +1,1 @@
+"""Dense layers of many rows whose weights are pixels of a texture."""
