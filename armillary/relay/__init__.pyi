@@ -943,16 +943,6 @@ class _Nn:
 
 nn: _Nn
 
-class _Opencl:
-    """Operators `opencl.*`."""
-
-    @staticmethod
-    def dense_pixels(data: _Operand, weight: _Operand, out_dtype: str = '') -> _Call:
-        """A dense layer on blocks of four."""
-
-
-opencl: _Opencl
-
 class _Qnn:
     """Operators `qnn.*`."""
 
