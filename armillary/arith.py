@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.tir import build as T
 from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, Range, Var
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import substitute_expr
+
+_MOST_STEPS = 1000
 
 
 class Analyzer:
@@ -24,6 +27,7 @@ class Analyzer:
 
     def bind(self, var: Var, expr: Any) -> None:  # Any: an expression, a number, or a Range of one element
         """Say what a variable is: an expression, or a range (one element of it says all, others nothing)."""
+        Arguments("Analyzer.bind").kind("var", var, Var, "a variable")
         if isinstance(expr, Range):
             if as_int(simplify(expr.extent)) == 1:
                 self._values[var] = expr.min
@@ -33,6 +37,7 @@ class Analyzer:
     @boundary("simplify")
     def simplify(self, expr: Any, steps: int = 2) -> Expr:  # Any: an expression or a number
         """A simpler expression of the same value."""
+        Arguments("Analyzer.simplify").whole("steps", steps, 0, _MOST_STEPS)
         result = T.convert(expr)
         for _ in range(max(1, steps)):
             result = simplify(substitute_expr(result, self._values))

@@ -166,6 +166,8 @@ class IRModule:
         return {self._vars[name]: function for name, function in self._functions.items()}
 
     def get_global_var(self, name: str) -> GlobalVar:
+        if not isinstance(name, str):
+            raise ModelError(f"get_global_var: got {type(name).__name__}, wanted the name of a function")
         self[name]
         return self._vars[name]
 
@@ -180,11 +182,15 @@ class IRModule:
         return IRModule(self.functions)  # type: ignore[arg-type]
 
     def update(self, other: IRModule) -> None:
+        if not isinstance(other, IRModule):
+            raise ModelError(f"update: got {type(other).__name__}, wanted a module")
         for name, function in other.functions.items():
             self[name] = function
 
     def map_functions(self, rule: Callable[[str, Any], BaseFunc | None]) -> IRModule:
         """A module with `rule(name, function)` applied to each (None keeps it); self when nothing changed."""
+        if not callable(rule):
+            raise ModelError(f"map_functions: got {type(rule).__name__}, wanted a function of (name, function)")
         new = {v: rule(v.name_hint, f) for v, f in self.functions.items()}
         if all(f is None or f is self._functions[v.name_hint] for v, f in new.items()):
             return self

@@ -52,6 +52,8 @@ _PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # asked w
 @boundary("transform.register_config_option", arguments=True)
 def register_config_option(name: str, kind: type | tuple[type, ...], default: object, doc: str) -> ConfigOption:
     """Declare a configuration key. Called at import by the module that reads the key."""
+    if not isinstance(name, str):
+        raise ConfigError(f"register_config_option: got {type(name).__name__} {name!r}, wanted the name of a key")
     option = ConfigOption(name, kind, default, doc)
     CONFIG_OPTIONS[name] = option
     return option
@@ -128,7 +130,7 @@ class PassContext:
         self.opt_level = opt_level
         self.required_pass = _pass_names("required_pass", required_pass)
         self.disabled_pass = _pass_names("disabled_pass", disabled_pass)
-        self.instruments = tuple(map(_as_instrument, instruments or ()))
+        self.instruments = _instruments(instruments or ())
         if not isinstance(config or {}, Mapping):
             raise ConfigError(f"config is {config!r}, wanted a dictionary from keys to values")
         self.config = {key: _checked(key, value) for key, value in (config or {}).items()}
@@ -145,25 +147,29 @@ class PassContext:
         _load_options()
         return dict(sorted(CONFIG_OPTIONS.items()))
 
+    @boundary("PassContext.get", arguments=True, first=1)
     def get(self, option: ConfigOption) -> Any:  # Any: the option's own type
         """The value of a configuration key in this context; a dict has all its fields."""
         value = self.config.get(option.name, option.default)
         return {**option.default, **value} if option.type is dict else value
 
+    @boundary("PassContext.pass_enabled", arguments=True, first=1)
     def pass_enabled(self, info: PassInfo) -> bool:
         """Disabled list, then required list, then the opt level."""
         if not info.names.isdisjoint(self.disabled_pass):
             return False
         return self.is_required(info) or self.opt_level >= info.opt_level
 
+    @boundary("PassContext.is_required", arguments=True, first=1)
     def is_required(self, info: PassInfo) -> bool:
         """Whether the required list names the pass."""
         return not info.names.isdisjoint(self.required_pass)
 
     def override_instruments(self, instruments: Sequence[object]) -> None:
         """Other instruments from here on: the old ones leave, the new ones enter."""
+        wanted = _instruments(instruments)
         _each(i.exit_pass_ctx for i in self.instruments)
-        self.instruments = tuple(map(_as_instrument, instruments))
+        self.instruments = wanted
         self._enter_instruments()
 
     def without_instruments(self) -> PassContext:
@@ -210,6 +216,12 @@ def _each(actions: Iterable[Callable[[], None]]) -> None:
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+def _instruments(given: object) -> tuple[PassInstrument, ...]:
+    if not isinstance(given, Iterable) or getattr(given, "shape", None) == ():
+        raise ConfigError(f"instruments are {given!r}, wanted a list of them")
+    return tuple(map(_as_instrument, given))
 
 
 def _as_instrument(item: object) -> PassInstrument:

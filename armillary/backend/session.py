@@ -108,13 +108,14 @@ class InferenceSession:
         """Where it runs: this CPU."""
         return [PROVIDER]
 
+    @boundary("set_providers", arguments=True, first=1)
     def set_providers(self, providers: Sequence[str | tuple[str, Mapping[str, object]]], *_options: object) -> None:
         """Accept a list of providers; those that are not this CPU are ignored with a warning."""
         names = [item if isinstance(item, str) else item[0] for item in providers]
         others = [name for name in names if name != PROVIDER]
         if others:
             warnings.warn(
-                f"providers {', '.join(others)} are ignored: the model is compiled for this CPU", stacklevel=4
+                f"providers {', '.join(others)} are ignored: the model is compiled for this CPU", stacklevel=5
             )
 
     @boundary("InferenceSession.run", arguments=True)

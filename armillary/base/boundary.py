@@ -66,6 +66,17 @@ def bounded(cls: type[_R]) -> type[_R]:
     return cls
 
 
+def bounded_methods(*names: str) -> Callable[[type[_R]], type[_R]]:
+    """Class decorator: what goes wrong in these methods, on their arguments, leaves them as one of our errors."""
+
+    def decorate(cls: type[_R]) -> type[_R]:
+        for name in names:
+            setattr(cls, name, boundary(f"{cls.__name__}.{name}", arguments=True, first=1)(vars(cls)[name]))
+        return cls
+
+    return decorate
+
+
 def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> ArmillaryError:
     """What to raise in place of an error of Python or the system."""
     told = str(error) or type(error).__name__

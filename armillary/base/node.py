@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 import numpy as np
 
 from armillary.base.boundary import translated
+from armillary.errors import TypeMismatch
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -223,6 +224,7 @@ def replace(item: T, **changes: object) -> T:  # values of the named fields
 
 def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[Node]:
     """Every node reachable from `root` once, children before parents; `enter(n)` False keeps out of n's children."""
+    _check_root(root)
     seen: set[int] = set()
     stack: list[Node | None] = [root]  # behind None stands a node whose children have been given
     while stack:
@@ -244,8 +246,14 @@ def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Itera
                 stack.append(value)
 
 
+def _check_root(root: object) -> None:
+    if not isinstance(root, Node):
+        raise TypeMismatch(f"got {type(root).__name__}, wanted an expression, a statement or a function")
+
+
 def reachable(root: Node) -> Iterator[Node]:
     """Every node reachable from `root` once, in any order: faster than `post_order`."""
+    _check_root(root)
     seen, stack = {id(root)}, [root]
     while stack:
         item = stack.pop()

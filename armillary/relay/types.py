@@ -187,7 +187,8 @@ class FuncType(Type):
     type_constraints: Sequence[Type] | None = ()
 
     def __post_init__(self) -> None:
-        if self.type_params or self.type_constraints:
+        given = (self.type_params, self.type_constraints)
+        if not all(item is None or (isinstance(item, Sequence) and not item) for item in given):
             raise UnsupportedError("a function type has type parameters: there are no polymorphic functions")
         object.__setattr__(self, "type_params", ())
         object.__setattr__(self, "type_constraints", ())

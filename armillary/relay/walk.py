@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from armillary.base.record import record
+from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
@@ -54,6 +55,8 @@ def post_order(root: Expr, enter: Callable[[Expr], bool] | None = None) -> list[
 
 
 def _walked(root: Expr, enter: Callable[[Expr], bool] | None) -> list[Expr]:
+    if root is None:
+        raise TypeMismatch("got None, wanted an expression")
     seen: set[int] = set()
     order: list[Expr] = []
     stack: list[Expr | None] = [root]  # behind None stands an expression whose children are in order

@@ -21,6 +21,7 @@ import numpy as np
 
 from armillary.artifact import Descriptor
 from armillary.base.arguments import Arguments
+from armillary.base.boundary import boundary
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, RPCError, RPCSessionTimeoutError, Span
 from armillary.rpc.connection import CONNECT_SECONDS, Connection, Transport
@@ -50,6 +51,7 @@ class RPCSession:
 
     def request(self, header: dict[str, Json], payload: bytes | memoryview = b"") -> tuple[Json, bytes | memoryview]:
         """Send a request of the protocol and wait for its answer."""
+        _check_request(header, payload)
         while self._dead and header["op"] != "release":
             kind, handle = self._dead.pop()
             self.request({"op": "release", kind: handle})
@@ -67,16 +69,22 @@ class RPCSession:
 
     def held(self, kind: str, handle: int, owner: object) -> int:
         """Let go of a handle there when its owner dies here."""
+        given = Arguments("RPCSession.held", RPCError)
+        given.text("kind", kind)
+        given.whole("handle", handle)
+        if not hasattr(owner, "__weakref__"):
+            given.refuse("owner", owner, "an object of a class")
         weakref.finalize(owner, self._dead.append, (kind, handle)).atexit = False
         return handle
 
     # ---- files
 
+    @boundary("upload", arguments=True, first=1)
     def upload(self, data: str | os.PathLike[str] | bytes | bytearray, target: str | None = None) -> None:
         """Send a file (or bytes, under the name `target`) to the session's folder."""
         given = Arguments("RPCSession.upload", RPCError)
         given.kind("data", data, (str, os.PathLike, bytes, bytearray), "a path, or bytes")
-        given.text("target", target or "")
+        given.text("target", "" if target is None else target)
         if isinstance(data, bytes | bytearray):
             if target is None:
                 raise RPCError("bytes need a name there", hint='upload(data, "name")')
@@ -102,6 +110,7 @@ class RPCSession:
 
     def stored(self, data: bytes) -> str:
         """Put bytes into a new file there; its name."""
+        Arguments("RPCSession.stored", RPCError).kind("data", data, (bytes, bytearray, memoryview), "bytes")
         self._stored += 1
         name = f".sent-{self._stored}"
         self._send(name, memoryview(data))
@@ -137,6 +146,7 @@ class RPCSession:
         value, data = self.request({"op": "load", "path": path})
         return RemoteModule(self, value["module"], Descriptor.from_json(bytes(data)), bool(value["graph"]), path)
 
+    @boundary("sent", arguments=True, first=1)
     def sent(self, value: object) -> RemoteNDArray:  # RemoteNDArray, NDArray, array-likes
         """The value as a tensor there."""
         if isinstance(value, RemoteNDArray):
@@ -189,6 +199,7 @@ class _Local:
         self, header: dict[str, Json], payload: bytes | memoryview = b"", seconds: float | None = None
     ) -> tuple[Json, bytes | memoryview]:
         """Do it here."""
+        _check_request(header, payload)
         value, data = self._session.handle(header, payload)
         return value, bytes(data)
 
@@ -202,6 +213,17 @@ class LocalSession(RPCSession):
 
     def __init__(self) -> None:
         super().__init__(_Local(), "this machine", {})
+
+
+def _check_request(header: object, payload: object) -> None:
+    given = Arguments("RPCSession.request", RPCError)
+    try:
+        is_message = isinstance(header, dict) and isinstance(header.get("op"), str) and bool(json.dumps(header))
+    except (TypeError, ValueError):
+        is_message = False
+    if not is_message:
+        given.refuse("header", header, 'a dict of JSON values with "op"')
+    given.kind("payload", payload, (bytes, bytearray, memoryview), "bytes")
 
 
 def connect(

@@ -17,6 +17,7 @@ import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.base.aliases import AnyFunction, Array
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, RPCError, TypeMismatch
 from armillary.rpc.protocol import CHUNK, Json
@@ -39,6 +40,8 @@ class RemoteDevice(ElsewhereDevice):
     @staticmethod
     def of(session: RPCSession, local: Device) -> RemoteDevice:
         """The session's device of this kind and number."""
+        if not isinstance(local, Device):
+            raise TypeMismatch(f"RemoteDevice.of: got {type(local).__name__}, wanted a device such as cpu(0)")
         made = RemoteDevice(local.device_type, local.device_id)
         object.__setattr__(made, "session", session)
         return made
@@ -98,6 +101,7 @@ class RemoteNDArray:
 
     asnumpy = numpy
 
+    @boundary("copyfrom", arguments=True, first=1)
     def copyfrom(self, source: object) -> RemoteNDArray:  # whatever numpy.asarray takes, or an NDArray
         """Send values; shapes must be equal."""
         if isinstance(source, RemoteNDArray) and source.session is self.session:

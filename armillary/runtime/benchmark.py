@@ -92,6 +92,11 @@ class Timing:
             raise ConfigError(f"unknown f_preproc {self.f_preproc!r}", hint="use cache_flush_cpu_non_first_arg")
 
 
+def check_calls(what: str, number: object) -> None:
+    """Refuse what is no number of calls."""
+    Arguments(what, ConfigError).whole("number", number, 1, 2**31 - 1)
+
+
 def evaluate(measure: Measure, timing: Timing) -> BenchmarkResult:
     """One warm-up call, then `repeat` measurements."""
     flush = _flusher(timing)

@@ -19,11 +19,11 @@ import numpy as np
 from armillary.artifact import load_params
 from armillary.base.aliases import AnyFunction, Array, NumpyDtype
 from armillary.base.aligned import aligned, give_back_memory
-from armillary.base.boundary import boundary, bounded
+from armillary.base.boundary import boundary, bounded, bounded_methods
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
-from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
+from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
@@ -65,6 +65,8 @@ class Span:
 
 
 @bounded
+@bounded_methods("get_input_index", "adopt", "output_type", "is_load_time", "node", "num_node_outputs", "node_owner")
+@bounded_methods("get_function", "time_evaluator")
 class GraphExecutor:
     """A graph of compiled functions with its memory."""
 
@@ -205,8 +207,10 @@ class GraphExecutor:
 
     def fill(self, key: str | int, value: object) -> bool:  # as in set_input
         """Set an input that was set before to a numpy array that fits as it is, in 0.3 us; False for anything else."""
+        if type(value) is not np.ndarray or not isinstance(key, str | int):
+            return False
         place = self._places.get(key)
-        if place is None or type(value) is not np.ndarray or value.shape != place[1] or value.dtype != place[2]:
+        if place is None or value.shape != place[1] or value.dtype != place[2]:
             return False
         place[0][...] = value
         return True
@@ -440,6 +444,7 @@ class GraphExecutor:
 
     def call_seconds(self, number: int = 1000) -> float:
         """What a call from Python costs beside the kernels: the mean of `number` calls that run no node."""
+        check_calls("call_seconds", number)
         run = native().arm_graph_run_range
         start = time.perf_counter()
         for _ in range(number):
@@ -511,6 +516,7 @@ class GraphExecutor:
 
     def time_end_to_end(self, number: int) -> float:
         """As `time`, with copies of inputs and outputs."""
+        check_calls("time_end_to_end", number)
         start = time.perf_counter()
         for _ in range(number):
             self.run_from_inputs()

@@ -80,6 +80,7 @@ class NDArray:
         """A numpy view of the same memory (unlike `numpy()`)."""
         return self._array
 
+    @boundary("view", arguments=True, first=1)
     def view(self, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
         """A tensor over a part of this memory, `relative_byte_offset` bytes behind its first element.
 

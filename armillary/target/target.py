@@ -23,6 +23,10 @@ T = TypeVar("T")
 _STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
 
 
+class NoTargetError(TargetError, AssertionError):
+    """There is no target; scripts of the era expect an AssertionError."""
+
+
 class Target:
     """A kind with keys and attributes: `Target("llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu")`.
 
@@ -74,6 +78,8 @@ class Target:
         stack = _STACK.get()
         if stack:
             return stack[-1]
+        if not isinstance(allow_none, bool | int):
+            raise TargetError(f"Target.current: allow_none is {type(allow_none).__name__}, wanted True or False")
         if allow_none:
             return None
         raise TargetError("there is no current target", hint="write `with armillary.target.Target(...):`")
@@ -171,7 +177,8 @@ class Target:
     ) -> tuple[Target | None, Target | None]:
         """A target with its host, and the host; nothing of nothing."""
         if target is None:
-            assert target_host is None, "Target host is not empty when target is empty."
+            if target_host is not None:
+                raise NoTargetError("Target host is not empty when target is empty.")
             return None, None
         made = Target(target, target_host)
         return made, made.host
@@ -179,7 +186,8 @@ class Target:
     @staticmethod
     def canon_multi_target_and_host(target: object, target_host: object = None) -> list[Target]:
         """One target, a list of them, or a dictionary by device, as a list; each has the host."""
-        assert target is not None, "wanted a target, a list of them, or a dictionary of them by device"
+        if target is None:
+            raise NoTargetError("wanted a target, a list of them, or a dictionary of them by device")
         if isinstance(target, Mapping) and "kind" not in target:
             given = list(target.values())
         else:
@@ -191,6 +199,8 @@ class Target:
         target_map: Mapping[object, T], target_host: object = None
     ) -> tuple[dict[Target, T], Target | None]:
         """What is kept for each target, by targets that have the host."""
+        if not isinstance(target_map, Mapping):
+            raise TargetError(f"canon_target_map_and_host: got {type(target_map).__name__}, wanted a dict by targets")
         made = {Target(key, target_host): value for key, value in target_map.items()}
         return made, next((key.host for key in made), None)
 

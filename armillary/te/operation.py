@@ -13,6 +13,7 @@ change; a schedule that rewrites one makes a new operation. Loops for them: `te/
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 from armillary.base.boundary import bounded
@@ -53,7 +54,7 @@ class Operation:
 
     def output(self, index: int) -> Tensor:
         """Output number `index`."""
-        if not 0 <= index < len(self._outputs):
+        if not (type(index) is int or isinstance(index, Integral)) or not 0 <= index < len(self._outputs):
             raise TypeMismatch(f"operation {self.name} has {len(self._outputs)} outputs, not one with number {index}")
         return self._outputs[index]
 

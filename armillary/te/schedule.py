@@ -54,6 +54,7 @@ class Schedule:
             )
         return found
 
+    @boundary("Schedule.add_stage", arguments=True, first=1)
     def add_stage(self, op: Operation, position: int) -> Stage:
         """Add a stage of its own for `op` (used when caches are made)."""
         taken, key, count = {s.key for s in self.stages}, op.name, 1
@@ -68,7 +69,7 @@ class Schedule:
     def stage(self, key: str) -> Stage:
         """The stage of this key (the operation's name; `name#2` for the second of one name)."""
         for item in self.stages:
-            if item.key == key:
+            if isinstance(key, str) and item.key == key:
                 return item
         raise ScheduleError(f"no stage {key!r}", hint=f"the stages are: {', '.join(s.key for s in self.stages)}")
 
@@ -80,6 +81,7 @@ class Schedule:
         """Append a directive (called by primitives, after their checks)."""
         self._directives.append(directive)
 
+    @boundary("Schedule.remember_thread", arguments=True, first=1)
     def remember_thread(self, thread: IterVar) -> None:
         """Know a thread axis by its tag."""
         self._threads.setdefault(thread.thread_tag, thread)
@@ -94,21 +96,25 @@ class Schedule:
 
     def source(self, reader: Stage, tensor: Tensor) -> Tensor:
         """The tensor that `reader` really reads for `tensor`, after caches and factoring."""
+        if not isinstance(reader, Stage) or not isinstance(tensor, Tensor):
+            raise ScheduleError(f"source: got {reader!r} and {tensor!r}, wanted a stage and a tensor")
         redirected = reader.redirects.get(tensor, tensor)
         stage = self.stage_map[redirected.op]
         return stage.op.output(redirected.value_index)
 
     def sources(self, reader: Stage) -> list[Stage]:
         """The stages that `reader` reads directly."""
+        if not isinstance(reader, Stage):
+            raise ScheduleError(f"sources: got {reader!r}, wanted a stage")
         return list(dict.fromkeys(self.stage_map[self.source(reader, t).op] for t in reader.op.input_tensors))
 
     def readers(self, producer: Stage) -> list[Stage]:
         """The stages that read `producer` directly."""
-        return [stage for stage in self.stages if producer in self.sources(stage)]
+        return [stage for stage in self.stages if any(item is producer for item in self.sources(stage))]
 
     def reads_from(self, reader: Stage, producer: Stage) -> bool:
         """Whether `reader` depends on `producer`."""
-        seen, stack = {reader}, self.sources(reader)
+        seen, stack = set(), self.sources(reader)
         while stack:
             item = stack.pop()
             if item is producer:

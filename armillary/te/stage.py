@@ -121,6 +121,8 @@ class Stage:
 
     def reset(self, op: Operation) -> None:
         """Take `op` as this stage's operation, with its plain loops."""
+        if not isinstance(op, Operation):
+            self._refuse("reset", f"{op!r}: wanted an operation")
         self.op = op
         self.relations: list[Relation] = []
         self.notes: dict[IterVar, Notes] = {}
@@ -159,12 +161,14 @@ class Stage:
 
     def axis(self, key: str) -> IterVar:
         """The axis of this key (its name; `name#2` for the second of one name)."""
-        if key not in self._keys:
+        if not isinstance(key, str) or key not in self._keys:
             raise ScheduleError(f"stage {self.key} has no axis {key!r}", hint=f"it has: {', '.join(self._keys)}")
         return self._keys[key]
 
     def key_of(self, axis: IterVar) -> str:
         """The key of an axis of this stage."""
+        if not isinstance(axis, IterVar):
+            self._refuse("key_of", f"{axis!r}: wanted an axis")
         return next((k for k, v in self._keys.items() if v is axis), axis.var.name)
 
     def _name(self, axis: IterVar) -> None:

@@ -7,10 +7,11 @@ a program. Walks come from the nodes' fields (`node.children`), with the binding
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from armillary.base.node import Node, Rules, children, post_order, reachable
+from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS
@@ -50,12 +51,15 @@ def statements_inside(item: S.Stmt) -> tuple[S.Stmt, ...]:
             return (then_body,) if else_body is None else (then_body, else_body)
         case S.BufferStore() | S.Evaluate():
             return ()
-        case _:
+        case S.Stmt():
             return (item.body,)  # type: ignore[attr-defined]
+    raise TypeMismatch(f"got {type(item).__name__}, wanted a statement")
 
 
 def expressions_of(item: S.Stmt) -> list[E.Expr]:
     """The expressions of a statement, without those of statements inside it."""
+    if not isinstance(item, S.Stmt):
+        raise TypeMismatch(f"expressions_of: got {type(item).__name__}, wanted a statement")
     values = (getattr(item, name) for name in item._fields if name not in ("var", "node"))
     parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
     return [part for part in parts if isinstance(part, E.Expr)]
@@ -108,6 +112,8 @@ def uses_var(root: Node, var: E.Var) -> bool:
 
 def uses_any(root: Node, variables: set[E.Var] | frozenset[E.Var]) -> bool:
     """Whether one of `variables` occurs under `root`."""
+    if not isinstance(variables, AbstractSet | Sequence | Mapping) or isinstance(variables, str | bytes):
+        raise TypeMismatch(f"uses_any: got {type(variables).__name__}, wanted a set of variables")
     return any(item in variables for item in reachable(root) if type(item) is E.Var)
 
 

@@ -6,9 +6,11 @@ Out: a failure that names the call and the foreign exception. A call that does n
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import inspect
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +21,14 @@ from typing import get_origin
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import armillary
-from armillary import relay, te, tir
+from armillary import InferenceSession, relay, rpc, te, tir
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ArmillaryError, InternalError
+from armillary.relay.dataflow_pattern import is_op, wildcard
+from armillary.transform import PassContext
 
 MODULES = [
     "armillary",
@@ -50,11 +55,15 @@ MODULES = [
     "armillary.te",
     "armillary.te.hybrid",
     "armillary.tir",
+    "armillary.tir.analysis",
     "armillary.tir.transform",
     "armillary.topi",
     "armillary.transform",
 ]
-WRITERS = {"export_library", "save"}  # of files, wherever the arguments say
+WRITERS = {"export_library", "save", "download"}  # of files, wherever the arguments say
+ENDS = {"close", "terminate"}
+OWN_ERRORS = {"map_functions"}  # what the caller's function raises is the caller's
+SECONDS = 30  # that a call with wrong arguments may take
 LEFT_OUT = {
     "RPCSession",  # rpc.connect makes it
     "as_attrs",  # between ir.py and the constructors of functions
@@ -121,21 +130,50 @@ def sweep(module: str, rounds: int, seed: int) -> list[str]:
 
 
 def objects() -> list[object]:
-    """What a script has in hand once it has compiled: arrays, devices, libraries, an executor."""
-    x = relay.var("x", shape=(2, 3))
-    library = relay.build(armillary.IRModule.from_expr(relay.Function([x], relay.tanh(x))), target="llvm")
+    """What a script has in hand: programs, schedules; once it has compiled, arrays, devices, libraries, executors."""
+    x, a = relay.var("x", shape=(2, 3)), te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + 1.0)
+    function, schedule = relay.Function([x], relay.tanh(x)), te.create_schedule(b.op)
+    module = armillary.IRModule.from_expr(function)
+    library = relay.build(module, target="llvm")
     device = armillary.cpu(0)
     executor = GraphModule(library["default"](device))
-    return [armillary.nd.array(np.ones((2, 3), np.float32)), device, executor, library, library.get_lib()]
+    kernels = library.get_lib()
+    loops = armillary.build(schedule, [a, b], "llvm", name="f")
+    programs = [function, function.body, x.type_annotation, module, schedule, schedule[b], b, b.op, b.op.axis[0]]
+    nodes = [tir.Var("v", "int32"), tir.const(1, "int32"), tir.decl_buffer((4,), "float32"), tir.ir_builder.create()]
+    others = [armillary.target.Target("llvm"), PassContext(), armillary.arith.Analyzer(), is_op("add"), wildcard()]
+    made = [armillary.nd.array(np.ones((2, 3), np.float32)), device, executor, executor.module, library, kernels]
+    return [*programs, *nodes, *others, *made, loops, loops["f"], InferenceSession(model_bytes()), *sessions()]
+
+
+def sessions() -> list[object]:
+    """Sessions on devices elsewhere, and what they hold there."""
+    server = rpc.Server("127.0.0.1", 0)
+    atexit.register(server.terminate)
+    found: list[object] = []
+    for session in (rpc.LocalSession(), rpc.connect("127.0.0.1", server.port)):
+        held = armillary.nd.array(np.ones((2, 3), np.float32), session.cpu())
+        found += [session, session.cpu(), held]
+    return [*found, server]
+
+
+def model_bytes() -> bytes:
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "g", given[:1], given[1:])
+    made: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    return made
 
 
 def sweep_methods(rounds: int, seed: int) -> list[str]:
     draw, given, foreign = random.Random(seed), values(), []
     for item in objects():
         for name in sorted(dir(type(item))):
-            call = getattr(item, name, None) if not name.startswith("_") and name not in WRITERS else None
-            if callable(call):
-                foreign += attempts(f"{type(item).__name__}.{name}", call, rounds, draw, given)
+            is_left_out = name.startswith("_") or name in WRITERS | ENDS | OWN_ERRORS
+            if not is_left_out and callable(getattr(type(item), name, None)):
+                foreign += attempts(f"{type(item).__name__}.{name}", getattr(item, name), rounds, draw, given)
     return foreign
 
 
@@ -154,16 +192,29 @@ def attempts(
     return foreign
 
 
-def foreign_error(call: Callable[..., object], chosen: list[object]) -> Exception | None:
+class LateError(BaseException):
+    """A call does not end."""
+
+
+def _is_late(*_: object) -> None:
+    raise LateError
+
+
+def foreign_error(call: Callable[..., object], chosen: list[object]) -> BaseException | None:
     """The exception of a call that is none of ours, nor of its signature."""
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         call(*chosen)
+    except LateError as error:
+        return error
     except InternalError as error:
         return error
     except ArmillaryError:
         return None
     except Exception as error:  # what the test looks for
         return None if is_of_the_signature(error) else error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return None
 
 
@@ -186,5 +237,6 @@ def test_many_wrong_arguments(seed: int, tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, _is_late)
     COUNT, SEED = int(sys.argv[1]), int(sys.argv[2])
     print([item for module in MODULES for item in sweep(module, COUNT, SEED)] + sweep_methods(COUNT, SEED))

@@ -149,6 +149,9 @@ class PoolingLayerInfo:
         pad_stride_info: PadStrideInfo | None = None,
         exclude_padding: bool = False,
     ) -> None:
+        if not isinstance(pad_stride_info, PadStrideInfo | None) or not isinstance(pool_size, Size2D | int | None):
+            got = f"{type(pool_size).__name__} and {type(pad_stride_info).__name__}"
+            raise TypeMismatch(f"PoolingLayerInfo: got {got}, wanted a size and a PadStrideInfo")
         self.pool_type, self.is_global_pooling = pool_type, pool_size is None
         self.pool_size = pool_size if isinstance(pool_size, Size2D) else Size2D(pool_size or 1, pool_size or 1)
         self.pad_stride_info, self.exclude_padding = pad_stride_info or PadStrideInfo(), exclude_padding

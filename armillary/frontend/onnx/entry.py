@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from armillary.base.aliases import Array
+from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
+from armillary.errors import ModelError
 
 if TYPE_CHECKING:
     from armillary.ir import IRModule
@@ -43,6 +46,9 @@ def from_onnx(
     `freeze_params` weights are constants and params is empty.
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
+    given = Arguments("from_onnx", ModelError)
+    for name, value in (("shape", shape), ("convert_config", convert_config), ("static_inputs", static_inputs)):
+        given.kind(name, value, (Mapping, NoneType), "a dictionary")
     result: tuple[IRModule, dict[str, Array]] = _import_model(
         model,
         shape or {},

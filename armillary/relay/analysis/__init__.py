@@ -8,7 +8,7 @@ and cache entries. The language has no type variables, so the functions that lis
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
@@ -269,6 +269,8 @@ def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[
 
 def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
     """The largest number of calls of the named operators on one path through the graph."""
+    if not isinstance(valid_ops, Collection):
+        raise TypeMismatch(f"count_layers: got {type(valid_ops).__name__}, wanted names of operators")
     depth: dict[int, int] = {}
     roots = _functions(expr)
     for root in roots:
@@ -307,7 +309,9 @@ def structural_hash(expr: Expr | BaseFunc, own: Callable[[Expr, dict[int, int]],
 
     `own(node, numbers of variables)` gives what a node adds to its children.
     """
-    own = own or own_digest
+    own = own_digest if own is None else own
+    if not callable(own):
+        raise TypeMismatch(f"structural_hash: got {type(own).__name__}, wanted a function of a node and numbers")
     digests: dict[int, bytes] = {}
     numbers: dict[int, int] = {}
     order = post_order(expr) if isinstance(expr, Expr) else []

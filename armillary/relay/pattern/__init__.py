@@ -72,9 +72,11 @@ class DFPattern:
     def has_dtype(self, dtype: str) -> DFPattern:
         return DataTypePattern(self, lambda e: getattr(e.checked_type, "dtype", None) == dtype, dtype)
 
+    @boundary("has_shape", arguments=True, first=1)
     def has_shape(self, shape: Sequence[int]) -> DFPattern:
         return ShapePattern(self, lambda e: getattr(e.checked_type, "shape", None) == tuple(shape), tuple(shape))
 
+    @boundary("optional", arguments=True, first=1)
     def optional(self, wrap: Callable[[DFPattern], DFPattern]) -> AltPattern:
         """This pattern, with or without what `wrap` puts around it."""
         return AltPattern(wrap(self), self)

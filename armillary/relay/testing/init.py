@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.boundary import bounded
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Function, Var
@@ -48,6 +49,7 @@ class Initializer:
         array[...] = 1
 
 
+@bounded
 class Xavier(Initializer):
     """Uniform or gaussian weights whose spread keeps the variance of activations."""
 
@@ -88,9 +90,11 @@ def create_workload(
     net: Function, initializer: Initializer | None = None, seed: int = 0
 ) -> tuple[IRModule, dict[str, NDArray]]:
     """The module of a network and values for every parameter but "data"."""
+    if not (initializer is None or callable(initializer)):
+        raise TypeMismatch(f"create_workload: initializer is {initializer!r}, wanted an Initializer")
     module = IRModule.from_expr(net)
     check_module(module)  # types of weights that their readers tell
-    fill = initializer or Xavier()
+    fill = Xavier() if initializer is None else initializer
     np.random.seed(seed)
     params: dict[str, NDArray] = {}
     for param in module["main"].params:

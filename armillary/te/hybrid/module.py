@@ -93,7 +93,11 @@ class HybridModule:
             self._take(src)
 
     def _take(self, src: str) -> None:
-        tree = next((item for item in ast.parse(src).body if isinstance(item, ast.FunctionDef)), None)
+        try:
+            statements = ast.parse(src).body
+        except (SyntaxError, ValueError) as error:
+            raise TypeMismatch(f"te.hybrid: the text is no Python: {error}") from error
+        tree = next((item for item in statements if isinstance(item, ast.FunctionDef)), None)
         if tree is None:
             raise TypeMismatch("te.hybrid: the text holds no function")
         names: dict[str, object] = dict(HYBRID_GLOBALS)

@@ -26,6 +26,8 @@ from armillary.compute.functions.vision.filters import NEDerivative
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 
+_MOST_MODELS = 4096
+
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
 
 
@@ -131,8 +133,8 @@ class MultiHOG:
     """Several models; those that share cells or blocks should follow one another."""
 
     def __init__(self, num_models: int) -> None:
-        if num_models < 1:
-            raise TypeMismatch(f"MultiHOG of {num_models} models, wanted at least 1")
+        if not 1 <= num_models <= _MOST_MODELS:
+            raise TypeMismatch(f"MultiHOG of {num_models} models, wanted 1 to {_MOST_MODELS}")
         self._models = tuple(HOG() for _ in range(num_models))
 
     def num_models(self) -> int:

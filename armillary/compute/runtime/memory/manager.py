@@ -16,6 +16,7 @@ from armillary.compute.runtime.memory.lifetime import ILifetimeManager
 from armillary.compute.runtime.memory.pool import Bytes, IAllocator, IMemoryPool, PoolManager
 from armillary.errors import ConfigError, ExecutionError
 
+_MOST_POOLS = 65_536
 _HELD: ContextVar[Mapping[int, IMemoryPool]] = ContextVar("_HELD", default={})  # noqa: B039 - never written in place
 
 
@@ -51,8 +52,8 @@ class MemoryManagerOnDemand:
 
     def set_num_pools(self, num_pools: int) -> None:
         """How many runs can go on at once; 1 unless set."""
-        if num_pools < 1:
-            raise ConfigError(f"set_num_pools: {num_pools} pools, wanted at least 1")
+        if not 1 <= num_pools <= _MOST_POOLS:
+            raise ConfigError(f"set_num_pools: {num_pools} pools, wanted 1 to {_MOST_POOLS}")
         self._num_pools = num_pools
 
     set_set_num_pools = set_num_pools  # as the architecture text spells it
