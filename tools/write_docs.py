@@ -1,6 +1,7 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, docs/migration.md (names of old scripts), armillary/frontend/onnx/operators.txt,
-armillary/relay/operators.txt (which file registers what), and stubs (`tools/stubs.py`).
+ONNX's), docs/environment.md, docs/migration.md (names of old scripts), docs/compute_functions.md,
+armillary/frontend/onnx/operators.txt, armillary/relay/operators.txt (which file registers what), and stubs
+(`tools/stubs.py`).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -26,7 +27,7 @@ from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
-from tools import migration, stubs  # noqa: E402
+from tools import compute_functions, migration, stubs  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
@@ -108,6 +109,7 @@ def operator_files() -> str:
 
 PAGES = {
     "docs/migration.md": migration.page,
+    "docs/compute_functions.md": compute_functions.page,
     "docs/operators.md": operators_page,
     "docs/environment.md": environment_page,
     "armillary/frontend/onnx/operators.txt": signatures,

@@ -21,6 +21,11 @@ from armillary.compute.cl.vision import CLBitwiseOr as CLBitwiseOr
 from armillary.compute.cl.vision import CLBitwiseXor as CLBitwiseXor
 from armillary.compute.cl.vision import CLBox3x3 as CLBox3x3
 from armillary.compute.cl.tensor import CLBufferAllocator as CLBufferAllocator
+from armillary.compute.cl.features import CLCannyEdge as CLCannyEdge
+from armillary.compute.cl.vision import CLChannelCombine as CLChannelCombine
+from armillary.compute.cl.vision import CLChannelExtract as CLChannelExtract
+from armillary.compute.cl.vision import CLColorConvert as CLColorConvert
+from armillary.compute.cl.layers import CLConcatenateLayer as CLConcatenateLayer
 from armillary.compute.cl.vision import CLConvolution3x3 as CLConvolution3x3
 from armillary.compute.cl.vision import CLConvolution5x5 as CLConvolution5x5
 from armillary.compute.cl.vision import CLConvolution7x7 as CLConvolution7x7
@@ -29,41 +34,72 @@ from armillary.compute.cl.layers import CLConvolutionLayer as CLConvolutionLayer
 from armillary.compute.cl.vision import CLConvolutionRectangle as CLConvolutionRectangle
 from armillary.compute.cl.layers import CLDepthConcatenateLayer as CLDepthConcatenateLayer
 from armillary.compute.cl.layers import CLDepthwiseConvolutionLayer as CLDepthwiseConvolutionLayer
+from armillary.compute.cl.layers import CLDequantizationLayer as CLDequantizationLayer
 from armillary.compute.cl.vision import CLDerivative as CLDerivative
 from armillary.compute.cl.vision import CLDilate as CLDilate
 from armillary.compute.cl.layers import CLDirectConvolutionLayer as CLDirectConvolutionLayer
 from armillary.compute.cl.layers import CLElementwiseAddition as CLElementwiseAddition
+from armillary.compute.cl.layers import CLElementwiseMax as CLElementwiseMax
+from armillary.compute.cl.layers import CLElementwiseMin as CLElementwiseMin
+from armillary.compute.cl.statistics import CLEqualizeHistogram as CLEqualizeHistogram
 from armillary.compute.cl.vision import CLErode as CLErode
+from armillary.compute.cl.features import CLFastCorners as CLFastCorners
+from armillary.compute.cl.layers import CLFlattenLayer as CLFlattenLayer
 from armillary.compute.cl.kernels import CLFormulaKernel as CLFormulaKernel
 from armillary.compute.cl.layers import CLFullyConnectedLayer as CLFullyConnectedLayer
+from armillary.compute.cl.layers import CLGEMM as CLGEMM
 from armillary.compute.cl.layers import CLGEMMConvolutionLayer as CLGEMMConvolutionLayer
+from armillary.compute.cl.layers import CLGEMMLowpMatrixMultiplyCore as CLGEMMLowpMatrixMultiplyCore
 from armillary.compute.cl.vision import CLGaussian3x3 as CLGaussian3x3
 from armillary.compute.cl.vision import CLGaussian5x5 as CLGaussian5x5
+from armillary.compute.cl.pyramids import CLGaussianPyramidHalf as CLGaussianPyramidHalf
+from armillary.compute.cl.pyramids import CLGaussianPyramidOrb as CLGaussianPyramidOrb
+from armillary.compute.cl.features import CLHOGDescriptor as CLHOGDescriptor
+from armillary.compute.cl.features import CLHOGDetector as CLHOGDetector
+from armillary.compute.cl.features import CLHOGMultiDetection as CLHOGMultiDetection
+from armillary.compute.cl.features import CLHarrisCorners as CLHarrisCorners
+from armillary.compute.cl.layers import CLHeightConcatenateLayer as CLHeightConcatenateLayer
+from armillary.compute.cl.statistics import CLHistogram as CLHistogram
 from armillary.compute.cl.tensor import CLImage as CLImage
+from armillary.compute.cl.statistics import CLIntegralImage as CLIntegralImage
 from armillary.compute.cl.kernels import CLKernelLibrary as CLKernelLibrary
+from armillary.compute.cl.pyramids import CLLaplacianPyramid as CLLaplacianPyramid
+from armillary.compute.cl.pyramids import CLLaplacianReconstruct as CLLaplacianReconstruct
+from armillary.compute.cl.vision import CLLut as CLLut
 from armillary.compute.cl.vision import CLMagnitude as CLMagnitude
+from armillary.compute.cl.statistics import CLMeanStdDev as CLMeanStdDev
 from armillary.compute.cl.vision import CLMedian3x3 as CLMedian3x3
 from armillary.compute.runtime.memory.manager import CLMemoryGroup as CLMemoryGroup
+from armillary.compute.cl.statistics import CLMinMaxLocation as CLMinMaxLocation
+from armillary.compute.cl.tensor import CLMultiImage as CLMultiImage
 from armillary.compute.cl.vision import CLNonLinearFilter as CLNonLinearFilter
 from armillary.compute.cl.vision import CLNonMaximaSuppression3x3 as CLNonMaximaSuppression3x3
 from armillary.compute.cl.layers import CLNormalizationLayer as CLNormalizationLayer
+from armillary.compute.cl.features import CLOpticalFlow as CLOpticalFlow
 from armillary.compute.cl.layers import CLPermute as CLPermute
 from armillary.compute.cl.vision import CLPhase as CLPhase
 from armillary.compute.cl.vision import CLPixelWiseMultiplication as CLPixelWiseMultiplication
 from armillary.compute.cl.layers import CLPoolingLayer as CLPoolingLayer
+from armillary.compute.cl.pyramids import CLPyramid as CLPyramid
+from armillary.compute.cl.layers import CLQuantizationLayer as CLQuantizationLayer
 from armillary.compute.cl.vision import CLRemap as CLRemap
+from armillary.compute.cl.layers import CLReshapeLayer as CLReshapeLayer
 from armillary.compute.cl.vision import CLScale as CLScale
+from armillary.compute.cl.vision import CLScharr3x3 as CLScharr3x3
 from armillary.compute.cl.scheduler import CLScheduler as CLScheduler
 from armillary.compute.cl.vision import CLSobel3x3 as CLSobel3x3
 from armillary.compute.cl.vision import CLSobel5x5 as CLSobel5x5
 from armillary.compute.cl.vision import CLSobel7x7 as CLSobel7x7
 from armillary.compute.cl.layers import CLSoftmaxLayer as CLSoftmaxLayer
+from armillary.compute.cl.vision import CLTableLookup as CLTableLookup
 from armillary.compute.cl.tensor import CLTensor as CLTensor
 from armillary.compute.cl.vision import CLThreshold as CLThreshold
 from armillary.compute.cl.tuner import CLTuner as CLTuner
 from armillary.compute.cl.tuner import CLTunerMode as CLTunerMode
 from armillary.compute.cl.vision import CLWarpAffine as CLWarpAffine
 from armillary.compute.cl.vision import CLWarpPerspective as CLWarpPerspective
+from armillary.compute.cl.layers import CLWidthConcatenateLayer as CLWidthConcatenateLayer
+from armillary.compute.cl.layers import CLWinogradConvolutionLayer as CLWinogradConvolutionLayer
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppression as CPPDetectionWindowNonMaximaSuppression
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel as CPPDetectionWindowNonMaximaSuppressionKernel
 from armillary.compute.functions.nn.shape import NEPermute as CPPPermute
@@ -250,6 +286,11 @@ __all__ = [
     "CLBitwiseXor",
     "CLBox3x3",
     "CLBufferAllocator",
+    "CLCannyEdge",
+    "CLChannelCombine",
+    "CLChannelExtract",
+    "CLColorConvert",
+    "CLConcatenateLayer",
     "CLConvolution3x3",
     "CLConvolution5x5",
     "CLConvolution7x7",
@@ -258,41 +299,72 @@ __all__ = [
     "CLConvolutionRectangle",
     "CLDepthConcatenateLayer",
     "CLDepthwiseConvolutionLayer",
+    "CLDequantizationLayer",
     "CLDerivative",
     "CLDilate",
     "CLDirectConvolutionLayer",
     "CLElementwiseAddition",
+    "CLElementwiseMax",
+    "CLElementwiseMin",
+    "CLEqualizeHistogram",
     "CLErode",
+    "CLFastCorners",
+    "CLFlattenLayer",
     "CLFormulaKernel",
     "CLFullyConnectedLayer",
+    "CLGEMM",
     "CLGEMMConvolutionLayer",
+    "CLGEMMLowpMatrixMultiplyCore",
     "CLGaussian3x3",
     "CLGaussian5x5",
+    "CLGaussianPyramidHalf",
+    "CLGaussianPyramidOrb",
+    "CLHOGDescriptor",
+    "CLHOGDetector",
+    "CLHOGMultiDetection",
+    "CLHarrisCorners",
+    "CLHeightConcatenateLayer",
+    "CLHistogram",
     "CLImage",
+    "CLIntegralImage",
     "CLKernelLibrary",
+    "CLLaplacianPyramid",
+    "CLLaplacianReconstruct",
+    "CLLut",
     "CLMagnitude",
+    "CLMeanStdDev",
     "CLMedian3x3",
     "CLMemoryGroup",
+    "CLMinMaxLocation",
+    "CLMultiImage",
     "CLNonLinearFilter",
     "CLNonMaximaSuppression3x3",
     "CLNormalizationLayer",
+    "CLOpticalFlow",
     "CLPermute",
     "CLPhase",
     "CLPixelWiseMultiplication",
     "CLPoolingLayer",
+    "CLPyramid",
+    "CLQuantizationLayer",
     "CLRemap",
+    "CLReshapeLayer",
     "CLScale",
+    "CLScharr3x3",
     "CLScheduler",
     "CLSobel3x3",
     "CLSobel5x5",
     "CLSobel7x7",
     "CLSoftmaxLayer",
+    "CLTableLookup",
     "CLTensor",
     "CLThreshold",
     "CLTuner",
     "CLTunerMode",
     "CLWarpAffine",
     "CLWarpPerspective",
+    "CLWidthConcatenateLayer",
+    "CLWinogradConvolutionLayer",
     "CPPDetectionWindowNonMaximaSuppression",
     "CPPDetectionWindowNonMaximaSuppressionKernel",
     "CPPPermute",

@@ -44,8 +44,10 @@ def _near_numbers(case: Case, found: Sequence[float], wanted: Array, told: str) 
         assert (off == 0).mean() >= case.share, told
 
 
-def _check_stored(name: str, number: int) -> None:
+def check_stored(name: str, number: int, side: str = "NE") -> None:
+    """A function of this library, on the CPU or (CL) a device, gives what is stored."""
     case = case_of(name, number)
+    case.side = side
     (region, values, numbers), result = STORED[name][number], case.ours(case)
     told = f"{name} {number} {[t.sizes for t in case.tensors]} {case.params[:8]}"
     if case.has_region:
@@ -77,14 +79,14 @@ def test_every_function_has_stored_cases() -> None:
 @pytest.mark.parametrize("name", BUILDERS)
 def test_stored_outputs_of_the_library(name: str) -> None:
     for number in range(_quick(name)):
-        _check_stored(name, number)
+        check_stored(name, number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDERS)
 def test_all_stored_outputs_of_the_library(name: str) -> None:
     for number in range(_quick(name), len(STORED[name])):
-        _check_stored(name, number)
+        check_stored(name, number)
 
 
 @pytest.fixture(scope="module")

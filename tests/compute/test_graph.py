@@ -51,7 +51,7 @@ from armillary.compute.graph import (
     from_relay,
     to_relay,
 )
-from armillary.errors import ArtifactError, ExecutionError, TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TypeMismatch, UnsupportedError
 from tests.compute.nn_oracles import convolved
 
 Floats = npt.NDArray[np.float32]
@@ -216,12 +216,29 @@ def test_a_layer_that_does_not_fit_is_refused_on_its_line() -> None:
         Graph().run()
 
 
-def test_a_method_or_an_operation_that_a_target_lacks_is_refused() -> None:
+def test_validate_says_what_a_graph_would_refuse_and_adds_nothing() -> None:
     graph = Graph()
-    graph << Target.CL << Tensor(INFO, DummyAccessor()) << ConvolutionMethod.WINOGRAD
-    with pytest.raises(UnsupportedError, match="there is no CLWinogradConvolutionLayer"):
-        graph << ConvolutionLayer(3, 3, 4, DummyAccessor(), None, SAME)
-    assert graph.hints() == GraphHints(Target.CL, ConvolutionMethod.WINOGRAD)
+    status = graph.validate(SoftmaxLayer())
+    assert "before the graph's input" in status.error_description and not status
+    assert graph.validate(Tensor(INFO, DummyAccessor()))
+    graph << Tensor(INFO, DummyAccessor()) << ConvolutionLayer(3, 3, 4, DummyAccessor(), None, SAME)
+    nodes, tail = graph.nodes(), graph.tail()
+    branch = SubGraph()
+    branch << ConvolutionLayer(3, 3, 4, DummyAccessor(), None, SAME)
+    narrow = SubGraph()
+    narrow << ConvolutionLayer(3, 3, 4, DummyAccessor(), None, PadStrideInfo(2, 2, 1, 1))
+    joined = BranchLayer(BranchMergeMethod.DEPTH_CONCATENATE, branch, narrow)
+    for wrong in (joined, ConvolutionLayer(3, 3, 4, DummyAccessor(), None, SAME, 3)):
+        status = graph.validate(wrong)
+        with pytest.raises(ArmillaryError) as error:
+            graph << wrong
+        assert status.error_description == error.value.message and not status
+    assert graph.validate(BranchLayer(BranchMergeMethod.DEPTH_CONCATENATE, branch, branch))
+    assert graph.validate(ConvolutionMethod.WINOGRAD) and graph.hints() == GraphHints()
+    assert graph.nodes() == nodes and graph.tail() == tail
+
+
+def test_an_operation_that_a_target_lacks_is_refused() -> None:
     registry = OperationRegistry()
     with pytest.raises(UnsupportedError, match="no operation SoftmaxLayer is registered for CL"):
         registry.find_operation(OperationType.SoftmaxLayer, Target.CL)

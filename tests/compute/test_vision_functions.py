@@ -337,6 +337,9 @@ def test_what_validate_says_configure_says() -> None:
     scalar, found = compute.Scalar(), list[compute.KeyPoint]()
     pyramid = compute.Pyramid()
     pyramid.init(2, 0.5, 8, 8)
+    cell = compute.Size2D(4, 4)
+    models = compute.MultiHOG(1)
+    models.model(0).init(compute.HOGInfo(cell, cell, cell, cell, 4))
     cases: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = [
         ("NEColorConvert", (rgb, small), (), ()),
         ("NEChannelExtract", (rgb,), (Channel.R, small), (Channel.R, small)),
@@ -350,6 +353,8 @@ def test_what_validate_says_configure_says() -> None:
         ("NEFastCorners", (u8,), (0,), (0, True, found)),
         ("NEHarrisCorners", (u8,), (0.1, 1.0, 4, 3), (0.1, 1.0, 0.05, 4, 3, found)),
         ("NECannyEdge", (u8, u8), (10, 20, 3, 1), (10, 20, 3, 1)),
+        ("NETableLookup", (u8,), (compute.Lut(256, compute.DataType.U8), s16), ()),
+        ("NEHOGMultiDetection", (s16,), (models, ()), (models, found, ())),
     ]
 
     def image_of(info: Any) -> Any:  # Any: information becomes an image, other arguments stay
@@ -362,7 +367,8 @@ def test_what_validate_says_configure_says() -> None:
     for name, infos, more, given in cases:
         status = getattr(compute, name).validate(*infos, *more)
         assert not status and status.error_code is compute.ErrorCode.RUNTIME_ERROR, name
+        arguments = (*infos, *(given or more))
         with pytest.raises(TypeMismatch) as error:
-            getattr(compute, name)().configure(*map(image_of, (*infos, *given)))
+            getattr(compute, name)().configure(*map(image_of, arguments))
         assert error.value.message == status.error_description
     assert compute.NEFastCorners.validate(u8, 20).error_code is compute.ErrorCode.OK

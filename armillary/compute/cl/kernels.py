@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -59,6 +59,27 @@ class Program:
         told = repr((self.options, self.border, self.constant, self.geometry))
         return f"{self.formula.name}_{blake2b(told.encode()).hexdigest()[:12]}"
 
+    def symbol(self) -> str:
+        """The function's name."""
+        return self.formula.name
+
+    def function(self) -> PrimFunc:
+        """Its loops."""
+        return _function(self)
+
+
+class Source(Protocol):
+    """What a program is made from; equal ones are one program."""
+
+    def name(self) -> str:
+        """A name that says which program it is."""
+
+    def symbol(self) -> str:
+        """The function's name."""
+
+    def function(self) -> PrimFunc:
+        """Its loops, bound to work-groups and work-items."""
+
 
 class CLKernelLibrary:
     """Builds programs and keeps them; `init(path)` also keeps their sources in a folder."""
@@ -66,7 +87,7 @@ class CLKernelLibrary:
     _instance: ClassVar[CLKernelLibrary | None] = None
 
     def __init__(self) -> None:
-        self._built: dict[tuple[Device, Program], Any] = {}  # Any: a library of functions
+        self._built: dict[tuple[Device, Source], Any] = {}  # Any: a library of functions
         self._path: Path | None = None
         self._builds = 0
 
@@ -97,16 +118,16 @@ class CLKernelLibrary:
         """Forget all programs; the driver's binaries stay on disk."""
         self._built.clear()
 
-    def create_kernel(self, device: Device, program: Program) -> Any:  # Any: a runtime Function
+    def create_kernel(self, device: Device, program: Source) -> Any:  # Any: a runtime Function
         """The function of a program, built at its first use."""
         library = self._built.get((device, program))
         if library is None:
             self._builds += 1
-            library = self._built[device, program] = build(_function(program), target="opencl")
+            library = self._built[device, program] = build(program.function(), target="opencl")
             if self._path is not None:
                 source = library.imported_modules[0].get_source()
                 write_atomic(self._path / f"{program.name()}.cl", source.encode())
-        return library[program.formula.name]
+        return library[program.symbol()]
 
 
 class CLFormulaKernel(IKernel):
@@ -157,8 +178,8 @@ class CLFormulaKernel(IKernel):
 
     def _of(self, window: Window, lws: Lws) -> Program:
         infos = [t.info() for t in self._tensors]
-        planes = tuple((int(np.prod(i.shape[2:], dtype=np.int64)), *reversed(i.padded())) for i in infos)
-        origins = tuple((i.padding.top, i.padding.left) for i in infos)
+        planes = tuple(_plane_shape(i) for i in infos)
+        origins = tuple((i.padding.top, i.padding.left * i.num_channels()) for i in infos)
         first = infos[0]
         extents = tuple((window[n].start(), window[n].end() - window[n].start()) for n in range(3))
         geometry = Geometry(planes, origins, (first.dimension(0), first.dimension(1)), extents)
@@ -189,6 +210,36 @@ class CLFormulaKernel(IKernel):
         raise ExecutionError(f"{self.formula.name} runs on a device", hint="run(queue, window)")
 
 
+def _plane_shape(info: TensorInfo) -> tuple[int, ...]:
+    """Planes, padded rows, values of a padded row."""
+    width, height = info.padded()
+    return int(np.prod(info.shape[2:], dtype=np.int64)), height, width * info.num_channels()
+
+
+@record(slots=True)
+class ThreadAxis:
+    """An axis of work-groups and work-items: where a work-item is on it, and how many there are."""
+
+    name: str
+    extent: int
+    items: int
+    item: Var
+    group: Var
+    place: Expr
+
+    def bound(self, body: Stmt) -> Stmt:
+        """A body for all work-items; those beyond the extent are the body's to leave out."""
+        inner = For(self.item, T.const(0), T.const(self.items), LoopKind.THREAD, body, f"threadIdx.{self.name}")
+        groups = T.const(-(-self.extent // self.items))
+        return For(self.group, T.const(0), groups, LoopKind.THREAD, inner, f"blockIdx.{self.name}")
+
+
+def thread_axis(name: str, extent: int, items: int) -> ThreadAxis:
+    """An axis, x, y or z, of groups of so many work-items."""
+    item, group = _VARS[name]
+    return ThreadAxis(name, extent, items, item, group, T.add(T.mul(group, items), item))
+
+
 def _function(program: Program) -> PrimFunc:
     """The loops of a program, bound to work-groups and work-items."""
     formula, geometry = program.formula, program.geometry
@@ -197,8 +248,9 @@ def _function(program: Program) -> PrimFunc:
         decl_buffer(shape, kind.dtype, name=f"t{k}")
         for k, (shape, kind) in enumerate(zip(geometry.planes, kinds, strict=True))
     ]
-    axes = [_axis(name, extent[1], lws) for name, extent, lws in zip("xyz", geometry.window, program.lws, strict=True)]
-    x, y, z = (T.add(axis[2], extent[0]) for axis, extent in zip(axes, geometry.window, strict=True))
+    extents = [extent for _, extent in geometry.window]
+    axes = [thread_axis(*given) for given in zip("xyz", extents, program.lws, strict=True)]
+    x, y, z = (T.add(axis.place, first) for axis, (first, _) in zip(axes, geometry.window, strict=True))
 
     def plane(index: int) -> Expr:
         return z if geometry.planes[index][0] > 1 else T.const(0)
@@ -206,29 +258,21 @@ def _function(program: Program) -> PrimFunc:
     def read(index: int, at_y: object, at_x: object) -> Expr:  # expressions or numbers
         return _pixel(program, buffers, index, plane(index), at_y, at_x)
 
-    stores = []
-    for k, value in enumerate(formula.pixel(read, y, x, formula.constants(program.options))):
-        n = len(formula.inputs) + k
+    values, stores = iter(formula.pixel(read, y, x, formula.constants(program.options))), []
+    for n, channels in enumerate(formula.channels or (1,) * len(formula.outputs), len(formula.inputs)):
         top, left = geometry.origins[n]
-        stores.append(BufferStore(buffers[n], value, (plane(n), T.add(y, top), T.add(x, left))))
+        for channel in range(channels):
+            place = x if channels == 1 else T.add(T.mul(x, channels), channel)
+            stores.append(BufferStore(buffers[n], next(values), (plane(n), T.add(y, top), T.add(place, left))))
     body: Stmt = seq(*stores)
-    for _, extent, place in axes:
-        body = IfThenElse(T.cast(place < extent, "bool"), body, None)
-    for (name, extent, _), lws in zip(axes, program.lws, strict=True):
-        item, group = _VARS[name]
-        body = For(item, T.const(0), T.const(lws), LoopKind.THREAD, body, f"threadIdx.{name}")
-        groups = T.const(-(-extent // lws))
-        body = For(group, T.const(0), groups, LoopKind.THREAD, body, f"blockIdx.{name}")
+    for axis in axes:
+        body = IfThenElse(T.cast(axis.place < axis.extent, "bool"), body, None)
+    for axis in axes:
+        body = axis.bound(body)
     return PrimFunc(tuple(buffers), body, (("global_symbol", formula.name),))
 
 
 _VARS = {name: (Var(f"item_{name}", T.const(0).dtype), Var(f"group_{name}", T.const(0).dtype)) for name in "xyz"}
-
-
-def _axis(name: str, extent: int, lws: int) -> tuple[str, int, Expr]:
-    """An axis: its name, how far it goes, and where a work-item is on it."""
-    item, group = _VARS[name]
-    return name, extent, T.add(T.mul(group, lws), item)
 
 
 def _pixel(program: Program, buffers: Sequence[Buffer], index: int, z: Expr, y: Any, x: Any) -> Expr:

@@ -73,3 +73,53 @@ class CLElementwiseAddition(_OnDevice, shape.NEElementwiseAddition):
 
 class CLDepthConcatenateLayer(_OnDevice, shape.NEDepthConcatenateLayer):
     """As `NEDepthConcatenateLayer`."""
+
+
+class CLWinogradConvolutionLayer(_OnDevice, convolution.NEWinogradConvolutionLayer):
+    """As `NEWinogradConvolutionLayer`."""
+
+
+class CLGEMM(_OnDevice, product.NEGEMM):
+    """As `NEGEMM`."""
+
+
+class CLGEMMLowpMatrixMultiplyCore(_OnDevice, product.NEGEMMLowpMatrixMultiplyCore):
+    """As `NEGEMMLowpMatrixMultiplyCore`."""
+
+
+class CLQuantizationLayer(_OnDevice, layers.NEQuantizationLayer):
+    """As `NEQuantizationLayer`."""
+
+
+class CLDequantizationLayer(_OnDevice, layers.NEDequantizationLayer):
+    """As `NEDequantizationLayer`."""
+
+
+class CLElementwiseMax(_OnDevice, shape.NEElementwiseMax):
+    """As `NEElementwiseMax`."""
+
+
+class CLElementwiseMin(_OnDevice, shape.NEElementwiseMin):
+    """As `NEElementwiseMin`."""
+
+
+class CLConcatenateLayer(_OnDevice, shape.NEConcatenateLayer):
+    """As `NEConcatenateLayer`."""
+
+
+class CLWidthConcatenateLayer(_OnDevice, shape.NEWidthConcatenateLayer):
+    """As `NEWidthConcatenateLayer`."""
+
+
+class CLHeightConcatenateLayer(_OnDevice, shape.NEHeightConcatenateLayer):
+    """As `NEHeightConcatenateLayer`."""
+
+
+class CLReshapeLayer(_OnDevice, shape.NEReshapeLayer):
+    """As `NEReshapeLayer`."""
+
+
+class CLFlattenLayer(_OnDevice, shape.NEFlattenLayer):
+    """As `NEFlattenLayer`."""
+
+    _reshape_type = CLReshapeLayer

@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.aligned import aligned_empty
 from armillary.base.dtype import DType
 from armillary.compute.cl.scheduler import CLScheduler
-from armillary.compute.runtime.tensor import Bytes, Tensor
+from armillary.compute.runtime.tensor import Array, Bytes, MultiImage, Tensor
 from armillary.errors import ExecutionError
 from armillary.runtime.device import Device
 from armillary.runtime.ndarray import DeviceArray
@@ -107,10 +107,35 @@ class CLTensor(Tensor):
         """The memory as (planes, padded rows, padded columns)."""
         if self._mapped is not None:
             raise ExecutionError(f"{self.describe()} is mapped to the host", hint="unmap() it before a kernel runs")
-        width, height = self._info.padded()
-        item = self._info.element_size()
-        planes = self._info.total_size() // (width * height * item)
-        return self._memory_on_device().view((planes, height, width), self._info.data_type.dtype)
+        (width, height), channels = self._info.padded(), self._info.num_channels()
+        planes = self._info.total_size() // (width * height * self._info.element_size())
+        return self._memory_on_device().view((planes, height, width * channels), self._info.data_type.dtype)
+
+    def flat_on_device(self) -> DeviceArray:
+        """The first plane of the memory as (padded rows, padded columns)."""
+        whole = self.array_on_device()
+        return self._memory_on_device().view(whole.shape[1:], self._info.data_type.dtype)
+
+    def read(self) -> Array:
+        """The elements, brought to the host; waits for the device."""
+        if self._mapped is not None:
+            return self.array()
+        self.map()
+        try:
+            return self.array()
+        finally:
+            self._mapped = None
+
+    def write(self, values: Array) -> None:
+        """Set all elements from the host."""
+        if self._mapped is not None:
+            self.array()[...] = values
+            return
+        self.map()
+        try:
+            self.array()[...] = values
+        finally:
+            self.unmap()
 
     def map(self, blocking: bool = True) -> None:
         """Show the bytes to the host, after all work that was enqueued (`blocking` or not)."""
@@ -139,3 +164,9 @@ class CLTensor(Tensor):
 
 class CLImage(CLTensor):
     """A tensor of a Format and two dimensions."""
+
+
+class CLMultiImage(MultiImage):
+    """An image of several planes, each a `CLImage`."""
+
+    _plane_type = CLImage

@@ -7,182 +7,271 @@ which each takes formula, options and refusals; the bytes are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from armillary.compute.cl.kernels import CLFormulaKernel
-from armillary.compute.cl.scheduler import CLScheduler
+from armillary.compute.cl.loops import CLLoopsKernel
+from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
+from armillary.compute.cl.tensor import CLImage, CLTensor
 from armillary.compute.core.compiled import Formula, Numbers
-from armillary.compute.core.tensor_info import BorderMode
-from armillary.compute.functions.vision import arithmetic, base, filters, geometry
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.loops import Loops, Partial
+from armillary.compute.core.tensor_info import BorderMode, DataType, Format, TensorInfo
+from armillary.compute.core.window import Window
+from armillary.compute.functions.vision import arithmetic, base, colour, filters, geometry
 from armillary.compute.runtime.tensor import Tensor
-from armillary.errors import ExecutionError
 
 
-class _OnDevice(base.VisionFunction):
-    """A formula over images of a device."""
+class DeviceKernel(Protocol):
+    """A kernel of a device."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._device_kernel: CLFormulaKernel | None = None
+    def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
+        """Enqueue it over a window."""
 
-    def _configure(
+
+class DeviceWork:
+    """Kernels that are enqueued one after another."""
+
+    def __init__(self, kernels: Sequence[IKernel]) -> None:
+        self._kernels = tuple(kernels)
+        self._device: tuple[DeviceKernel, ...] = tuple(kernels)  # type: ignore[arg-type]  # all of them are
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """All of them."""
+        return self._kernels
+
+    def run(self) -> None:
+        """Enqueue them."""
+        queue = CLScheduler.get().queue()
+        for kernel in self._device:
+            kernel.enqueue(queue)
+
+
+def device_image(width: int, height: int, kind: Format | DataType) -> CLImage:
+    """An image of a device, whose memory is to come."""
+    made = CLImage()
+    made.allocator().init(TensorInfo(width, height, kind))
+    return made
+
+
+class OnDevice(base.VisionFunction):
+    """A function whose images and kernels are of a device."""
+
+    def _step(
         self,
+        formula: Formula,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0,
+        constant: float = 0,
         numbers: Numbers = (),
-        formula: Formula | None = None,
-    ) -> None:
-        kernel = CLFormulaKernel(formula or self.formula)
+    ) -> list[IKernel]:
+        kernel = CLFormulaKernel(formula)
         kernel.configure(inputs, outputs, numbers, border, constant)  # type: ignore[arg-type]  # it checks them
-        self._device_kernel = kernel
+        return [kernel]
+
+    def _loops(self, loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> IKernel:
+        kernel = CLLoopsKernel(loops)
+        kernel.configure(tensors, partial)  # type: ignore[arg-type]  # it checks them
+        return kernel
+
+    def _work(self, kernels: Sequence[IKernel]) -> base.RunsKernels:
+        return DeviceWork(kernels)
+
+    def _image(self, width: int, height: int, kind: Format | DataType) -> Tensor:
+        return device_image(width, height, kind)
+
+    def _part(self, function: type[base.Function]) -> base.Function:
+        made: base.Function = PARTS[function]()  # a subclass of it
+        return made
 
     def kernel(self) -> CLFormulaKernel:
-        """The one kernel of this function."""
-        if self._device_kernel is None:
-            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        return self._device_kernel
-
-    def run(self) -> None:
-        """Enqueue the kernel."""
-        self.kernel().enqueue(CLScheduler.get().queue())
+        """The kernel of a function that has one alone."""
+        (kernel,) = self.kernels()
+        assert isinstance(kernel, CLFormulaKernel), "functions of one kernel have a formula"
+        return kernel
 
 
-class CLGaussian3x3(_OnDevice, filters.NEGaussian3x3):
+class CLGaussian3x3(OnDevice, filters.NEGaussian3x3):
     """As `NEGaussian3x3`."""
 
 
-class CLGaussian5x5(_OnDevice, filters.NEGaussian5x5):
+class CLGaussian5x5(OnDevice, filters.NEGaussian5x5):
     """As `NEGaussian5x5`."""
 
 
-class CLBox3x3(_OnDevice, filters.NEBox3x3):
+class CLBox3x3(OnDevice, filters.NEBox3x3):
     """As `NEBox3x3`."""
 
 
-class CLMedian3x3(_OnDevice, filters.NEMedian3x3):
+class CLMedian3x3(OnDevice, filters.NEMedian3x3):
     """As `NEMedian3x3`."""
 
 
-class CLErode(_OnDevice, filters.NEErode):
+class CLErode(OnDevice, filters.NEErode):
     """As `NEErode`."""
 
 
-class CLDilate(_OnDevice, filters.NEDilate):
+class CLDilate(OnDevice, filters.NEDilate):
     """As `NEDilate`."""
 
 
-class CLSobel3x3(_OnDevice, filters.NESobel3x3):
+class CLSobel3x3(OnDevice, filters.NESobel3x3):
     """As `NESobel3x3`."""
 
 
-class CLConvolution3x3(_OnDevice, filters.NEConvolution3x3):
+class CLConvolution3x3(OnDevice, filters.NEConvolution3x3):
     """As `NEConvolution3x3`."""
 
 
-class CLConvolution5x5(_OnDevice, filters.NEConvolution5x5):
+class CLConvolution5x5(OnDevice, filters.NEConvolution5x5):
     """As `NEConvolution5x5`."""
 
 
-class CLAbsoluteDifference(_OnDevice, arithmetic.NEAbsoluteDifference):
+class CLAbsoluteDifference(OnDevice, arithmetic.NEAbsoluteDifference):
     """As `NEAbsoluteDifference`."""
 
 
-class CLBitwiseAnd(_OnDevice, arithmetic.NEBitwiseAnd):
+class CLBitwiseAnd(OnDevice, arithmetic.NEBitwiseAnd):
     """As `NEBitwiseAnd`."""
 
 
-class CLBitwiseOr(_OnDevice, arithmetic.NEBitwiseOr):
+class CLBitwiseOr(OnDevice, arithmetic.NEBitwiseOr):
     """As `NEBitwiseOr`."""
 
 
-class CLBitwiseXor(_OnDevice, arithmetic.NEBitwiseXor):
+class CLBitwiseXor(OnDevice, arithmetic.NEBitwiseXor):
     """As `NEBitwiseXor`."""
 
 
-class CLBitwiseNot(_OnDevice, arithmetic.NEBitwiseNot):
+class CLBitwiseNot(OnDevice, arithmetic.NEBitwiseNot):
     """As `NEBitwiseNot`."""
 
 
-class CLThreshold(_OnDevice, arithmetic.NEThreshold):
+class CLThreshold(OnDevice, arithmetic.NEThreshold):
     """As `NEThreshold`."""
 
 
-class CLScale(_OnDevice, geometry.NEScale):
+class CLScale(OnDevice, geometry.NEScale):
     """As `NEScale`."""
 
 
-class CLSobel5x5(_OnDevice, filters.NESobel5x5):
+class CLSobel5x5(OnDevice, filters.NESobel5x5):
     """As `NESobel5x5`."""
 
 
-class CLSobel7x7(_OnDevice, filters.NESobel7x7):
+class CLSobel7x7(OnDevice, filters.NESobel7x7):
     """As `NESobel7x7`."""
 
 
-class CLDerivative(_OnDevice, filters.NEDerivative):
+class CLDerivative(OnDevice, filters.NEDerivative):
     """As `NEDerivative`."""
 
 
-class CLConvolution7x7(_OnDevice, filters.NEConvolution7x7):
+class CLConvolution7x7(OnDevice, filters.NEConvolution7x7):
     """As `NEConvolution7x7`."""
 
 
-class CLConvolution9x9(_OnDevice, filters.NEConvolution9x9):
+class CLConvolution9x9(OnDevice, filters.NEConvolution9x9):
     """As `NEConvolution9x9`."""
 
 
-class CLConvolutionRectangle(_OnDevice, filters.NEConvolutionRectangle):
+class CLConvolutionRectangle(OnDevice, filters.NEConvolutionRectangle):
     """As `NEConvolutionRectangle`."""
 
 
-class CLNonLinearFilter(_OnDevice, filters.NENonLinearFilter):
+class CLNonLinearFilter(OnDevice, filters.NENonLinearFilter):
     """As `NENonLinearFilter`."""
 
 
-class CLNonMaximaSuppression3x3(_OnDevice, filters.NENonMaximaSuppression3x3):
+class CLNonMaximaSuppression3x3(OnDevice, filters.NENonMaximaSuppression3x3):
     """As `NENonMaximaSuppression3x3`."""
 
 
-class CLAccumulate(_OnDevice, arithmetic.NEAccumulate):
+class CLAccumulate(OnDevice, arithmetic.NEAccumulate):
     """As `NEAccumulate`."""
 
 
-class CLAccumulateSquared(_OnDevice, arithmetic.NEAccumulateSquared):
+class CLAccumulateSquared(OnDevice, arithmetic.NEAccumulateSquared):
     """As `NEAccumulateSquared`."""
 
 
-class CLAccumulateWeighted(_OnDevice, arithmetic.NEAccumulateWeighted):
+class CLAccumulateWeighted(OnDevice, arithmetic.NEAccumulateWeighted):
     """As `NEAccumulateWeighted`."""
 
 
-class CLArithmeticAddition(_OnDevice, arithmetic.NEArithmeticAddition):
+class CLArithmeticAddition(OnDevice, arithmetic.NEArithmeticAddition):
     """As `NEArithmeticAddition`."""
 
 
-class CLArithmeticSubtraction(_OnDevice, arithmetic.NEArithmeticSubtraction):
+class CLArithmeticSubtraction(OnDevice, arithmetic.NEArithmeticSubtraction):
     """As `NEArithmeticSubtraction`."""
 
 
-class CLPixelWiseMultiplication(_OnDevice, arithmetic.NEPixelWiseMultiplication):
+class CLPixelWiseMultiplication(OnDevice, arithmetic.NEPixelWiseMultiplication):
     """As `NEPixelWiseMultiplication`."""
 
 
-class CLMagnitude(_OnDevice, arithmetic.NEMagnitude):
+class CLMagnitude(OnDevice, arithmetic.NEMagnitude):
     """As `NEMagnitude`."""
 
 
-class CLPhase(_OnDevice, arithmetic.NEPhase):
+class CLPhase(OnDevice, arithmetic.NEPhase):
     """As `NEPhase`."""
 
 
-class CLRemap(_OnDevice, geometry.NERemap):
+class CLRemap(OnDevice, geometry.NERemap):
     """As `NERemap`."""
 
 
-class CLWarpAffine(_OnDevice, geometry.NEWarpAffine):
+class CLWarpAffine(OnDevice, geometry.NEWarpAffine):
     """As `NEWarpAffine`."""
 
 
-class CLWarpPerspective(_OnDevice, geometry.NEWarpPerspective):
+class CLWarpPerspective(OnDevice, geometry.NEWarpPerspective):
     """As `NEWarpPerspective`."""
+
+
+class CLScharr3x3(OnDevice, filters.NEScharr3x3):
+    """As `NEScharr3x3`."""
+
+
+class CLColorConvert(OnDevice, colour.NEColorConvert):
+    """As `NEColorConvert`."""
+
+
+class CLChannelExtract(OnDevice, colour.NEChannelExtract):
+    """As `NEChannelExtract`."""
+
+
+class CLChannelCombine(OnDevice, colour.NEChannelCombine):
+    """As `NEChannelCombine`."""
+
+
+class CLLut(arithmetic.Lut):
+    """As `Lut`, in the device's memory."""
+
+    def _image(self, width: int, kind: DataType) -> Tensor:
+        return device_image(width, 1, kind)
+
+
+class CLTableLookup(OnDevice, arithmetic.NETableLookup):
+    """As `NETableLookup`, with a `CLLut`."""
+
+
+# What functions are made of, with what takes its place on a device.
+PARTS: dict[type, type] = {
+    Tensor: CLTensor,
+    filters.NEDerivative: CLDerivative,
+    filters.NEGaussian5x5: CLGaussian5x5,
+    filters.NENonMaximaSuppression3x3: CLNonMaximaSuppression3x3,
+    filters.NEScharr3x3: CLScharr3x3,
+    filters.NESobel3x3: CLSobel3x3,
+    filters.NESobel5x5: CLSobel5x5,
+    filters.NESobel7x7: CLSobel7x7,
+    arithmetic.NEArithmeticAddition: CLArithmeticAddition,
+    arithmetic.NEArithmeticSubtraction: CLArithmeticSubtraction,
+    arithmetic.NEMagnitude: CLMagnitude,
+    arithmetic.NEPhase: CLPhase,
+    geometry.NEScale: CLScale,
+}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from armillary.compute.cl.scheduler import CLScheduler
 from armillary.compute.cl.tuner import CLTuner
+from armillary.compute.core.kernel import Status
 from armillary.compute.core.types import ConvolutionMethod
 from armillary.compute.graph.branches import IBranches, StreamItem
 from armillary.compute.graph.hints import GraphHints, Target
@@ -47,6 +48,19 @@ class Graph:
         else:
             self._tail = self._add_item(item, self._tail)
         return self
+
+    def validate(self, item: StreamItem | Tensor) -> Status:
+        """Whether `<<` would take an item now, with the text that it would refuse it with; nothing is added."""
+        before = (self._current_hints, self._graph_input, self._graph_output, self._tail)
+        counts = (len(self._values), len(self._nodes))
+        try:
+            self << item
+        except ArmillaryError as error:
+            return Status(error.message)
+        finally:
+            self._current_hints, self._graph_input, self._graph_output, self._tail = before
+            del self._values[counts[0] :], self._producers[counts[0] :], self._nodes[counts[1] :]
+        return Status()
 
     def graph_init(self, use_cl_tuner: bool = False, tuner_file: str | Path = "acl_tuner.csv") -> None:
         """Prepare OpenCL: a tuner that measures and saves to a file, or one that only reads it, if it is there."""

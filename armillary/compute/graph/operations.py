@@ -28,11 +28,7 @@ Rule = Callable[[NodeContext], IFunction]
 
 def _made(ctx: NodeContext, name: str) -> Any:  # Any: one of the functions
     """A function of the node's target."""
-    full = _PREFIX[ctx.target()] + name
-    found = getattr(compute, full, None)
-    if found is None:
-        raise UnsupportedError(f"there is no {full}", hint="use Target.NEON, or another method")
-    return found(ctx.memory_manager())
+    return getattr(compute, _PREFIX[ctx.target()] + name)(ctx.memory_manager())
 
 
 # What joins channels, the third dimension of an image or the first.

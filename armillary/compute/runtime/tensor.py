@@ -8,7 +8,7 @@ tensor that a memory group manages is the group's, there while it is acquired (`
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,14 @@ class Tensor:
         inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
         return inside.reshape(shape_of(info)) if info.padding == PaddingSize() else _unfolded(inside, info)
 
+    def read(self) -> Array:
+        """The elements as `array()` has them, wherever they are: not to be written."""
+        return self.array()
+
+    def write(self, values: Array) -> None:
+        """Set all elements, wherever they are."""
+        self.array()[...] = values
+
 
 def shape_of(info: TensorInfo) -> tuple[int, ...]:
     """A tensor's shape as numpy has it: the first dimension last."""
@@ -162,9 +170,11 @@ class Image(Tensor):
 class MultiImage:
     """An image of several planes, each an `Image`: NV12, NV21, IYUV, YUV444."""
 
+    _plane_type: ClassVar[type[Tensor]] = Image
+
     def __init__(self) -> None:
         self._format: Format | None = None
-        self._planes: tuple[Image, ...] = ()
+        self._planes: tuple[Tensor, ...] = ()
         self._size = (0, 0)
 
     def init(self, width: int, height: int, format: Format) -> None:
@@ -172,7 +182,7 @@ class MultiImage:
         if any(divisor == 2 for _, divisor in format.planes) and (width % 2 or height % 2):
             raise TypeMismatch(f"{format.name} has planes of half the size, {width}x{height} is odd")
         self._format, self._size = format, (width, height)
-        self._planes = tuple(Image() for _ in format.planes)
+        self._planes = tuple(self._plane_type() for _ in format.planes)
         for image, (kind, divisor) in zip(self._planes, format.planes, strict=True):
             image.allocator().init(TensorInfo(width // divisor, height // divisor, kind))
 
@@ -187,12 +197,12 @@ class MultiImage:
         self.format()
         return self._size
 
-    def plane(self, index: int) -> Image:
+    def plane(self, index: int) -> Tensor:
         """One plane."""
         self.format()
         return self._planes[index]
 
-    def planes(self) -> tuple[Image, ...]:
+    def planes(self) -> tuple[Tensor, ...]:
         """All planes."""
         self.format()
         return self._planes

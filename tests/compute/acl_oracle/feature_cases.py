@@ -14,7 +14,18 @@ import numpy as np
 
 from armillary import compute
 from armillary.compute import Format, HOGInfo, HOGNormType, PhaseType, Size2D, Termination
-from tests.compute.acl_oracle.vision_cases import BORDERS, Build, Function, Images, Rng, border, calling, drawn, size
+from tests.compute.acl_oracle.vision_cases import (
+    BORDERS,
+    Build,
+    Function,
+    Images,
+    Rng,
+    border,
+    calling,
+    drawn,
+    like,
+    size,
+)
 from tests.compute.acl_oracle.wire import Case, Tensor
 
 
@@ -41,12 +52,12 @@ def _pyramid(name: str, scale: float, kind: str = "U8") -> Build:
         levels = int(rng.integers(1, 6 if "Orb" in name else 4))
 
         def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-            pyramid = compute.Pyramid()
+            pyramid = like(function, "Pyramid")
             pyramid.init(levels, scale, *sizes, Format[kind])
             function.configure(images[0], pyramid, *images[1:], mode, constant)
             pyramid.allocate()
             made = [pyramid.get_pyramid_level(n) for n in range(levels)]
-            return lambda: [float(v) for t in made for v in (*t.info().shape, *t.array().ravel())]
+            return lambda: [float(v) for t in made for v in (*t.info().shape, *t.read().ravel())]
 
         tensors = [drawn(rng, "U8", sizes)]
         if kind == "S16":
@@ -64,7 +75,7 @@ def _reconstruct(rng: Rng) -> Case:
     levels = int(rng.integers(1, 4))
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-        pyramid, apart = compute.Pyramid(), compute.NELaplacianPyramid()
+        pyramid, apart = like(function, "Pyramid"), like(function, "NELaplacianPyramid")
         pyramid.init(levels, compute.SCALE_PYRAMID_HALF, *sizes, Format.S16)
         apart.configure(images[0], pyramid, images[1], mode, constant)
         function.configure(pyramid, images[1], images[2], mode, constant)
@@ -97,14 +108,14 @@ def _hog_descriptor(rng: Rng) -> Case:
     info, more = hog_info(rng)
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-        hog, output = compute.HOG(), compute.Tensor()
+        hog, output = compute.HOG(), like(function, "Tensor")
         hog.init(info)
         output.allocator().init(info.tensor_info(*sizes))
         function.configure(images[0], output, hog, mode, constant)
         output.allocator().allocate()
         blocks = info.num_block_positions_per_image(Size2D(*sizes))
         head = [blocks.width, blocks.height, info.num_bins_per_block()]
-        return lambda: [*map(float, head), *output.array().ravel().tolist()]
+        return lambda: [*map(float, head), *output.read().ravel().tolist()]
 
     tensors = [drawn(rng, "U8", sizes)]
     return Case(
@@ -130,7 +141,8 @@ def _hog_detector(rng: Rng) -> Case:
     stride = Size2D(*(side * int(rng.integers(1, 3)) for side in (info.block_stride.width, info.block_stride.height)))
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
-        hog, blocks, describe, found = compute.HOG(), compute.Tensor(), compute.NEHOGDescriptor(), []
+        hog, found = compute.HOG(), list[compute.DetectionWindow]()
+        blocks, describe = like(function, "Tensor"), like(function, "NEHOGDescriptor")
         hog.init(info)
         hog.descriptor()[...] = classifier
         blocks.allocator().init(info.tensor_info(*sizes))
@@ -207,10 +219,10 @@ def _flow(rng: Rng) -> Case:
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
         found: list[compute.KeyPoint] = []
-        pyramids, makers = [compute.Pyramid(), compute.Pyramid()], []
+        pyramids, makers = [like(function, "Pyramid"), like(function, "Pyramid")], []
         for pyramid, image in zip(pyramids, images, strict=True):
             pyramid.init(levels, compute.SCALE_PYRAMID_HALF, *sizes)
-            makers.append(compute.NEGaussianPyramidHalf())
+            makers.append(like(function, "NEGaussianPyramidHalf"))
             makers[-1].configure(image, pyramid, mode, constant)
         given = [compute.KeyPoint(*place) for place in points]
         both = Termination.TERM_CRITERIA_BOTH

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary import compute
 from armillary.compute import (
     ActivationFunction,
     ActivationLayerInfo,
@@ -29,7 +28,7 @@ from armillary.compute import (
     TensorInfo,
     TensorShape,
 )
-from tests.compute.acl_oracle.vision_cases import Build, Function, Images, Rng, drawn
+from tests.compute.acl_oracle.vision_cases import Build, Function, Images, Rng, drawn, like
 from tests.compute.acl_oracle.wire import Case, Result, Tensor
 
 CLOSE = 2e-6  # sums in another order
@@ -43,18 +42,18 @@ def calling(configure: Callable[[Function, Images], None]) -> Callable[[Case], R
     def ours(case: Case) -> Result:
         tensors = []
         for t in case.tensors:
-            made = compute.Tensor()
+            made = like(case.side, "Tensor")
             quantization = QuantizationInfo(t.scale or 1.0, t.offset, t.scales)
             layout = DataLayout.NHWC if t.kind[0] == "n" else DataLayout.NCHW
             made.allocator().init(TensorInfo(TensorShape(*t.sizes), 1, DataType[t.kind[1:]], quantization, layout))
             tensors.append(made)
-        function = getattr(compute, case.name)()
+        function = like(case.side, case.name)
         configure(function, tensors)
         for tensor, given in zip(tensors, case.tensors, strict=True):
             tensor.allocator().allocate()
-            tensor.array()[...] = given.planes[0].reshape(tensor.array().shape)
+            tensor.write(given.planes[0].reshape(tensor.read().shape))
         function.run()
-        return Result([], (0, 0, 0, 0), [tensors[-1].array().copy()])
+        return Result([], (0, 0, 0, 0), [tensors[-1].read().copy()])
 
     return ours
 

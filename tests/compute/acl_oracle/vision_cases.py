@@ -56,14 +56,20 @@ def drawn(rng: Rng, kind: str, sizes: tuple[int, ...], low: float | None = None,
     return made
 
 
-def image_of(tensor: Tensor) -> Any:  # Any: an image, or one of several planes
+def like(side: str | Function, name: str) -> Any:  # Any: what the class makes
+    """A new object of a class of this library, or of the class that takes its place on the side of a function."""
+    prefix = side if isinstance(side, str) else type(side).__name__[:2]
+    return getattr(compute, f"CL{name.removeprefix('NE').removeprefix('CPP')}" if prefix == "CL" else name)()
+
+
+def image_of(tensor: Tensor, side: str = "NE") -> Any:  # Any: an image, or one of several planes
     """The tensor of this library, not allocated."""
     kind = Format[tensor.kind]
     if len(kind.planes) > 1:
-        multi = compute.MultiImage()
+        multi = like(side, "MultiImage")
         multi.init(*tensor.sizes, kind)
         return multi
-    made = compute.Image()
+    made = like(side, "Image")
     made.allocator().init(compute.TensorInfo(*tensor.sizes, kind))
     return made
 
@@ -77,15 +83,15 @@ def calling(configure: Callable[[Function, Images], Any]) -> Callable[[Case], Re
     """Configure, allocate, fill, run, read; `configure` may return what gives numbers."""
 
     def ours(case: Case) -> Result:
-        images = [image_of(t) for t in case.tensors]
-        function = getattr(compute, case.name)()
+        images = [image_of(t, case.side) for t in case.tensors]
+        function = like(case.side, case.name)
         numbers = configure(function, images)
         for tensor, image in zip(case.tensors, images, strict=True):
             for part, values in zip(parts(image), tensor.planes, strict=True):
                 part.allocator().allocate()
-                part.array()[...] = values
+                part.write(values)
         function.run()
-        outputs = [part.array().copy() for at in case.outputs for part in parts(images[at])]
+        outputs = [part.read().copy() for at in case.outputs for part in parts(images[at])]
         region = parts(images[-1])[0].info().valid_region()
         found = (region.anchor[0], region.anchor[1], region.shape[0], region.shape[1])
         return Result(list(numbers()) if numbers else [], found, outputs)
@@ -219,7 +225,8 @@ def _table(rng: Rng) -> Case:
     values = [int(v) for v in rng.integers(0, 256, count)]
 
     def configure(function: Function, images: Images) -> None:
-        lut = compute.Lut(count, images[0].info().data_type)
+        is_device = isinstance(images[0], compute.CLTensor)
+        lut = (compute.CLLut if is_device else compute.Lut)(count, images[0].info().data_type)
         lut.fill(values)
         function.configure(images[0], lut, images[1])
 

@@ -48,6 +48,7 @@ class Case:
     outputs: tuple[int, ...] = (-1,)
     has_region: bool = True  # the library's own regions of colour images do not say what was computed
     step: int = 0  # how far whole numbers may differ, where the library's own order of operations decides
+    side: str = "NE"  # or CL: which of this library's functions `ours` takes
 
 
 @dataclass

@@ -50,9 +50,21 @@ def _halved(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, nu
             planes.write(ib, 1, y, T.add(first, x), value)
 
 
+def _halved_pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+    """As `_halved`, for one pixel."""
+    odd_x, odd_y = options
+    middle, left = T.add(T.mul(y, T.const(2)), odd_y), T.add(T.mul(x, T.const(2)), odd_x)
+    rows = []
+    for dy in range(-2, 3):
+        row = [T.cast(read(0, T.add(middle, T.const(dy)), T.add(left, T.const(dx))), "uint16") for dx in range(-2, 3)]
+        rows.append(five(row))
+    return [T.cast(T.shift_right(five(rows), T.const(8, "uint16")), "uint8")]
+
+
 COPY = Formula("copy_image", (U8,), (U8,), _copied, lanes=WIDE)
-# `pixel` is not used: `row` emits all of it.
-HALVED = Formula("gaussian_half", (U8,), (U8,), _copied, 2, same_size=False, numbers=("int32", "int32"), row=_halved)
+HALVED = Formula(
+    "gaussian_half", (U8,), (U8,), _halved_pixel, 2, same_size=False, numbers=("int32", "int32"), row=_halved
+)
 
 
 @cache

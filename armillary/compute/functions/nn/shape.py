@@ -124,6 +124,8 @@ class NEReshapeLayer(base.NeuralFunction):
 class NEFlattenLayer(base.NeuralFunction):
     """Each image of a batch as one row."""
 
+    _reshape_type: ClassVar[type[NEReshapeLayer]] = NEReshapeLayer
+
     @classmethod
     def validate(cls, input: TensorInfo, output: TensorInfo | None) -> Status:
         """Whether tensors of this information can be configured."""
@@ -139,7 +141,7 @@ class NEFlattenLayer(base.NeuralFunction):
         self._refuse(self.validate(input.info(), output.info() if output.has_info() else None))
         row = int(np.prod(input.info().shape[:3]))
         base.init_output(output, (row, *input.info().shape[3:]), input.info().data_type)
-        inner = self._inner = NEReshapeLayer(self._memory_manager)
+        inner = self._inner = self._reshape_type(self._memory_manager)
         inner.configure(input, output)
         self._pipeline = inner._pipeline
 

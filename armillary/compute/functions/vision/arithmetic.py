@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar
 
+import numpy as np
+
 from armillary.base.boundary import bounded
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.kernel import Status
@@ -27,7 +29,7 @@ from armillary.compute.functions.vision.base import (
     wrong_size,
     wrong_type,
 )
-from armillary.compute.runtime.tensor import Tensor
+from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import TypeMismatch
 
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
@@ -314,8 +316,11 @@ class Lut:
         most = {U8: 256, S16: 65536}.get(data_type, 0)
         if not 1 <= num_elements <= most:
             raise TypeMismatch(f"a table of {num_elements} {data_type.name}, wanted at most 256 U8 or 65536 S16")
-        self._values = image(num_elements, 1, data_type)
+        self._values = self._image(num_elements, data_type)
         self._values.allocator().allocate()
+
+    def _image(self, width: int, kind: DataType) -> Tensor:
+        return image(width, 1, kind)
 
     def num_elements(self) -> int:
         """How many values there are."""
@@ -333,23 +338,26 @@ class Lut:
         """The values, as a tensor of one row."""
         return self._values
 
-    def fill(self, values: Sequence[int]) -> None:
+    def fill(self, values: Sequence[int] | Array) -> None:
         """Set all values."""
-        self._values.array().reshape(-1)[...] = values
+        self._values.write(np.asarray(values).reshape(1, -1))
 
 
 class NETableLookup(VisionFunction):
     """Every pixel as a table says; a pixel without an entry stays."""
 
+    @classmethod
+    def validate(cls, input: TensorInfo, lut: Lut, output: TensorInfo) -> Status:  # type: ignore[override]  # named
+        """Whether images of this information and a table can be configured."""
+        return objection(
+            cls.__name__,
+            wrong_type("tensor 0", input, lut.type()),
+            wrong_type("tensor 1", output, lut.type()),
+            wrong_size("tensor 1", output, *size_of(input)),
+        )
+
     def configure(self, input: Tensor, lut: Lut, output: Tensor) -> None:
         """Set the images and the table, whose values may change between runs."""
-        refuse(
-            objection(
-                "NETableLookup",
-                wrong_type("tensor 0", input.info(), lut.type()),
-                wrong_type("tensor 1", output.info(), lut.type()),
-                wrong_size("tensor 1", output.info(), *size_of(input.info())),
-            )
-        )
+        refuse(self.validate(input.info(), lut, output.info()))
         formula = formulas.table_lookup(lut.type(), lut.num_elements(), lut.index_offset())
         self._configure([input, lut.tensor()], [output], formula=formula)

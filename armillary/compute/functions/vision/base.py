@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.loop_kernel import NativeLoop, Program
+from armillary.compute.core.loops import Loops, LoopsKernel, Partial
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo
 from armillary.compute.core.window import Window
 from armillary.compute.runtime.scheduler import Scheduler
@@ -50,6 +51,16 @@ class NativeKernel(Protocol):
 
     def native_loops(self) -> tuple[NativeLoop, ...]:
         """All of its window, over the tensors where they are now."""
+
+
+class RunsKernels(Protocol):
+    """Kernels that run one after another."""
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """All of them."""
+
+    def run(self) -> None:
+        """Run them."""
 
 
 class Work:
@@ -88,13 +99,16 @@ class Work:
         return found
 
 
+Function = TypeVar("Function")
+
+
 class VisionFunction:
     """Steps of a function; most have one, over `formula`."""
 
     formula: Formula
 
     def __init__(self) -> None:
-        self._works: list[Work] = []
+        self._works: list[RunsKernels] = []
 
     @classmethod
     def validate(cls, *infos: TensorInfo) -> Status:
@@ -111,10 +125,36 @@ class VisionFunction:
         numbers: Numbers = (),
         formula: Formula | None = None,
     ) -> None:
-        self._set_kernels(step(formula or self.formula, inputs, outputs, border, constant, numbers))
+        self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers))
 
     def _set_kernels(self, kernels: Sequence[IKernel]) -> None:
-        self._works = [Work(kernels)]
+        self._works = [self._work(kernels)]
+
+    # What a function is made of; those of a device have their own (`compute/cl/vision.py`).
+
+    def _step(
+        self,
+        formula: Formula,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        border: BorderMode = BorderMode.UNDEFINED,
+        constant: float = 0,
+        numbers: Numbers = (),
+    ) -> list[IKernel]:
+        return step(formula, inputs, outputs, border, constant, numbers)
+
+    def _loops(self, loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> IKernel:
+        return loops_kernel(loops, tensors, partial)
+
+    def _work(self, kernels: Sequence[IKernel]) -> RunsKernels:
+        return Work(kernels)
+
+    def _image(self, width: int, height: int, kind: Format | DataType) -> Tensor:
+        return image(width, height, kind)
+
+    def _part(self, function: type[Function]) -> Function:
+        """Another function, on the same side."""
+        return function()
 
     def kernels(self) -> tuple[IKernel, ...]:
         """The kernels of a run, in order."""
@@ -144,6 +184,13 @@ def step(
     kernel.configure(inputs, outputs, numbers, is_undefined and size != BorderSize())
     fills = [] if is_undefined or size == BorderSize() else [BorderKernel(t, size, border, constant) for t in inputs]
     return [*fills, kernel]
+
+
+def loops_kernel(loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> LoopsKernel:
+    """The kernel of loops over tensors."""
+    kernel = LoopsKernel(loops)
+    kernel.configure(tensors, partial)
+    return kernel
 
 
 def refuse(status: Status) -> None:

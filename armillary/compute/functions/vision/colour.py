@@ -16,7 +16,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, Format, TensorInfo
 from armillary.compute.functions.formulas import colour
 from armillary.compute.functions.formulas.expressions import Options, truncated
-from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of, step
+from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of
 from armillary.compute.runtime.tensor import MultiImage, Tensor
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
@@ -167,7 +167,9 @@ class NEColorConvert(VisionFunction):
         source, target = _format(_info(input)), _format(_info(output))
         planes = _planes(output)
         work = [(formula, [planes[n] for n in places]) for formula, places in _conversion(source, target)]
-        self._set_kernels([kernel for formula, outputs in work for kernel in step(formula, _planes(input), outputs)])
+        self._set_kernels(
+            [kernel for formula, outputs in work for kernel in self._step(formula, _planes(input), outputs)]
+        )
 
 
 # Where channels are: plane, place in a pixel; of Y, U and V in the formats that have them.
@@ -276,4 +278,6 @@ class NEChannelCombine(VisionFunction):
             work = [(_copy(1), [a], [b]) for a, b in zip(given, planes, strict=True)]
         else:
             work = [(_combination(target), given, planes)]
-        self._set_kernels([kernel for formula, inputs, outputs in work for kernel in step(formula, inputs, outputs)])
+        self._set_kernels(
+            [kernel for formula, inputs, outputs in work for kernel in self._step(formula, inputs, outputs)]
+        )

@@ -8,6 +8,7 @@ In: an image of U8. Out: a list of key points, strongest first for Harris, in or
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,12 +21,9 @@ from armillary.compute.core.window import Coordinates
 from armillary.compute.functions.formulas import features as formulas
 from armillary.compute.functions.vision.base import (
     VisionFunction,
-    Work,
-    image,
     objection,
     refuse,
     size_of,
-    step,
     wrong_size,
     wrong_type,
 )
@@ -53,7 +51,7 @@ def _valid(tensor: Tensor) -> tuple[Array, int, int]:
     """The values in the valid region, and where it begins."""
     region = tensor.info().valid_region()
     x, y = region.anchor[0], region.anchor[1]
-    return tensor.array()[y : y + region.shape[1], x : x + region.shape[0]], x, y
+    return tensor.read()[y : y + region.shape[1], x : x + region.shape[0]], x, y
 
 
 def _points(tensor: Tensor) -> list[KeyPoint]:
@@ -84,12 +82,13 @@ class NEFastCorners(VisionFunction):
     ) -> None:
         """Set the image, the threshold (1 to 254), and the list; strengths are 1 without suppression."""
         refuse(self.validate(input.info(), threshold))
-        scores = image(*size_of(input.info()), U8)
-        kernels = step(formulas.FAST, [input], [scores], border_mode, constant_border_value, (int(threshold),))
+        scores = self._image(*size_of(input.info()), U8)
+        kernels = self._step(formulas.FAST, [input], [scores], border_mode, constant_border_value, (int(threshold),))
         self._corners, self._result, self._has_strengths = corners, scores, nonmax_suppression
         made = [scores]
         if nonmax_suppression:
-            kept, suppression = image(*size_of(input.info()), U8), NENonMaximaSuppression3x3()
+            kept = self._image(*size_of(input.info()), U8)
+            suppression = self._part(NENonMaximaSuppression3x3)
             suppression.configure(scores, kept, BorderMode.CONSTANT)
             kernels += suppression.kernels()
             edge = int(border_mode is BorderMode.UNDEFINED)  # whose neighbours are not all known
@@ -141,12 +140,12 @@ class NEHarrisCorners(VisionFunction):
         """Set the image, the numbers of OpenVX, and the list that gets the corners."""
         refuse(self.validate(input.info(), threshold, min_dist, gradient_size, block_size))
         kind, size = _SOBEL[gradient_size][1], size_of(input.info())
-        gx, gy, strengths, kept = image(*size, kind), image(*size, kind), image(*size, F32), image(*size, F32)
-        sobel, formula = _SOBEL[gradient_size][0](), formulas.harris(block_size, kind)
+        gx, gy, strengths, kept = (self._image(*size, k) for k in (kind, kind, F32, F32))
+        sobel, formula = self._part(_SOBEL[gradient_size][0]), formulas.harris(block_size, kind)
         sobel.configure(input, gx, gy, border_mode, constant_border_value)
         norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0)
-        score = step(formula, [gx, gy], [strengths], border_mode, 0, (norm * norm, sensitivity, threshold))
-        suppression = NENonMaximaSuppression3x3()
+        score = self._step(formula, [gx, gy], [strengths], border_mode, 0, (norm * norm, sensitivity, threshold))
+        suppression = self._part(NENonMaximaSuppression3x3)
         suppression.configure(strengths, kept, BorderMode.CONSTANT)
         self._set_kernels([*sobel.kernels(), *score, *suppression.kernels()])
         for tensor in (gx, gy, strengths, kept):
@@ -157,7 +156,7 @@ class NEHarrisCorners(VisionFunction):
     def run(self) -> None:
         """Find the corners."""
         super().run()
-        values = self._kept.array()
+        values = self._kept.read()
         inside = np.zeros(values.shape, bool)
         margin = self._margin
         inside[margin : values.shape[0] - margin, margin : values.shape[1] - margin] = True
@@ -173,7 +172,7 @@ class NEHarrisCorners(VisionFunction):
         self._corners[:] = found
 
 
-def _trace(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
+def _follow(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     """Weak pixels beside strong ones become strong, through a queue that begins with a frontier of strong ones.
 
     Planes: the image (for its pitch), then all bytes of it, of the frontier, the frontier in words, and the queue.
@@ -223,13 +222,14 @@ def _trace(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns
                 spread(at)
 
 
-_SPREADS = 4  # vectors of pixels at once, before the queue; even: the last one writes where the first one read
 _LEVELS = 256  # of weak pixels behind one another; longer chains pay for every pixel of the image
-_TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _trace, "int32")
+_TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _follow, "int32")
 
 
 class NECannyEdge(VisionFunction):
     """Edges: crests of the gradient above a threshold, and what hangs on to them above a lower one."""
+
+    _turns: ClassVar[int] = 4  # for all pixels at once, before the queue
 
     @classmethod
     def validate(  # type: ignore[override]  # named
@@ -266,44 +266,59 @@ class NECannyEdge(VisionFunction):
         """Set the images, the thresholds, the side of the gradient (3 or 5) and the norm (1: L1, 2: L2)."""
         refuse(self.validate(input.info(), output.info(), upper_thr, lower_thr, gradient_size, norm_type))
         size, is_sum = size_of(input.info()), norm_type == 1
-        gx, gy, length = image(*size, S16), image(*size, S16), image(*size, S16 if is_sum else S32)
-        classes, turn, frontier = (image(*size, U8) for _ in range(3))
+        gx, gy = self._image(*size, S16), self._image(*size, S16)
+        length = self._image(*size, S16 if is_sum else S32)
+        self._classes, self._turn, self._frontier = planes = tuple(self._image(*size, U8) for _ in range(3))
         gradients = formulas.edge_gradients(_SOBEL[gradient_size][0].formula, is_sum)
         limits = (lower_thr, upper_thr) if is_sum else (lower_thr**2, upper_thr**2)
         crest = formulas.crest(length.info().data_type)
         self._set_kernels(
             [
-                *step(gradients, [input], [gx, gy, length], border_mode, constant_border_value),
-                *step(crest, [gx, gy, length], [classes], BorderMode.CONSTANT, 0, limits),
+                *self._step(gradients, [input], [gx, gy, length], border_mode, constant_border_value),
+                *self._step(crest, [gx, gy, length], [self._classes], BorderMode.CONSTANT, 0, limits),
             ]
         )
-        for plane in (classes, turn, frontier):  # of one pitch
+        self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
+        for plane in planes:  # of one pitch
             plane.info().extend_padding(PaddingSize(1, STEP + 1, 1, 1))
-        spreads = []
-        for n in range(_SPREADS):
-            planes = (classes, turn) if n % 2 == 0 else (turn, classes)
-            spreads += step(formulas.SPREAD, [planes[0]], [planes[1], frontier], BorderMode.REPLICATE)[-1:]
-        result = step(formulas.STRONG_ONLY, [classes], [output])
-        for tensor in (gx, gy, length, classes, turn, frontier):
+        spreads, result = self._spreads(), self._step(formulas.STRONG_ONLY, [self._classes], [output])
+        for tensor in (gx, gy, length, *planes):
             tensor.allocator().allocate()
-        trace, flat = LoopsKernel(_TRACE, is_parallel=False), (FlatPlane(classes, U8), FlatPlane(frontier, U8))
-        queue = np.zeros((1, classes.info().total_size()), np.int32)
-        trace.configure([classes, *flat, FlatPlane(frontier, DataType.U32)], queue)
-        self._tracing, self._classes = Work([*spreads, trace, *result]), classes
-        margin = self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
-        if margin:
-            inside = tuple(max(0, side - 2 * margin) for side in size)
-            output.info().set_valid_region(ValidRegion(Coordinates(margin, margin), inside))
+        self._spreading, self._finishing = self._work([*spreads, *self._trace()]), self._work(result)
+        if self._margin:
+            inside = tuple(max(0, side - 2 * self._margin) for side in size)
+            output.info().set_valid_region(ValidRegion(Coordinates(self._margin, self._margin), inside))
+
+    def _spreads(self) -> list[IKernel]:
+        """An even number of turns: the last one writes where the first one read."""
+        kernels: list[IKernel] = []
+        for n in range(self._turns):
+            source, target = (self._classes, self._turn)[:: 1 if n % 2 == 0 else -1]
+            kernels += self._step(formulas.SPREAD, [source], [target, self._frontier], BorderMode.CONSTANT)[-1:]
+        return kernels
+
+    def _trace(self) -> list[IKernel]:
+        """What is left to the queue."""
+        flat = (FlatPlane(self._classes, U8), FlatPlane(self._frontier, U8), FlatPlane(self._frontier, DataType.U32))
+        queue = np.zeros((1, self._classes.info().total_size()), np.int32)
+        kernel = LoopsKernel(_TRACE, is_parallel=False)
+        kernel.configure([self._classes, *flat], queue)
+        return [kernel]
 
     def kernels(self) -> tuple[IKernel, ...]:
         """The kernels of a run, in order."""
-        return (*super().kernels(), *self._tracing.kernels())
+        return (*super().kernels(), *self._spreading.kernels(), *self._finishing.kernels())
 
     def run(self) -> None:
         """Find the edges."""
         super().run()
         self._clear_border(self._margin)
-        self._tracing.run()
+        self._spread()
+        self._finishing.run()
+
+    def _spread(self) -> None:
+        """Weak pixels that hang on to strong ones become strong."""
+        self._spreading.run()
 
     def _clear_border(self, margin: int) -> None:
         """Nothing is an edge beside the image, nor within `margin` of its border."""

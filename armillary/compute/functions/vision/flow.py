@@ -12,10 +12,9 @@ from enum import Enum
 import numpy as np
 
 from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.loops import LoopsKernel
 from armillary.compute.core.tensor_info import BorderMode, DataType
 from armillary.compute.functions.formulas import flow
-from armillary.compute.functions.vision.base import VisionFunction, image, objection, refuse, size_of, wrong_type
+from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of, wrong_type
 from armillary.compute.functions.vision.features import KeyPoint
 from armillary.compute.functions.vision.filters import NEScharr3x3
 from armillary.compute.functions.vision.pyramid import Pyramid
@@ -34,26 +33,17 @@ class Termination(Enum):
 class _Level:
     """Two images and the gradients of the first; the settings of the loops over it."""
 
-    def __init__(self, images: Sequence[Tensor], settings: Mapping[str, float]) -> None:
-        self._images = tuple(images)
-        self._settings = _table(len(flow.SETTINGS), 1, F32)
+    def __init__(self, images: Sequence[Tensor], settings: Mapping[str, float], table: Tensor) -> None:
+        self._images, self._settings = tuple(images), table
         regions = [t.info().valid_region() for t in images]
         sides = {"left": max(r.start(0) for r in regions), "top": max(r.start(1) for r in regions)}
         sides |= {"right": min(r.end(0) for r in regions), "bottom": min(r.end(1) for r in regions)}
         values = {**settings, **sides}
-        self._settings.array()[0] = [values[name] for name in flow.SETTINGS]
+        table.write(np.array([[values[name] for name in flow.SETTINGS]], np.float32))
 
-    def kernel(self, points: Tensor, windows: Tensor) -> IKernel:
-        """What moves points."""
-        kernel = LoopsKernel(flow.TRACK)
-        kernel.configure([points, windows, *self._images, self._settings])
-        return kernel
-
-
-def _table(width: int, height: int, kind: DataType) -> Tensor:
-    made = image(width, height, kind)
-    made.allocator().allocate()
-    return made
+    def tensors(self) -> list[Tensor]:
+        """Images, gradients, settings."""
+        return [*self._images, self._settings]
 
 
 class NEOpticalFlow(VisionFunction):
@@ -104,21 +94,28 @@ class NEOpticalFlow(VisionFunction):
         made: list[Tensor] = []
         for n in reversed(range(levels)):
             old, new = old_pyramid.get_pyramid_level(n), new_pyramid.get_pyramid_level(n)
-            gx, gy, scharr = image(*size_of(old.info()), S16), image(*size_of(old.info()), S16), NEScharr3x3()
+            gx, gy = (self._image(*size_of(old.info()), S16) for _ in range(2))
+            scharr = self._part(NEScharr3x3)
             scharr.configure(old, gx, gy, border_mode, constant_border_value)
             self._gradients += scharr.kernels()
             made += [gx, gy]
             settings |= {"divisor": 1.0 if n == levels - 1 else scale, "is_last": n == 0}
-            self._levels.append(_Level([old, new, gx, gy], settings))
+            self._levels.append(_Level([old, new, gx, gy], settings, self._table(len(flow.SETTINGS), 1, F32)))
         self._hold(len(old_points))
         for tensor in made:
             tensor.allocator().allocate()
 
+    def _table(self, width: int, height: int, kind: DataType) -> Tensor:
+        made = self._image(width, height, kind)
+        made.allocator().allocate()
+        return made
+
     def _hold(self, count: int) -> None:
         """Make room for so many points."""
-        self._points = _table(flow.WIDTH, max(1, count), F32)
-        windows = _table(3 * self._side * self._side, max(1, count), S32)
-        self._set_kernels([*self._gradients, *(level.kernel(self._points, windows) for level in self._levels)])
+        self._points = self._table(flow.WIDTH, max(1, count), F32)
+        windows = self._table(3 * self._side * self._side, max(1, count), S32)
+        moves = [self._loops(flow.TRACK, [self._points, windows, *level.tensors()]) for level in self._levels]
+        self._set_kernels([*self._gradients, *moves])
 
     def run(self) -> None:
         """Find the points."""
@@ -126,13 +123,14 @@ class NEOpticalFlow(VisionFunction):
         old, guess = self._old, self._old if self._estimates is None else self._estimates
         if len(old) > self._points.info().dimension(1):
             self._hold(len(old))
-        table = self._points.array()
-        table[...] = -1  # outside of every image
+        table = np.full((self._points.info().dimension(1), flow.WIDTH), -1, np.float32)  # outside of every image
         given = [(a.x, a.y, b.x, b.y) for a, b in zip(old, guess, strict=True)]
         table[: len(old), : flow.IS_FOUND] = np.array(given, np.float32).reshape(-1, flow.IS_FOUND) * self._top
         is_found = [self._estimates is None or p.tracking_status == 1 for p in guess]
         table[: len(old), flow.IS_FOUND] = is_found
+        self._points.write(table)
         super().run()
+        table = self._points.read()
         new = table[: len(old), flow.NEW : flow.NEW + 2]
         places = np.copysign(np.floor(np.abs(new) + np.float32(0.5)), new).astype(int).tolist()
         found = zip(places, (table[: len(old), flow.IS_FOUND] != 0).tolist(), strict=True)

@@ -15,7 +15,6 @@ import numpy as np
 from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.loops import LoopsKernel
 from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import Size2D
 from armillary.compute.functions.formulas.hog import Blocks, binning, normalising, scoring
@@ -149,10 +148,10 @@ class MultiHOG:
 class _Gradients:
     """Length and direction of an image's gradients."""
 
-    def __init__(self, source: Tensor, kind: PhaseType, border: BorderMode, constant: int) -> None:
+    def __init__(self, on: HOGFunction, source: Tensor, kind: PhaseType, border: BorderMode, constant: int) -> None:
         size = size_of(source.info())
-        slope, length, turn = NEDerivative(), NEMagnitude(), NEPhase()
-        gx, gy, self.length, self.turn = image(*size, S16), image(*size, S16), image(*size, S16), image(*size, U8)
+        slope, length, turn = on._part(NEDerivative), on._part(NEMagnitude), on._part(NEPhase)
+        gx, gy, self.length, self.turn = (on._image(*size, kind) for kind in (S16, S16, S16, U8))
         slope.configure(source, gx, gy, border, constant)
         length.configure(gx, gy, self.length)
         turn.configure(gx, gy, self.turn, kind)
@@ -165,35 +164,37 @@ class _Gradients:
             tensor.allocator().allocate()
 
 
-def _votes(gradients: _Gradients, info: HOGInfo) -> tuple[Tensor, IKernel]:
-    """The histograms of all cells, allocated, and the kernel that makes them."""
-    width, height = size_of(gradients.length.info())
-    cell, bins = info.cell_size, info.num_bins
-    found = image(width // cell.width * bins, height // cell.height, F32)
-    loops = binning(cell.width, cell.height, bins, info.phase_type is PhaseType.SIGNED)
-    kernel = LoopsKernel(loops)
-    kernel.configure([found, gradients.length, gradients.turn])
-    found.allocator().allocate()
-    return found, kernel
+class HOGFunction(VisionFunction):
+    """What descriptors and detectors have in common."""
+
+    def _gradients(self, source: Tensor, kind: PhaseType, border: BorderMode, constant: int) -> _Gradients:
+        return _Gradients(self, source, kind, border, constant)
+
+    def _votes(self, gradients: _Gradients, info: HOGInfo) -> tuple[Tensor, IKernel]:
+        """The histograms of all cells, allocated, and the kernel that makes them."""
+        width, height = size_of(gradients.length.info())
+        cell, bins = info.cell_size, info.num_bins
+        found = self._image(width // cell.width * bins, height // cell.height, F32)
+        loops = binning(cell.width, cell.height, bins, info.phase_type is PhaseType.SIGNED)
+        kernel = self._loops(loops, [found, gradients.length, gradients.turn])
+        found.allocator().allocate()
+        return found, kernel
+
+    def _descriptors(self, votes: Tensor, info: HOGInfo, found: Tensor) -> IKernel:
+        """The kernel that makes the descriptors of blocks of votes."""
+        cell, stride, cells = info.cell_size, info.block_stride, info.num_cells_per_block()
+        clips = info.normalization_type is HOGNormType.L2HYS_NORM
+        blocks = Blocks(
+            _pair(cells),
+            (stride.width // cell.width, stride.height // cell.height),
+            info.num_bins,
+            info.normalization_type is HOGNormType.L1_NORM,
+            info.l2_hyst_threshold if clips else 0.0,
+        )
+        return self._loops(normalising(blocks), [found, votes])
 
 
-def _descriptors(votes: Tensor, info: HOGInfo, found: Tensor) -> IKernel:
-    """The kernel that makes the descriptors of blocks of votes."""
-    cell, stride, cells = info.cell_size, info.block_stride, info.num_cells_per_block()
-    clips = info.normalization_type is HOGNormType.L2HYS_NORM
-    blocks = Blocks(
-        _pair(cells),
-        (stride.width // cell.width, stride.height // cell.height),
-        info.num_bins,
-        info.normalization_type is HOGNormType.L1_NORM,
-        info.l2_hyst_threshold if clips else 0.0,
-    )
-    kernel = LoopsKernel(normalising(blocks))
-    kernel.configure([found, votes])
-    return kernel
-
-
-class NEHOGDescriptor(VisionFunction):
+class NEHOGDescriptor(HOGFunction):
     """The descriptors of an image's blocks."""
 
     @classmethod
@@ -220,13 +221,13 @@ class NEHOGDescriptor(VisionFunction):
         """Set the image, the descriptors (`HOGInfo.tensor_info`), and the model."""
         refuse(self.validate(input.info(), output.info(), hog))
         info = hog.info()
-        gradients = _Gradients(input, info.phase_type, border_mode, constant_border_value)
-        votes, kernel = _votes(gradients, info)
-        self._set_kernels([*gradients.kernels, kernel, _descriptors(votes, info, output)])
+        gradients = self._gradients(input, info.phase_type, border_mode, constant_border_value)
+        votes, kernel = self._votes(gradients, info)
+        self._set_kernels([*gradients.kernels, kernel, self._descriptors(votes, info, output)])
         gradients.allocate()
 
 
-class NEHOGDetector(VisionFunction):
+class NEHOGDetector(HOGFunction):
     """Windows of an image's descriptors whose score, by a linear classifier, is above a threshold."""
 
     @classmethod
@@ -264,16 +265,24 @@ class NEHOGDetector(VisionFunction):
         counts = [max(0, room // step + 1) for room, step in zip(spare, steps, strict=True)]  # the library's count
         self._windows, self._size, self._stride = detection_windows, size, stride
         self._threshold, self._class = threshold, idx_class
-        self._scores = image(max(1, counts[0]), max(1, counts[1]), F32)
+        self._scores = self._image(max(1, counts[0]), max(1, counts[1]), F32)
         inside, values = info.num_block_positions_per_image(size), info.num_bins_per_block()
-        kernel = LoopsKernel(scoring(inside.width * values, inside.height, steps[0] * values, steps[1]))
-        kernel.configure([self._scores, input, hog.table()])
+        loops = scoring(inside.width * values, inside.height, steps[0] * values, steps[1])
+        kernel = self._loops(loops, [self._scores, input, self._factors(hog)])
         self._has_windows = min(counts) > 0
         self._set_kernels([kernel] if self._has_windows else [])
         self._scores.allocator().allocate()
 
+    def _factors(self, hog: HOG) -> Tensor:
+        """Where the kernel reads the classifier."""
+        return hog.table()
+
+    def update(self) -> None:
+        """Bring the classifier to where the kernel reads it."""
+
     def run(self) -> None:
         """Add the windows that are found, row by row."""
+        self.update()
         super().run()
         self.collect()
 
@@ -281,15 +290,29 @@ class NEHOGDetector(VisionFunction):
         """Add the windows whose scores have been computed."""
         if not self._has_windows:
             return
-        scores = self._scores.array()
+        scores = self._scores.read()
         for row, column in np.argwhere(scores > self._threshold).tolist():
             x, y = column * self._stride.width, row * self._stride.height
             score = float(scores[row, column])
             self._windows.append(DetectionWindow(x, y, self._size.width, self._size.height, self._class, score))
 
 
-class NEHOGMultiDetection(VisionFunction):
+class NEHOGMultiDetection(HOGFunction):
     """Windows of several models in one image; of those of a model that are close to one another the best, if asked."""
+
+    @classmethod
+    def validate(  # type: ignore[override]  # named
+        cls, input: TensorInfo, multi_hog: MultiHOG, detection_window_strides: Sequence[Size2D]
+    ) -> Status:
+        """Whether an image of this information, these models and the strides of their windows can be configured."""
+        models = [multi_hog.model(n) for n in range(multi_hog.num_models())]
+        kinds, strides = {model.info().phase_type for model in models}, len(detection_window_strides)
+        return objection(
+            cls.__name__,
+            wrong_type("tensor 0", input, U8),
+            f"{strides} strides, wanted {len(models)}" if strides != len(models) else "",
+            "models with directions of half turns and of whole ones" if len(kinds) > 1 else "",
+        )
 
     def configure(
         self,
@@ -304,33 +327,23 @@ class NEHOGMultiDetection(VisionFunction):
         min_distance: float = 1.0,
     ) -> None:
         """Set the image, the models with the strides of their windows, and the list, which each run fills anew."""
+        refuse(self.validate(input.info(), multi_hog, detection_window_strides))
         models = [multi_hog.model(n) for n in range(multi_hog.num_models())]
-        kinds = {model.info().phase_type for model in models}
-        refuse(
-            objection(
-                type(self).__name__,
-                wrong_type("tensor 0", input.info(), U8),
-                f"{len(detection_window_strides)} strides, wanted {len(models)}"
-                if len(detection_window_strides) != len(models)
-                else "",
-                "models with directions of half turns and of whole ones" if len(kinds) > 1 else "",
-            )
-        )
-        gradients = _Gradients(input, models[0].info().phase_type, border_mode, constant_border_value)
+        gradients = self._gradients(input, models[0].info().phase_type, border_mode, constant_border_value)
         spaces: dict[tuple[object, ...], tuple[Tensor, IKernel]] = {}
         descriptors: dict[HOGInfo, tuple[Tensor, IKernel]] = {}
-        self._detectors, self._windows = [NEHOGDetector() for _ in models], detection_windows
+        self._detectors, self._windows = [self._part(NEHOGDetector) for _ in models], detection_windows
         for index, (detector, model, stride) in enumerate(
             zip(self._detectors, models, detection_window_strides, strict=True)
         ):
             info = model.info()
             key = (info.cell_size, info.num_bins)
             if key not in spaces:
-                spaces[key] = _votes(gradients, info)
+                spaces[key] = self._votes(gradients, info)
             if info not in descriptors:
-                blocks = Tensor()
+                blocks = self._part(Tensor)
                 blocks.allocator().init(info.tensor_info(*size_of(input.info())))
-                descriptors[info] = (blocks, _descriptors(spaces[key][0], info, blocks))
+                descriptors[info] = (blocks, self._descriptors(spaces[key][0], info, blocks))
             detector.configure(descriptors[info][0], model, detection_windows, stride, threshold, index)
         made = [*spaces.values(), *descriptors.values()]
         scores = [kernel for detector in self._detectors for kernel in detector.kernels()]
@@ -344,6 +357,8 @@ class NEHOGMultiDetection(VisionFunction):
 
     def run(self) -> None:
         """Find the windows."""
+        for detector in self._detectors:
+            detector.update()
         super().run()
         self._windows.clear()
         for detector in self._detectors:

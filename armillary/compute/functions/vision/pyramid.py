@@ -26,7 +26,6 @@ from armillary.compute.functions.vision.base import (
     objection,
     refuse,
     size_of,
-    step,
     wrong_size,
     wrong_type,
 )
@@ -52,7 +51,10 @@ class Pyramid:
             raise TypeMismatch(f"a pyramid of {num_levels} levels by {scale}, wanted at least 1, between 0 and 1")
         self.scale = scale
         sides = zip(_sides(width, num_levels, scale), _sides(height, num_levels, scale), strict=True)
-        self._levels = tuple(image(wide, high, format) for wide, high in sides)
+        self._levels = tuple(self._image(wide, high, format) for wide, high in sides)
+
+    def _image(self, width: int, height: int, format: Format) -> Tensor:
+        return image(width, height, format)
 
     def num_levels(self) -> int:
         """How many there are."""
@@ -112,7 +114,7 @@ class _Gaussian(VisionFunction):
     ) -> None:
         """Set the image and the pyramid, whose level 0 becomes a copy of it."""
         refuse(self.validate(input.info(), pyramid))
-        kernels = step(formulas.COPY, [input], [pyramid.get_pyramid_level(0)])
+        kernels = self._step(formulas.COPY, [input], [pyramid.get_pyramid_level(0)])
         for n in range(1, pyramid.num_levels()):
             above, below = pyramid.get_pyramid_level(n - 1), pyramid.get_pyramid_level(n)
             kernels += self._reduced(above, below, border_mode, constant_border_value)
@@ -132,8 +134,8 @@ class NEGaussianPyramidHalf(_Gaussian):
         behind = 2 * -(-columns // STEP) * STEP + formulas.OVERSHOOT - width
         kernels: list[IKernel] = []
         if not above.info().extend_padding(PaddingSize(2, behind, 2, 2)):  # allocated: a copy has the padding
-            source, above = above, image(width, height, U8)
-            kernels += step(formulas.COPY, [source], [above])
+            source, above = above, self._image(width, height, U8)
+            kernels += self._step(formulas.COPY, [source], [above])
             above.info().extend_padding(PaddingSize(2, behind, 2, 2))
             above.allocator().allocate()
         kernel = FormulaKernel(formulas.HALVED)
@@ -151,7 +153,7 @@ class NEGaussianPyramidOrb(_Gaussian):
     _scale = SCALE_PYRAMID_ORB
 
     def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
-        smooth, between, scale = NEGaussian5x5(), image(*size_of(above.info()), U8), NEScale()
+        smooth, between, scale = self._part(NEGaussian5x5), self._image(*size_of(above.info()), U8), self._part(NEScale)
         smooth.configure(above, between, border, constant)
         scale.configure(between, below, InterpolationPolicy.NEAREST_NEIGHBOR)
         between.allocator().allocate()
@@ -184,19 +186,23 @@ class NELaplacianPyramid(VisionFunction):
     ) -> None:
         """Set the image, the pyramid of S16, and the image of S16 that is left."""
         refuse(self.validate(input.info(), pyramid, output.info()))
-        levels = Pyramid()
+        levels = self._part(Pyramid)
         levels.init(pyramid.num_levels(), SCALE_PYRAMID_HALF, *size_of(input.info()))
-        gauss = NEGaussianPyramidHalf()
+        gauss = self._part(NEGaussianPyramidHalf)
         gauss.configure(input, levels, border_mode, constant_border_value)
         kernels = [*gauss.kernels()]
         for n in range(pyramid.num_levels()):
             level = levels.get_pyramid_level(n)
-            smooth, between, difference = NEGaussian5x5(), image(*size_of(level.info()), U8), NEArithmeticSubtraction()
+            smooth, between, difference = (
+                self._part(NEGaussian5x5),
+                self._image(*size_of(level.info()), U8),
+                self._part(NEArithmeticSubtraction),
+            )
             smooth.configure(level, between, border_mode, constant_border_value)
             difference.configure(level, between, pyramid.get_pyramid_level(n), ConvertPolicy.WRAP)
             kernels += [*smooth.kernels(), *difference.kernels()]
             if n == pyramid.num_levels() - 1:
-                kernels += step(formulas.converted(U8, S16), [between], [output])
+                kernels += self._step(formulas.converted(U8, S16), [between], [output])
             between.allocator().allocate()
         self._set_kernels(kernels)
         levels.allocate()
@@ -234,9 +240,9 @@ class NELaplacianReconstruct(VisionFunction):
         below, made = input, []
         for n in reversed(range(pyramid.num_levels())):
             level = pyramid.get_pyramid_level(n)
-            total, add = image(*size_of(level.info()), S16), NEArithmeticAddition()
+            total, add = self._image(*size_of(level.info()), S16), self._part(NEArithmeticAddition)
             if size_of(below.info()) != size_of(level.info()):
-                wide, scale = image(*size_of(level.info()), S16), NEScale()
+                wide, scale = self._image(*size_of(level.info()), S16), self._part(NEScale)
                 scale.configure(below, wide, InterpolationPolicy.NEAREST_NEIGHBOR)
                 kernels += scale.kernels()
                 made.append(wide)
@@ -245,6 +251,6 @@ class NELaplacianReconstruct(VisionFunction):
             kernels += add.kernels()
             made.append(total)
             below = total
-        self._set_kernels([*kernels, *step(formulas.converted(S16, U8), [below], [output])])
+        self._set_kernels([*kernels, *self._step(formulas.converted(S16, U8), [below], [output])])
         for tensor in made:
             tensor.allocator().allocate()

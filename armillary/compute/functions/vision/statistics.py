@@ -18,8 +18,10 @@ from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
 from armillary.compute.functions.vision.base import (
+    RunsKernels,
     VisionFunction,
     Work,
+    loops_kernel,
     objection,
     refuse,
     size_of,
@@ -87,13 +89,15 @@ _INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
 _EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
 
 
-class _Counting:
+class Counting:
     """A kernel with a row of partial results for each band."""
 
     _kinds: ClassVar[tuple[DataType, ...]] = (U8,)
 
+    _bands: ClassVar[int] = BANDS
+
     def __init__(self) -> None:
-        self._work: Work | None = None
+        self._work: RunsKernels | None = None
         self._input: Tensor | None = None
 
     @classmethod
@@ -103,10 +107,11 @@ class _Counting:
 
     def _set(self, loops: Loops, input: Tensor, values: int) -> None:
         refuse(self.validate(input.info()))
-        kernel, self._input = LoopsKernel(loops), input
-        self._counts = np.zeros((BANDS, values), loops.partial)
-        kernel.configure([input], self._counts)
-        self._work = Work([kernel])
+        self._input, self._counts = input, np.zeros((self._bands, values), loops.partial)
+        self._work = self._counting(loops, input)
+
+    def _counting(self, loops: Loops, input: Tensor) -> RunsKernels:
+        return Work([loops_kernel(loops, [input], self._counts)])
 
     def _partial(self, start: Sequence[float] | int = 0) -> Array:
         """What each band has found."""
@@ -118,7 +123,7 @@ class _Counting:
 
     def _values(self) -> Array:
         assert self._input is not None, "configure sets it"
-        return self._input.array()
+        return self._input.read()
 
 
 @bounded
@@ -153,13 +158,13 @@ class Distribution1D:
         return np.arange(self._range) * self._bins // self._range
 
 
-def _histogram(counting: _Counting) -> Array:
+def _histogram(counting: Counting) -> Array:
     """How often each value of a byte is there."""
     counts: Array = counting._partial().reshape(-1, 256).sum(0)
     return counts
 
 
-class NEHistogram(_Counting):
+class NEHistogram(Counting):
     """How many pixels fall in each bin."""
 
     def configure(self, input: Tensor, output: Distribution1D) -> None:
@@ -176,7 +181,7 @@ class NEHistogram(_Counting):
         output.buffer()[...] = counted if is_whole else np.bincount(output.bin_of(), counted, output.num_bins())
 
 
-class NEEqualizeHistogram(_Counting):
+class NEEqualizeHistogram(Counting):
     """Values by how many pixels are at most as bright."""
 
     @classmethod
@@ -192,9 +197,11 @@ class NEEqualizeHistogram(_Counting):
         """Set the images."""
         refuse(self.validate(input.info(), output.info()))
         self._set(_COUNTS, input, 256 * _COPIES)
-        self._table = Lut(256, U8)
-        self._lookup = NETableLookup()
+        self._table, self._lookup = self._lookup_of_bytes()
         self._lookup.configure(input, self._table, output)
+
+    def _lookup_of_bytes(self) -> tuple[Lut, NETableLookup]:
+        return Lut(256, U8), NETableLookup()
 
     def run(self) -> None:
         """Count, make the table, look up."""
@@ -205,7 +212,7 @@ class NEEqualizeHistogram(_Counting):
         else:
             part = np.maximum(sums - least, 0).astype(np.float32) / np.float32(total - least)
             table = (part * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
-        self._table.tensor().array().reshape(-1)[...] = table
+        self._table.fill(table)
         self._lookup.run()
 
 
@@ -216,7 +223,7 @@ class Scalar:
         self.value: float = 0
 
 
-class NEMeanStdDev(_Counting):
+class NEMeanStdDev(Counting):
     """The mean and the standard deviation of all pixels."""
 
     def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
@@ -234,7 +241,7 @@ class NEMeanStdDev(_Counting):
             self._deviation.value = math.sqrt(max(0.0, squares / count - mean * mean))
 
 
-class NEMinMaxLocation(_Counting):
+class NEMinMaxLocation(Counting):
     """The least and the greatest value of U8, S16 or F32, how often they are there, and where."""
 
     _kinds = (U8, S16, F32)

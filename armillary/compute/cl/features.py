@@ -1,0 +1,82 @@
+"""Vision functions of OpenCL that are made of others: corners, edges, histograms of gradients, optical flow.
+
+In: images of a device, as the CPU's functions take them (`functions/vision/`). Out: images, and lists of what was
+found, for which a run waits. Invariant: the results are the CPU's; what the CPU follows through a queue of pixels, a
+device finds by turns over all pixels until none changes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from armillary.compute.cl.tensor import CLTensor
+from armillary.compute.cl.vision import PARTS, OnDevice
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.window import Dimension, Window
+from armillary.compute.functions.vision import features, flow, hog
+from armillary.compute.functions.vision.base import size_of
+from armillary.compute.runtime.tensor import Tensor
+
+
+class CLFastCorners(OnDevice, features.NEFastCorners):
+    """As `NEFastCorners`."""
+
+
+class CLHarrisCorners(OnDevice, features.NEHarrisCorners):
+    """As `NEHarrisCorners`."""
+
+
+class CLCannyEdge(OnDevice, features.NECannyEdge):
+    """As `NECannyEdge`."""
+
+    _turns: ClassVar[int] = 16  # between two looks at whether the last one changed anything
+
+    def _trace(self) -> list[IKernel]:
+        return []
+
+    def _clear_border(self, margin: int) -> None:
+        """The kernel of crests leaves the border as it was allocated, all zeros."""
+        crest, (width, height) = self._works[0].kernels()[-1], size_of(self._classes.info())
+        if margin and min(width, height) > 2 * margin:
+            rows = Dimension(margin, height - margin)
+            crest.configure_window(Window(Dimension(margin, width - margin), rows, Dimension(0, 1)))
+
+    def run(self) -> None:
+        """Find the edges."""
+        self._clear_border(self._margin)
+        super().run()
+
+    def _spread(self) -> None:
+        while True:
+            self._spreading.run()
+            if not self._frontier.read().any():
+                return
+
+
+class CLHOGDescriptor(OnDevice, hog.NEHOGDescriptor):
+    """As `NEHOGDescriptor`."""
+
+
+class CLHOGDetector(OnDevice, hog.NEHOGDetector):
+    """As `NEHOGDetector`; the classifier is brought to the device in each run."""
+
+    def _factors(self, hog: hog.HOG) -> Tensor:
+        self._hog, self._table = hog, CLTensor()
+        self._table.allocator().init(hog.table().info())
+        self._table.allocator().allocate()
+        return self._table
+
+    def update(self) -> None:
+        """Bring the classifier to where the kernel reads it."""
+        self._table.write(self._hog.table().array())
+
+
+class CLHOGMultiDetection(OnDevice, hog.NEHOGMultiDetection):
+    """As `NEHOGMultiDetection`."""
+
+
+class CLOpticalFlow(OnDevice, flow.NEOpticalFlow):
+    """As `NEOpticalFlow`, over two `CLPyramid`s."""
+
+
+PARTS[hog.NEHOGDetector] = CLHOGDetector

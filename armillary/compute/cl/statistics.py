@@ -1,0 +1,90 @@
+"""What an image of a device holds as a whole: histogram, mean and deviation, extremes with their places, running sums.
+
+In: a `CLImage`. Out: numbers in objects of the host, for which a run waits, or an image. Invariant: the numbers are the
+CPU's (`functions/vision/statistics.py`); sums of bands are joined by the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import ClassVar
+
+from armillary.compute.cl.loops import BANDS, CLLoopsKernel
+from armillary.compute.cl.vision import CLLut, CLTableLookup, DeviceWork, OnDevice
+from armillary.compute.core.compiled import Formula, Numbers, Read
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.loops import Loops
+from armillary.compute.core.tensor_info import BorderMode, DataType
+from armillary.compute.functions.vision import statistics
+from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
+from armillary.compute.functions.vision.base import RunsKernels, refuse, size_of
+from armillary.compute.runtime.tensor import Tensor
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+
+U8, U32 = DataType.U8, DataType.U32
+
+
+class _OnDevice(statistics.Counting):
+    """Counting by work-items of a device."""
+
+    _bands: ClassVar[int] = BANDS
+
+    def _counting(self, loops: Loops, input: Tensor) -> RunsKernels:
+        kernel = CLLoopsKernel(loops)
+        kernel.configure([input], self._counts)  # type: ignore[list-item]  # it checks them
+        return DeviceWork([kernel])
+
+
+class CLHistogram(_OnDevice, statistics.NEHistogram):
+    """As `NEHistogram`."""
+
+
+class CLEqualizeHistogram(_OnDevice, statistics.NEEqualizeHistogram):
+    """As `NEEqualizeHistogram`."""
+
+    def _lookup_of_bytes(self) -> tuple[Lut, NETableLookup]:
+        return CLLut(256, U8), CLTableLookup()
+
+
+class CLMeanStdDev(_OnDevice, statistics.NEMeanStdDev):
+    """As `NEMeanStdDev`."""
+
+
+class CLMinMaxLocation(_OnDevice, statistics.NEMinMaxLocation):
+    """As `NEMinMaxLocation`."""
+
+
+@cache
+def _added(kind: DataType, across: int, down: int) -> Formula:
+    """A pixel and the one so far before it; nothing is beside the image."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Numbers) -> Sequence[Expr]:
+        del options
+        before = read(0, T.sub(y, T.const(down)), T.sub(x, T.const(across)))
+        return [T.add(T.cast(read(0, y, x), "uint32"), T.cast(before, "uint32"))]
+
+    return Formula(f"added_{kind.name}_{across}_{down}", (kind,), (U32,), pixel, across, down)
+
+
+class CLIntegralImage(OnDevice, statistics.NEIntegralImage):
+    """As `NEIntegralImage`: sums of 2, 4, 8 … pixels along rows, then along columns."""
+
+    def configure(self, input: Tensor, output: Tensor) -> None:
+        """Set the images."""
+        refuse(self.validate(input.info(), output.info()))
+        width, height = size_of(input.info())
+        steps = [(1 << n, 0) for n in range(max(1, (width - 1).bit_length()))]
+        steps += [(0, 1 << n) for n in range((height - 1).bit_length())]
+        between = [self._image(width, height, U32) for _ in range(2)]
+        kernels: list[IKernel] = []
+        source = input
+        for n, (across, down) in enumerate(steps):
+            target = output if n == len(steps) - 1 else between[n % 2]
+            formula = _added(source.info().data_type, across, down)
+            kernels += self._step(formula, [source], [target], BorderMode.CONSTANT)
+            source = target
+        self._set_kernels(kernels)
+        for tensor in between:
+            tensor.allocator().allocate()
