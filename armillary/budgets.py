@@ -66,6 +66,12 @@ FOLDED_BYTES = _budget(
     "bytes of constants are computed",
     "bytes of constants that are computed when compiling, beyond eight times those given",
 )
+FOLDED_OPERATIONS = _budget(
+    "budget.folded_operations",
+    1 << 33,
+    "operations give a constant",
+    "multiply-adds, or elements read through windows, by which one constant is computed when compiling",
+)
 TENSOR_BYTES = _budget("budget.tensor_bytes", 1 << 31, "bytes are one result", "bytes of one operator's result")
 PADDED_ELEMENTS = _budget(
     "budget.padding", 1 << 24, "elements of padding are at one end of an axis", "padding at one end of an axis"
@@ -76,4 +82,13 @@ KERNEL_SIZE = _budget(
 COMPILE_SECONDS = _budget(
     "budget.compile_seconds", 30, "seconds", "seconds to compile one kernel, after which a warning names it"
 )
-ALL = (EXPANDED_NODES, ITERATIONS, FOLDED_BYTES, TENSOR_BYTES, PADDED_ELEMENTS, KERNEL_SIZE, COMPILE_SECONDS)
+ALL = (
+    EXPANDED_NODES,
+    ITERATIONS,
+    FOLDED_BYTES,
+    FOLDED_OPERATIONS,
+    TENSOR_BYTES,
+    PADDED_ELEMENTS,
+    KERNEL_SIZE,
+    COMPILE_SECONDS,
+)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from armillary.base.node import map_children, post_order, replace
-from armillary.budgets import FOLDED_BYTES, GROWTH
+from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
-from armillary.relay.sizes import check_call
+from armillary.relay.sizes import check_call, operations
 from armillary.relay.types import TensorType, Type, tensor_fields
 from armillary.relay.walk import children
 
@@ -36,6 +36,7 @@ class Folder:
         self._settled: dict[int, tuple[Expr, Expr]] = {}  # by id; the first expression is held so that ids stay unique
         self._closed: dict[int, Expr] = {}  # held for the same reason
         self._quantised: set[int] = set()  # by id: closed expressions that come from integers by qnn.dequantize
+        self._slow: set[int] = set()  # by id: closed expressions that only a rule's question evaluates
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
         self.given = self._computed = 0  # bytes of the model's constants, and of those computed from them
 
@@ -62,7 +63,9 @@ class Folder:
         if not self._is_closed(expr):
             return expr
         self._closed[id(expr)] = expr
-        if self._is_quantised(expr):
+        if self._is_slow(expr):
+            self._slow.add(id(expr))
+        elif self._is_quantised(expr):
             self._quantised.add(id(expr))  # weights stay integers for the passes that compute with them
         elif isinstance(expr, Call | TupleGetItem) and self._is_cheap(expr):
             value = self.value(expr)
@@ -84,6 +87,11 @@ class Folder:
                 pure = op.reference_rule is not None and not op.stateful
                 return pure and all(id(arg) in self._closed for arg in args)
         return False
+
+    def _is_slow(self, expr: Expr) -> bool:
+        """Whether a closed expression takes more than the budget, or reads one that does."""
+        is_long = isinstance(expr, Call) and operations(expr) > FOLDED_OPERATIONS.limit
+        return is_long or any(id(part) in self._slow for part in children(expr))
 
     def _is_quantised(self, expr: Expr) -> bool:
         is_source = isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == "qnn.dequantize"
@@ -135,6 +143,7 @@ class Folder:
         """What a call gives is computed next."""
         self._computed += sum(t.nbytes for t in tensor_fields(call.checked_type))
         FOLDED_BYTES.check(self._computed, f"folding {call.op.name}", call.span, GROWTH * self.given)
+        FOLDED_OPERATIONS.check(operations(call), f"folding {call.op.name}", call.span)
 
     def _evaluated(self, expr: Expr) -> Any:
         match expr:

@@ -28,6 +28,7 @@ from armillary.ops.nn._windows import (
     Pairs,
     Tensor,
     block_of,
+    call,
     f32,
     kernel_extent,
     known,
@@ -41,9 +42,11 @@ from armillary.ops.nn._windows import (
     per_axis,
     placed,
     reduce_axes,
+    reshape_to,
     same_dim,
     te_pad,
     tensor,
+    type_of,
     wide,
     widened_product,
     window_count,
@@ -357,14 +360,63 @@ def _move_stage(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
     return stage
 
 
-def _decomposed(op: Op, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:
+_MANY_TAPS, _FEW_TIMES = 1024, 4  # of a kernel: at least, and for each position of the data
+
+
+def has_far_more_taps(rank: int, attrs: ConvAttrs, data: Expr, weight: Expr, order: str) -> bool:
+    """Whether a kernel is so much larger than the data, both in plain layouts, that most taps lie beside the data."""
+    x, w, sp = data.checked_type, weight.checked_type, SPATIAL[rank]
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NC" + sp)
+    if layouts != ("NC" + sp, order + sp, "NC" + sp) or not isinstance(x, TensorType) or not isinstance(w, TensorType):
+        return False
+    if x.dtype != w.dtype or None in map(known, (*x.shape, *w.shape)) or x.size == 0:
+        return False
+    return math.prod(w.static[2:]) > max(_MANY_TAPS, _FEW_TIMES * math.prod(x.static[2:]))
+
+
+def _as_transposed(op: Op, rank: int, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:
+    """A convolution by a kernel far larger than the data as a transposed one, of which each position is read once.
+
+    conv(x, w, padding=p)  ->  conv_transpose(x, reverse(w), padding=extent(w) - 1 - p), every stride-th of the result
+    """
+    if not has_far_more_taps(rank, attrs, data, weight, "OI"):
+        return None
+    win, groups = window(op.name, attrs, rank), attrs.groups
+    units, inner, *taps = type_of(weight).static
+    spatial = range(2, rank + 2)
+    turned = reshape_to(weight, (groups, units // groups, inner, *taps))
+    turned = call("transpose", turned, axes=(0, 2, 1, *range(3, rank + 3)))
+    turned = reshape_to(turned, (groups * inner, units // groups, *taps))
+    for axis in spatial:
+        turned = call("reverse", turned, axis=axis)
+    spans = [(k - 1) * d for k, d in zip(taps, win.dilation, strict=True)]
+    crops = [(span - b, span - a) for span, (b, a) in zip(spans, win.pads, strict=True)]
+    made = call(
+        f"nn.conv{rank}d_transpose",
+        data,
+        turned,
+        padding=(*(max(0, b) for b, _ in crops), *(max(0, a) for _, a in crops)),
+        dilation=win.dilation,
+        groups=groups,
+        out_dtype=attrs.out_dtype,
+    )
+    beyond = ((0, 0), (0, 0), *((max(0, -b), max(0, -a)) for b, a in crops))  # outputs of padding alone
+    if any(map(any, beyond)):
+        made = call("nn.pad", made, pad_width=beyond)
+    if set(win.strides) == {1}:
+        return made
+    ends = tuple(type_of(made).static[a] for a in spatial)
+    return call("strided_slice", made, begin=(0,) * rank, end=ends, strides=win.strides, axes=tuple(spatial))
+
+
+def _decomposed(op: Op, rank: int, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:
     """One in blocks as one in whole axes, one of 16-bit floats as one of float32; None for others."""
     x, w = data.checked_type, weight.checked_type
     if isinstance(x, TensorType) and isinstance(w, TensorType) and x.dtype != w.dtype and not attrs.out_dtype:
         return Call(op, (data, get_op("cast")(weight, dtype=str(x.dtype))), attrs)  # weights in the type of the data
     whole = plain_layouts(attrs)
     if whole is None:
-        return widened_product(op, attrs, data, weight)
+        return widened_product(op, attrs, data, weight) or _as_transposed(op, rank, attrs, data, weight)
 
     def move(how: LayoutTransformAttrs, x: Expr) -> Expr:
         return Call(get_op("layout_transform"), (x,), how)
@@ -378,7 +430,7 @@ def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(rank, attrs, data, weight))
-    op.decompose(partial(_decomposed, op))
+    op.decompose(partial(_decomposed, op, rank))
 
 
 _attach(conv1d, Conv1DAttrs, 1)

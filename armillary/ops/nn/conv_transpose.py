@@ -7,6 +7,7 @@ channels). Out: (N, O, spatial…), each size (in-1)*stride - padding + dilated 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import (
     SPATIAL,
     Tensor,
+    call,
     extent,
     f32,
     kernel_extent,
@@ -32,11 +34,14 @@ from armillary.ops.nn._windows import (
     per_axis,
     placed,
     reduce_axes,
+    reshape_to,
+    type_of,
     wide,
     widened_product,
     windows,
 )
-from armillary.ops.nn.conv import Window, complete_weight, plain, result_dtype, window
+from armillary.ops.nn.conv import Window, complete_weight, has_far_more_taps, plain, result_dtype, window
+from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.op.macs import transposed_macs
@@ -137,9 +142,17 @@ def _reference(
     out = np.zeros((n, g, w.shape[1], *full), x.dtype)
     flat = x.reshape(n, g, c // g, math.prod(x.shape[2:]))
     wg = w.reshape(g, c // g, *w.shape[1:])
-    for offset in itertools.product(*map(range, kernel)) if x.size else ():
+    by_taps = math.prod(kernel) <= math.prod(sizes)
+    for place in itertools.product(*map(range, sizes)) if not by_taps else ():
+        starts = [p * t for p, t in zip(place, win.strides, strict=True)]
+        at: tuple[EllipsisType | int, ...] = (..., *place)
+        row = x[at].reshape(n, g, c // g).swapaxes(0, 1)
+        part = np.matmul(row, wg.reshape(g, c // g, w.shape[1] * math.prod(kernel)))
+        spread = part.reshape(g, n, w.shape[1], *kernel).swapaxes(0, 1)
+        windows(out, range(3, 3 + rank), starts, kernel, win.dilation)[...] += spread
+    for offset in itertools.product(*map(range, kernel)) if x.size and by_taps else ():
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
-        at: tuple[EllipsisType | int, ...] = (..., *offset)
+        at = (..., *offset)
         factor = wg[at].swapaxes(1, 2)
         part = np.matmul(factor, flat).reshape(n, g, w.shape[1], *sizes)
         windows(out, range(3, 3 + rank), starts, sizes, win.strides)[...] += part
@@ -197,6 +210,36 @@ def _compute(op: str, rank: int, attrs: TransposeAttrs, data: Tensor, weight: Te
     return te.compute(placed(order, size), element, name=tag, tag=tag)
 
 
+def _swapped(op: Op, rank: int, attrs: TransposeAttrs, data: Expr, weight: Expr) -> Expr | None:
+    """The same sums with the kernel for data and the data for a kernel, strides for dilation.
+
+    conv_transpose(x, w, strides=s, dilation=d)  ->  transpose(conv_transpose(transpose(w), transpose(x), d, s))
+    """
+    if not has_far_more_taps(rank, attrs, data, weight, "IO"):
+        return None
+    win, groups = window(op.name, attrs, rank), attrs.groups
+    turned = (1, 0, *range(2, rank + 2))
+    x, w = call("transpose", data, axes=turned), call("transpose", weight, axes=turned)
+    more = dataclasses.replace(
+        attrs,
+        strides=win.dilation,
+        dilation=win.strides,
+        kernel_layout="IO" + SPATIAL[rank],
+        channels=None,
+        kernel_size=None,
+    )
+    made = Call(op, (w, x), more)
+    units, both, *sizes = type_of(made).static
+    batch = both // groups
+    apart = call("transpose", reshape_to(made, (units, groups, batch, *sizes)), axes=(2, 1, 0, *range(3, rank + 3)))
+    return reshape_to(apart, (batch, units * groups, *sizes))
+
+
+def _decomposed(op: Op, rank: int, attrs: TransposeAttrs, data: Expr, weight: Expr) -> Expr | None:
+    """One of 16-bit floats as one of float32, one of a large kernel as one of a small one; None for others."""
+    return widened_product(op, attrs, data, weight) or _swapped(op, rank, attrs, data, weight)
+
+
 conv1d_transpose = Op("nn.conv1d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv2d_transpose = Op("nn.conv2d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv3d_transpose = Op("nn.conv3d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
@@ -209,7 +252,7 @@ def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(op.name, rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(op.name, rank, attrs, data, weight))
-    op.decompose(partial(widened_product, op))
+    op.decompose(partial(_decomposed, op, rank))
 
 
 _attach(conv1d_transpose, Conv1DTransposeAttrs, 1)

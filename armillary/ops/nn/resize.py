@@ -117,8 +117,8 @@ def _cubic(t: Array, a: float) -> Array:
 
 
 def _check_weights(axis: Axis, count: int) -> None:
-    """Refuse more weights than one result may have bytes."""
-    TENSOR_BYTES.check(4 * axis.out * count, f"image.resize: {count} weights for each of {axis.out} elements")
+    """Refuse more weights than one result may have bytes: they are computed from three more tables in float64."""
+    TENSOR_BYTES.check(32 * axis.out * count, f"image.resize: {count} weights for each of {axis.out} elements")
 
 
 def taps(axis: Axis) -> tuple[Array, Array]:

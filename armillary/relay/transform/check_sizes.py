@@ -11,8 +11,8 @@ budgets: armillary/budgets.py; what is held against them: armillary/relay/sizes.
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, Var
-from armillary.relay.sizes import check_call, check_rank
+from armillary.relay.expr import Call, Constant, Expr, Function, Loop, Var
+from armillary.relay.sizes import check_call, check_rank, check_result
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import post_order
 from armillary.transform import define_pass
@@ -26,6 +26,8 @@ def check_sizes(module: IRModule) -> IRModule:
         for expr in post_order(function):
             if isinstance(expr, Call):
                 check_call(expr)
+            elif isinstance(expr, Loop):
+                check_result(expr.checked_type, "loop", expr.span)
             elif isinstance(expr, Var | Constant):
                 check_rank(expr.checked_type, getattr(expr, "name_hint", "a constant"), expr.span)
         return function

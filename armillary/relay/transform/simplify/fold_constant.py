@@ -2,8 +2,8 @@
 
 In: a module. Out: one where calls of constants are constants, branches on constants are taken, and lets of constants
 are gone. Invariant: stateful operators are left alone, and nothing much larger than its inputs is made: a scalar
-broadcast to a gigabyte stays a call, and so do operators that expand weights. Such calls run when parameters are loaded
-(driver/load_time.py).
+broadcast to a gigabyte stays a call, and so do operators that expand weights and products that would take long. Such
+calls run when parameters are loaded (driver/load_time.py).
 
     def @main(%x: Tensor[(), int32]) { %0 = add(1, 2); multiply(%x, %0) }
     ->
@@ -21,12 +21,13 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
 from armillary.base.data_layout import layout
-from armillary.budgets import FOLDED_BYTES, GROWTH
+from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
+from armillary.relay.sizes import operations
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
@@ -118,6 +119,8 @@ def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
         return None
     size = _result_bytes(call.checked_type)
     if size is None or size > max(max_bytes, _GROWTH * inputs):
+        return None
+    if operations(call) > FOLDED_OPERATIONS.limit:
         return None
     spent.add(call, size)
     late = _relaid(call) if call.op.name == "layout_transform" else None

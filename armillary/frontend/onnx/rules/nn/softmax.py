@@ -52,6 +52,8 @@ def flatten_from(x: Expr, axis: int) -> Expr:
 @from_onnx("Flatten")
 def flatten(node: OnnxNode) -> Expr:
     ty, axis = node.type_of(0), node.int("axis", 1)
+    if not -ty.ndim <= axis <= ty.ndim:
+        raise TypeMismatch(f"Flatten node {node.name!r}: axis {axis}, wanted {-ty.ndim} to {ty.ndim}")
     return flatten_from(node.input(0), axis if axis >= 0 else axis + ty.ndim)
 
 
