@@ -20,6 +20,7 @@
 #include "arm_external.h"
 #include "memory_plan.hpp"
 #include "offload_json.hpp"
+#include "recording.hpp"
 #include "tuned_records.hpp"
 
 namespace clml {
@@ -34,12 +35,16 @@ void check(cl_int code, const std::string &what) {
   if (code != CL_SUCCESS) throw std::runtime_error(what + " is refused: error " + std::to_string(code));
 }
 
-// The functions of the library, of the version that this file was compiled for.
-const Library *find_library(cl_device_id device) {
+std::string extensions_of(cl_device_id device) {
   size_t size = 0;
   check(clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, nullptr, &size), "asking for extensions");
   std::string extensions(size, ' ');
   check(clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, size, &extensions[0], nullptr), "asking for extensions");
+  return extensions.c_str();  // without the zero behind it
+}
+
+// The functions of the library, of the version that this file was compiled for.
+const Library *find_library(const std::string &extensions) {
   if (extensions.find("cl_qcom_ml_ops") == std::string::npos)
     throw std::runtime_error("the device has no extension cl_qcom_ml_ops; build the model without clml");
   cl_uint count = 0;
@@ -125,6 +130,7 @@ class Program {
   std::vector<cl_ml_tensor_memory_desc_qcom> places_;
   std::vector<cl_mem> blocks_;
   cl_ml_tensor_mem_desc_set_qcom set_{};
+  Recording recording_;
   bool has_set_ = false;
   cl_ml_tensor_qcom unused_ = nullptr;
   int32_t num_inputs_ = 0, num_constants_ = 0, num_outputs_ = 0;
@@ -347,7 +353,9 @@ Program::Program(const arm_external_function &function, const arm_external_host 
   if (host->abi < 2 || host->cl_queue == nullptr) throw std::runtime_error("the runtime lends no OpenCL device");
   context = static_cast<cl_context>(host->cl_context);
   queue_ = static_cast<cl_command_queue>(host->cl_queue);
-  ml = find_library(static_cast<cl_device_id>(host->cl_device));
+  auto device = static_cast<cl_device_id>(host->cl_device);
+  std::string extensions = extensions_of(device);
+  ml = find_library(extensions);
   check(ml->clCreateMLTuningCacheQCOM(&tuned), "a tuning cache");
   load_cache(function.symbol);
   for (const Value &node : json_["nodes"].items) add_node(node);
@@ -367,10 +375,12 @@ Program::Program(const arm_external_function &function, const arm_external_host 
     if (entry->constant >= 0)
       copy(entry->outside, memory_of(function.constants[entry->constant], entry->bytes()), entry->tensor, entry->memory);
   tune(function.symbol);
+  if (has_extension(extensions, "cl_qcom_recordable_queues")) recording_.record(*ml, context, device, ops_, set_);
 }
 
 Program::~Program() {
   clFinish(queue_);
+  recording_.drop();
   for (cl_ml_op_qcom op : ops_) ml->clReleaseMLOpQCOM(op);
   for (auto &entry : entries_) {
     if (entry->tensor) ml->clReleaseMLTensorQCOM(entry->tensor);
@@ -477,7 +487,12 @@ void Program::run(const arm_tensor *inputs, int32_t num_inputs, const arm_tensor
   if (num_inputs != num_inputs_ || num_outputs != num_outputs_) throw std::runtime_error("inputs or outputs are missing");
   for (auto &e : entries_)
     if (e->input >= 0) copy(e->outside, memory_of(inputs[e->input], e->bytes()), e->tensor, e->memory);
-  for (cl_ml_op_qcom op : ops_) check(ml->clEnqueueMLOpQCOM(queue_, op, set_, 0, nullptr, nullptr), "an operator");
+  cl_int code = CL_SUCCESS;
+  if (recording_.replay(*ml, queue_, &code)) {
+    check(code, "the recording of all operators");
+  } else {
+    for (cl_ml_op_qcom op : ops_) check(ml->clEnqueueMLOpQCOM(queue_, op, set_, 0, nullptr, nullptr), "an operator");
+  }
   int32_t number = 0;
   for (const Value &head : json_["heads"].items) {  // a value may be several outputs
     Entry &e = *entries_.at(static_cast<size_t>(head[0].number()));
