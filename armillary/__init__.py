@@ -33,6 +33,7 @@ _MODULES = (
     "relay",
     "rpc",
     "runtime",
+    "script",
     "target",
     "te",
     "tir",

@@ -46,6 +46,7 @@ from armillary import relay as relay
 from armillary.runtime.device import rocm as rocm
 from armillary import rpc as rpc
 from armillary import runtime as runtime
+from armillary import script as script
 from armillary import target as target
 from armillary import te as te
 from armillary import tir as tir
@@ -100,6 +101,7 @@ __all__ = [
     "rocm",
     "rpc",
     "runtime",
+    "script",
     "target",
     "te",
     "tir",

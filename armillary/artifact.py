@@ -81,6 +81,9 @@ class ExternalRow:
     own_constants: int = 0
 
 
+RETURNED = "(returned)"  # the last argument of a function that returns a value: a tensor of one element, for that
+
+
 @record(slots=True)
 class FunctionRow:
     """How to call one compiled function; `asserts[k - 1]` is the message of return code k.

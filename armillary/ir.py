@@ -20,6 +20,7 @@ with deferred():
     from armillary.relay.expr import call as _call
     from armillary.relay.json_form import load_json as _load_json
     from armillary.relay.json_form import save_json as _save_json
+    from armillary.script.printer import script as _script
     from armillary.text.html import source_html
 
 
@@ -78,7 +79,19 @@ class BaseFunc(Node):
     __slots__: tuple[str, ...] = ()
     _module_printer: ClassVar[ModulePrinter]
     _verifier: ClassVar[Verifier | None] = None
+    _has_script: ClassVar[bool] = False  # functions of loops print as scripts
     attrs: Pairs
+
+    def script(self) -> str:
+        """The function as a script, where it is one of loops; else its text."""
+        name = str(self.get_attr("global_symbol", "main"))
+        if self._has_script:
+            return str(_script(self))  # type: ignore[arg-type]  # a function of loops
+        return type(self)._module_printer(name, self, True)
+
+    def show(self) -> None:
+        """Print the script."""
+        print(self.script())
 
     def get_attr(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key
         return next((value for name, value in self.attrs if name == key), default)
@@ -201,7 +214,13 @@ class IRModule:
         return "\n".join(type(f)._module_printer(n, f, show_meta_data) for n, f in self._functions.items())
 
     def script(self) -> str:
-        return self.astext()
+        """The module as a script, where its functions are loops; else its text."""
+        is_loops = bool(self._functions) and all(type(f)._has_script for f in self._functions.values())
+        return str(_script(self)) if is_loops else self.astext()
+
+    def show(self) -> None:
+        """Print the script."""
+        print(self.script())
 
     def __str__(self) -> str:
         return self.astext()

@@ -59,7 +59,8 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("target.cuda", "target.rocm", "cuda", "rocm", "metal"), "Can be named; a build for them is refused."),
     (("tir.call_packed", "tir.tvm_access_ptr", "tir.address_of"), "Calls that print; refused by name when compiled."),
     (("contrib.graph_runtime",), "The same module as `contrib.graph_executor`."),
-    (("te.create_prim_func",), "Plain loops, not blocks."),
+    (("te.create_prim_func",), "Scans become plain loops."),
+    (("script.tir.prim_func",), "No `while`, no calls between functions of a module, no scalable vectors."),
     (("runtime.enabled",), "True for what this installation can run on."),
 )
 

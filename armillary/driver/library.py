@@ -106,9 +106,9 @@ class FunctionLibrary:
     def __getitem__(self, name: str) -> Any:  # Any: a runtime Function
         return self.module[name]
 
-    def __call__(self, *args: object) -> None:  # arrays and numbers
-        """Call the only function (or the one named default_function or main)."""
-        self.module(*args)
+    def __call__(self, *args: object) -> float | None:  # arrays and numbers
+        """Call the only function (or the one named default_function or main); what it returns, where it returns."""
+        return self.module(*args)
 
     @property
     def entry_name(self) -> str:

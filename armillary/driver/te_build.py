@@ -19,6 +19,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
+from armillary.tir.transform.scripts import blocks, return_values
 
 
 @boundary("lower")
@@ -45,10 +46,25 @@ def lower(
         return IRModule({name: lower_function(loops, target=target, simple=simple_mode)})
     if isinstance(inputs, PrimFunc):
         label = inputs.get_attr("global_symbol", name)
-        return IRModule({label: lower_function(inputs, target=target, simple=simple_mode)})
+        return IRModule({label: _lowered(inputs, target, simple_mode)})
     if isinstance(inputs, IRModule):
-        return inputs.map_functions(lambda _, f: lower_function(f, target=target, simple=simple_mode))
+        return inputs.map_functions(lambda _, f: _lowered(f, target, simple_mode))
     raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
+
+
+def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
+    """A function for a code generator: what it returns is an output, its loops are lowered."""
+    stored = return_values.return_values(function)
+    return stored if _is_lowered(function) else _lowered(stored, target, simple)
+
+
+def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
+    return lower_function(blocks.lower_blocks(function), target=target, simple=simple)
+
+
+def _is_lowered(function: PrimFunc) -> bool:
+    """Whether the loop passes went over a function already: one of them says which shapes the caller sees."""
+    return function.get_attr("tensor_shapes") is not None
 
 
 @boundary("build")
@@ -64,8 +80,12 @@ def build(
     """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine."""
     where = target_with_host(target, target_host)
     backend = backend_of(where)
-    is_simple, is_module = bool(backend.device), isinstance(inputs, IRModule)
-    module = inputs if is_module else lower(inputs, args, name, binds, is_simple, target=where)
+    is_simple = bool(backend.device)
+    inputs = IRModule({inputs.get_attr("global_symbol", name): inputs}) if isinstance(inputs, PrimFunc) else inputs
+    if isinstance(inputs, IRModule):
+        module = inputs.map_functions(lambda _, f: _complete(f, where, is_simple) if isinstance(f, PrimFunc) else None)
+    else:
+        module = lower(inputs, args, name, binds, is_simple, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
     code = [backend.lower(f, n) for n, f in functions]
     compiled = backend.build(code, where, cache=default_cache(), tir=dict(functions))

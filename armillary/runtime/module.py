@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.artifact import Descriptor, FunctionRow
+from armillary.artifact import RETURNED, Descriptor, FunctionRow
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import (
     GRAPH,
@@ -41,7 +41,7 @@ from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
 from armillary.runtime.external import tell_folders
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
-from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.ndarray import NDArray, empty, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -55,10 +55,20 @@ class Function:
         self.row = row
         self.name = row.name
 
-    def __call__(self, *args: object) -> None:  # NDArray, numpy arrays, DLPack producers, numbers
-        """Run once; outputs are written in place."""
-        call = self.prepare(*args)
+    def __call__(self, *args: object) -> float | None:  # NDArray, numpy arrays, DLPack producers, numbers
+        """Run once; outputs are written in place. What the program returns, an int, a bool or a float, is given."""
+        result = self._result(args)
+        call = self.prepare(*args, *(() if result is None else (result,)))
         call.run()
+        return None if result is None else result.numpy().item()
+
+    def _result(self, args: Sequence[object]) -> NDArray | None:
+        """The tensor for what the function returns, where the caller gives none."""
+        last = self.row.args[-1] if self.row.args else None
+        tensors = sum(not _is_number(arg) for arg in args)
+        if last is None or last.name != RETURNED or tensors >= len(self.row.args):
+            return None
+        return empty((1,), last.dtype)
 
     def prepare(self, *args: object) -> PreparedCall:  # as in __call__
         """Check and bind the arguments once, for calls that repeat."""
@@ -214,9 +224,9 @@ class Module:
             raise ExecutionError(f"the module has {len(names)} functions; name the one to call", hint='mod["name"](…)')
         return Function(self, self.descriptor.functions[names[0]])
 
-    def __call__(self, *args: object) -> None:  # as in Function.__call__
+    def __call__(self, *args: object) -> float | None:  # as in Function.__call__
         """Call the only function of the module."""
-        self.entry_func(*args)
+        return self.entry_func(*args)
 
     def create_executor(self, *devices: Device) -> GraphExecutor:
         """A graph executor over the module's own graph and parameters."""

@@ -29,7 +29,7 @@ from armillary.te.math import __all__ as _functions
 from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
 from armillary.te.prefetch import Sharer, Spread, Term
 from armillary.te.reduction import all, any, comm_reducer, max, min, prod, sum
-from armillary.te.schedule import Schedule, create_prim_func, create_schedule
+from armillary.te.schedule import Schedule, create_schedule
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor, TensorSlice, static_shape
 from armillary.te.tensor_intrin import TensorIntrin, decl_tensor_intrin
@@ -68,7 +68,6 @@ __all__ = [
     "comm_reducer",
     "compute",
     "const_tuple",
-    "create_prim_func",
     "create_schedule",
     "decl_buffer",
     "decl_tensor_intrin",
@@ -91,4 +90,7 @@ __all__ = [
     "var",
 ]
 __all__ += _functions
-__getattr__, __dir__ = lazy_names(__name__, {"hybrid": "armillary.te.hybrid"})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"hybrid": "armillary.te.hybrid", "create_prim_func": "armillary.te.prim_func:create_prim_func"},
+)

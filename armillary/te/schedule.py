@@ -16,17 +16,15 @@ from armillary.errors import ScheduleError
 from armillary.te import dataflow
 from armillary.te.directives import Directive
 from armillary.te.group import StageGroup, create_group
-from armillary.te.lower import lower_schedule
-from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
+from armillary.te.operation import ComputeOp, ExternOp, Operation, ScanOp
 from armillary.te.show import show_schedule
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
 from armillary.text.html import source_html
 from armillary.tir.expr import IterVar
-from armillary.tir.stmt import PrimFunc
 
 T = TypeVar("T")
-__all__ = ["AutoInlineInjective", "Schedule", "Stage", "create_prim_func", "create_schedule"]
+__all__ = ["AutoInlineInjective", "Schedule", "Stage", "create_schedule"]
 
 
 @bounded
@@ -184,13 +182,6 @@ def AutoInlineInjective(schedule: Schedule) -> None:  # noqa: N802  (the name sc
 
 
 AutoInlineElemWise = AutoInlineBroadcast = AutoInlineInjective
-
-
-@boundary("create_prim_func", arguments=True)
-def create_prim_func(tensors: Sequence[Tensor]) -> PrimFunc:
-    """The plain loops of `tensors` (inputs, then outputs), without a schedule."""
-    outputs = [t for t in tensors if not isinstance(t.op, PlaceholderOp)]
-    return lower_schedule(create_schedule(outputs), list(tensors))
 
 
 def _producers(op: Operation) -> list[Operation]:

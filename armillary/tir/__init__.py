@@ -72,12 +72,18 @@ _TABLE = {
     **{name: f"armillary.tir.builtins:{name}" for name in _BUILTINS.split()},
     **{name: f"armillary.te.math:{name}" for name in ("atan2", "copysign", "hypot", "nextafter")},
     "ForKind": "armillary.tir.stmt:LoopKind",
+    **{
+        name: f"armillary.tir.blocks.block:{name}"
+        for name in ("Block", "BlockRealize", "BufferRegion", "MatchBufferRegion")
+    },
     "call_intrin": "armillary.tir.intrinsics:call_intrin",
     "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
     "PrimExpr": "armillary.tir.expr:Expr",
     "Range": "armillary.tir.expr:Range",
     "decl_buffer": "armillary.tir.ir_builder:decl_buffer",
+    "Schedule": "armillary.tir.schedule.schedule:Schedule",
     "lower": "armillary.tir.lower",
+    "schedule": "armillary.tir.schedule",
     "interpret": "armillary.tir.interpreter:interpret",
     "simplify": "armillary.tir.simplify",
     "stmt_seq": "armillary.tir.stmt:seq",

@@ -76,8 +76,8 @@ def free_vars(root: Node) -> tuple[E.Var, ...]:
         kind = type(item)
         if kind is E.Var:
             used.add(item)  # type: ignore[arg-type]
-        elif kind in _BINDERS:
-            bound.update(_BINDERS[kind](item))
+        elif kind in BINDERS:
+            bound.update(BINDERS[kind](item))
     found: dict[E.Var, None] = {}
     if not used <= bound:
         found = {item: None for item in post_order(root) if isinstance(item, E.Var)}
@@ -88,7 +88,7 @@ def free_vars(root: Node) -> tuple[E.Var, ...]:
     return tuple(v for v in found if v not in bound)
 
 
-_BINDERS: Rules[[], Iterable[E.Var]] = {
+BINDERS: Rules[[], Iterable[E.Var]] = {
     **dict.fromkeys((S.For, S.LetStmt, E.Let), lambda item: (item.var,)),
     S.AttrStmt: lambda item: (item.node.var,) if isinstance(item.node, E.IterVar) else (),
     E.Reduce: lambda item: tuple(a.var for a in item.axis),

@@ -149,7 +149,7 @@ class Printer:
         """Write a statement; `is_last`: nothing follows it in its block."""
         self.written = {}
         self._name_shared(expressions_of(item))
-        rule = _STMTS.get(type(item))
+        rule = STATEMENTS.get(type(item))
         if rule is None:
             self.writer.line(f"<{type(item).__name__}>")
         else:
@@ -310,7 +310,7 @@ def _attr(p: Printer, s: S.AttrStmt, is_last: bool) -> None:
     p.scoped(f"attr {word(s.key)}{about} = {p.expr(s.value)}", s.body, is_last)
 
 
-_STMTS: Visits[Printer, [bool], None] = {
+STATEMENTS: Visits[Printer, [bool], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.BufferStore: lambda p, s, _: p.writer.line(f"{p.access(s.buffer, s.indices)} = {p.expr(s.value)}"),

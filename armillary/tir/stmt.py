@@ -244,6 +244,7 @@ class PrimFunc(BaseFunc):
     _printer: ClassVar[Printer | None] = _print_function  # type: ignore[has-type]
     _module_printer: ClassVar[ModulePrinter] = _print_global
     _verifier: ClassVar[Verifier | None] = _verify
+    _has_script: ClassVar[bool] = True
     _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
     _admits["Pairs"] = "type({0}) is Attrs"
     _admit: ClassVar[Admit | None] = Expr._admit

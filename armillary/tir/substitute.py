@@ -191,6 +191,9 @@ class _Copy(Substitution):
         return copied
 
 
+STATEMENTS: Rules[[Mapper, Callable[[S.Stmt], S.Stmt]], S.Stmt] = {}  # tir/blocks/block.py adds those of blocks
+
+
 def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt]) -> S.Stmt:
     """`item` with its own expressions and its direct sub-statements mapped; buffers are left as they are."""
     kind = type(item)
@@ -200,6 +203,9 @@ def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt])
         return item if same else S.seq(*parts)
     if kind is S.BufferStore:
         return _store(item, on_expr)  # type: ignore[arg-type]
+    special = STATEMENTS.get(kind)
+    if special is not None:
+        return special(item, on_expr, on_stmt)
     changes: dict[str, object] = {}
     for name in item._fields:
         value = getattr(item, name)

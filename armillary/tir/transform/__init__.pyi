@@ -3,7 +3,7 @@
 from armillary.tir.transform.bf16_legalize import BF16Legalize as BF16Legalize
 from armillary.tir.transform.common_subexpr_elim_tir import CommonSubexprElimTIR as CommonSubexprElimTIR
 from armillary.tir.transform.compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
-from armillary.tir.transform.blocks import ConvertBlocksToOpaque as ConvertBlocksToOpaque
+from armillary.tir.transform.scripts.blocks import ConvertBlocksToOpaque as ConvertBlocksToOpaque
 from armillary.tir.transform.storage_flatten import StorageFlatten as FlattenBuffer
 from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
 from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer
@@ -11,9 +11,10 @@ from armillary.tir.transform.inject_prefetch import InjectPrefetch as InjectPref
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
 from armillary.tir.transform.assertions import InstrumentBoundCheckers as InstrumentBoundCheckers
 from armillary.tir.transform.loop_partition import LoopPartition as LoopPartition
-from armillary.tir.transform.blocks import LowerInitBlock as LowerInitBlock
+from armillary.tir.transform.scripts.blocks import LowerInitBlock as LowerInitBlock
 from armillary.tir.transform.lower_intrin import LowerIntrin as LowerIntrin
-from armillary.tir.transform.blocks import LowerMatchBuffer as LowerMatchBuffer
+from armillary.tir.transform.scripts.blocks import LowerMatchBuffer as LowerMatchBuffer
+from armillary.tir.transform.scripts.blocks import LowerOpaqueBlock as LowerOpaqueBlock
 from armillary.tir.transform.narrow_data_type import NarrowDataType as NarrowDataType
 from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation
 from armillary.tir.transform.assertions import RemoveAssert as RemoveAssert
@@ -41,6 +42,7 @@ __all__ = [
     "LowerInitBlock",
     "LowerIntrin",
     "LowerMatchBuffer",
+    "LowerOpaqueBlock",
     "NarrowDataType",
     "PlanAndUpdateBufferAllocationLocation",
     "RemoveAssert",

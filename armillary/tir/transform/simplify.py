@@ -7,10 +7,13 @@ loop variables disappears. Expression rules: `tir/simplify.py`, `tir/rules.py`.
 
 from __future__ import annotations
 
-from armillary.base.node import replace
+from contextlib import AbstractContextManager, nullcontext
+
+from armillary.base.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements
 from armillary.tir.bounds import INFINITE
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import map_stmt, substitute
@@ -88,11 +91,11 @@ class StatementSimplifier:
             if condition.value:
                 return self.stmt(item.then_body)
             return self.stmt(item.else_body) if item.else_body is not None else NOTHING
-        with self.simplifier.assume(condition):
+        with self.assumed(condition, item.then_body):
             then = self.stmt(item.then_body)
         other = None
         if item.else_body is not None:
-            with self.simplifier.assume(condition, False):
+            with self.assumed(condition, item.else_body, False):
                 other = self.stmt(item.else_body)
             other = None if is_nothing(other) else other
         return (
@@ -120,9 +123,16 @@ class StatementSimplifier:
         condition = self.simplifier(item.condition)
         if isinstance(condition, E.IntImm) and condition.value:
             return self.stmt(item.body)
-        with self.simplifier.assume(condition):
+        with self.assumed(condition, item.body):
             body = self.stmt(item.body)
         return replace(item, condition=condition, body=body)
+
+    def assumed(self, condition: E.Expr, body: S.Stmt, holds: bool = True) -> AbstractContextManager[None]:
+        """What holds at the beginning of a body, as long as the body does not change what the condition reads."""
+        read = {e.buffer for e in post_order(condition) if isinstance(e, E.BufferLoad)}
+        if read and any(isinstance(s, S.Evaluate) or getattr(s, "buffer", None) in read for s in all_statements(body)):
+            return nullcontext()
+        return self.simplifier.assume(condition, holds)
 
     def allocate(self, item: S.Allocate) -> S.Stmt:
         body = self.stmt(item.body)

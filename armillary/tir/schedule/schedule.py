@@ -1,0 +1,325 @@
+"""Schedules over blocks: loops of a function are split, fused, reordered and marked; `s.mod` is the result.
+
+    s = tir.Schedule(function)
+    i, j = s.get_loops(s.get_block("C"))
+    outer, inner = s.split(j, [None, 8])
+    s.parallel(i)
+    s.vectorize(inner)
+
+In: a function or module. Out: a module whose functions compute the same. Invariant: each primitive rewrites the
+function at once and refuses (ScheduleError) what would change its meaning; a LoopRV stays the loop of its variable, a
+BlockRV the block of its name. Blocks: `tir/blocks/block.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+from armillary.base.boundary import bounded
+from armillary.base.node import replace
+from armillary.base.record import record
+from armillary.errors import ScheduleError
+from armillary.ir import IRModule
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements, uses_any
+from armillary.tir.blocks.block import Block, BlockRealize
+from armillary.tir.simplify import simplify
+from armillary.tir.substitute import Substitution, map_stmt
+
+
+@record(slots=True)
+class BlockRV:
+    """A block, by its name in a function."""
+
+    function: str
+    name: str
+
+
+@record(slots=True)
+class LoopRV:
+    """A loop, by its variable in a function."""
+
+    function: str
+    var: E.Var
+
+
+@record(slots=True)
+class StmtSRef:
+    """The statement that a block or a loop is now."""
+
+    stmt: S.Stmt
+
+
+@bounded
+class Schedule:
+    """A module that primitives rewrite; `func_working_on` is the function that `get_block` looks into."""
+
+    def __init__(self, mod: S.PrimFunc | IRModule, *, seed: int | None = None, debug_mask: object = 0) -> None:
+        module = mod if isinstance(mod, IRModule) else IRModule({str(mod.get_attr("global_symbol", "main")): mod})
+        self.mod = module.map_functions(lambda _, f: _with_own_names(f) if isinstance(f, S.PrimFunc) else None)
+        names = [name for name, f in self.mod.items() if isinstance(f, S.PrimFunc)]
+        if not names:
+            raise ScheduleError("tir.Schedule: the module has no function of loops")
+        self.func_working_on = names[0] if len(names) == 1 or "main" not in names else "main"
+
+    def work_on(self, func_name: str) -> None:
+        """Look for blocks in another function."""
+        self._function(func_name)
+        self.func_working_on = func_name
+
+    def _function(self, name: str) -> S.PrimFunc:
+        found = self.mod[name]
+        if not isinstance(found, S.PrimFunc):
+            raise ScheduleError(f"tir.Schedule: {name} is no function of loops")
+        return found
+
+    # --- looking
+
+    def get_block(self, name: str, func_name: str | None = None) -> BlockRV:
+        """The block of a name."""
+        where = func_name or self.func_working_on
+        blocks = [s.name_hint for s in all_statements(self._function(where).body) if isinstance(s, Block)]
+        if name not in blocks:
+            raise ScheduleError(f"get_block: {where} has no block {name!r}", hint=f"it has: {', '.join(blocks)}")
+        return BlockRV(where, name)
+
+    def get_loops(self, block: BlockRV) -> list[LoopRV]:
+        """The loops around a block, outermost first."""
+        path = _path_to(self._function(block.function).body, lambda s: _is_block(s, block.name))
+        return [LoopRV(block.function, s.var) for s in path if isinstance(s, S.For)]
+
+    def get_child_blocks(self, item: BlockRV | LoopRV) -> list[BlockRV]:
+        """The blocks inside a loop or a block."""
+        inner = [s for s in all_statements(self.get(item)) if isinstance(s, Block)]
+        return [BlockRV(item.function, s.name_hint) for s in inner if s is not self.get(item)]
+
+    def get(self, item: BlockRV | LoopRV) -> S.Stmt:
+        """The statement that a block or loop is now."""
+        wanted = _finder(item)
+        return _path_to(self._function(item.function).body, wanted)[-1]
+
+    def get_sref(self, item: BlockRV | LoopRV) -> StmtSRef:
+        """The same, as an object of the old name."""
+        return StmtSRef(self.get(item))
+
+    def show(self) -> None:
+        """Print the module as it is now."""
+        self.mod.show()
+
+    def _loop(self, primitive: str, item: LoopRV) -> S.For:
+        if not isinstance(item, LoopRV):
+            raise ScheduleError(f"{primitive}: got {item!r:.60}, wanted a loop", hint="get_loops(block) gives them")
+        found = self.get(item)
+        assert isinstance(found, S.For), "a variable of a loop has a loop"
+        return found
+
+    def _put(self, function: str, old: S.Stmt, new: S.Stmt) -> None:
+        """The function with a statement in the place of another."""
+
+        def visit(item: S.Stmt) -> S.Stmt:
+            return new if item is old else map_stmt(item, lambda e: e, visit)
+
+        func = self._function(function)
+        made: S.PrimFunc = replace(func, body=visit(func.body))
+        self.mod = IRModule({**dict(self.mod.items()), function: made})
+
+    # --- the shape of loops
+
+    def split(
+        self, loop: LoopRV, factors: Sequence[int | E.Expr | None], preserve_unit_iters: bool = True
+    ) -> list[LoopRV]:
+        """`for i` becomes a loop for each factor, the outermost first; one of them may be None, and follows."""
+        item = self._loop("split", loop)
+        extent, sizes = build.as_int(item.extent), [None if f is None else build.as_int(f) for f in factors]
+        known = [n for n in sizes if n is not None]
+        if extent is None or len(known) < len(sizes) - 1 or any(n < 1 for n in known):
+            told = "wanted a loop of known length, and positive factors of which one may be None"
+            raise ScheduleError(f"split of {item.var.name}: {told}")
+        product = 1
+        for n in known:
+            product *= n
+        lengths = [-(-extent // product) if n is None else n for n in sizes]
+        if len(known) == len(sizes) and product < extent:
+            raise ScheduleError(f"split of {item.var.name}: the factors cover {product} of {extent} iterations")
+        made = [E.Var(f"{item.var.name}_{k}", item.var.dtype) for k in range(len(lengths))]
+        value: E.Expr = build.const(0, item.var.dtype)
+        for var, length in zip(made, lengths, strict=True):
+            value = build.add(build.mul(value, length), var)
+        body = _moved(item.body, {item.var: build.add(value, item.min)})
+        covered = 1
+        for length in lengths:
+            covered *= length
+        if covered > extent:
+            body = _where(body, build.less(value, build.const(extent, item.var.dtype)))
+        zero = build.const(0, item.var.dtype)
+        for var, length in reversed(list(zip(made, lengths, strict=True))):
+            body = S.For(var, zero, build.const(length, var.dtype), S.LoopKind.SERIAL, body)
+        self._put(loop.function, item, body)
+        return [LoopRV(loop.function, var) for var in made]
+
+    def fuse(self, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
+        """Loops that stand directly inside one another become one."""
+        items = [self._loop("fuse", loop) for loop in loops]
+        for outer, inner in pairwise(items):
+            if outer.body is not inner:
+                told = f"fuse: {inner.var.name} does not stand directly inside {outer.var.name}"
+                raise ScheduleError(told, hint="reorder first")
+        if not items or any(item.kind is not S.LoopKind.SERIAL for item in items):
+            raise ScheduleError("fuse: wanted serial loops")
+        name = "_".join(item.var.name for item in items) + "_fused"
+        fused, total = E.Var(name, items[0].var.dtype), items[0].extent
+        rest: E.Expr = fused
+        values: dict[E.Var, E.Expr] = {}
+        for item in reversed(items[1:]):
+            values[item.var] = build.add(build.floormod(rest, item.extent), item.min)
+            rest = build.floordiv(rest, item.extent)
+            total = build.mul(total, item.extent)
+        values[items[0].var] = build.add(rest, items[0].min)
+        body = _moved(items[-1].body, values)
+        self._put(loops[0].function, items[0], S.For(fused, items[0].min, simplify(total), S.LoopKind.SERIAL, body))
+        return LoopRV(loops[0].function, fused)
+
+    def reorder(self, *loops: LoopRV) -> None:
+        """Put loops of one nest into this order, at the places that they occupy together."""
+        items = {loop.var: self._loop("reorder", loop) for loop in loops}
+        chain = self._nest(list(items.values()))
+        inside = [k for k, item in enumerate(chain) if item.var in items]
+        order = list(chain)
+        for place, loop in zip(inside, loops, strict=True):
+            order[place] = items[loop.var]
+        for k, item in enumerate(order):
+            later = {o.var for o in order[k:]}
+            if uses_any(item.extent, later) or uses_any(item.min, later):
+                raise ScheduleError(
+                    f"reorder: the bounds of {item.var.name} depend on a loop that would stand inside it"
+                )
+        body = chain[-1].body
+        for item in reversed(order):
+            body = replace(item, body=body)
+        self._put(loops[0].function, chain[0], body)
+
+    def _nest(self, items: list[S.For]) -> list[S.For]:
+        """The loops from the outermost of `items` to the innermost, each directly inside the one before."""
+        for first in items:
+            chain: list[S.For] = []
+            one: S.Stmt = first
+            while isinstance(one, S.For):
+                chain.append(one)
+                if all(any(item is c for c in chain) for item in items):
+                    return chain
+                one = one.body
+        names = ", ".join(item.var.name for item in items)
+        raise ScheduleError(f"reorder: {names} are not loops of one nest")
+
+    # --- marks
+
+    def _mark(self, primitive: str, loop: LoopRV, kind: S.LoopKind, tag: str = "") -> None:
+        item = self._loop(primitive, loop)
+        if primitive != "unroll":
+            for realize in all_statements(item.body):
+                if isinstance(realize, BlockRealize):
+                    _check_data(primitive, item, realize)
+        self._put(loop.function, item, replace(item, kind=kind, thread_tag=tag))
+
+    def parallel(self, loop: LoopRV) -> None:
+        """Share the iterations among threads."""
+        self._mark("parallel", loop, S.LoopKind.PARALLEL)
+
+    def vectorize(self, loop: LoopRV) -> None:
+        """Run the loop as vector operations."""
+        self._mark("vectorize", loop, S.LoopKind.VECTORIZED)
+
+    def unroll(self, loop: LoopRV) -> None:
+        """Write the iterations out."""
+        self._mark("unroll", loop, S.LoopKind.UNROLLED)
+
+    def bind(self, loop: LoopRV, thread_axis: str) -> None:
+        """Give the iterations to a GPU axis."""
+        self._mark("bind", loop, S.LoopKind.THREAD, thread_axis)
+
+    def annotate(self, item: BlockRV | LoopRV, ann_key: str, ann_val: object) -> None:
+        """Leave a note on a block or a loop."""
+        found = self.get(item)
+        assert isinstance(found, Block | S.For), "a schedule names blocks and loops"
+        kept = tuple(pair for pair in found.annotations if pair[0] != ann_key)
+        self._put(item.function, found, replace(found, annotations=(*kept, (ann_key, ann_val))))
+
+
+def _with_own_names(func: S.PrimFunc) -> S.PrimFunc:
+    """The function with a variable of its own for each loop and a name for each block."""
+    used: dict[str, int] = {}
+    seen: set[E.Var] = set()
+
+    def visit(item: S.Stmt) -> S.Stmt:
+        if isinstance(item, Block):
+            count = used[item.name_hint] = used.get(item.name_hint, 0) + 1
+            own = item.name_hint if count == 1 else f"{item.name_hint}_{count - 1}"
+            return map_stmt(replace(item, name_hint=own), lambda e: e, visit)
+        if isinstance(item, S.For) and item.var in seen:
+            var = E.Var(item.var.name, item.var.dtype)
+            item = replace(item, var=var, body=_moved(item.body, {item.var: var}))
+        if isinstance(item, S.For):
+            seen.add(item.var)
+        return map_stmt(item, lambda e: e, visit)
+
+    made: S.PrimFunc = replace(func, body=visit(func.body))
+    return made
+
+
+def _is_block(item: S.Stmt, name: str) -> bool:
+    return isinstance(item, Block) and item.name_hint == name
+
+
+def _finder(item: BlockRV | LoopRV) -> Callable[[S.Stmt], bool]:
+    if isinstance(item, BlockRV):
+        return lambda s: _is_block(s, item.name)
+    return lambda s: isinstance(s, S.For) and s.var is item.var
+
+
+def _path_to(root: S.Stmt, wanted: Callable[[S.Stmt], bool]) -> list[S.Stmt]:
+    """The statements from the root to the first that is wanted; ScheduleError where none is."""
+    if wanted(root):
+        return [root]
+    found: list[list[S.Stmt]] = []
+
+    def visit(item: S.Stmt) -> S.Stmt:
+        if not found:
+            with suppress(ScheduleError):
+                found.append(_path_to(item, wanted))
+        return item
+
+    map_stmt(root, lambda e: e, visit)
+    if not found:
+        raise ScheduleError("the block or loop is not there any more")
+    return [root, *found[0]]
+
+
+def _moved(item: S.Stmt, values: dict[E.Var, E.Expr]) -> S.Stmt:
+    """A statement, blocks included, with variables replaced."""
+    mapper = Substitution(values)
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        return map_stmt(s, mapper, visit)
+
+    return visit(item)
+
+
+def _where(item: S.Stmt, condition: E.Expr) -> S.Stmt:
+    """A statement whose blocks run where the condition holds; what stands outside of blocks is guarded."""
+    if isinstance(item, BlockRealize):
+        return replace(item, predicate=build.logical_and(item.predicate, condition))
+    if isinstance(item, S.For | S.SeqStmt | S.LetStmt | S.AttrStmt):
+        return map_stmt(item, lambda e: e, lambda s: _where(s, condition))
+    return S.IfThenElse(condition, item)
+
+
+def _check_data(primitive: str, loop: S.For, realize: BlockRealize) -> None:
+    """Refuse a loop whose iterations write the same elements."""
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if axis.kind != "data" and uses_any(value, {loop.var}):
+            told = f"{primitive}: the iterations of {loop.var.name} write the same elements of block"
+            raise ScheduleError(f"{told} {realize.block.name_hint!r}, which reduces over them")
