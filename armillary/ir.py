@@ -16,6 +16,9 @@ from armillary.base.node import Node, Pairs, node
 from armillary.errors import ModelError
 
 with deferred():
+    from armillary.relay.adt.module import find_constructor as _find_constructor
+    from armillary.relay.adt.module import find_type as _find_type
+    from armillary.relay.adt.module import standard_module as _standard_module
     from armillary.relay.analysis import close_over as _close_over  # only the graph language has free variables
     from armillary.relay.expr import call as _call
     from armillary.relay.json_form import load_json as _load_json
@@ -133,9 +136,16 @@ class GlobalVar(Node):
 class IRModule:
     """Functions by global name. `mod["main"]` reads, `mod["main"] = f` writes, `mod.copy()` copies."""
 
-    def __init__(self, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> None:
+    def __init__(
+        self,
+        functions: Mapping[GlobalVar | str, BaseFunc] | None = None,
+        type_definitions: Mapping[object, object] | None = None,
+    ) -> None:
         self._vars: dict[str, GlobalVar] = {}
         self._functions: dict[str, BaseFunc] = {}
+        self.type_definitions: dict[object, object] = dict(
+            type_definitions or {}
+        )  # GlobalTypeVar: TypeData (relay/adt)
         for name, function in (functions or {}).items():
             self[name] = function
 
@@ -143,6 +153,7 @@ class IRModule:
     def from_expr(expr: Any, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> IRModule:
         """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
         module = IRModule(functions)
+        expr = expr if isinstance(expr, Node) else getattr(expr, "tuple_value", expr)  # of a TupleWrapper
         module["main"] = expr if isinstance(expr, BaseFunc) else _close_over(expr)
         return module
 
@@ -155,7 +166,9 @@ class IRModule:
             raise ModelError(f"the module has no function {key!r}", hint=f"it has: {known}") from None
 
     def __setitem__(self, name: GlobalVar | str, function: BaseFunc) -> None:
-        if isinstance(name, GlobalVar):
+        if not isinstance(function, BaseFunc) and not isinstance(name, str | GlobalVar):
+            self.type_definitions[name] = function
+        elif isinstance(name, GlobalVar):
             self._vars.setdefault(name.name_hint, name)
             self._functions[name.name_hint] = function
         else:
@@ -192,11 +205,31 @@ class IRModule:
         return list(self._vars.values())
 
     def copy(self) -> IRModule:
-        return IRModule(self.functions)  # type: ignore[arg-type]
+        return IRModule(self.functions, self.type_definitions)  # type: ignore[arg-type]
+
+    def get_type(self, name: str) -> tuple[object, ...]:  # of the graph language
+        """The name of a data type, then its constructors."""
+        header, data = _find_type(self, name)
+        return (header, *data)
+
+    def get_global_type_var(self, name: str) -> object:  # of the graph language
+        """The name of a data type."""
+        header: object = _find_type(self, name)[0]
+        return header
+
+    def get_constructor(self, tag: int) -> object:  # of the graph language
+        """The constructor of that tag."""
+        form: object = _find_constructor(self, tag)
+        return form
+
+    def import_from_std(self, file_name: str) -> None:
+        """Add the functions and types of a file that programs find ready: "prelude.rly", "core.rly"."""
+        self.update(_standard_module(file_name))
 
     def update(self, other: IRModule) -> None:
         if not isinstance(other, IRModule):
             raise ModelError(f"update: got {type(other).__name__}, wanted a module")
+        self.type_definitions.update(other.type_definitions)
         for name, function in other.functions.items():
             self[name] = function
 
@@ -207,11 +240,14 @@ class IRModule:
         new = {v: rule(v.name_hint, f) for v, f in self.functions.items()}
         if all(f is None or f is self._functions[v.name_hint] for v, f in new.items()):
             return self
-        return IRModule({v: self._functions[v.name_hint] if f is None else f for v, f in new.items()})
+        functions = {v: self._functions[v.name_hint] if f is None else f for v, f in new.items()}
+        return IRModule(functions, self.type_definitions)  # type: ignore[arg-type]
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The module in its text form (it parses back when meta data is shown)."""
-        return "\n".join(type(f)._module_printer(n, f, show_meta_data) for n, f in self._functions.items())
+        types = map(str, self.type_definitions.values())
+        functions = (type(f)._module_printer(n, f, show_meta_data) for n, f in self._functions.items())
+        return "\n".join([*types, *functions])
 
     def script(self) -> str:
         """The module as a script, where its functions are loops; else its text."""

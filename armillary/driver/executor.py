@@ -3,7 +3,8 @@
 In: a kind ("debug": the reference interpreter; "graph", "vm", "aot": compiled), a module, a device, a target. Out: an
 `Executor`, whose `evaluate` gives a callable, or the value of an expression without free variables. Invariant: what is
 compiled knows every shape: dimensions that are written as unknown are those of the arguments, and each new set of them
-is compiled once. Programs whose shapes depend on values are refused by the compiled kinds; "debug" runs them.
+is compiled once. Programs whose shapes depend on values are refused by "graph" and "aot"; "debug" runs them, and "vm"
+by the same interpreter.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
 from armillary.ops.shape.dynamic import DynamicAttrs
 from armillary.relay.analysis import free_vars
+from armillary.relay.analysis.call_graph import CallGraph
 from armillary.relay.binding import bind, bind_params_by_name, bind_types, with_own_names
-from armillary.relay.evaluate import evaluate
+from armillary.relay.evaluate import HeldValue, evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper, Var
 from armillary.relay.infer import infer_type
+from armillary.relay.op import Op
 from armillary.relay.transform.simplify.dynamic_to_static import dynamic_to_static
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
-from armillary.relay.walk import post_order
+from armillary.relay.walk import is_interpreted, post_order
 
 if TYPE_CHECKING:
     from armillary.runtime import Device
 
 with deferred():
     from armillary import runtime
+    from armillary.relay.adt.evaluate import mapped as _mapped
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 KINDS = ("debug", "graph", "vm", "aot")
@@ -67,7 +71,8 @@ class Executor:
             module["main"] = bind_params_by_name(module["main"], self.params)
         main = module["main"]
         infer_type(main, module)
-        runner = self._interpreted(module) if self.kind == "debug" else self._compiled(module)
+        is_run = self.kind == "debug" or (self.kind == "vm" and _needs_interpreter(module))
+        runner = self._interpreted(module) if is_run else self._compiled(module)
 
         def run(*args: object, **named: object) -> Any:  # Any: arrays and tuples of them; NDArrays and lists of them
             values = [*args, *(named[p.name_hint] for p in main.params[len(args) :] if p.name_hint in named)]
@@ -91,6 +96,8 @@ class Executor:
             if key not in made:
                 made[key] = self._built(*_with_values(module, types, values, fixed))
             graph, names, result = made[key]
+            if graph is None:  # sizes depend on values
+                return self._interpreted(module)(values)
             for name, value in zip(names, _flat([v for k, v in enumerate(values) if k not in fixed]), strict=True):
                 graph.set_input(name, value)
             graph.run()
@@ -105,7 +112,10 @@ class Executor:
         return run
 
     def _built(self, module: IRModule, types: tuple[Type, ...] | None) -> tuple[Any, list[str], Type]:
-        """The graph executor for arguments of these types, the names of its inputs, and the type of its result."""
+        """The graph executor for arguments of these types, the names of its inputs, and the type of its result.
+
+        None where the kind is "vm" and a size inside is a value: the interpreter runs that.
+        """
         main = module["main"] if types is None else bind_types(module["main"], types)
         main = with_own_names(main)  # arguments are given in order here, by name below
         if main is not module["main"]:
@@ -114,13 +124,22 @@ class Executor:
         checked = infer_type(main, module)
         assert isinstance(checked, FuncType), "a function has a function's type"
         result = checked.ret_type
+        if self.kind == "vm" and not all(map(_has_sizes, post_order(main))):
+            return None, [], result
         unknown = next((t for t in tensor_fields(result) if not _is_static(t)), None)
         if unknown is not None:
             told = f"the executor {self.kind!r} compiles programs of known shapes; a result here is {unknown}"
-            raise UnsupportedError(told, hint="relay.create_executor('debug') runs it")
+            raise UnsupportedError(told, hint="relay.create_executor of 'vm' or 'debug' runs it")
         graph = build(module, self.target)["default"](self.device)
         names = [n for p in main.params for n in _input_names(p.name_hint, p.checked_type)]
         return graph, names, result
+
+
+def _needs_interpreter(module: IRModule) -> bool:
+    """Whether a program has data types, cells or recursion."""
+    functions = [f for f in module.functions.values() if isinstance(f, Function)]
+    is_recursive = len(functions) > 1 and any(CallGraph(module).is_recursive(v) for v in module.get_global_vars())
+    return is_recursive or any(is_interpreted(e) for f in functions for e in post_order(f))
 
 
 def _of_sizes(function: Function) -> tuple[int, ...]:
@@ -148,6 +167,12 @@ def _with_values(
 
 def _fields(param: Var) -> tuple[TensorType, ...]:
     return tensor_fields(param.checked_type)
+
+
+def _has_sizes(expr: Expr) -> bool:
+    """Whether every tensor that an expression gives has known sizes."""
+    ty = None if isinstance(expr, Op) else expr.checked_type
+    return not isinstance(ty, TensorType | TupleType) or all(map(_is_static, tensor_fields(ty)))
 
 
 def _is_static(ty: TensorType) -> bool:
@@ -181,6 +206,8 @@ def _nested(outputs: Iterator[object], ty: Type) -> Any:  # Any: a tensor, a lis
 
 def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuples of them
     """An argument as an array: of a constant its values, of a tuple those of its fields."""
+    if isinstance(value, HeldValue):
+        return _mapped(value, _plain)
     if isinstance(value, Constant | runtime.NDArray):
         return value.data if isinstance(value, Constant) else value.numpy()
     if isinstance(value, tuple | list) and any(isinstance(v, Constant | runtime.NDArray | np.ndarray) for v in value):
@@ -208,6 +235,8 @@ def _tensors(value: Any) -> Any:  # Any: arrays, tuples of them; NDArrays, lists
     """A result as tensors; of a tuple a list, of a tuple in a tuple a list in a list."""
     if isinstance(value, tuple | list):
         return [_tensors(v) for v in value]
+    if isinstance(value, HeldValue):
+        return _mapped(value, _tensors)
     return runtime.NDArray(np.ascontiguousarray(value).reshape(np.shape(value)))
 
 

@@ -18,6 +18,20 @@ with deferred():
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
+_ADT = (
+    "Clause",
+    "Constructor",
+    "Match",
+    "Pattern",
+    "PatternConstructor",
+    "PatternTuple",
+    "PatternVar",
+    "PatternWildcard",
+    "RefCreate",
+    "RefRead",
+    "RefWrite",
+)
+_ADT_TYPES = ("GlobalTypeVar", "RefType", "TypeCall", "TypeData", "TypeKind", "TypeVar")
 _CORE = (
     "analysis",
     "backend",
@@ -49,6 +63,13 @@ _NAMES = {
     "ScopeBuilder": "armillary.relay.scope_builder:ScopeBuilder",
     "TupleWrapper": "armillary.relay.expr:TupleWrapper",
     "TypeMismatch": "armillary.errors:TypeMismatch",
+    **{name: f"armillary.relay.adt:{name}" for name in _ADT},
+    **{name: f"armillary.relay.adt.types:{name}" for name in _ADT_TYPES},
+    "IncompleteType": "armillary.relay.types:IncompleteType",
+    "RelayRefType": "armillary.relay.adt.types:RefType",
+    "adt": "armillary.relay.adt",
+    "loops": "armillary.relay.loops",
+    "prelude": "armillary.relay.prelude",
     "astext": "armillary.relay.printer:astext",
     "bind": "armillary.relay.binding:bind",
     "bind_params_by_name": "armillary.relay.binding:bind_params_by_name",

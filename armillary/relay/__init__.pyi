@@ -14,20 +14,35 @@ _Numbers: typing.TypeAlias = int | Sequence[int]
 
 from armillary.relay.types import AnyDim as Any
 from armillary.relay.expr import Call as Call
+from armillary.relay.adt import Clause as Clause
 from armillary.relay.expr import Constant as Constant
+from armillary.relay.adt import Constructor as Constructor
 from armillary.relay.expr import Expr as Expr
 from armillary.relay.expr_functor import ExprFunctor as ExprFunctor
 from armillary.relay.expr_functor import ExprMutator as ExprMutator
 from armillary.relay.expr_functor import ExprVisitor as ExprVisitor
 from armillary.relay.types import FuncType as FuncType
 from armillary.relay.expr import Function as Function
+from armillary.relay.adt.types import GlobalTypeVar as GlobalTypeVar
 from armillary.ir import GlobalVar as GlobalVar
 from armillary.ir import IRModule as IRModule
 from armillary.relay.expr import If as If
+from armillary.relay.types import IncompleteType as IncompleteType
 from armillary.relay.expr import Let as Let
 from armillary.relay.expr import Loop as Loop
+from armillary.relay.adt import Match as Match
 from armillary.ir import IRModule as Module
 from armillary.relay.op import Op as Op
+from armillary.relay.adt import Pattern as Pattern
+from armillary.relay.adt import PatternConstructor as PatternConstructor
+from armillary.relay.adt import PatternTuple as PatternTuple
+from armillary.relay.adt import PatternVar as PatternVar
+from armillary.relay.adt import PatternWildcard as PatternWildcard
+from armillary.relay.adt import RefCreate as RefCreate
+from armillary.relay.adt import RefRead as RefRead
+from armillary.relay.adt.types import RefType as RefType
+from armillary.relay.adt import RefWrite as RefWrite
+from armillary.relay.adt.types import RefType as RelayRefType
 from armillary.relay.scope_builder import ScopeBuilder as ScopeBuilder
 from armillary.relay.types import TensorType as TensorType
 from armillary.relay.expr import Tuple as Tuple
@@ -35,8 +50,13 @@ from armillary.relay.expr import TupleGetItem as TupleGetItem
 from armillary.relay.types import TupleType as TupleType
 from armillary.relay.expr import TupleWrapper as TupleWrapper
 from armillary.relay.types import Type as Type
+from armillary.relay.adt.types import TypeCall as TypeCall
+from armillary.relay.adt.types import TypeData as TypeData
+from armillary.relay.adt.types import TypeKind as TypeKind
 from armillary.errors import TypeMismatch as TypeMismatch
+from armillary.relay.adt.types import TypeVar as TypeVar
 from armillary.relay.expr import Var as Var
+from armillary.relay import adt as adt
 from armillary.relay import analysis as analysis
 from armillary.relay.printer import astext as astext
 from armillary.relay import backend as backend
@@ -56,12 +76,14 @@ from armillary import frontend as frontend
 from armillary.relay import infer as infer
 from armillary.relay.infer import infer_type as infer_type
 from armillary.artifact import load_params as load_param_dict
+from armillary.relay import loops as loops
 from armillary.relay import names as names
 from armillary.relay import op as op
 from armillary.driver.build import optimize as optimize
 from armillary.relay import param_dict as param_dict
 from armillary.relay.parser import parse as parse
 from armillary.relay.parser import parse_expr as parse_expr
+from armillary.relay import prelude as prelude
 from armillary.relay import printer as printer
 from armillary.relay import quantize as quantize
 from armillary.artifact import save_params as save_param_dict
@@ -76,10 +98,15 @@ from armillary.relay.visualization import visualize as visualize
 from armillary.relay import walk as walk
 from armillary.ops.misc.fourier import dft as dft
 from armillary.ops.misc.user import gather as gather
+from armillary.ops.misc.user import matrix_set_diag as matrix_set_diag
+from armillary.ops.misc.user import max_of as max
 from armillary.ops.misc.user import mean_std as mean_std
 from armillary.ops.misc.user import mean_variance as mean_variance
 from armillary.ops.misc.user import meshgrid as meshgrid
+from armillary.ops.misc.user import min_of as min
 from armillary.ops.misc.compositions import reverse_reshape as reverse_reshape
+from armillary.ops.misc.user import sparse_fill_empty_rows as sparse_fill_empty_rows
+from armillary.ops.misc.user import sparse_to_dense as sparse_to_dense
 from armillary.ops.reduce.reduce import std as std
 from armillary.ops.misc.fourier import stft as stft
 from armillary.ops.misc.user import variance_of as variance
@@ -87,20 +114,35 @@ from armillary.ops.misc.user import variance_of as variance
 __all__ = [
     "Any",
     "Call",
+    "Clause",
     "Constant",
+    "Constructor",
     "Expr",
     "ExprFunctor",
     "ExprMutator",
     "ExprVisitor",
     "FuncType",
     "Function",
+    "GlobalTypeVar",
     "GlobalVar",
     "IRModule",
     "If",
+    "IncompleteType",
     "Let",
     "Loop",
+    "Match",
     "Module",
     "Op",
+    "Pattern",
+    "PatternConstructor",
+    "PatternTuple",
+    "PatternVar",
+    "PatternWildcard",
+    "RefCreate",
+    "RefRead",
+    "RefType",
+    "RefWrite",
+    "RelayRefType",
     "ScopeBuilder",
     "TensorType",
     "Tuple",
@@ -108,8 +150,13 @@ __all__ = [
     "TupleType",
     "TupleWrapper",
     "Type",
+    "TypeCall",
+    "TypeData",
+    "TypeKind",
     "TypeMismatch",
+    "TypeVar",
     "Var",
+    "adt",
     "analysis",
     "astext",
     "backend",
@@ -131,21 +178,28 @@ __all__ = [
     "infer",
     "infer_type",
     "load_param_dict",
+    "loops",
+    "matrix_set_diag",
+    "max",
     "mean_std",
     "mean_variance",
     "meshgrid",
+    "min",
     "names",
     "op",
     "optimize",
     "param_dict",
     "parse",
     "parse_expr",
+    "prelude",
     "printer",
     "quantize",
     "reverse_reshape",
     "save_param_dict",
     "scalar_type",
     "scope_builder",
+    "sparse_fill_empty_rows",
+    "sparse_to_dense",
     "std",
     "stft",
     "testing",
@@ -190,6 +244,9 @@ def argmin(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False,
 
 def argsort(data: _Operand, axis: int = -1, is_ascend: bool = True, dtype: str = 'int32') -> _Call:
     """The positions that sort an axis; stable."""
+
+def argwhere(condition: _Operand) -> _Call:
+    """Coordinates of what is not zero, a row each."""
 
 def asin(data: _Operand) -> _Call:
     """asin of each element."""
@@ -380,20 +437,11 @@ def logical_xor(lhs: _Operand, rhs: _Operand) -> _Call:
 def logsumexp(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False) -> _Call:
     """log(sum(exp(x))), without overflow."""
 
-def matrix_set_diag(data: _Operand, diagonal: _Operand, k1: int = 0, k2: int = 0, super_diag_right_align: bool = True, sub_diag_right_align: bool = False) -> _Call:
-    """Matrices with some diagonals replaced."""
-
-def max(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False) -> _Call:
-    """max over axes."""
-
 def maximum(lhs: _Operand, rhs: _Operand) -> _Call:
     """maximum of two tensors, broadcasting."""
 
 def mean(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False) -> _Call:
     """mean over axes."""
-
-def min(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False) -> _Call:
-    """min over axes."""
 
 def minimum(lhs: _Operand, rhs: _Operand) -> _Call:
     """minimum of two tensors, broadcasting."""
@@ -497,9 +545,6 @@ def sort(data: _Operand, axis: int = -1, is_ascend: bool = True) -> _Call:
 def sparse_reshape(sparse_indices: _Operand, prev_shape: _Operand, new_shape: _Operand) -> _Call:
     """Positions of elements in another shape."""
 
-def sparse_to_dense(sparse_indices: _Operand, sparse_values: _Operand, default_value: _Operand, output_shape: _Numbers) -> _Call:
-    """Values at positions, a number elsewhere."""
-
 def split(data: _Operand, indices_or_sections: _Numbers, axis: int = 0) -> _Call:
     """Cut along an axis into a tuple of tensors."""
 
@@ -553,6 +598,9 @@ def trunc_divide(lhs: _Operand, rhs: _Operand) -> _Call:
 
 def trunc_mod(lhs: _Operand, rhs: _Operand) -> _Call:
     """trunc_mod of two tensors, broadcasting."""
+
+def unique(data: _Operand, is_sorted: bool = True, return_counts: bool = False) -> _Call:
+    """The different elements of a vector, zeros behind them."""
 
 def unravel_index(indices: _Operand, shape: _Operand) -> _Call:
     """Coordinates of positions in a flat array."""
@@ -1085,6 +1133,10 @@ class _Vision:
     """Operators `vision.*`."""
 
     @staticmethod
+    def all_class_non_max_suppression(boxes: _Expr, scores: _Expr, max_output_boxes_per_class: _Expr | int = -1, iou_threshold: _Expr | float = -1.0, score_threshold: _Expr | float = -1.0, output_format: str = 'onnx') -> _Expr:
+        """`relay.vision.all_class_non_max_suppression`: limits may be numbers."""
+
+    @staticmethod
     def get_valid_counts(data: _Operand, score_threshold: float = 0.0, id_index: int = 0, score_index: int = 1) -> _Call:
         """The boxes whose scores exceed a threshold, first."""
 
@@ -1099,6 +1151,10 @@ class _Vision:
     @staticmethod
     def non_max_suppression(data: _Expr, valid_count: _Expr, indices: _Expr, max_output_size: _Expr | int = -1, iou_threshold: _Expr | float = 0.5, **attrs: bool | int) -> _Expr:
         """`relay.vision.non_max_suppression`: limits may be numbers."""
+
+    @staticmethod
+    def proposal(cls_prob: _Operand, bbox_pred: _Operand, im_info: _Operand, scales: Sequence[float] = (4.0, 8.0, 16.0, 32.0), ratios: Sequence[float] = (0.5, 1.0, 2.0), feature_stride: int = 16, threshold: float = 0.7, rpn_pre_nms_top_n: int = 6000, rpn_post_nms_top_n: int = 300, rpn_min_size: int = 16, iou_loss: bool = False) -> _Call:
+        """Regions that a region proposal network suggests."""
 
     @staticmethod
     def roi_align(data: _Operand, rois: _Operand, pooled_size: _Numbers = (1, 1), spatial_scale: float = 1.0, sample_ratio: int = -1, layout: str = 'NCHW', mode: str = 'avg', half_pixel: bool = False) -> _Call:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from armillary.base.boundary import boundary
+from armillary.base.dtype import dtype_of
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Constant, Expr, Function, Var, const
 from armillary.relay.infer import is_compatible
-from armillary.relay.types import Type
+from armillary.relay.types import TensorType, Type
 from armillary.relay.walk import substitute
 
 
@@ -83,7 +86,17 @@ def _bind_function(function: Function, values: Mapping[Var, Any]) -> Function:
 def _checked(var: Var, value: object) -> Expr:
     if isinstance(value, Expr) and not isinstance(value, Constant):
         return value
-    constant = value if isinstance(value, Constant) else const(value)
+    constant = value if isinstance(value, Constant) else _as_declared(var, const(value))
     if var.type_annotation is not None and not is_compatible(constant.checked_type, var.type_annotation):
         raise TypeMismatch(f"%{var.name_hint}: got {constant.checked_type}, wanted {var.type_annotation}")
     return constant
+
+
+def _as_declared(var: Var, constant: Constant) -> Constant:
+    """Numbers in the dtype of their variable where that holds each of them: numpy's own dtypes are 64 bits wide."""
+    ty = var.type_annotation
+    if not isinstance(ty, TensorType) or ty.dtype == dtype_of(constant.data):
+        return constant
+    with np.errstate(all="ignore"):
+        cast = constant.data.astype(ty.dtype.numpy)
+    return Constant(cast) if np.array_equal(cast, constant.data) else constant

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -19,7 +20,11 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, 
 from armillary.relay.op import Op
 from armillary.relay.types import tensor_fields
 
-Value = Any  # Any: an array, a tuple of values, or a closure
+with deferred():
+    from armillary.relay.adt.evaluate import construct as _construct
+    from armillary.relay.adt.evaluate import find_step as _find_step
+
+Value = Any  # Any: an array, a tuple of values, a closure, a value of a data type or a cell
 Task = tuple[Expr, "Frame"]
 
 
@@ -41,6 +46,12 @@ class Frame:
                 return frame.values[id(var)]
             frame = frame.parent
         raise TypeMismatch(f"variable %{var.name_hint} has no value", span=var.span)
+
+
+class HeldValue:
+    """Base of values that are no arrays: of data types, and cells (relay/adt/evaluate.py)."""
+
+    __slots__ = ()
 
 
 class Closure:
@@ -82,6 +93,8 @@ def _arguments(function: Function, inputs: Mapping[str, object] | Sequence[objec
 def _value(value: object) -> Value:
     if isinstance(value, tuple | list):
         return tuple(map(_value, value))
+    if isinstance(value, HeldValue | Closure):
+        return value
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
@@ -92,9 +105,7 @@ def _run(root: Expr, top: Frame) -> Value:
         if id(expr) in frame.values:
             stack.pop()
             continue
-        step = _STEPS.get(type(expr))
-        if step is None:
-            raise TypeMismatch(f"cannot evaluate a {type(expr).__name__}")
+        step = _STEPS.get(type(expr)) or _find_step(expr)
         missing = step(expr, frame)
         if not missing:
             stack.pop()
@@ -206,6 +217,9 @@ def _call(e: Call, frame: Frame) -> list[Task]:
         frame.values[id(e)] = _value(e.op.evaluate(e.attrs, arguments))
         return []
     closure = _global(e.op, frame) if isinstance(e.op, GlobalVar) else frame.values[id(e.op)]
+    if not isinstance(closure, Closure):
+        frame.values[id(e)] = _construct(closure, arguments, e.span)
+        return []
     frame.calls[id(e)] = _enter(e, closure, arguments, frame)
     return _forward(e, frame.calls[id(e)], frame)
 
@@ -214,6 +228,11 @@ def _global(name: GlobalVar, frame: Frame) -> Closure:
     if frame.module is None:
         raise TypeMismatch(f"@{name.name_hint}: a global function can be called only within its module")
     return Closure(frame.module[name], Frame(frame.module))
+
+
+def _global_value(e: GlobalVar, frame: Frame) -> list[Task]:
+    frame.values[id(e)] = _global(e, frame)
+    return []
 
 
 def _enter(e: Call | Loop, closure: Value, arguments: list[Value], frame: Frame) -> Task:
@@ -237,6 +256,7 @@ _STEPS: Rules[[Frame], list[Task]] = {
     Loop: _loop,
     Function: _function,
     Call: _call,
+    GlobalVar: _global_value,
 }
 
 

@@ -24,7 +24,7 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values
 from armillary.base.lazy import deferred
 from armillary.base.node import Admit, FieldMakers, Node, Pairs, Printer, node, post_order
-from armillary.errors import Span, TypeMismatch, UnsupportedError
+from armillary.errors import Span, TypeMismatch
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier, as_attrs
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
@@ -94,6 +94,10 @@ class Expr(Node):
         """The expression, which must be tuple-typed."""
         self._field_types()
         return self
+
+    def __call__(self, *args: object) -> Call:  # expressions, numbers
+        """A call of the function that the expression gives."""
+        return call(self, args)
 
     def __add__(self, other: object) -> Expr:
         return _binary("add", self, other)
@@ -183,10 +187,6 @@ class Var(Expr):
     name_hint: str
     type_annotation: Type | None = None
     span: Span | None = None
-
-    def __call__(self, *args: object) -> Call:  # expressions, numbers
-        """A call of the function that the variable holds."""
-        return call(self, args)
 
 
 def _as_held(value: object) -> Any:  # Any: an array, a runtime NDArray, what is computed later
@@ -308,11 +308,10 @@ class Loop(Expr):
 class Function(Expr, BaseFunc):
     """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…
 
-    Relay-era scripts give type parameters before the attributes: `Function(params, body, ret_type, [], attrs)`; there
-    are none.
+    Relay-era scripts give type parameters before the attributes: `Function(params, body, ret_type, [], attrs)`.
     """
 
-    _made: ClassVar[FieldMakers] = {"params": tuple}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"params": tuple, "type_params": tuple}  # Any: as given
     _module_printer: ClassVar[ModulePrinter] = _print_function
     _verifier: ClassVar[Verifier | None] = _verify_function
     _admits: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}
@@ -323,11 +322,7 @@ class Function(Expr, BaseFunc):
     ret_type: Type | None = None
     attrs: Pairs = ()
     span: Span | None = None
-
-    @property
-    def type_params(self) -> list[object]:  # there is no such node
-        """The type parameters: none, the language has no polymorphic functions."""
-        return []
+    type_params: tuple[Type, ...] = ()  # TypeVars (relay/adt/types.py)
 
     def set_body(self, new_body: Expr) -> Function:
         """The function with another body."""
@@ -339,12 +334,8 @@ _of_fields = Function.__init__
 
 def _function(self: Function, params: Any, body: Expr, ret_type: Type | None = None, *rest: Any, **named: Any) -> None:
     """The constructor: attributes fourth, or behind type parameters, which are a list or None."""
-    type_params = named.pop("type_params", None)
     if rest and (rest[0] is None or type(rest[0]) is list):
-        type_params, rest = rest[0], rest[1:]
-    if type_params:
-        told = f"a function of {len(type_params)} type parameters: the language has no polymorphic functions"
-        raise UnsupportedError(told, hint="write one function for each type")
+        named["type_params"], rest = rest[0] or (), rest[1:]
     _of_fields(self, params, body, ret_type, *rest, **named)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
+from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -25,21 +26,33 @@ from armillary.relay.expr import (
     Loop,
     Tuple,
     TupleGetItem,
+    TupleWrapper,
     Var,
 )
 from armillary.relay.op import Kind, Op
-from armillary.relay.types import AnyDim, FuncType, TensorType, TupleType, Type
+from armillary.relay.types import AnyDim, FuncType, IncompleteType, TensorType, TupleType, Type
+
+with deferred():
+    from armillary.relay.adt.solve import solve as _solve
 
 
 def infer_type(expr: object, module: IRModule | None = None) -> Type:
     """The type of an expression; `module` is needed where global functions are called."""
     if isinstance(expr, GlobalVar):
         return _global_type(expr, _Walk(module))
+    expr = expr.astuple() if isinstance(expr, TupleWrapper) else expr
     if not isinstance(expr, Expr):
         raise TypeMismatch(f"expected a relay expression, got {type(expr).__name__}")
     if not _is_typed(expr):
-        _Walk(module).run(expr)
+        try:
+            _Walk(module).run(expr)
+        except NotFromLeaves:
+            return _solve(expr, module)
     return _type(expr)
+
+
+class NotFromLeaves(Exception):
+    """A node whose type the walk below does not find: relay/adt/solve.py looks for it."""
 
 
 @boundary("check_module", arguments=True)
@@ -93,8 +106,7 @@ class _Walk:
         for expr in missing:
             if type(expr) is Function:
                 if id(expr) in self.open:
-                    message = "a recursive function needs its parameter and return types written"
-                    raise TypeMismatch(message, span=expr.span)
+                    raise NotFromLeaves
                 self.open.add(id(expr))
 
     def function(self, name: GlobalVar) -> Function:
@@ -131,7 +143,8 @@ def declared_type(function: Function) -> FuncType | None:
     """The type written on a function, or None where a parameter or the result is not annotated."""
     if function.ret_type is None or any(p.type_annotation is None for p in function.params):
         return None
-    return FuncType(tuple(p.type_annotation for p in function.params if p.type_annotation), function.ret_type)
+    written = tuple(p.type_annotation for p in function.params if p.type_annotation)
+    return FuncType(written, function.ret_type, function.type_params)
 
 
 # --- what must be typed first ---------------------------------------------------------------------------------------
@@ -144,6 +157,8 @@ def _needs_nothing(expr: object, walk: _Walk) -> Sequence[Expr]:
 def _refuse(expr: object, walk: _Walk) -> Sequence[Expr]:
     if isinstance(expr, Op):
         raise TypeMismatch(f"operator {expr.name} is not a value; call it")
+    if isinstance(expr, Expr | GlobalVar):
+        raise NotFromLeaves
     raise TypeMismatch(f"expected a relay expression, got {type(expr).__name__}")
 
 
@@ -227,9 +242,8 @@ _NEEDS: Rules[[_Walk], Sequence[Expr]] = {
 
 
 def _type_of_var(expr: Var, walk: _Walk) -> Type:
-    if expr.type_annotation is None:
-        hint = "give it one: relay.var(name, shape=…, dtype=…)"
-        raise TypeMismatch(f"variable %{expr.name_hint} has no type", span=expr.span, hint=hint)
+    if expr.type_annotation is None or isinstance(expr.type_annotation, IncompleteType):
+        raise NotFromLeaves
     return expr.type_annotation
 
 
@@ -293,7 +307,7 @@ def _type_of_function(expr: Function, walk: _Walk) -> Type:
     result = _type(expr.body)
     if expr.ret_type is not None and not is_compatible(result, expr.ret_type):
         raise TypeMismatch(f"the function's body is {result}, its declared result {expr.ret_type}", span=expr.span)
-    return FuncType(tuple(_type(p) for p in expr.params), result)
+    return FuncType(tuple(_type(p) for p in expr.params), result, expr.type_params)
 
 
 def _type_of_call(expr: Call, walk: _Walk) -> Type:
@@ -305,6 +319,8 @@ def _type_of_call(expr: Call, walk: _Walk) -> Type:
         name, callee = "call", _type(expr.op)
     if not isinstance(callee, FuncType):
         raise TypeMismatch(f"{name}: the called value is {callee}, wanted a function", span=expr.span)
+    if callee.type_params:
+        raise NotFromLeaves
     got = [_type(arg) for arg in expr.args]
     if len(got) != len(callee.arg_types):
         raise TypeMismatch(f"{name}: got {len(got)} arguments, wanted {len(callee.arg_types)}", span=expr.span)

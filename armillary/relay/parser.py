@@ -27,6 +27,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.lazy import deferred
 from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var, has_untyped
@@ -36,6 +37,15 @@ from armillary.relay.op import Op, get_op
 from armillary.relay.types import ANY_DIM, Dim, FuncType, TensorType, TupleType, Type
 from armillary.text.cursor import Cursor, Token
 
+with deferred():
+    from armillary.relay.adt.text import Names as _Names
+    from armillary.relay.adt.text import definition as _definition
+    from armillary.relay.adt.text import named_type as _named_type
+    from armillary.relay.adt.text import operand as _operand
+    from armillary.relay.adt.text import read_names as _read_names
+    from armillary.relay.adt.text import type_parameters as _type_parameters
+
+_OF_TYPES = re.compile(r"\b(type|match|ref|ref_read|ref_write)\b|(@[\w.:]+|\bfn)\s*\[")  # what relay/adt/text.py reads
 _MAX_DEPTH = 80  # nested values; each level costs a few Python frames
 _SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z")
 _Infix = Callable[[Expr, Expr], Expr]
@@ -62,7 +72,7 @@ def parse(
     reader = _Reader(text, source)
     if init_meta_table:
         reader.metadata.give(init_meta_table.get("relay.Constant", []))
-    if reader.cursor.at("def"):
+    if reader.cursor.at("def", "type", "extern"):
         module = reader.module(init_module)
     else:
         module = IRModule.from_expr(reader.expression())
@@ -97,6 +107,7 @@ class _Reader:
         self.cursor = Cursor(plain, source)
         self.env: list[dict[str, Expr]] = [{}]
         self.globals: dict[str, GlobalVar] = {}
+        self.names = _Names() if _OF_TYPES.search(plain) else None
         self.called: dict[str, Token] = {}
         self.depth = 0
 
@@ -105,7 +116,14 @@ class _Reader:
     def module(self, start: IRModule | None = None) -> IRModule:
         module = IRModule() if start is None else start.copy()
         self.globals.update({var.name_hint: var for var in module.get_global_vars()})
+        if module.type_definitions and self.names is None:
+            self.names = _Names()
+        if self.names is not None:
+            _read_names(self, self.names, module)
         while not self.cursor.at_end():
+            if self.names is not None and self.cursor.at("type", "extern"):
+                _definition(self, self.names, module)
+                continue
             self.cursor.expect("def")
             token = self.cursor.token
             name = self.global_name()
@@ -140,6 +158,7 @@ class _Reader:
     def function(self) -> Function:
         """Parameters and attributes, result type, body."""
         span = self.cursor.span()
+        type_params = _type_parameters(self, self.names) if self.names is not None else ()
         self.cursor.expect("(")
         self.env.append({})
         params: list[Var] = []
@@ -161,7 +180,9 @@ class _Reader:
         self.cursor.expect("{")
         body = self.block()
         self.env.pop()
-        return Function(tuple(params), body, result, tuple(attrs), span)
+        if self.names is not None:
+            self.names.types.pop()
+        return Function(tuple(params), body, result, tuple(attrs), span, type_params)
 
     def variable(self) -> Var:
         name = self.variable_name()
@@ -281,6 +302,9 @@ class _Reader:
             return self.scalar()
         if token.text == "meta" and self.cursor.peek().text == "[":
             return self.constant()
+        found_form = _operand(self, self.names) if self.names is not None else None
+        if found_form is not None:
+            return found_form
         if token.kind == "name":
             return self.operator()
         raise self.cursor.error("expected a value")
@@ -308,6 +332,8 @@ class _Reader:
         return next((scope[name] for scope in reversed(self.env) if name in scope), None)
 
     def parenthesised(self) -> Expr:
+        if self.cursor.at("let"):
+            return self.block(closing=")")
         fields: list[Expr] = []
         comma = False
         while not self.cursor.accept(")"):
@@ -438,10 +464,17 @@ class _Reader:
         if self.cursor.accept("("):
             return TupleType(self.types())
         if self.cursor.accept("fn"):
+            variables = _type_parameters(self, self.names) if self.names is not None else ()
             self.cursor.expect("(")
             args = self.types()
             self.cursor.expect("->")
-            return FuncType(args, self.type())
+            result = self.type()
+            if self.names is not None:
+                self.names.types.pop()
+            return FuncType(args, result, variables)
+        named = _named_type(self, self.names) if self.names is not None else None
+        if named is not None:
+            return named
         if not self.cursor.accept("Tensor"):
             return TensorType((), self.dtype())
         self.cursor.expect("[")

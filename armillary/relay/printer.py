@@ -27,12 +27,18 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.base.json_types import JsonObject
+from armillary.base.lazy import deferred
 from armillary.base.node import Visits
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.walk import Scope, is_leaf, not_primitive, post_order, scopes
+from armillary.relay.walk import Scope, children, is_leaf, not_primitive, opens_scope, post_order, scopes
+
+with deferred():
+    from armillary.relay.adt.text import is_inline as _is_written_inside
+    from armillary.relay.adt.text import label_of as _label_of
+    from armillary.relay.adt.text import lines_of as _lines_of
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*\Z")
 _FIELD = re.compile(r".*\.\d+\Z")
@@ -133,6 +139,8 @@ class _Printer:
         return isinstance(expr, Let) and self.inner[id(expr), 2] is self.scope_of[id(expr)]
 
     def _is_inline(self, expr: Expr) -> bool:
+        if type(expr) not in _VALUES:
+            return isinstance(expr, GlobalVar) or _is_written_inside(expr)
         return isinstance(expr, TupleGetItem) and not isinstance(expr.tuple_value, TupleGetItem)
 
     def _name_variable(self, var: Var) -> None:
@@ -155,7 +163,7 @@ class _Printer:
         lines: Lines = []
         for expr in self.bucket.get(id(scope), ()):
             if isinstance(expr, Var):
-                opening = f"let {self._declared(expr)} = "
+                opening = f"let {self.declared(expr)} = "
                 value = [self.operand(self.lets[id(expr)].value)]
             else:
                 opening, value = f"{self.names[id(expr)]} = ", self.value(expr)
@@ -176,11 +184,14 @@ class _Printer:
             return self.names[id(expr)]
         if isinstance(expr, TupleGetItem):
             return f"{self.operand(expr.tuple_value)}.{expr.index}"
-        return expr.name if isinstance(expr, Op) else "?"
+        if isinstance(expr, GlobalVar):
+            return global_name(expr.name_hint)
+        return expr.name if isinstance(expr, Op) else _label_of(expr)
 
     def value(self, expr: Expr) -> Lines:
         """The lines of an expression where it is computed."""
-        return _VALUES[type(expr)](self, expr)
+        visit = _VALUES.get(type(expr))
+        return visit(self, expr) if visit is not None else _lines_of(self, expr)
 
     def call(self, expr: Call) -> Lines:
         op = expr.op
@@ -216,15 +227,18 @@ class _Printer:
         return self.function(expr, "fn ")
 
     def function(self, function: Function, opening: str) -> Lines:
-        params = [self._declared(p) for p in function.params]
+        params = [self.declared(p) for p in function.params]
         params += [f"{_key(key)}={literal_text(value)}" for key, value in function.attrs]
         result = f" -> {function.ret_type}" if function.ret_type is not None else ""
+        variables = f"[{', '.join(map(str, function.type_params))}]" if function.type_params else ""
+        opening = opening.rstrip() + variables if variables else opening
         return [f"{opening}({', '.join(params)}){result} {{", *self._indented(function, 0), "}"]
 
     def _indented(self, expr: Expr, branch: int) -> Lines:
         return [self.text[id(self.inner[id(expr), branch])]]
 
-    def _declared(self, var: Var) -> str:
+    def declared(self, var: Var) -> str:
+        """A variable with its type, where it is bound."""
         name = self.names.get(id(var), "%?")
         return name if var.type_annotation is None else f"{name}: {var.type_annotation}"
 
@@ -250,8 +264,9 @@ class _Printer:
 
     def free_variables(self) -> str:
         bound = {id(p) for e in self.order if isinstance(e, Function) for p in e.params} | set(self.lets)
+        bound |= {id(v) for e in self.order if opens_scope(e) for v in children(e)[:-1]}
         free = [e for e in self.order if isinstance(e, Var) and id(e) not in bound]
-        return "".join(f"free_var {self._declared(v)};\n" for v in free)
+        return "".join(f"free_var {self.declared(v)};\n" for v in free)
 
 
 _VALUES: Visits[_Printer, [], list[str]] = {

@@ -43,7 +43,10 @@ def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) ->
         _infer_all(lhs)
         _infer_all(rhs)
         names = sorted(lhs)
-        return names == sorted(rhs) and all(structural_equal(lhs[n], rhs[n], map_free_vars) for n in names)
+        same_types = sorted(map(str, lhs.type_definitions.values())) == sorted(map(str, rhs.type_definitions.values()))
+        return (
+            same_types and names == sorted(rhs) and all(structural_equal(lhs[n], rhs[n], map_free_vars) for n in names)
+        )
     if isinstance(lhs, list | tuple) and isinstance(rhs, list | tuple):
         pairs = zip(lhs, rhs, strict=False)
         return len(lhs) == len(rhs) and all(structural_equal(a, b, map_free_vars) for a, b in pairs)

@@ -177,6 +177,10 @@ def _measured(ty: TupleType, known: dict[int, tuple[int, int]]) -> tuple[int, in
     return depth, count
 
 
+def _is_none(given: object) -> bool:
+    return given is None or (isinstance(given, Sequence) and not given)
+
+
 @record(slots=True)
 class FuncType(Type):
     """A function."""
@@ -187,16 +191,29 @@ class FuncType(Type):
     type_constraints: Sequence[Type] | None = ()
 
     def __post_init__(self) -> None:
-        given = (self.type_params, self.type_constraints)
-        if not all(item is None or (isinstance(item, Sequence) and not item) for item in given):
-            raise UnsupportedError("a function type has type parameters: there are no polymorphic functions")
-        object.__setattr__(self, "type_params", ())
+        if not _is_none(self.type_constraints):
+            raise UnsupportedError("a function type has type constraints: there are none in the language")
+        variables = () if _is_none(self.type_params) else self.type_params
+        if not isinstance(variables, Sequence) or not all(isinstance(v, Type) for v in variables):
+            raise TypeMismatch(f"a function type's type_params are type variables, got {variables!r:.60}")
+        object.__setattr__(self, "type_params", tuple(variables))
         object.__setattr__(self, "type_constraints", ())
         if type(self.arg_types) is not tuple:
             object.__setattr__(self, "arg_types", tuple(self.arg_types))
 
     def __str__(self) -> str:
-        return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+        variables = f"[{', '.join(map(str, self.type_params))}] " if self.type_params else ""
+        return f"fn {variables}({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+
+
+@record(slots=True)
+class IncompleteType(Type):
+    """A type that inference is to find."""
+
+    kind: int = 0
+
+    def __str__(self) -> str:
+        return "_"
 
 
 def tensor_type(shape: Any, dtype: str = "float32") -> TensorType:  # Any: ints, numpy ints, AnyDim, te.var

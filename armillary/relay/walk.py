@@ -33,6 +33,44 @@ _CHILDREN: dict[type, Callable[..., Sequence[Expr]]] = {
 }
 
 
+_ADDED: set[type] = set()  # nodes that only the interpreter knows (relay/adt)
+_EFFECTS: set[type] = set()  # those whose value depends on when they are computed
+_OPENS: set[type] = set()  # those whose last child is a scope
+
+
+def register(
+    kind: type,
+    inside: Callable[..., Sequence[Expr]],
+    rebuild: Callable[..., Expr],
+    opens: bool = False,
+    has_effect: bool = False,
+) -> None:
+    """Tell the walks of a node's class: its children, how it is rebuilt, whether its last child is a scope."""
+    _CHILDREN[kind], _REBUILD[kind] = inside, rebuild
+    _ADDED.add(kind)
+    if has_effect:
+        _EFFECTS.add(kind)
+    if opens:
+        _OPENS.add(kind)
+
+
+def is_interpreted(expr: Expr) -> bool:
+    """Whether no kernel is made of a node: it is of a data type, a cell, a function that calls itself."""
+    if isinstance(expr, Let) and isinstance(expr.value, Function):
+        return any(e is expr.var for e in post_order(expr.value))
+    return type(expr) in _ADDED
+
+
+def has_effect(expr: Expr) -> bool:
+    """Whether a node reads, makes or writes a cell."""
+    return type(expr) in _EFFECTS
+
+
+def opens_scope(expr: Expr) -> bool:
+    """Whether the last child of a node is a scope, for which the others are bound."""
+    return type(expr) in _OPENS
+
+
 def children(expr: Expr) -> Sequence[Expr]:
     """The expressions directly inside: not operators and global names."""
     found = _CHILDREN.get(type(expr))
@@ -122,7 +160,8 @@ def _rebuild_function(e: Function, get: Callable[[Expr], Expr]) -> Expr:
     params, body = tuple(map(get, e.params)), get(e.body)
     if body is e.body and _same(params, e.params):
         return e
-    return Function(tuple(p for p in params if isinstance(p, Var)), body, e.ret_type, e.attrs, e.span)
+    kept = tuple(p for p in params if isinstance(p, Var))
+    return Function(kept, body, e.ret_type, e.attrs, e.span, e.type_params)
 
 
 _REBUILD: dict[type, Callable[..., Expr]] = {
@@ -251,6 +290,10 @@ def _uses(expr: Expr, scope: Scope) -> Iterator[tuple[Expr, Scope]]:
             if inner.root is expr:
                 inner.root = expr.body
             yield expr.body, inner
+        case _ if opens_scope(expr):
+            *head, last = children(expr)
+            yield from ((child, scope) for child in head)
+            yield last, Scope(last, scope, scope.depth + 1)
         case _:
             yield from ((child, scope) for child in children(expr))
 

@@ -19,7 +19,7 @@ from armillary.relay.types import TensorType, TupleType, tensor_fields
 
 LARGEST = 50_000  # loop iterations the interpreter is asked for
 SAMPLES = sampling.all_samples()
-NOT_SAMPLED = {"dynamic"}  # has a type without sizes: tests/relay/test_dynamic_attributes.py
+NOT_SAMPLED = {"argwhere", "dynamic", "sparse_fill_empty_rows"}  # of sizes that are values: tests/relay/test_value_*
 IDS = [f"{name}-{k}" for name, k in SAMPLES]
 SEVERAL = [(name, k) for name, k in SAMPLES if len(sampling.list_samples(OPS[name])[k].inputs) > 1]  # with weights
 

@@ -15,6 +15,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
 from armillary.ops.gradient.rules import number, op, tensor
 from armillary.ops.misc.fourier import dft, stft
+from armillary.ops.vision.all_class_nms import all_class_suppressed
 from armillary.ops.vision.non_max_suppression import suppressed
 from armillary.relay.expr import Expr, TupleWrapper, const
 
@@ -178,5 +179,6 @@ FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "nn.max_pool2d_grad": max_pool2d_grad,
     "nn.nll_loss": nll_loss,
     "reverse_reshape": reverse_reshape,
+    "vision.all_class_non_max_suppression": all_class_suppressed,
     "vision.non_max_suppression": suppressed,
 }

@@ -13,11 +13,14 @@ from armillary.errors import TypeMismatch
 from armillary.ops.misc.compositions import FUNCTIONS as COMPOSITIONS
 from armillary.ops.misc.random import FUNCTIONS as RANDOM
 from armillary.ops.misc.sparse import FUNCTIONS as SPARSE
-from armillary.ops.reduce.reduce import mean, std, variance
+from armillary.ops.reduce.reduce import all_, any_, max_, mean, min_, std, variance
 from armillary.ops.shape.indexing import gather as gather_op
 from armillary.ops.shape.shape import reshape
 from armillary.ops.shape.transform import broadcast_to
-from armillary.relay.expr import Expr, Tuple, TupleWrapper, as_expr
+from armillary.ops.shape.value_sized import sparse_fill_empty_rows as fill_empty_rows
+from armillary.ops.shape.writes import matrix_set_diag as matrix_set_diag_op
+from armillary.ops.shape.writes import sparse_to_dense as sparse_to_dense_op
+from armillary.relay.expr import Expr, Tuple, TupleWrapper, as_expr, has_untyped
 from armillary.relay.types import TensorType
 
 Axis = int | Sequence[int] | None
@@ -79,14 +82,63 @@ def _length(part: Expr) -> int:
     return ty.size
 
 
+@boundary("sparse_to_dense", arguments=True)
+def sparse_to_dense(
+    sparse_indices: Expr, output_shape: Expr | Sequence[int], sparse_values: Expr, default_value: Expr | float = 0
+) -> Expr:
+    """Values at positions, a number elsewhere; the shape is second, as scripts pass it."""
+    values = as_expr(sparse_values)
+    rest = as_expr(default_value, values)
+    return sparse_to_dense_op(as_expr(sparse_indices), values, rest, output_shape=output_shape)
+
+
+@boundary("matrix_set_diag", arguments=True)
+def matrix_set_diag(data: Expr, diagonal: Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT") -> Expr:
+    """Matrices with the diagonals k, or from k[0] to k[1], replaced; align: where short ones of both halves start."""
+    first, last = (k, k) if isinstance(k, int) else (int(k[0]), int(k[-1]))
+    sides = align.split("_")
+    if len(sides) != 2 or not {"LEFT", "RIGHT"}.issuperset(sides):
+        raise TypeMismatch(f"matrix_set_diag: align {align!r}, wanted LEFT or RIGHT of each half, such as RIGHT_LEFT")
+    return matrix_set_diag_op(data, diagonal, first, last, sides[0] == "RIGHT", sides[1] == "RIGHT")
+
+
+def _is_bool(data: Expr) -> bool:
+    ty = None if has_untyped(data) else data.checked_type
+    return isinstance(ty, TensorType) and ty.dtype.is_bool
+
+
+@boundary("min", arguments=True)
+def min_of(data: Expr, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Expr:
+    """The least element; of bools: whether all hold."""
+    return (all_ if _is_bool(data) else min_)(data, axis, keepdims, exclude)
+
+
+@boundary("max", arguments=True)
+def max_of(data: Expr, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Expr:
+    """The largest element; of bools: whether any holds."""
+    return (any_ if _is_bool(data) else max_)(data, axis, keepdims, exclude)
+
+
+def sparse_fill_empty_rows(
+    sparse_indices: Expr, sparse_values: Expr, dense_shape: Expr, default_value: Expr
+) -> TupleWrapper:
+    """A sparse matrix with `default_value` in the first column of rows that had nothing, and which rows these are."""
+    return TupleWrapper(fill_empty_rows(sparse_indices, sparse_values, dense_shape, default_value), 3)
+
+
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     **COMPOSITIONS,
     **RANDOM,
     **SPARSE,
     "gather": gather,
+    "max": max_of,
     "mean_std": mean_std,
     "mean_variance": mean_variance,
+    "matrix_set_diag": matrix_set_diag,
     "meshgrid": meshgrid,
+    "min": min_of,
+    "sparse_fill_empty_rows": sparse_fill_empty_rows,
+    "sparse_to_dense": sparse_to_dense,
     "std": std,
     "variance": variance_of,
 }

@@ -53,7 +53,8 @@ non_max_suppression.attrs(NonMaxSuppressionAttrs)
 def _infer(attrs: NonMaxSuppressionAttrs, data: Type, count: Type, indices: Type, most: Type, iou: Type) -> Type:
     x = need_float(NAME, need_rank(NAME, data, 3))
     need_shape(NAME, "valid_count", need_tensor(NAME, count, "valid_count"), (x.shape[0],))
-    need_shape(NAME, "indices", need_tensor(NAME, indices, "indices"), x.shape[:2])
+    if attrs.return_indices:  # else nothing reads them
+        need_shape(NAME, "indices", need_tensor(NAME, indices, "indices"), x.shape[:2])
     for what, ty in (("max_output_size", most), ("iou_threshold", iou)):
         need_rank(NAME, ty, 0, what)
     columns = (attrs.score_index, attrs.coord_start + 3, attrs.id_index)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
-from armillary.base.lazy import lazy_names
+from armillary.base.lazy import deferred, lazy_names
 from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
 from armillary.ir import BaseFunc, GlobalVar, IRModule
@@ -21,7 +21,10 @@ from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, is_primitive
 from armillary.relay.printer import literal_text
 from armillary.relay.types import tensor_fields
-from armillary.relay.walk import children, is_leaf, post_order, scopes
+from armillary.relay.walk import children, is_leaf, opens_scope, post_order, scopes
+
+with deferred():
+    from armillary.relay.transform.fusion.fuse_ops import fuse_ops as _fuse_ops
 
 __all__ = [
     "Feature",
@@ -85,6 +88,7 @@ def bound_vars(expr: Expr) -> list[Var]:
     order = post_order(expr)
     bound = {id(e.var) for e in order if isinstance(e, Let)}
     bound |= {id(p) for e in order if isinstance(e, Function) for p in e.params}
+    bound |= {id(v) for e in order if opens_scope(e) for v in children(e)[:-1]}  # of a pattern
     return [e for e in order if isinstance(e, Var) and id(e) in bound]
 
 
@@ -295,7 +299,12 @@ def mac_numbers(expr: Expr) -> Iterator[tuple[Call, int]]:
 
 
 def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
-    """The kernels of a module after fusion, by the hash of their structure; equal ones once."""
+    """The kernels of a module after fusion, by the hash of their structure; equal ones once.
+
+    A module that has none is fused first.
+    """
+    if not any(is_primitive(e) for root in _functions(mod) for e in post_order(root)):
+        mod = _fuse_ops(mod)
     found: dict[str, Function] = {}
     for root in _functions(mod):
         for e in post_order(root, lambda n: not is_primitive(n)):

@@ -37,11 +37,13 @@ def remove_unused_functions(module: IRModule, *, entry_functions: Sequence[str] 
             pending += called_functions(module[name])
     if len(reached) == len(module):
         return module
-    return IRModule({v: f for v, f in module.functions.items() if v.name_hint in reached})
+    return IRModule({v: f for v, f in module.functions.items() if v.name_hint in reached}, module.type_definitions)
 
 
 def called_functions(function: object) -> list[str]:
     """Names of the global functions a function mentions."""
     if not isinstance(function, Function):
         return []
-    return [e.op.name_hint for e in post_order(function) if isinstance(e, Call) and isinstance(e.op, GlobalVar)]
+    order: Sequence[object] = post_order(function)
+    named = [e.op if isinstance(e, Call) else e for e in order]  # a global function may be a value, too
+    return [e.name_hint for e in named if isinstance(e, GlobalVar)]

@@ -75,12 +75,14 @@ def _join(siblings: list[Call], kind: Sibling, readers: dict[int, list[Expr]]) -
     joined = Call(first.op, (first.args[0], weight), kind.attrs(first.attrs, sum(sizes)), first.span)
     while (step := _joined_tail(siblings, joined, axis, readers)) is not None:
         siblings, joined = step
-    parts: list[Expr] = []
-    start = 0
-    for size in sizes:
-        parts.append(call("strided_slice", joined, begin=(start,), end=(start + size,), strides=(1,), axes=(axis,)))
-        start += size
-    return siblings, parts
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    return siblings, [_part(joined, axis, start, size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _part(joined: Expr, axis: int, start: int, size: int) -> Expr:
+    """What one sibling gave; written as Relay's own pass writes it, for scripts that compare programs."""
+    begin, end = (*[0] * axis, start), (*[-1] * axis, size)
+    return call("strided_slice", joined, begin=begin, end=end, strides=(1,) * (axis + 1), slice_mode="size")
 
 
 def _joined_tail(

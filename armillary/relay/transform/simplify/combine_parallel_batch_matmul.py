@@ -13,8 +13,8 @@ and equal batch sizes are one nn.batch_matmul and a slice for each.
       %0 = (%v, %w);
       %1 = concatenate(%0, axis=1);
       %2 = nn.batch_matmul(%x, %1);
-      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(2,));
-      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(2,));
+      %3 = strided_slice(%2, begin=(0, 0, 0), end=(-1, -1, 2), strides=(1, 1, 1), slice_mode="size");
+      %4 = strided_slice(%2, begin=(0, 0, 2), end=(-1, -1, 3), strides=(1, 1, 1), slice_mode="size");
       (%3, %4)
     }
 """

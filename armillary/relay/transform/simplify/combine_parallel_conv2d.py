@@ -15,8 +15,8 @@ strides, padding, dilation and layouts, are one conv2d and a slice for each.
       %0 = (%v, %w);
       %1 = concatenate(%0);
       %2 = nn.conv2d(%x, %1);
-      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(1,));
-      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(1,));
+      %3 = strided_slice(%2, begin=(0, 0), end=(-1, 2), strides=(1, 1), slice_mode="size");
+      %4 = strided_slice(%2, begin=(0, 2), end=(-1, 3), strides=(1, 1), slice_mode="size");
       (%3, %4)
     }
 """

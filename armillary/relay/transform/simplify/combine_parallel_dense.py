@@ -13,8 +13,8 @@ each. `to_batch` of the old system (a batched product instead of a wider one) is
       %0 = (%v, %w);
       %1 = concatenate(%0);
       %2 = nn.dense(%x, %1);
-      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(1,));
-      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(1,));
+      %3 = strided_slice(%2, begin=(0, 0), end=(-1, 2), strides=(1, 1), slice_mode="size");
+      %4 = strided_slice(%2, begin=(0, 2), end=(-1, 3), strides=(1, 1), slice_mode="size");
       (%3, %4)
     }
 """

@@ -118,6 +118,9 @@ def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
     if call.op.reference_rule is None:
         return None
     size = _result_bytes(call.checked_type)
+    if size is None and call.op.decompose_rule is not None:  # its rows are counted by its values
+        found = call.op.decompose_rule(call.attrs, *call.args)
+        return found if isinstance(found, Constant | Tuple) else None
     if size is None or size > max(max_bytes, _GROWTH * inputs):
         return None
     if operations(call) > FOLDED_OPERATIONS.limit:
