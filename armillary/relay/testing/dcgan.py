@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -35,13 +35,13 @@ def get_net(
     if tuple(oshape[-2:]) != (64, 64):
         raise UnsupportedError(f"dcgan: images are 64x64, got {tuple(oshape)}")
     data = var("data", shape=(batch_size, random_len), dtype=dtype) if code is None else code
-    body = call("nn.relu", layers.dense(data, units=4 * 4 * ngf * 8, name="dense"))
-    body = call("reshape", body, newshape=(-1, ngf * 8, 4, 4))
+    body: Expr = relay.nn.relu(layers.dense(data, units=4 * 4 * ngf * 8, name="dense"))
+    body = relay.reshape(body, newshape=(-1, ngf * 8, 4, 4))
     for prefix, channels in (("g2", ngf * 4), ("g3", ngf * 2), ("g4", ngf)):
         body = _double(body, channels, f"{prefix}_deconv")
         body = layers.batch_norm_infer(body, epsilon=1e-5 + 1e-12, scale=False, name=f"{prefix}_batch_norm")
-        body = call("nn.relu", body)
-    return layers.function_of(call("tanh", _double(body, oshape[-3], "g5_deconv")))
+        body = relay.nn.relu(body)
+    return layers.function_of(relay.tanh(_double(body, oshape[-3], "g5_deconv")))
 
 
 def get_workload(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -27,7 +27,7 @@ BOTTLENECK = 4
 
 
 def _norm_relu(data: Expr, name: str) -> Expr:
-    return call("nn.relu", layers.batch_norm_infer(data, name=name))
+    return relay.nn.relu(layers.batch_norm_infer(data, name=name))
 
 
 def dense_layer(data: Expr, growth: int, name: str) -> Expr:
@@ -42,16 +42,16 @@ def dense_block(data: Expr, count: int, growth: int, name: str) -> Expr:
     """`count` layers and the data, joined."""
     parts = [data]
     for n in range(count):
-        joined = parts[0] if len(parts) == 1 else call("concatenate", list(parts), axis=1)
+        joined = parts[0] if len(parts) == 1 else relay.concatenate(list(parts), axis=1)
         parts.append(dense_layer(joined, growth, f"{name}_{n}"))
-    return call("concatenate", parts, axis=1)
+    return relay.concatenate(parts, axis=1)
 
 
 def _transition(data: Expr, channels: int, name: str) -> Expr:
     body = layers.conv2d(
         _norm_relu(data, f"batch_t_{name}"), channels=channels, kernel_size=(1, 1), name=f"conv_t_{name}"
     )
-    return call("nn.avg_pool2d", body, pool_size=(2, 2), strides=(2, 2))
+    return relay.nn.avg_pool2d(body, pool_size=(2, 2), strides=(2, 2))
 
 
 def get_net(
@@ -64,14 +64,14 @@ def get_net(
     channels, growth, counts = SPEC[densenet_size]
     body: Expr = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     body = layers.conv2d(body, channels=channels, kernel_size=(7, 7), strides=(2, 2), padding=(3, 3), name="conv1")
-    body = call("nn.max_pool2d", _norm_relu(body, "batch1"), pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    body = relay.nn.max_pool2d(_norm_relu(body, "batch1"), pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
     for n, count in enumerate(counts):
         body = dense_block(body, count, growth, str(n))
         channels += count * growth
         if n < len(counts) - 1:
             channels //= 2
             body = _transition(body, channels, str(n))
-    flat = call("nn.batch_flatten", call("nn.global_avg_pool2d", _norm_relu(body, "batch2")))
+    flat = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(_norm_relu(body, "batch2")))
     return layers.function_of(layers.dense_add_bias(flat, units=classes, name="dense"))
 
 

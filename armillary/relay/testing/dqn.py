@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -26,9 +26,9 @@ def get_net(
         body = layers.conv2d(
             body, channels=channels, kernel_size=(kernel, kernel), strides=(stride, stride), padding=(0, 0), name=name
         )
-        body = call("nn.relu", layers.bias_add(body, name))
-    body = layers.dense_add_bias(call("nn.batch_flatten", body), units=512, name="dense1")
-    return layers.function_of(layers.dense_add_bias(call("nn.relu", body), units=num_actions, name="dense2"))
+        body = relay.nn.relu(layers.bias_add(body, name))
+    body = layers.dense_add_bias(relay.nn.batch_flatten(body), units=512, name="dense1")
+    return layers.function_of(layers.dense_add_bias(relay.nn.relu(body), units=num_actions, name="dense2"))
 
 
 def get_workload(

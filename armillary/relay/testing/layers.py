@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary import relay
 from armillary.base.node import post_order
 from armillary.errors import TypeMismatch
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, TupleGetItem, Var, var
 from armillary.relay.types import TensorType
 
@@ -51,13 +51,13 @@ def _weight(data: Expr, name: str, spatial: str, attrs: Mapping[str, Any]) -> Va
 def conv2d(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
     """nn.conv2d with a weight of its own; keywords: name, and those of nn.conv2d."""
     name = kwargs.pop("name")
-    return call("nn.conv2d", data, weight if weight is not None else _weight(data, name, "HW", kwargs), **kwargs)
+    return relay.nn.conv2d(data, weight if weight is not None else _weight(data, name, "HW", kwargs), **kwargs)
 
 
 def conv3d(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
     """nn.conv3d with a weight of its own; keywords: name, and those of nn.conv3d."""
     name = kwargs.pop("name")
-    return call("nn.conv3d", data, weight if weight is not None else _weight(data, name, "DHW", kwargs), **kwargs)
+    return relay.nn.conv3d(data, weight if weight is not None else _weight(data, name, "DHW", kwargs), **kwargs)
 
 
 def conv2d_transpose(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
@@ -65,31 +65,37 @@ def conv2d_transpose(data: Expr, weight: Expr | None = None, **kwargs: Any) -> E
     name = kwargs.pop("name")
     if weight is None:
         weight = _weight(data, name, "HW", {"kernel_layout": "IOHW", **kwargs})
-    return call("nn.conv2d_transpose", data, weight, **kwargs)
+    return relay.nn.conv2d_transpose(data, weight, **kwargs)
 
 
-def dense(data: Expr, weight: Expr | None = None, **kwargs: object) -> Expr:
-    """nn.dense with a weight of its own; keywords: name, units."""
-    name, units = kwargs.pop("name"), kwargs["units"]
+def dense(data: Expr, weight: Expr | None = None, *, name: str, units: int | None = None, out_dtype: str = "") -> Expr:
+    """nn.dense with a weight of its own, which needs `units`."""
     if weight is None:
+        if units is None:
+            raise TypeMismatch(f"dense {name}: a layer that makes its weight needs units")
         ty = type_of(data)
         weight = var(f"{name}_weight", shape=(units, ty.static[-1]), dtype=ty.dtype)
-    return call("nn.dense", data, weight, **kwargs)
+    return relay.nn.dense(data, weight, units=units, out_dtype=out_dtype)
 
 
 def bias_add(data: Expr, name: str, axis: int = 1) -> Expr:
     """nn.bias_add with a bias called `<name>_bias`."""
     ty = type_of(data)
-    return call("nn.bias_add", data, var(f"{name}_bias", shape=(ty.static[axis],), dtype=ty.dtype), axis=axis)
+    return relay.nn.bias_add(data, var(f"{name}_bias", shape=(ty.static[axis],), dtype=ty.dtype), axis=axis)
 
 
 def dense_add_bias(
-    data: Expr, weight: Expr | None = None, bias: Expr | None = None, units: int | None = None, **kwargs: Any
+    data: Expr,
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    units: int | None = None,
+    *,
+    name: str,
+    out_dtype: str = "",
 ) -> Expr:
-    """dense and bias_add; keyword: name."""
-    name = kwargs.pop("name")
-    result = dense(data, weight, units=units, name=name, **kwargs)
-    return bias_add(result, name, -1) if bias is None else call("nn.bias_add", result, bias, axis=-1)
+    """dense and bias_add."""
+    result = dense(data, weight, units=units, name=name, out_dtype=out_dtype)
+    return bias_add(result, name, -1) if bias is None else relay.nn.bias_add(result, bias, axis=-1)
 
 
 def batch_norm_infer(
@@ -104,5 +110,7 @@ def batch_norm_infer(
     name, axis, ty = kwargs.pop("name"), kwargs.get("axis", 1), type_of(data)
     shape = (ty.static[axis],)
     values = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
-    args = [v if v is not None else var(f"{name}_{k}", shape=shape, dtype=ty.dtype) for k, v in values.items()]
-    return TupleGetItem(call("nn.batch_norm", data, *args, **kwargs), 0)
+    g, b, mean, variance = (
+        v if v is not None else var(f"{name}_{k}", shape=shape, dtype=ty.dtype) for k, v in values.items()
+    )
+    return TupleGetItem(relay.nn.batch_norm(data, g, b, mean, variance, **kwargs), 0)

@@ -7,8 +7,8 @@ input, forget, transform, output.
 
 from __future__ import annotations
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -45,17 +45,22 @@ def lstm_cell(num_hidden: int, batch_size: int = 1, dtype: str = "float32", name
     i2h = scope.let("i2h", layers.dense_add_bias(inputs, i2h_weight, i2h_bias, units, name=f"{name}i2h"))
     before = TupleGetItem(states, 0)
     h2h = scope.let("h2h", layers.dense_add_bias(before, h2h_weight, h2h_bias, units, name=f"{name}h2h"))
-    gates = scope.let("gates", call("add", i2h, h2h))
-    parts = scope.let("slice_gates", call("split", gates, indices_or_sections=4, axis=1))
+    gates = scope.let("gates", relay.add(i2h, h2h))
+    parts = scope.let("slice_gates", relay.split(gates, indices_or_sections=4, axis=1))
     in_gate, forget, transform, out_gate = (
-        scope.let(label, call(op, TupleGetItem(parts, k)))
-        for k, (label, op) in enumerate(
-            (("in_gate", "sigmoid"), ("forget_gate", "sigmoid"), ("in_transform", "tanh"), ("out_gate", "sigmoid"))
+        scope.let(label, function(TupleGetItem(parts, k)))
+        for k, (label, function) in enumerate(
+            (
+                ("in_gate", relay.sigmoid),
+                ("forget_gate", relay.sigmoid),
+                ("in_transform", relay.tanh),
+                ("out_gate", relay.sigmoid),
+            )
         )
     )
-    kept = call("multiply", forget, TupleGetItem(states, 1))
-    next_c = scope.let("next_c", call("add", kept, call("multiply", in_gate, transform)))
-    next_h = scope.let("next_h", call("multiply", out_gate, call("tanh", next_c)))
+    kept = relay.multiply(forget, TupleGetItem(states, 1))
+    next_c = scope.let("next_c", relay.add(kept, relay.multiply(in_gate, transform)))
+    next_h = scope.let("next_h", relay.multiply(out_gate, relay.tanh(next_c)))
     body = scope.let_in(Tuple((next_h, Tuple((next_h, next_c)))))
     return Function((inputs, states, i2h_weight, i2h_bias, h2h_weight, h2h_bias), body)
 
@@ -66,7 +71,7 @@ def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = 
     weight, bias = tensor_type((4 * num_hidden, num_hidden), dtype), tensor_type((4 * num_hidden,), dtype)
     parameters = (("weight", weight), ("bias", bias))
     scope, data = _Scope(), var("data", state)
-    zeros = scope.let("zeros", call("zeros", shape=(batch_size, num_hidden), dtype=dtype))
+    zeros = scope.let("zeros", relay.zeros(shape=(batch_size, num_hidden), dtype=dtype))
     states: Expr = scope.let("init_states", Tuple((zeros, zeros)))
     params: list[Var] = [data]
     out: Expr = zeros

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -19,10 +19,10 @@ def get_net(
     batch_size: int, num_classes: int = 10, image_shape: Sequence[int] = (1, 28, 28), dtype: str = "float32"
 ) -> Function:
     """The network as a function."""
-    body: Expr = call("nn.batch_flatten", var("data", shape=(batch_size, *image_shape), dtype=dtype))
+    body: Expr = relay.nn.batch_flatten(var("data", shape=(batch_size, *image_shape), dtype=dtype))
     for name, units in (("fc1", 128), ("fc2", 64)):
-        body = call("nn.relu", layers.dense_add_bias(body, units=units, name=name))
-    return layers.function_of(call("nn.softmax", layers.dense_add_bias(body, units=num_classes, name="fc3")))
+        body = relay.nn.relu(layers.dense_add_bias(body, units=units, name=name))
+    return layers.function_of(relay.nn.softmax(layers.dense_add_bias(body, units=num_classes, name="fc3")))
 
 
 def get_workload(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -26,7 +26,7 @@ def _conv_norm_relu(data: Expr, conv: str, norm: str, layout: str, **attrs: Any)
         attrs["kernel_layout"] = "HWOI"
     body = layers.conv2d(data, name=conv, data_layout=layout, **{"kernel_layout": kernel_layout, **attrs})
     body = layers.batch_norm_infer(body, epsilon=EPSILON, axis=layout.index("C"), name=norm)
-    return call("nn.relu", body)
+    return relay.nn.relu(body)
 
 
 def conv_block(data: Expr, name: str, channels: int, strides: tuple[int, int] = (1, 1), layout: str = "NCHW") -> Expr:
@@ -93,8 +93,8 @@ def mobile_net(
     for n, (before, after, down) in enumerate(blocks, 1):
         name = f"separable_conv_block_{n}"
         body = separable_conv_block(body, name, int(before * alpha), int(after * alpha), down, layout)
-    flat = call("nn.batch_flatten", call("nn.global_avg_pool2d", body, layout=layout))
-    return layers.function_of(call("nn.softmax", layers.dense_add_bias(flat, units=num_classes, name="fc")))
+    flat = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(body, layout=layout))
+    return layers.function_of(relay.nn.softmax(layers.dense_add_bias(flat, units=num_classes, name="fc")))
 
 
 def get_workload(

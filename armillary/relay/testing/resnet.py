@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -30,7 +30,7 @@ EPSILON = 2e-5
 
 def _norm_relu(data: Expr, name: str, layout: str, suffix: str) -> Expr:
     norm = layers.batch_norm_infer(data, epsilon=EPSILON, axis=layout.index("C"), name=f"{name}_bn{suffix}")
-    return call("nn.relu", norm)
+    return relay.nn.relu(norm)
 
 
 def residual_unit(
@@ -87,8 +87,8 @@ def _stem(data: Expr, channels: int, height: int, layout: str) -> Expr:
     )
     if small:
         return body
-    body = call("nn.relu", layers.batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn0"))
-    return call("nn.max_pool2d", body, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
+    body = relay.nn.relu(layers.batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn0"))
+    return relay.nn.max_pool2d(body, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
 
 
 def resnet(
@@ -110,10 +110,10 @@ def resnet(
             name = f"stage{i + 1}_unit{j + 1}"
             step = stride if j == 0 else (1, 1)
             body = residual_unit(body, filter_list[i + 1], step, j > 0, name, bottle_neck, layout)
-    body = call("nn.relu", layers.batch_norm_infer(body, epsilon=EPSILON, axis=layout.index("C"), name="bn1"))
-    flat = call("nn.batch_flatten", call("nn.global_avg_pool2d", body, layout=layout))
+    body = relay.nn.relu(layers.batch_norm_infer(body, epsilon=EPSILON, axis=layout.index("C"), name="bn1"))
+    flat = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(body, layout=layout))
     net = layers.dense_add_bias(flat, units=num_classes, name="fc1")
-    return layers.function_of(call("nn.softmax", net))
+    return layers.function_of(relay.nn.softmax(net))
 
 
 def plan(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -54,11 +54,11 @@ def residual_unit(
         rows = [(inner, one, stride), (inner, three, one), (num_filter, one, one)]
     body = shortcut = data
     for n, (channels, kernel, strides) in enumerate(rows, 1):
-        body = call("nn.relu", _norm(body, f"{name}_bn{n}", data_layout))
+        body = relay.nn.relu(_norm(body, f"{name}_bn{n}", data_layout))
         if n == 1 and not dim_match:
             shortcut = _conv(body, num_filter, one, stride, f"{name}_sc", data_layout)
         body = _conv(body, channels, kernel, strides, f"{name}_conv{n}", data_layout)
-    return call("add", body, shortcut)
+    return relay.add(body, shortcut)
 
 
 def get_net(
@@ -78,14 +78,14 @@ def get_net(
         body = _conv(body, filters[0], (3, 3, 3), (1, 1, 1), "conv0", layout)
     else:
         body = _conv(body, filters[0], (3, 7, 7), (1, 2, 2), "conv0", layout)
-        body = call("nn.relu", _norm(body, "bn0", layout))
+        body = relay.nn.relu(_norm(body, "bn0", layout))
     for i, count in enumerate(units):
         for j in range(count):
             stride = (1, 1, 1) if i == 0 or j > 0 else (2, 2, 2)
             body = residual_unit(body, filters[i + 1], stride, j > 0, f"stage{i + 1}_unit{j + 1}", bottle_neck, layout)
-    body = call("nn.relu", _norm(body, "bn1", layout))
-    flat = call("nn.batch_flatten", call("nn.global_avg_pool3d", body, layout=layout))
-    return layers.function_of(call("nn.softmax", layers.dense_add_bias(flat, units=num_classes, name="fc1")))
+    body = relay.nn.relu(_norm(body, "bn1", layout))
+    flat = relay.nn.batch_flatten(relay.nn.global_avg_pool3d(body, layout=layout))
+    return layers.function_of(relay.nn.softmax(layers.dense_add_bias(flat, units=num_classes, name="fc1")))
 
 
 def get_workload(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -37,13 +37,13 @@ def _conv(data: Expr, channels: int, kernel: int, padding: int, name: str, strid
         padding=(padding, padding),
         name=name,
     )
-    return call("nn.relu", layers.bias_add(body, name))
+    return relay.nn.relu(layers.bias_add(body, name))
 
 
 def _fire(data: Expr, squeeze: int, expand: int, name: str) -> Expr:
     body = _conv(data, squeeze, 1, 0, f"{name}_input")
     left, right = _conv(body, expand, 1, 0, f"{name}_left"), _conv(body, expand, 3, 1, f"{name}_right")
-    return call("concatenate", [left, right], axis=1)
+    return relay.concatenate([left, right], axis=1)
 
 
 def get_net(
@@ -57,12 +57,12 @@ def get_net(
     body = _conv(body, channels, kernel, 0, "conv1", 2)
     for n, part in enumerate(parts):
         if part is None:
-            body = call("nn.max_pool2d", body, pool_size=(3, 3), strides=(2, 2))
+            body = relay.nn.max_pool2d(body, pool_size=(3, 3), strides=(2, 2))
         else:
             body = _fire(body, *part, f"fire{n}")
-    body = _conv(call("nn.dropout", body, rate=0.5), num_classes, 1, 0, "conv_final")
-    flat = call("nn.batch_flatten", call("nn.global_avg_pool2d", body))
-    return layers.function_of(call("nn.softmax", flat))
+    body = _conv(relay.nn.dropout(body, rate=0.5), num_classes, 1, 0, "conv_final")
+    flat = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(body))
+    return layers.function_of(relay.nn.softmax(flat))
 
 
 def get_workload(

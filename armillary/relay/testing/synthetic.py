@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing.init import create_workload
 from armillary.relay.testing.layers import function_of
@@ -29,8 +29,7 @@ def get_net(
         inner = x.checked_type.shape[1]  # type: ignore[attr-defined]
         weight = var(name, shape=(units, inner // groups, size, size), dtype=wtype)
         pad = size // 2
-        return call(
-            "nn.conv2d",
+        return relay.nn.conv2d(
             x,
             weight,
             padding=(pad, pad),
@@ -40,14 +39,14 @@ def get_net(
             out_dtype=dtype,
         )
 
-    first = call("nn.relu", conv(data, "conv0_weight", channels))
+    first = relay.nn.relu(conv(data, "conv0_weight", channels))
     grouped = conv(first, "conv1_weight", channels, groups=channels)
-    biased = call("nn.bias_add", grouped, var("conv1_bias", shape=(channels,), dtype=dtype))
-    joined = call("add", biased, conv(data, "conv2_weight", channels, size=1))
-    pooled = call("nn.max_pool2d", call("nn.relu", joined), pool_size=(2, 2), strides=(2, 2))
-    flat = call("nn.batch_flatten", pooled)
+    biased = relay.nn.bias_add(grouped, var("conv1_bias", shape=(channels,), dtype=dtype))
+    joined = relay.add(biased, conv(data, "conv2_weight", channels, size=1))
+    pooled = relay.nn.max_pool2d(relay.nn.relu(joined), pool_size=(2, 2), strides=(2, 2))
+    flat = relay.nn.batch_flatten(pooled)
     width = flat.checked_type.shape[1]  # type: ignore[attr-defined]
-    return function_of(call("nn.dense", flat, var("dense_weight", shape=(8, width), dtype=wtype), out_dtype=dtype))
+    return function_of(relay.nn.dense(flat, var("dense_weight", shape=(8, width), dtype=wtype), out_dtype=dtype))
 
 
 def get_workload(

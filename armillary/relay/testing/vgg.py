@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary import relay
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
@@ -28,17 +28,17 @@ def get_feature(data: Expr, counts: Sequence[int], batch_norm: bool = False) -> 
             data = layers.bias_add(data, f"conv{name}")
             if batch_norm:
                 data = layers.batch_norm_infer(data, name=f"bn{name}")
-            data = call("nn.relu", data)
-        data = call("nn.max_pool2d", data, pool_size=(2, 2), strides=(2, 2))
+            data = relay.nn.relu(data)
+        data = relay.nn.max_pool2d(data, pool_size=(2, 2), strides=(2, 2))
     return data
 
 
 def get_classifier(data: Expr, num_classes: int) -> Expr:
     """Three fully connected layers."""
-    data = call("nn.batch_flatten", data)
+    data = relay.nn.batch_flatten(data)
     for name in ("fc6", "fc7"):
-        data = call("nn.relu", layers.dense_add_bias(data, units=4096, name=name))
-        data = call("nn.dropout", data, rate=0.5)
+        data = relay.nn.relu(layers.dense_add_bias(data, units=4096, name=name))
+        data = relay.nn.dropout(data, rate=0.5)
     return layers.dense_add_bias(data, units=num_classes, name="fc8")
 
 
@@ -55,7 +55,7 @@ def get_net(
         raise UnsupportedError(f"vgg: no {num_layers}-layer network", hint="known: 11, 13, 16, 19")
     data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     features = get_feature(data, SPEC[num_layers], batch_norm)
-    return layers.function_of(call("nn.softmax", get_classifier(features, num_classes)))
+    return layers.function_of(relay.nn.softmax(get_classifier(features, num_classes)))
 
 
 def get_workload(
