@@ -19,7 +19,7 @@ from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, te
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Fact, Precision
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -238,3 +238,4 @@ def clip_bad_samples() -> Iterator[BadSample]:
 
 state("cast clip", precision=Precision.FOLLOW)
 state("cast_like", Fact.LIKE, precision=Precision.FOLLOW)
+state("cast clip", follows=Follows.ANY)

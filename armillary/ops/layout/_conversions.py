@@ -1,8 +1,8 @@
 """How a call is written in the layouts that a user asks for: `{"nn.conv2d": ["NHWC", "default"]}`.
 
 In: a call, its attributes, its inputs as they are, the layouts asked for its operator. Out: the call in those layouts;
-"default" derives a kernel's layout from the data's. Invariant: an operator that is not in `CONVERTIBLE` is refused
-before anything is changed. Who asks: relay/transform/layout/convert_layout.py.
+"default" derives a kernel's layout from the data's. Invariant: an operator that states no axes of its layouts
+(`Op.layout_axes`) is refused before anything is changed. Who asks: relay/transform/layout/convert_layout.py.
 """
 
 from __future__ import annotations
@@ -17,37 +17,13 @@ from armillary.errors import ConfigError, UnsupportedError
 from armillary.ops.layout._inference import Attributes, shape_of, widened
 from armillary.ops.layout._rules import RULES
 from armillary.relay.expr import Call, Expr
-from armillary.relay.op import LEGALIZE_RULES, get_op
+from armillary.relay.op import LEGALIZE_RULES, OPS, Op, get_op
 from armillary.relay.types import TensorType
 
-_POOLS = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
-_DATA = "NCHW"
-CONVERTIBLE: dict[str, tuple[str, ...]] = {  # operator -> the axes of each layout
-    "nn.conv1d": ("NCW", "OIW"),
-    "nn.conv2d": (_DATA, "OIHW"),
-    "nn.conv3d": ("NCDHW", "OIDHW"),
-    "nn.conv2d_transpose": (_DATA, "IOHW"),
-    "nn.conv3d_transpose": ("NCDHW", "IODHW"),
-    "nn.deformable_conv2d": (_DATA, "OIHW"),
-    "qnn.conv2d": (_DATA, "OIHW"),
-    "qnn.conv2d_transpose": (_DATA, "IOHW"),
-    "qnn.avg_pool2d": (_DATA,),
-    **{f"nn.{kind}_pool2d": (_DATA,) for kind in _POOLS},
-    **dict.fromkeys(("image.resize2d", "vision.roi_align", "vision.roi_pool"), (_DATA,)),
-    "image.resize1d": ("NCW",),
-}
-_KERNELS = {  # the layout of a kernel that goes with that of the data
-    "nn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
-    "nn.conv3d": {"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
-    "nn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
-    "nn.conv3d_transpose": {"NCDHW": "IODHW", "NDHWC": "DHWOI"},
-    "qnn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
-    "nn.deformable_conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
-}
-_KERNELS["qnn.conv2d_transpose"] = _KERNELS["nn.conv2d_transpose"]
 CONVERT_KEY = "FTVMConvertOpLayout"  # what a script says itself
 _BOTH_BLOCKED = re.compile(r"OIHW\d+i\d+o")
 _BLOCKED = re.compile(r"NCHW(\d+)c")
+_IMAGE = "NCHW"
 
 
 class Impossible(Exception):
@@ -57,50 +33,54 @@ class Impossible(Exception):
 Desired = Mapping[str, Sequence[str]]
 
 
-def check_desired(desired: Desired) -> None:
-    """Refuse what no rule can do, with the reason."""
+def check_desired(who: str, desired: Desired, can: Callable[[Op], bool], *, blocks: bool) -> None:
+    """Refuse what no rule can do, with the reason: `who` can convert these operators, `blocks`: into blocks, too."""
     for name, layouts in desired.items():
-        wanted = CONVERTIBLE.get(name)
-        if name in LEGALIZE_RULES.get(CONVERT_KEY, {}) or (wanted is None and name in RULES):
-            continue  # a script's own rule says; or it follows what comes in, whatever is asked
-        if wanted is None:
-            hint = f"known: {', '.join(CONVERTIBLE)}"
-            raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=hint)
-        if isinstance(layouts, str) or not 1 <= len(layouts) <= len(wanted):
-            kinds = "a data layout" if len(wanted) == 1 else "a data layout and, optionally, a kernel layout"
-            raise ConfigError(f"convert-layout: {name} takes a list of {kinds}, got {layouts!r}")
-        for position, (text, axes) in enumerate(zip(layouts, wanted)):
-            _check_one(name, str(text), axes, position)
+        op = OPS.get(name)
+        axes = op.layout_axes if op is not None and can(op) else None
+        if axes is None:
+            known = ", ".join(op.name for op in OPS.values() if op.layout_axes is not None and can(op))
+            raise UnsupportedError(f"{who}: {name} cannot be converted", hint=f"known: {known}")
+        if isinstance(layouts, str) or not 1 <= len(layouts) <= len(axes.of_inputs):
+            kinds = "a data layout and, optionally, a kernel layout" if axes.kernel else "a data layout"
+            raise ConfigError(f"{who}: {name} takes a list of {kinds}, got {layouts!r}")
+        if layouts[0] == "default":
+            raise ConfigError(f"{who}: {name}: the data layout must be named", hint='such as "NHWC"')
+        asked = [(str(text), letters) for text, letters in zip(layouts, axes.of_inputs) if text != "default"]
+        for text, letters in asked:
+            _check_one(f"{who}: {name}", text, letters, blocks and name == "nn.conv2d")
 
 
-def is_convertible(name: str) -> bool:
-    """Whether an operator is written in a layout that is asked for, rather than follows."""
-    return name in CONVERTIBLE or name in LEGALIZE_RULES.get(CONVERT_KEY, {})
-
-
-def _check_one(name: str, text: str, axes: str, position: int) -> None:
-    if text == "default" and position:
-        return
-    if text == "default":
-        raise ConfigError(f"convert-layout: {name}: the data layout must be named", hint='such as "NHWC"')
-    asked = layout(text)
-    if asked.is_blocked and name != "nn.conv2d":
-        raise UnsupportedError(f"convert-layout: {name}: {text} is blocked", hint=f"a permutation of {axes}")
-    if asked.is_blocked and position == 0 and not _BLOCKED.fullmatch(text):
-        raise UnsupportedError(f"convert-layout: {name}: {text} blocks other axes than channels", hint="NCHW16c")
+def _check_one(name: str, text: str, axes: str, blocks: bool) -> None:
+    asked, known = layout(text), f"a permutation of {axes}"
+    if asked.is_blocked and not blocks:
+        raise UnsupportedError(f"{name}: {text} is blocked", hint=known)
+    if asked.is_blocked and axes == _IMAGE and not _BLOCKED.fullmatch(text):
+        raise UnsupportedError(f"{name}: {text} blocks other axes than channels", hint="NCHW16c")
     if sorted(asked.whole) != sorted(axes):
-        raise UnsupportedError(f"convert-layout: {name} has no layout {text}", hint=f"a permutation of {axes}")
+        raise UnsupportedError(f"{name} has no layout {text}", hint=known)
+
+
+def check_by_user(desired: Desired) -> None:
+    """What a user may ask for: a script's own rules say; what follows is left to what comes in, whatever is asked."""
+    known = LEGALIZE_RULES.get(CONVERT_KEY, {})
+    asked = {n: desired[n] for n in desired if n not in known and not _only_follows(OPS.get(n))}
+    check_desired("convert-layout", asked, lambda op: True, blocks=True)
+
+
+def _only_follows(op: Op | None) -> bool:
+    return op is not None and op.layout_axes is None and op.layout_follows in RULES
 
 
 def converter(desired: Desired, skips: Callable[[], bool]) -> Callable[[Call, object, list[Expr]], Expr | None]:
     """Writes calls of the operators that `desired` names in its layouts; `skips` tells of each conv2d whether to."""
 
     def write(expr: Call, attrs: Attributes, inputs: list[Expr]) -> Expr | None:
-        asked = desired.get(expr.op.name)
-        if asked is None or not is_convertible(expr.op.name) or (expr.op.name == "nn.conv2d" and skips()):
+        asked, registered = desired.get(expr.op.name), LEGALIZE_RULES.get(CONVERT_KEY, {}).get(expr.op.name)
+        is_convertible = registered is not None or expr.op.layout_axes is not None
+        if asked is None or not is_convertible or (expr.op.name == "nn.conv2d" and skips()):
             return None
         layouts = [str(text) for text in asked]
-        registered = LEGALIZE_RULES.get(CONVERT_KEY, {}).get(expr.op.name)
         if registered is None:
             return _in_layouts(expr, attrs, inputs, layouts)
         rule: AnyFunction = registered[1]
@@ -125,7 +105,8 @@ def _contraction(expr: Call, attrs: Attributes, inputs: list[Expr], asked: list[
     if blocked:
         return _in_blocks(expr, attrs, inputs, int(blocked[1]), kernel)
     if kernel == "default":
-        kernel = _KERNELS.get(name, {}).get(asked[0], attrs.kernel_layout)
+        axes = expr.op.layout_axes
+        kernel = (axes and axes.kernel_of(asked[0])) or attrs.kernel_layout
         if asked[0] == "NHWC" and name in ("nn.conv2d", "qnn.conv2d") and _is_depthwise(expr, attrs):
             kernel = "HWOI"
     told = dataclasses.replace(attrs, data_layout=asked[0], kernel_layout=kernel, out_layout=_kept(attrs, asked[0]))

@@ -1,8 +1,8 @@
-"""How each operator follows the layouts of its inputs (see ops/layout/_inference.py for what a rule is asked).
+"""How operators follow the layouts of their inputs (see ops/layout/_inference.py for what a rule is asked).
 
-Convolutions, poolings and the like name their layouts, whatever comes in; elementwise operators take any; broadcasts
-change the smaller operand as the larger one was; operators that name axes find them again. An operator without a rule
-reads its inputs as they were.
+An operator's file states which rule it has: `state("nn.max_pool2d", follows=Follows.POOL)`. Convolutions, poolings
+and the like name their layouts, whatever comes in; elementwise operators take any; broadcasts change the smaller
+operand as the larger one was; operators that name axes find them again. Without a rule inputs are as they were.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from armillary.ops.layout._inference import (
 )
 from armillary.ops.shape.slice import filled
 from armillary.relay.op import LEGALIZE_RULES, Kind, Op
+from armillary.relay.op.facts import Follows
 from armillary.relay.types import Dim, Type
 
 Limit = int | None
@@ -40,14 +41,14 @@ _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "data_layout
 
 
 def rule_of(op: Op) -> Rule | None:
-    """The rule of an operator: one that a user registered, its own, or that of operators of its kind."""
+    """The rule of an operator: one that a user registered, that of how it follows layouts, or that of its kind."""
     registered = LEGALIZE_RULES.get(INFER_KEY, {}).get(op.name)
     if registered is not None:
         return _as_rule(registered[1])
-    if op.name in RULES:
-        return RULES[op.name]
+    if op.layout_follows in RULES:
+        return RULES[op.layout_follows]
     names = {f.name for f in dataclasses.fields(op.attrs_class)} if op.attrs_class is not None else set()
-    if names & _PLACES or op.name in _OPAQUE:
+    if names & _PLACES:
         return None
     if op.kind == Kind.ELEMENTWISE and len(op.inputs) == 1 and not op.variadic:
         return any_layout
@@ -426,38 +427,32 @@ def qnn_binary(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequ
     return Inferred((*found.inputs, *(CHANNELS,) * (len(old) - 2)), found.outputs, found.attrs)
 
 
-_OPAQUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.lrn", "nn.batch_flatten", "where", "shape_of"})
-_REDUCTIONS = ("sum", "max", "min", "mean", "prod", "all", "any", "argmax", "argmin", "variance")
-_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
-_POOLS = tuple(
-    f"nn.{kind}_pool{rank}d" for rank in (1, 2, 3) for kind in ("max", "avg", "adaptive_max", "adaptive_avg")
-)
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(_CONVOLUTIONS, contraction),
-    **dict.fromkeys(("qnn.conv2d", "qnn.conv2d_transpose", "nn.contrib_conv2d_NCHWc"), contraction),
-    "nn.contrib_depthwise_conv2d_NCHWc": contraction,
-    "nn.deformable_conv2d": deformable,
-    **dict.fromkeys(("nn.dense", "qnn.dense", "nn.contrib_dense_pack"), dense),
-    **dict.fromkeys((*_POOLS, "nn.global_max_pool2d", "nn.global_avg_pool2d", "qnn.avg_pool2d"), pool),
-    "nn.upsampling": upsampling,
-    "nn.upsampling3d": upsampling,
-    **dict.fromkeys(("image.resize1d", "image.resize2d"), resize),
-    **dict.fromkeys(("vision.roi_align", "vision.roi_pool"), regions),
-    "nn.batch_norm": batch_norm,
-    **dict.fromkeys(("nn.layer_norm", "nn.instance_norm", "nn.bias_add"), normalization),
-    "qnn.requantize": requantize,
-    "nn.prelu": keeps,
-    "concatenate": concatenate,
-    "qnn.concatenate": concatenate,
-    "split": split,
-    "topk": topk,
-    "nn.l2_normalize": l2_normalize,
-    "transpose": transpose,
-    "squeeze": squeeze,
-    "slice_like": slice_like,
-    "strided_slice": strided_slice,
-    **dict.fromkeys(_REDUCTIONS, reduction),
-    "nn.pad": pad,
-    **dict.fromkeys(("qnn.add", "qnn.mul", "qnn.subtract"), qnn_binary),
-    **dict.fromkeys(("cast", "nn.leaky_relu", "nn.dropout", "clip"), any_layout),
+RULES: dict[Follows, Rule] = {
+    Follows.ANY: any_layout,
+    Follows.ASKED: contraction,
+    Follows.DEFORMABLE: deformable,
+    Follows.ROWS: dense,
+    Follows.POOL: pool,
+    Follows.QUANTIZED_POOL: pool,
+    Follows.ENLARGED: upsampling,
+    Follows.RESIZED: resize,
+    Follows.REGIONS: regions,
+    Follows.AXIS: normalization,
+    Follows.NORMALIZED: normalization,
+    Follows.BATCH_NORM: batch_norm,
+    Follows.REQUANTIZED: requantize,
+    Follows.QUANTIZED_BINARY: qnn_binary,
+    Follows.STAYS: keeps,
+    Follows.LENGTH: l2_normalize,
+    Follows.JOIN: concatenate,
+    Follows.QUANTIZED_JOIN: concatenate,
+    Follows.SPLIT: split,
+    Follows.TOPK: topk,
+    Follows.TRANSPOSE: transpose,
+    Follows.SQUEEZE: squeeze,
+    Follows.PAD: pad,
+    Follows.SLICE: strided_slice,
+    Follows.SLICE_LIKE: slice_like,
+    Follows.REDUCTION: reduction,
+    Follows.STATISTIC: reduction,
 }

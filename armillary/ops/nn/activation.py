@@ -180,3 +180,5 @@ def _bad_bias() -> Iterator[BadSample]:
 state("nn.bias_add", precision=Precision.FOLLOW, follows=Follows.AXIS)
 state("nn.dropout nn.prelu", precision=Precision.FOLLOW)
 state("nn.leaky_relu nn.relu", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)
+state("nn.dropout nn.leaky_relu", follows=Follows.ANY)
+state("nn.prelu", follows=Follows.STAYS)

@@ -54,7 +54,7 @@ from armillary.ops.nn._windows import (
 )
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
-from armillary.relay.op.facts import Follows, Precision
+from armillary.relay.op.facts import Axes, Follows, Precision
 from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import Dim, TensorType, Type
 
@@ -483,5 +483,8 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DAttrs(), (f32(1, 3, 8, 8), f32(4, 3, 0, 3)), "kernel has 0 elements along an axis")
 
 
-state("nn.conv1d nn.conv3d", precision=Precision.ALWAYS)
-state("nn.conv2d", precision=Precision.ALWAYS, follows=Follows.ASKED)
+state("nn.conv1d nn.conv2d nn.conv3d", precision=Precision.ALWAYS)
+_IMAGE = Axes("NCHW", "OIHW", (("NCHW", "OIHW"), ("NHWC", "HWIO"), ("HWNC", "HWOI")))
+state("nn.conv1d", follows=Follows.ASKED, axes=Axes("NCW", "OIW"))
+state("nn.conv2d", follows=Follows.ASKED, axes=_IMAGE)
+state("nn.conv3d", follows=Follows.ASKED, axes=Axes("NCDHW", "OIDHW", (("NCDHW", "OIDHW"), ("NDHWC", "DHWIO"))))

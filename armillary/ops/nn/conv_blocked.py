@@ -29,7 +29,8 @@ from armillary.ops.nn._windows import (
     window_count,
 )
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, result_dtype, window
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Follows
 from armillary.relay.op.macs import convolution_macs
 from armillary.relay.types import ANY_DIM, TensorType, Type
 
@@ -202,3 +203,6 @@ def _bad_samples() -> Iterator[BadSample]:
 @depthwise_blocked.bad_samples
 def _bad_depthwise() -> Iterator[BadSample]:
     yield BadSample(BlockedDepthwiseAttrs(), (f32(1, 2, 6, 6, 8), f32(2, 1, 3, 3, 8, 8)), "must be (O/co, 1, KH, KW")
+
+
+state("nn.contrib_conv2d_NCHWc nn.contrib_depthwise_conv2d_NCHWc", follows=Follows.ASKED)

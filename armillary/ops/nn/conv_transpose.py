@@ -43,7 +43,7 @@ from armillary.ops.nn._windows import (
 from armillary.ops.nn.conv import Window, complete_weight, has_far_more_taps, plain, result_dtype, window
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Follows, Precision
+from armillary.relay.op.facts import Axes, Follows, Precision
 from armillary.relay.op.macs import transposed_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
@@ -287,5 +287,8 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DTransposeAttrs(), (f32(1, 2, 4, 4), f32(2, 3, 0, 3)), "kernel has 0 elements along an axis")
 
 
-state("nn.conv1d_transpose nn.conv3d_transpose", precision=Precision.ALWAYS)
-state("nn.conv2d_transpose", precision=Precision.ALWAYS, follows=Follows.ASKED)
+state("nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose", precision=Precision.ALWAYS)
+_VOLUME = Axes("NCDHW", "IODHW", (("NCDHW", "IODHW"), ("NDHWC", "DHWOI")))
+state("nn.conv1d_transpose", follows=Follows.ASKED)
+state("nn.conv2d_transpose", follows=Follows.ASKED, axes=Axes("NCHW", "IOHW", (("NCHW", "IOHW"), ("NHWC", "HWIO"))))
+state("nn.conv3d_transpose", follows=Follows.ASKED, axes=_VOLUME)

@@ -29,7 +29,8 @@ from armillary.ops.nn._windows import (
     widened_call,
 )
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type, tensor_type
 
 NAME = "nn.deformable_conv2d"
@@ -220,3 +221,6 @@ def _samples() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(DeformableConv2dAttrs(), (f32(1, 3, 5, 5), f32(1, 18, 5, 5), f32(4, 3, 3, 3)), "do not fit")
     yield BadSample(DeformableConv2dAttrs(data_layout="NHWC"), (f32(1, 5, 5, 3),) * 3, "wanted NCHW with OIHW")
+
+
+state("nn.deformable_conv2d", follows=Follows.DEFORMABLE, axes=Axes("NCHW", "OIHW", tuple(_KERNELS.items())))

@@ -35,7 +35,7 @@ from armillary.ops.nn._windows import (
 )
 from armillary.ops.nn.conv import result_dtype
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Precision
+from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.op.macs import product_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
@@ -343,3 +343,4 @@ def _bad_pack() -> Iterator[BadSample]:
 
 
 state("nn.batch_matmul nn.dense nn.matmul", precision=Precision.ALWAYS)
+state("nn.contrib_dense_pack nn.dense", follows=Follows.ROWS)

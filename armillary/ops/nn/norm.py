@@ -37,7 +37,7 @@ from armillary.ops.nn._windows import (
 from armillary.ops.nn.activation import along
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Precision
+from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.types import AnyDim, TensorType, TupleType, Type
 
 
@@ -436,5 +436,7 @@ def _bad_layer() -> Iterator[BadSample]:
     yield BadSample(LayerNormAttrs(), (tensor("int32", 2, 4), f32(4), f32(4)), "floating-point dtype")
 
 
-state("nn.batch_norm", precision=Precision.FOLLOW)
+state("nn.batch_norm", precision=Precision.FOLLOW, follows=Follows.BATCH_NORM)
 state("nn.group_norm nn.instance_norm nn.l2_normalize nn.layer_norm nn.lrn nn.rms_norm", precision=Precision.NEVER)
+state("nn.instance_norm nn.layer_norm", follows=Follows.NORMALIZED)
+state("nn.l2_normalize", follows=Follows.LENGTH)

@@ -45,7 +45,7 @@ from armillary.ops.nn._windows import (
     windows,
 )
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Fact, Follows, Precision
+from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, TensorType, Type
 
 if TYPE_CHECKING:
@@ -434,10 +434,14 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_binned("adapti
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_binned("adaptive", "avg", r) for r in (1, 2, 3))
 
 state("nn.adaptive_avg_pool1d nn.adaptive_avg_pool3d", precision=Precision.NEVER)
-state("nn.adaptive_avg_pool2d", precision=Precision.NEVER, follows=Follows.POOL)
+state("nn.adaptive_avg_pool2d", precision=Precision.NEVER)
 state("nn.adaptive_max_pool1d nn.adaptive_max_pool3d", precision=Precision.FOLLOW)
 state("nn.avg_pool1d nn.avg_pool3d nn.max_pool1d nn.max_pool3d", precision=Precision.FOLLOW)
-state("nn.adaptive_max_pool2d", precision=Precision.FOLLOW, follows=Follows.POOL)
-state("nn.avg_pool2d", Fact.LINEAR, precision=Precision.FOLLOW, follows=Follows.POOL)
-state("nn.global_avg_pool2d", Fact.LINEAR, precision=Precision.NEVER, follows=Follows.POOL)
-state("nn.global_max_pool2d nn.max_pool2d", Fact.HOMOGENEOUS, precision=Precision.FOLLOW, follows=Follows.POOL)
+state("nn.adaptive_max_pool2d", precision=Precision.FOLLOW)
+state("nn.avg_pool2d", Fact.LINEAR, precision=Precision.FOLLOW)
+state("nn.global_avg_pool2d", Fact.LINEAR, precision=Precision.NEVER)
+state("nn.global_max_pool2d nn.max_pool2d", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)
+for _windows in ("adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "max_pool"):
+    state(f"nn.{_windows}1d nn.{_windows}3d", follows=Follows.POOL)
+    state(f"nn.{_windows}2d", follows=Follows.POOL, axes=Axes("NCHW"))
+state("nn.global_avg_pool2d nn.global_max_pool2d", follows=Follows.POOL, axes=Axes("NCHW"))

@@ -22,7 +22,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Precision
+from armillary.relay.op.facts import Axes, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
 FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
@@ -389,3 +389,6 @@ def _bad_samples_upsampling3d() -> Iterator[BadSample]:
 
 
 state("image.resize2d nn.upsampling nn.upsampling3d", precision=Precision.FOLLOW)
+state("nn.upsampling nn.upsampling3d", follows=Follows.ENLARGED)
+state("image.resize1d", follows=Follows.RESIZED, axes=Axes("NCW"))
+state("image.resize2d", follows=Follows.RESIZED, axes=Axes("NCHW"))

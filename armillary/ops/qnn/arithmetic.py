@@ -35,7 +35,8 @@ from armillary.ops.qnn.quantize import (
 )
 from armillary.ops.shape.transform import concatenate
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, const
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Follows
 from armillary.relay.types import TensorType, Type
 
 _INPUTS = (
@@ -262,3 +263,7 @@ def qconcatenate_bad_samples() -> Iterator[BadSample]:
     two = ((f32(), f32()), (i32(), i32()), f32(), i32())
     yield BadSample(QConcatenateAttrs(0), (parts, *two), "concatenate")
     yield BadSample(QConcatenateAttrs(1), (parts, (f32(),), *two[1:]), "2 tensors, 1 scales")
+
+
+state("qnn.add qnn.mul qnn.subtract", follows=Follows.QUANTIZED_BINARY)
+state("qnn.concatenate", follows=Follows.QUANTIZED_JOIN)

@@ -29,7 +29,8 @@ from armillary.ops.qnn.quantize import (
     tensor_of,
 )
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type
 
 
@@ -163,3 +164,6 @@ def _bad_samples(attrs: DequantizeAttrs | QuantizeAttrs) -> Iterator[BadSample]:
 for _op, _attrs in ((simulated_quantize, QuantizeAttrs()), (simulated_dequantize, DequantizeAttrs())):
     _op.samples(partial(_samples, _attrs))
     _op.bad_samples(partial(_bad_samples, _attrs))
+
+
+state("qnn.avg_pool2d", follows=Follows.QUANTIZED_POOL, axes=Axes("NCHW"))

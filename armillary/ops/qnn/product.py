@@ -32,7 +32,7 @@ from armillary.ops.qnn._byte_products import are_bytes, byte_product, has_dots
 from armillary.ops.qnn.quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Follows
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.op.macs import convolution_macs, product_macs
 from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
@@ -259,4 +259,6 @@ def qdense_bad_samples() -> Iterator[BadSample]:
     yield BadSample(QDenseAttrs(), (i32(2, 3), of_type("int8", 4, 3), *one), "wanted at most 16 bits")
 
 
-state("qnn.conv2d", follows=Follows.ASKED)
+_AXES = Axes("NCHW", "OIHW", (("NCHW", "OIHW"), ("NHWC", "HWIO")))
+state("qnn.conv2d", follows=Follows.ASKED, axes=_AXES)
+state("qnn.dense", follows=Follows.ROWS)

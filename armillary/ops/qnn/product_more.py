@@ -23,7 +23,8 @@ from armillary.ops.qnn._byte_products import are_bytes, byte_product
 from armillary.ops.qnn.product import PRODUCT_INPUTS, check_product, moved_array, operand
 from armillary.ops.qnn.quantize import check_parameters
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.op.macs import product_macs, transposed_macs
 from armillary.relay.types import TensorType, Type
 
@@ -162,3 +163,7 @@ def qbatch_matmul_bad_samples() -> Iterator[BadSample]:
     yield BadSample(QBatchMatmulAttrs(), (x, i32(2, 4, 7), *one), "wanted at most 16 bits")
     yield BadSample(QBatchMatmulAttrs("int8"), (x, x, *one), "out_dtype int8, wanted int32")
     yield BadSample(QBatchMatmulAttrs(), (x, x, i32(3), i32(), f32(), f32()), "scalars")
+
+
+_AXES = Axes("NCHW", "IOHW", (("NCHW", "IOHW"), ("NHWC", "HWIO")))
+state("qnn.conv2d_transpose", follows=Follows.ASKED, axes=_AXES)

@@ -443,4 +443,5 @@ def requantize_bad_samples() -> Iterator[BadSample]:
 
 
 state("qnn.dequantize", Fact.DEQUANTIZES)
-state("qnn.dequantize qnn.quantize qnn.requantize", follows=Follows.AXIS)
+state("qnn.dequantize qnn.quantize", follows=Follows.QUANTIZED)
+state("qnn.requantize", follows=Follows.REQUANTIZED)

@@ -20,7 +20,7 @@ from armillary.ops._common import Index, check_kind, elements, f32, i32, ints, o
 from armillary.ops._deferred import T, te
 from armillary.ops.reduce.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Fact, Precision
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -155,3 +155,4 @@ def _define(name: str, largest: bool) -> Op:
 argmax, argmin = _define("argmax", True), _define("argmin", False)
 
 state("argmax argmin", Fact.FLAT, Fact.ORDER_ONLY, precision=Precision.FOLLOW)
+state("argmax argmin", follows=Follows.STATISTIC)

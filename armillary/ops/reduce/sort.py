@@ -39,7 +39,7 @@ from armillary.ops.reduce._order import (
 )
 from armillary.ops.reduce._order_across import keep_best
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
-from armillary.relay.op.facts import Fact
+from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.types import Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -441,3 +441,4 @@ def topk_bad_samples() -> Iterator[BadSample]:
 
 
 state("argsort", Fact.FLAT, Fact.ORDER_ONLY)
+state("topk", follows=Follows.TOPK)

@@ -429,4 +429,5 @@ def transpose_bad_samples() -> Iterator[BadSample]:
 state("expand_dims squeeze", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)
 state("reshape", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SHUFFLE)
 state("reshape_like", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, Fact.LIKE, precision=Precision.FOLLOW)
-state("transpose", Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)
+state("transpose", Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.TRANSPOSE)
+state("squeeze", follows=Follows.SQUEEZE)

@@ -206,5 +206,5 @@ def slice_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(SliceLikeAttrs(), (f32(4), f32(2, 6)), "data only 1")
 
 
-state("slice_like", Fact.PICKS)
+state("slice_like", Fact.PICKS, follows=Follows.SLICE_LIKE)
 state("strided_slice", Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SLICE)

@@ -500,3 +500,4 @@ state("broadcast_to repeat reverse tile", Fact.PICKS, precision=Precision.FOLLOW
 state("broadcast_to_like", Fact.LIKE, precision=Precision.FOLLOW)
 state("concatenate", precision=Precision.FOLLOW, follows=Follows.JOIN)
 state("split stack", precision=Precision.FOLLOW)
+state("split", follows=Follows.SPLIT)

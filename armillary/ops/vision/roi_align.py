@@ -17,7 +17,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type
 
 Value = TypeVar("Value", Array, "te.Expr")
@@ -180,3 +181,6 @@ def bad_samples() -> Iterator[BadSample]:
     yield BadSample(RoiAlignAttrs(sample_ratio=2), (f32(1, 2, 4, 4), f32(3, 4)), "must have 5 columns")
     yield BadSample(RoiAlignAttrs(), (f32(1, 2, 4, 4), f32(3, 5)), "would depend on the regions")
     yield BadSample(RoiAlignAttrs(sample_ratio=2, mode="min"), (f32(1, 2, 4, 4), f32(3, 5)), "mode 'min' is not known")
+
+
+state("vision.roi_align", follows=Follows.REGIONS, axes=Axes("NCHW"))

@@ -15,7 +15,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, lowest, need_dtype, need_float, need_rank, per_axis, placed
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type
 
 NAME = "vision.roi_pool"
@@ -123,3 +124,6 @@ def _samples() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(RoiPoolAttrs(), (f32(1, 2, 4, 4), f32(3, 4)), "wanted 5 columns")
     yield BadSample(RoiPoolAttrs((1, 2, 3)), (f32(1, 2, 4, 4), f32(3, 5)), "pooled_size must be 2 integers")
+
+
+state("vision.roi_pool", follows=Follows.REGIONS, axes=Axes("NCHW"))

@@ -27,7 +27,7 @@ from armillary.errors import ConfigError, InternalError, TypeMismatch, Unsupport
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.lazy_registry import LazyRegistry, current_name
-from armillary.relay.op.facts import Fact, Follows, Precision
+from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
 with deferred():
@@ -163,6 +163,7 @@ class Op(Expr):
         "infer_rule",
         "inputs",
         "kind",
+        "layout_axes",
         "layout_follows",
         "layout_rule",
         "macs_rule",
@@ -193,6 +194,7 @@ class Op(Expr):
         self.facts: frozenset[Fact] = frozenset()
         self.precision: Precision | None = None
         self.layout_follows: Follows | None = None
+        self.layout_axes: Axes | None = None  # of an operator that can be asked for a layout
         self.fast = ""  # the name of an approximation that takes a fraction of the time
         self.stateful = False
         self.expands = False  # makes weights larger: stays in the graph and runs when they are loaded
@@ -462,7 +464,12 @@ def get_op(name: str) -> Op:
 
 
 def state(
-    names: str, *facts: Fact, precision: Precision | None = None, follows: Follows | None = None, fast: str = ""
+    names: str,
+    *facts: Fact,
+    precision: Precision | None = None,
+    follows: Follows | None = None,
+    axes: Axes | None = None,
+    fast: str = "",
 ) -> None:
     """State facts of operators that the calling file defines; `names` are separated by blanks."""
     for name in names.split():
@@ -472,6 +479,7 @@ def state(
         op.facts |= frozenset(facts)
         op.precision = precision if op.precision is None else op.precision
         op.layout_follows = follows if op.layout_follows is None else op.layout_follows
+        op.layout_axes = axes if op.layout_axes is None else op.layout_axes
         op.fast = fast or op.fast
 
 

@@ -4,7 +4,8 @@ In: a function and a `Request` (what contractions should use). Out: the function
 have their old ones. Each value is known as an expression plus, where it was changed, its (old, new) layouts. A rule
 gets its call and the layouts of the inputs, and answers with the inputs' wanted layouts and the new call, or None to
 stay. Invariant: types of outputs do not change; a value is converted to a given layout at most once; there is never a
-conversion of a conversion. The rules: layout/_rules.py and the `layout` facet of operators.
+conversion of a conversion. The rules: layout/_rules.py and the `layout` facet of operators. Scripts' conversions take
+the same walk and ask other rules (layout/_inference_walk.py).
 """
 
 from __future__ import annotations
@@ -75,64 +76,91 @@ class LayoutChoice:
 LayoutRule = Callable[[Call, Sequence[Change | None], Request], LayoutChoice | None]
 
 
-class LayoutEngine:
-    """One walk over one function."""
+@record
+class Value:
+    """A tensor as it is now: in `new`, where it was in `old` (both None: in the layout of before)."""
 
-    def __init__(self, request: Request, find_rule: Callable[[Op], LayoutRule | None]) -> None:
-        self.request, self.find_rule = request, find_rule
-        self.plain: dict[int, Expr] = {}  # old node -> new node in the old layout
-        self.changed: dict[int, tuple[Expr, Change]] = {}  # old node -> new node in a new layout
-        self.converted: dict[tuple[int, Layout], Expr] = {}
+    expr: Expr
+    old: Layout | None = None
+    new: Layout | None = None
+
+
+class LayoutWalk:
+    """One walk over one function: calls that `rewrite` changes, all others of values in the layouts of before."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, Value] = {}  # by id of the old node
+        self.moved: dict[tuple[int, str, str], Expr] = {}
+        self.kept: list[Expr] = []  # whose ids are keys above
 
     def run(self, function: Function) -> Expr:
         for expr in post_order(function, not_primitive):
-            if not (isinstance(expr, Call) and isinstance(expr.op, Op) and self._alter(expr)):
-                self.plain[id(expr)] = copy_type(map_children(expr, self.as_it_was), expr)
-        return self.plain[id(function)]
+            if not self.rewrite(expr):
+                self.values[id(expr)] = Value(copy_type(map_children(expr, self.as_it_was), expr))
+        return self.as_it_was(function)
 
-    def _alter(self, expr: Call) -> bool:
-        rule = self.find_rule(expr.op)
-        if rule is None:
-            return False
-        parts = flat_arguments(expr)
-        have = [self.changed[id(a)][1] if id(a) in self.changed else None for a in parts]
-        choice = rule(expr, have, self.request)
-        if choice is None:
-            return False
-        made = choice.build([self.get(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
-        if choice.output is None:
-            self.plain[id(expr)] = made
-        else:
-            self.changed[id(expr)] = (made, choice.output)
-        return True
+    def rewrite(self, expr: Expr) -> bool:
+        """Put what takes an old node's place into `values`; False where it stays."""
+        raise NotImplementedError
 
     def as_it_was(self, expr: Expr) -> Expr:
-        return self.get(expr, None)
+        """The new form of an old node, in its old layout."""
+        value = self.values.get(id(expr))
+        return expr if value is None else self.restored(value)
 
-    def get(self, expr: Expr, change: Change | None) -> Expr:
-        """The new form of an old node, in the wanted layout."""
-        have = self.changed.get(id(expr))
-        if have is not None and change is None:
-            if id(expr) not in self.plain:
-                self.plain[id(expr)] = transform(have[0], have[1].new, have[1].old)
-            return self.plain[id(expr)]
-        if change is None:
-            return self.plain.get(id(expr), expr)
-        key = (id(expr), change.new)
-        if key not in self.converted:
-            self.converted[key] = self._convert(expr, change)
-        return self.converted[key]
+    def restored(self, value: Value) -> Expr:
+        """A value in its old layout."""
+        return value.expr if value.old is None else self.move(value.expr, value.new, value.old)
 
-    def _convert(self, expr: Expr, change: Change) -> Expr:
-        have = self.changed.get(id(expr))
-        if have is not None:
-            return transform(have[0], have[1].new, change.new)
-        value = self.plain.get(id(expr), expr)
+    def move(self, expr: Expr, source: Layout | None, target: Layout | None) -> Expr:
+        """A value in another layout, made once; a number follows any."""
+        if source == target or source is None or target is None:
+            return expr
+        key = (id(expr), source.text, target.text)
+        if key not in self.moved:
+            self.kept.append(expr)
+            self.moved[key] = self.in_layout(expr, source, target)
+        return self.moved[key]
+
+    def in_layout(self, expr: Expr, source: Layout, target: Layout) -> Expr:
+        """The expression that moves a value; one that lacks axes in front gets them."""
         ty = expr.checked_type
-        missing = len(change.old.axes) - (ty.ndim if isinstance(ty, TensorType) else 0)
+        missing = len(source.axes) - (ty.ndim if isinstance(ty, TensorType) else 0)
         if missing > 0:  # a (C, 1, 1) operand of a broadcast
-            value = call("expand_dims", value, axis=0, num_newaxis=missing)
-        return transform(value, change.old, change.new)
+            expr = call("expand_dims", expr, axis=0, num_newaxis=missing)
+        return transform(expr, source, target)
+
+
+class LayoutEngine(LayoutWalk):
+    """The walk of back ends, libraries and importers: a rule says how a call wants its inputs."""
+
+    def __init__(self, request: Request, find_rule: Callable[[Op], LayoutRule | None]) -> None:
+        super().__init__()
+        self.request, self.find_rule = request, find_rule
+
+    def rewrite(self, expr: Expr) -> bool:
+        rule = self.find_rule(expr.op) if isinstance(expr, Call) and isinstance(expr.op, Op) else None
+        if rule is None or not isinstance(expr, Call):
+            return False
+        parts = flat_arguments(expr)
+        choice = rule(expr, [self._change(part) for part in parts], self.request)
+        if choice is None:
+            return False
+        made = choice.build([self._wanted(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
+        output = choice.output
+        self.values[id(expr)] = Value(made) if output is None else Value(made, output.old, output.new)
+        return True
+
+    def _change(self, expr: Expr) -> Change | None:
+        value = self.values.get(id(expr))
+        return None if value is None or value.old is None or value.new is None else Change(value.old, value.new)
+
+    def _wanted(self, expr: Expr, change: Change | None) -> Expr:
+        """The new form of an old node, in the wanted layout."""
+        if change is None:
+            return self.as_it_was(expr)
+        value = self.values.get(id(expr), Value(expr))
+        return self.move(value.expr, change.old if value.new is None else value.new, change.new)
 
 
 def flat_arguments(expr: Call) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""Rewriting calls into other layouts, with what follows and what goes between: one walk over a function.
+"""Rewriting calls into other layouts as scripts ask for it, with what follows and what goes between.
 
 In: a function, and `write`: how a call is written in the layout that somebody wants, or None to leave it. Out: the
 function with those calls; calls behind them read the new layout where their rule (ops/layout/_rules.py) can, and
@@ -14,56 +14,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from armillary.base.data_layout import Layout
-from armillary.base.record import record
 from armillary.errors import ArmillaryError
 from armillary.ops.layout._conversions import Impossible, in_layout
 from armillary.ops.layout._inference import Inferred, Known, Layouts, Rule
 from armillary.ops.layout._rules import rule_of
-from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Op
+from armillary.relay.transform.layout._engine import LayoutWalk, Value
 from armillary.relay.types import TensorType, TupleType, Type
-from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 
 Write = Callable[[Call, object, list[Expr]], Expr | None]  # the call as it was, its attributes, its inputs as they are
 
 
-@record
-class Value:
-    """A tensor as it is now: in `new`, where it was in `old` (both None: nothing is known of its layout)."""
-
-    expr: Expr
-    old: Known = None
-    new: Known = None
-
-
-class InferenceWalk:
+class InferenceWalk(LayoutWalk):
     """One walk over one function."""
 
     def __init__(self, write: Write) -> None:
+        super().__init__()
         self.write = write
-        self.values: dict[int, Value] = {}  # by id of the old node
         self.fields: dict[int, list[Value]] = {}  # of old nodes that give several
-        self.moved: dict[tuple[int, str, str], Expr] = {}
-        self.kept: list[Expr] = []  # whose ids are keys above
 
-    def run(self, function: Function) -> Expr:
-        for expr in post_order(function, not_primitive):
-            if isinstance(expr, Call) and isinstance(expr.op, Op) and self._rewrite(expr, expr.op):
-                continue
-            if self._pick(expr):
-                continue
-            self.values[id(expr)] = Value(copy_type(map_children(expr, self.as_it_was), expr))
-        return self.as_it_was(function)
+    def rewrite(self, expr: Expr) -> bool:
+        if isinstance(expr, Call) and isinstance(expr.op, Op) and self._rewrite(expr, expr.op):
+            return True
+        return self._pick(expr)
 
     def as_it_was(self, expr: Expr) -> Expr:
         """The new form of an old node, in its old layout."""
-        if id(expr) in self.fields:
-            return Tuple(tuple(self._restored(value) for value in self.fields[id(expr)]))
-        value = self.values.get(id(expr))
-        return expr if value is None else self._restored(value)
+        fields = self.fields.get(id(expr))
+        return super().as_it_was(expr) if fields is None else Tuple(tuple(map(self.restored, fields)))
 
-    def _restored(self, value: Value) -> Expr:
-        return value.expr if value.old is None else self.move(value.expr, value.new, value.old)
+    def in_layout(self, expr: Expr, source: Layout, target: Layout) -> Expr:
+        """As scripts expect it: always a layout_transform; a value of one element stays."""
+        return in_layout(expr, source, target)
 
     def _pick(self, expr: Expr) -> bool:
         """A field of a call's results, or of a tuple that is written out."""
@@ -145,16 +128,6 @@ class InferenceWalk:
         if value.old is None or value.old == cur:
             return self.move(item, cur if value.new is None else value.new, wanted)
         return self.move(self.move(item, value.new, value.old), cur, wanted)
-
-    def move(self, expr: Expr, source: Known, target: Known) -> Expr:
-        """A value in another layout; a number follows any."""
-        if source == target or source is None or target is None:
-            return expr
-        key = (id(expr), source.text, target.text)
-        if key not in self.moved:
-            self.kept.append(expr)
-            self.moved[key] = in_layout(expr, source, target)
-        return self.moved[key]
 
 
 def _check(expr: Call, made: Call, before: Layouts, after: Layouts) -> None:

@@ -32,23 +32,18 @@ from armillary.relay.transform.layout._views import strided_slice, take
 from armillary.relay.types import TensorType
 
 Changes = Sequence[Change | None]
-_KERNEL_OF = {  # the weight layout that goes with a data layout by default
-    ("nn.conv2d", "NCHW"): "OIHW",
-    ("nn.conv2d", "NHWC"): "HWIO",
-    ("qnn.conv2d", "NCHW"): "OIHW",
-    ("qnn.conv2d", "NHWC"): "HWIO",
-    ("nn.conv2d_transpose", "NCHW"): "IOHW",
-    ("nn.conv2d_transpose", "NHWC"): "HWIO",
-}
 
 
 def find_rule(op: Op) -> LayoutRule | None:
     """The rule of an operator: its own, that of the way it follows layouts, or its kind's."""
     if op.layout_rule is not None:
         return op.layout_rule
-    if op.layout_follows is not None:
-        return _RULES[op.layout_follows]
-    return _BY_KIND.get(op.kind)
+    return (op.layout_follows and _RULES.get(op.layout_follows)) or _BY_KIND.get(op.kind)
+
+
+def takes_layouts(op: Op) -> bool:
+    """Whether the rule of an operator does as the request's `desired` says."""
+    return op.layout_axes is not None and op.layout_follows in (Follows.ASKED, Follows.POOL)
 
 
 def static(expr: Expr) -> tuple[int, ...] | None:
@@ -82,7 +77,8 @@ def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | Non
     attrs = expr.attrs
     kernel = desired[1] if len(desired) > 1 else "default"
     if kernel == "default":
-        kernel = _KERNEL_OF.get((expr.op.name, desired[0]), attrs.kernel_layout)
+        axes = expr.op.layout_axes
+        kernel = (axes and axes.kernel_of(desired[0])) or attrs.kernel_layout
     if attrs.out_layout not in ("", attrs.data_layout):
         return None
     pairs = ((attrs.data_layout, desired[0]), (attrs.kernel_layout, kernel))
@@ -265,7 +261,7 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
 
 _RULES: dict[Follows, LayoutRule] = {
     Follows.ASKED: as_asked,
-    Follows.AXIS: along_axis,
+    **dict.fromkeys((Follows.AXIS, Follows.QUANTIZED, Follows.REQUANTIZED), along_axis),
     Follows.SHUFFLE: channel_shuffle,
     Follows.JOIN: concatenate,
     Follows.PAD: pad,

@@ -25,19 +25,17 @@ use_layouts.py.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.transform._rules import is_from_constants, on_functions, op_name
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import is_from_constants, on_functions
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
-from armillary.relay.transform.layout._rules import find_rule
-from armillary.relay.transform.layout.use_layouts import CONVERTIBLE
+from armillary.relay.transform.layout._rules import find_rule, takes_layouts
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
-
-_REQUEST = Request(
-    desired=tuple((name, (axes[0], "default")[: len(axes)]) for name, axes in sorted(CONVERTIBLE.items()))
-)
 
 
 @define_pass("channels-first", opt_level=3)
@@ -45,15 +43,26 @@ def channels_first(module: IRModule) -> IRModule:
     """Convolutions in NHWC with constant weights, and what lies between them, in NCHW."""
 
     def change(function: Function) -> Expr | None:
-        asks = any(_is_channels_last(e) for e in post_order(function, not_primitive))
-        return LayoutEngine(_REQUEST, find_rule).run(function) if asks else None
+        order = post_order(function, not_primitive)
+        if not any(map(_is_channels_last, order)):
+            return None
+        images = {e.op.name: e.op.layout_axes for e in order if _is_of_image(e)}
+        request = Request(desired=tuple((name, (axes.data, "default")) for name, axes in images.items()))
+        return LayoutEngine(request, find_rule).run(function)
 
     changed = on_functions(module, change)
     return module if changed is module else fold_constant(changed)
 
 
+def _is_of_image(expr: Expr) -> TypeGuard[Call]:
+    """Whether it is a convolution or pooling of images that takes layouts."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or not takes_layouts(expr.op):
+        return False
+    return expr.op.layout_axes is not None and expr.op.layout_axes.data == "NCHW"
+
+
 def _is_channels_last(expr: Expr) -> bool:
     """Whether it is a convolution in NHWC whose weight can be stored in another layout."""
-    if not isinstance(expr, Call) or op_name(expr) not in CONVERTIBLE or len(expr.args) < 2:
+    if not _is_of_image(expr) or len(expr.args) < 2:
         return False
     return bool(expr.attrs.data_layout == "NHWC") and is_from_constants(expr.args[1])

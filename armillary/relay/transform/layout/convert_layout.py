@@ -22,7 +22,7 @@ and outputs stay; running the pass again changes nothing. What back ends and lib
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.ops.layout._conversions import Desired, check_desired, converter
+from armillary.ops.layout._conversions import Desired, check_by_user, converter
 from armillary.relay.transform._rules import on_functions, rewrite_module
 from armillary.relay.transform.layout._inference_walk import InferenceWalk
 from armillary.relay.transform.layout._layout_config import LayoutConfig
@@ -34,6 +34,6 @@ from armillary.transform import define_pass
 def convert_layout(module: IRModule, *, desired_layouts: Desired | None = None) -> IRModule:
     """Convert operators to the desired (data, kernel) layouts."""
     desired = desired_layouts or {}
-    check_desired(desired)
+    check_by_user(desired)
     module = rewrite_module(module, bias_add)
     return on_functions(module, lambda function: InferenceWalk(converter(desired, LayoutConfig.skips)).run(function))
