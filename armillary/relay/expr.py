@@ -368,6 +368,25 @@ def const(value: object, dtype: str | None = None) -> Constant:
     return Constant(np.ascontiguousarray(array).reshape(array.shape))
 
 
+def tensor_of(expr: Expr) -> TensorType | None:
+    """The type of an expression where it is a tensor of known shape."""
+    ty = expr.checked_type
+    return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
+
+
+def splat(expr: Expr) -> float | int | None:
+    """The value of a constant whose elements are all equal."""
+    if not isinstance(expr, Constant) or expr.nbytes == 0:
+        return None
+    some = expr.some
+    first = some.reshape(-1)[0]
+    is_one = expr.nbytes == some.itemsize
+    if not is_one and not bool((some == first).all() and (expr.data == first).all()):
+        return None
+    value: float | int = first.item()
+    return value
+
+
 def as_expr(value: object, like: Expr | None = None) -> Expr:
     """`value` itself, or a constant of the dtype of `like`; tuples and lists of expressions become Tuple."""
     if isinstance(value, Expr):

@@ -28,9 +28,10 @@ from armillary.ops._common import (
     quiet,
 )
 from armillary.ops._deferred import T, scalar, te
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.expr import Call, Constant, Expr, splat
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
 from armillary.relay.op.facts import Fact, Precision
-from armillary.relay.types import TensorType
+from armillary.relay.types import TensorType, tensor_fields
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -282,6 +283,102 @@ def where_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (of_type("bool", 2), f32(2), i32(2)), "got int32, wanted float32")
     yield BadSample(None, (of_type("bool", 2), f32(3), f32(3)), "do not broadcast")
 
+
+# --- simpler forms ----------------------------------------------------------------------------------------------------
+
+
+def _neutral(value: float, right_only: bool) -> Callable[[Call], Expr | None]:
+    def rule(expr: Call) -> Expr | None:
+        lhs, rhs = expr.args
+        if splat(rhs) == value:
+            return lhs
+        return rhs if not right_only and splat(lhs) == value else None
+
+    return rule
+
+
+def _neutral_zero(wanted_sign: bool, right_only: bool) -> Callable[[Call], Expr | None]:
+    """Zeros of integers, and the zero of that sign of floats: -0.0 + 0.0 is 0.0, not -0.0."""
+    drop = _neutral(0, right_only)
+
+    def rule(expr: Call) -> Expr | None:
+        kept = drop(expr)
+        zero = next((a for a in expr.args[::-1] if a is not kept), None)
+        if kept is None or not isinstance(zero, Constant):
+            return None
+        floating = np.issubdtype(zero.data.dtype, np.floating)
+        return kept if not floating or bool((np.signbit(zero.data) == wanted_sign).all()) else None
+
+    return rule
+
+
+def _reassociate(expr: Call) -> Expr | None:
+    """(x + c1) + c2  ->  x + (c1 + c2);  (x * c1) * c2  ->  x * (c1 * c2)"""
+    for inner, outer in (expr.args, expr.args[::-1]):
+        if not isinstance(outer, Constant) or not isinstance(inner, Call) or inner.op is not expr.op:
+            continue
+        for value, constant in (inner.args, inner.args[::-1]):
+            if isinstance(constant, Constant) and not isinstance(value, Constant):
+                return _joined(expr.op, value, constant.data, outer.data)
+    return None
+
+
+def _joined(op: Op, value: Expr, first: Array, second: Array) -> Expr | None:
+    with np.errstate(all="ignore"):
+        data = first + second if op is add else first * second
+    if data.size > max(first.size, second.size) or not np.isfinite(data).all():
+        return None
+    return op(value, Constant(data.astype(first.dtype)))
+
+
+def affine_twice(expr: Call) -> Expr | None:
+    """(x * a + b) * c  ->  x * (a * c) + b * c   (a normalisation and the scale that importers keep beside it)"""
+    for total, factor in (expr.args, expr.args[::-1]):
+        if not isinstance(factor, Constant) or not isinstance(total, Call) or total.op is not add:
+            continue
+        for product, offset in (total.args, total.args[::-1]):
+            if isinstance(product, Call) and product.op is multiply and isinstance(offset, Constant):
+                return _scaled(product, offset.data, factor.data)
+    return None
+
+
+def _scaled(product: Call, offset: Array, factor: Array) -> Expr | None:
+    """product * factor + offset * factor, the first in its constant."""
+    for value, inner in (product.args, product.args[::-1]):
+        if isinstance(inner, Constant) and not isinstance(value, Constant):
+            scaled = _joined(multiply, value, inner.data, factor)
+            moved = _joined(multiply, value, offset, factor)
+            if scaled is None or not isinstance(moved, Call):
+                return None
+            return add(scaled, moved.args[1])
+    return None
+
+
+def small_power(expr: Call) -> Expr | None:
+    """x ** 1  ->  x;  x ** 2  ->  x * x;  x ** 3  ->  x * x * x;  x ** -1  ->  1 / x;  x ** 0.5  ->  sqrt(x)
+
+    if x is float32 or float64: the cube of a narrower type would be rounded twice, and integers saturate. A product
+    takes a twentieth of the time of pow. As numpy's power, the root of -infinity is NaN, which for C's pow is infinity.
+    """
+    x, (ty,), exponent = expr.args[0], tensor_fields(expr.args[0].checked_type), splat(expr.args[1])
+    if not ty.dtype.is_float or ty.dtype.bits < 32:
+        return None
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return multiply(x, x)
+    if exponent == 3:
+        return multiply(multiply(x, x), x)
+    if exponent == -1:
+        return divide(Constant(np.ones((), ty.dtype.numpy)), x)
+    return get_op("sqrt")(x) if exponent == 0.5 else None
+
+
+add.simplify(_neutral_zero(True, False), _reassociate, after_layouts=True)  # x + -0.0  ->  x;  x + 0  ->  x
+subtract.simplify(_neutral_zero(False, True), after_layouts=True)  # x - 0.0  ->  x
+multiply.simplify(_neutral(1, False), _reassociate, affine_twice, after_layouts=True)  # x * 1  ->  x
+divide.simplify(_neutral(1, True), after_layouts=True)  # x / 1  ->  x
+power.simplify(small_power)
 
 state("add maximum minimum subtract", Fact.ARITHMETIC, precision=Precision.FOLLOW)
 state("divide multiply", Fact.ARITHMETIC, Fact.VANISHES, precision=Precision.FOLLOW)

@@ -17,10 +17,10 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, te
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr, tensor_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
-from armillary.relay.types import TensorType
+from armillary.relay.types import TensorType, tensor_fields
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -235,6 +235,64 @@ def clip_samples() -> Iterator[Sample]:
 def clip_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ClipAttrs(0.0, 1.0), (of_type("bool", 3),), "wanted numeric")
 
+
+def same_type(expr: Call) -> Expr | None:
+    """cast(x, dtype of x)  ->  x, and copy(x)"""
+    ty, result = expr.args[0].checked_type, expr.checked_type
+    return expr.args[0] if ty == result else None
+
+
+def widening_casts(expr: Call) -> Expr | None:
+    """cast(cast(x, wider), dtype)  ->  cast(x, dtype)   if the first cast loses nothing of x, or of a clip x"""
+    inner = expr.args[0]
+    if not isinstance(inner, Call) or inner.op is not cast:
+        return None
+    (source,), (middle,) = tensor_fields(inner.args[0].checked_type), tensor_fields(inner.checked_type)
+    (result,) = tensor_fields(expr.checked_type)
+    clipped = _is_clipped(inner, middle.dtype) and (source.dtype.is_int or result.dtype.is_int)
+    kept = clipped and np.can_cast(middle.dtype.numpy, result.dtype.numpy, "safe")
+    if not kept and not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
+        return None
+    return Call(expr.op, inner.args, expr.attrs, expr.span)
+
+
+def _is_clipped(call: Call, dtype: DType) -> bool:
+    """Whether what is cast to an integer type was clipped to numbers that it has."""
+    bounded = call.args[0]
+    if not dtype.is_int or not isinstance(bounded, Call) or not hasattr(bounded.attrs, "a_min"):  # it has bounds
+        return False
+    return bool(dtype.min_value <= bounded.attrs.a_min and bounded.attrs.a_max <= dtype.max_value)
+
+
+def consecutive_clips(expr: Call) -> Expr | None:
+    """clip(clip(x, a, b), c, d)  ->  clip(x, max(a, c), min(b, d))   if the intervals overlap"""
+    inner, outer = expr.args[0], expr.attrs
+    if not isinstance(inner, Call) or inner.op is not clip:
+        return None
+    low, high = max(inner.attrs.a_min, outer.a_min), min(inner.attrs.a_max, outer.a_max)
+    return clip(inner.args[0], a_min=low, a_max=high) if low <= high else None
+
+
+def redundant_clip(expr: Call) -> Expr | None:
+    """clip(x, a, b)  ->  x   if x is an integer, or widened from one, that lies in [a, b] by its dtype"""
+    source = expr.args[0]
+    while isinstance(source, Call) and source.op is cast and _widens(source):
+        source = source.args[0]
+    ty = tensor_of(source)
+    if ty is None or not ty.dtype.is_int:
+        return None
+    fits = expr.attrs.a_min <= ty.dtype.min_value and ty.dtype.max_value <= expr.attrs.a_max
+    return expr.args[0] if fits else None
+
+
+def _widens(call: Call) -> bool:
+    """Whether a cast from an integer loses nothing."""
+    (source,), (result,) = tensor_fields(call.args[0].checked_type), tensor_fields(call.checked_type)
+    return source.dtype.is_int and np.can_cast(source.dtype.numpy, result.dtype.numpy, "safe")
+
+
+cast.simplify(same_type, widening_casts, after_layouts=True)
+clip.simplify(consecutive_clips, redundant_clip, after_layouts=True)
 
 state("cast clip", precision=Precision.FOLLOW)
 state("cast_like", Fact.LIKE, precision=Precision.FOLLOW)

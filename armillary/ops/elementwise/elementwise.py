@@ -18,7 +18,8 @@ from armillary.base.record import record
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, scalar, te
 from armillary.ops._deferred import erf as numpy_erf
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.expr import Call, Constant, Expr, splat, tensor_of
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, is_call, state
 from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType
 
@@ -164,6 +165,52 @@ exp, log, sqrt, sigmoid, tanh = UNARY["exp"], UNARY["log"], UNARY["sqrt"], UNARY
 floor, absolute, negative, logical_not = UNARY["floor"], UNARY["abs"], UNARY["negative"], UNARY["logical_not"]
 isinf, isnan, isfinite = UNARY["isinf"], UNARY["isnan"], UNARY["isfinite"]
 copy, round_half_even = UNARY["copy"], UNARY["round"]
+
+
+def tanh_of_softplus(expr: Call) -> Expr | None:
+    """tanh(relu(x) + log(exp(-abs(x)) + 1))  ->  n / (n + 2) with n = e * (e + 2), e = exp(min(x, 20))   of float32
+
+    The logarithm may also be log1p as ONNX's Softplus is imported.
+
+    As tanh(log(y)) is (y * y - 1) / (y * y + 1): one function of three is left of mish. From 20 on it is 1.
+    """
+    ty, total = tensor_of(expr), expr.args[0]
+    if ty is None or ty.dtype != "float32" or not is_call(total, "add"):
+        return None
+    for ramp, rest in (total.args, total.args[::-1]):
+        x = _argument(ramp, "nn.relu")
+        shrunk = _argument(_argument(rest, "log"), "add", 1.0) or _of_log1p(rest)
+        if x is not None and _argument(_argument(_argument(shrunk, "exp"), "negative"), "abs") is x:
+            power = exp(get_op("minimum")(x, Constant(np.array(_ALL, np.float32))))
+            two = Constant(np.array(2, np.float32))
+            less_one = power * (power + two)
+            return less_one / (less_one + two)
+    return None
+
+
+def _of_log1p(expr: Expr) -> Expr | None:
+    """e of where(e + 1 == 1, e, log(e + 1) * (e / (e + 1 - 1)))."""
+    if not is_call(expr, "where"):
+        return None
+    e, product = expr.args[1], expr.args[2]
+    if not is_call(product, "multiply"):
+        return None
+    is_log = _argument(_argument(product.args[0], "log"), "add", 1.0) is e
+    return e if is_log and _argument(product.args[1], "divide") is e else None
+
+
+def _argument(expr: Expr | None, name: str, other: float | None = None) -> Expr | None:
+    """What an operator of that name is applied to, and added to `other`."""
+    if not is_call(expr, name):
+        return None
+    if other is None:
+        return expr.args[0]
+    return next((a for a, b in (expr.args, expr.args[::-1]) if splat(b) == other), None)
+
+
+_ALL = 20.0  # exp(2 * 20) + 2 is exp(2 * 20)
+tanh.simplify(tanh_of_softplus)
+copy.simplify(lambda call: call.args[0], after_layouts=True)
 
 state("abs negative sqrt", precision=Precision.FOLLOW)
 state("copy", Fact.PICKS, precision=Precision.FOLLOW)

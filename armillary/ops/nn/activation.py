@@ -24,8 +24,8 @@ from armillary.ops.nn._windows import (
     need_tensor,
     tensor,
 )
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, is_call, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
@@ -176,6 +176,13 @@ def _bad_bias() -> Iterator[BadSample]:
     yield BadSample(AxisAttrs(axis=3), (f32(2, 3, 4), f32(4)), "axis 3 is out of range")
     yield BadSample(AxisAttrs(), (f32(2, 3), tensor("int32", 3)), "the dtypes differ")
 
+
+def relu_twice(expr: Call) -> Expr | None:
+    """relu(relu(x))  ->  relu(x)"""
+    return expr.args[0] if is_call(expr.args[0], "nn.relu") else None
+
+
+relu.simplify(relu_twice)
 
 state("nn.bias_add", precision=Precision.FOLLOW, follows=Follows.AXIS)
 state("nn.dropout nn.prelu", precision=Precision.FOLLOW)

@@ -34,10 +34,12 @@ from armillary.ops.nn._windows import (
     widened_product,
 )
 from armillary.ops.nn.conv import result_dtype
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.expr import Call, Expr, Var, tensor_of
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, is_call, state
 from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.op.macs import product_macs
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+from armillary.relay.walk import post_order
 
 if TYPE_CHECKING:
     from armillary.ops.nn._windows import OutDtypeAttrs
@@ -341,6 +343,24 @@ def _bad_pack() -> Iterator[BadSample]:
     halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
     yield BadSample(DensePackAttrs("NC16n2c"), halves, "or bfloat16 in twos")
 
+
+def dense_of_transposed(expr: Call) -> Expr | None:
+    """nn.dense(a, transpose(b, (1, 0)))  ->  nn.matmul(a, b)   of float32, if b is computed
+
+    Its kernels read either form; a constant is transposed once, where nn.dense finds it packed.
+    """
+    a, turned = expr.args
+    if not is_call(turned, "transpose") or tuple(axis % 2 for axis in turned.attrs.axes or (1, 0)) != (1, 0):
+        return None
+    left, right = tensor_of(a), tensor_of(turned)
+    if left is None or right is None or left.ndim < 2 or {str(left.dtype), str(right.dtype)} != {"float32"}:
+        return None
+    if not any(isinstance(e, Var) for e in post_order(turned.args[0])):
+        return None
+    return matmul(a, turned.args[0], out_dtype=expr.attrs.out_dtype)
+
+
+dense.simplify(dense_of_transposed)
 
 state("nn.batch_matmul nn.dense nn.matmul", precision=Precision.ALWAYS)
 state("nn.contrib_dense_pack nn.dense", follows=Follows.ROWS)

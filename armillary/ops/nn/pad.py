@@ -14,6 +14,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_tensor, te_pad, tensor
+from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType, Type
@@ -143,6 +144,14 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(PadAttrs(((1, -1), (0, 0))), (f32(2, 3),), "must not be negative")
     yield BadSample(PadAttrs(((1, 1), (0, 0)), 0, "blur"), (f32(2, 3),), "unknown mode 'blur'")
 
+
+def zero_padding(expr: Call) -> Expr | None:
+    """pad(x, 0…)  ->  x"""
+    width = getattr(expr.attrs, "pad_width", None)
+    return expr.args[0] if width and all(p == 0 for pair in width for p in pair) else None
+
+
+pad.simplify(zero_padding)
 
 state("nn.mirror_pad", Fact.PICKS, precision=Precision.FOLLOW)
 state("nn.pad", precision=Precision.FOLLOW, follows=Follows.PAD)

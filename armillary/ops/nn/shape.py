@@ -18,7 +18,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import Dim, TensorType, Type
@@ -444,6 +444,21 @@ def _bad_b2s() -> Iterator[BadSample]:
     attrs = BatchToSpaceAttrs(block_shape=(2,), crops=((2, 1),))
     yield BadSample(attrs, (f32(2, 1, 3),), "crops 2 and 1 of an axis of 2")
 
+
+def consecutive_layouts(expr: Call) -> Expr | None:
+    """layout_transform(layout_transform(x, A, B), B, C)  ->  layout_transform(x, A, C), or x if A is C"""
+    inner = expr.args[0]
+    if expr.attrs.src_layout == expr.attrs.dst_layout:
+        return inner
+    if not isinstance(inner, Call) or inner.op is not layout_transform:
+        return None
+    if inner.attrs.dst_layout != expr.attrs.src_layout:
+        return None
+    first, last, data = inner.attrs.src_layout, expr.attrs.dst_layout, inner.args[0]
+    return data if first == last else layout_transform(data, src_layout=first, dst_layout=last)
+
+
+layout_transform.simplify(consecutive_layouts, after_layouts=True)
 
 state("layout_transform nn.depth_to_space nn.space_to_depth", Fact.PICKS, precision=Precision.FOLLOW)
 state("nn.batch_flatten", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)

@@ -17,7 +17,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.ops._deferred import T, te
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
@@ -254,7 +254,7 @@ def reshape_like_decompose(attrs: ReshapeLikeAttrs, data: Expr, like: Expr) -> E
     types = data.checked_type, like.checked_type
     assert isinstance(types[0], TensorType) and isinstance(types[1], TensorType), "checked by infer"
     shape = _like_shape(attrs, types[0].static, types[1].static)
-    return reshape(data, shape, allowzero=True)
+    return reshape(data, shape, allowzero=0 in shape)
 
 
 @reshape_like.samples
@@ -425,6 +425,34 @@ def transpose_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TransposeAttrs((0,)), (f32(2, 3),), "permute 1 dimensions, the input has 2")
     yield BadSample(TransposeAttrs((0, 0)), (f32(2, 3),), "given twice")
 
+
+def noop_transpose(expr: Call) -> Expr | None:
+    """transpose(x, (0, 1, 2…))  ->  x"""
+    axes = _order(expr)
+    return expr.args[0] if axes is not None and axes == tuple(range(len(axes))) else None
+
+
+def consecutive_transposes(expr: Call) -> Expr | None:
+    """transpose(transpose(x, a), b)  ->  transpose(x, a[b])"""
+    inner = expr.args[0]
+    if not isinstance(inner, Call) or inner.op is not transpose:
+        return None
+    first, second = _order(inner), _order(expr)
+    if first is None or second is None:
+        return None
+    made: Expr = transpose(inner.args[0], axes=tuple(first[a] for a in second))
+    return made
+
+
+def _order(expr: Call) -> tuple[int, ...] | None:
+    ty = expr.args[0].checked_type
+    if not isinstance(ty, TensorType):
+        return None
+    axes = expr.attrs.axes
+    return tuple(a % ty.ndim for a in axes) if axes else tuple(reversed(range(ty.ndim)))
+
+
+transpose.simplify(noop_transpose, consecutive_transposes)
 
 state("expand_dims squeeze", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)
 state("reshape", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SHUFFLE)

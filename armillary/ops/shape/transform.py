@@ -27,7 +27,7 @@ from armillary.ops._common import (
 )
 from armillary.ops._deferred import T, te
 from armillary.ops.shape.shape import reshape_compute
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr, tensor_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType, TupleType, Type
@@ -495,6 +495,14 @@ def broadcast_to_like_samples() -> Iterator[Sample]:
 def broadcast_to_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (f32(2, 3), f32(3)), "does not broadcast to (3,)")
 
+
+def same_shape(expr: Call) -> Expr | None:
+    """broadcast_to(x, shape of x)  ->  x"""
+    data = expr.args[0]
+    return data if tensor_of(data) is not None and data.checked_type == expr.checked_type else None
+
+
+broadcast_to.simplify(same_shape)
 
 state("broadcast_to repeat reverse tile", Fact.PICKS, precision=Precision.FOLLOW)
 state("broadcast_to_like", Fact.LIKE, precision=Precision.FOLLOW)

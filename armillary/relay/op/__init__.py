@@ -172,6 +172,8 @@ class Op(Expr):
         "reads_rule",
         "reference_rule",
         "sample_source",
+        "simplify_after_layouts",
+        "simplify_rules",
         "stateful",
     )
 
@@ -185,6 +187,8 @@ class Op(Expr):
         self.reference_rule: AnyFunction | None = None
         self.compute_rule: AnyFunction | None = None
         self.decompose_rule: Callable[..., Expr | None] | None = None
+        self.simplify_rules: tuple[Callable[[Call], Expr | None], ...] = ()
+        self.simplify_after_layouts = False
         self.layout_rule: AnyFunction | None = None
         self.flops_rule: Callable[..., float] | None = None
         self.macs_rule: Callable[..., int] | None = None
@@ -242,6 +246,13 @@ class Op(Expr):
         """Facet: (attrs, *exprs) -> expr made of other operators, or None to stay; applied by simplify-inference."""
         self.decompose_rule = rule
         return rule
+
+    def simplify(self, *rules: Callable[[Call], Expr | None], after_layouts: bool = False) -> None:
+        """Facet: (call) -> something smaller that means the same, or None; the first that gives something holds.
+
+        `after_layouts`: the rules leave which operators compute, so they are asked again once layouts are chosen.
+        """
+        self.simplify_rules, self.simplify_after_layouts = rules, after_layouts
 
     def layout(self, rule: Callable[..., object]) -> AnyFunction:
         """Facet: how the op follows layouts; see backends/cpu/graph/alter_op_layout.py."""

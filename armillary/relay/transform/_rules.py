@@ -12,12 +12,14 @@ from collections.abc import Callable
 from armillary.base.record import record
 from armillary.errors import InternalError
 from armillary.ir import BaseFunc, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.expr import Call, Constant, Expr, Function, tensor_of
+from armillary.relay.expr import splat as splat
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, not_primitive, post_order, rewrite, users
 
+tensor = tensor_of  # the type, where its sizes are known
 Readers = dict[int, list[Expr]]  # of each expression, by its id
 _SHAPES = frozenset({"shape", "newshape", "axes", "layout"})  # attributes that count axes
 
@@ -85,12 +87,6 @@ def op_name(expr: object) -> str:
     return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
 
 
-def tensor(expr: Expr) -> TensorType | None:
-    """The type of an expression where it is a tensor of known shape."""
-    ty = expr.checked_type
-    return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
-
-
 def known(expr: Expr) -> TensorType:
     """The type of an expression that is known to be such a tensor."""
     ty = tensor(expr)
@@ -106,19 +102,6 @@ def is_from_constants(expr: Expr) -> bool:
 
 def _is_pure(item: Call) -> bool:
     return isinstance(item.op, Op) and not item.op.stateful
-
-
-def splat(expr: Expr) -> float | int | None:
-    """The value of a constant whose elements are all equal."""
-    if not isinstance(expr, Constant) or expr.nbytes == 0:
-        return None
-    some = expr.some
-    first = some.reshape(-1)[0]
-    is_one = expr.nbytes == some.itemsize
-    if not is_one and not bool((some == first).all() and (expr.data == first).all()):
-        return None
-    value: float | int = first.item()
-    return value
 
 
 def names_places(expr: Call) -> bool:

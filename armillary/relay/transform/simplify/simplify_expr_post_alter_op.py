@@ -1,7 +1,8 @@
 """simplify-expr-post-alter-op: the rules of simplify-expr that changes of layout make useful again.
 
 In: a module after alter-op-layout. Out: one without identities, without reshapes, casts, clips or layout changes of
-their own kind's results. Invariant: no rule here changes which operators compute, so what a target chose stays chosen.
+their own kind's results. Invariant: the rules of an operator are asked only if it says so
+(`add.simplify(…, after_layouts=True)`), and change no call that computes, so what a target chose stays chosen.
 
     def @main(%x: Tensor[(1, 8, 2, 2), float32]) {
       %0 = layout_transform(%x, dst_layout="NCHW4c");
@@ -17,13 +18,11 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
-from armillary.relay.op import has
+from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import op_name, rewrite_module
+from armillary.relay.transform._rules import rewrite_module
 from armillary.relay.transform.simplify.simplify_expr import simplify
 from armillary.transform import define_pass
-
-_NAMES = frozenset({"add", "subtract", "multiply", "divide", "cast", "clip", "copy", "layout_transform"})
 
 
 @define_pass("simplify-expr-post-alter-op")
@@ -35,4 +34,8 @@ def simplify_expr_post_alter_op(module: IRModule) -> IRModule:
 
 
 def _simplify(expr: Expr) -> Expr | None:
-    return simplify(expr) if isinstance(expr, Call) and (op_name(expr) in _NAMES or has(expr, Fact.VIEW)) else None
+    return simplify(expr) if has(expr, Fact.VIEW) or _is_asked_again(expr) else None
+
+
+def _is_asked_again(expr: Expr) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.simplify_after_layouts
