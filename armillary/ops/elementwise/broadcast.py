@@ -386,3 +386,6 @@ state("equal greater greater_equal less less_equal not_equal where", precision=P
 state("power", Fact.VANISHES, precision=Precision.NEVER)
 state("bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or logical_xor", Fact.FLAT)
 state("equal greater greater_equal less less_equal not_equal", Fact.FLAT)
+state("add", Fact.ADDITIVE, quantized="qnn.add")
+state("subtract", Fact.ADDITIVE, quantized="qnn.subtract")
+state("multiply", quantized="qnn.mul")

@@ -220,3 +220,5 @@ state("log", precision=Precision.NEVER)
 state("sigmoid", Fact.VANISHES, precision=Precision.FOLLOW)
 state("tanh", precision=Precision.FOLLOW, fast="fast_tanh")
 state("bitwise_not ceil floor isfinite isinf isnan logical_not round sign trunc", Fact.FLAT)
+for _name in ("abs", "erf", "exp", "log", "rsqrt", "sigmoid", "sqrt", "tanh"):
+    state(_name, quantized=f"qnn.{_name}")

@@ -184,8 +184,9 @@ def relu_twice(expr: Call) -> Expr | None:
 
 relu.simplify(relu_twice)
 
-state("nn.bias_add", precision=Precision.FOLLOW, follows=Follows.AXIS)
+state("nn.bias_add", Fact.ADDITIVE, precision=Precision.FOLLOW, follows=Follows.AXIS)
 state("nn.dropout nn.prelu", precision=Precision.FOLLOW)
 state("nn.leaky_relu nn.relu", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)
 state("nn.dropout nn.leaky_relu", follows=Follows.ANY)
 state("nn.prelu", follows=Follows.STAYS)
+state("nn.leaky_relu", quantized="qnn.leaky_relu")

@@ -488,3 +488,4 @@ _IMAGE = Axes("NCHW", "OIHW", (("NCHW", "OIHW"), ("NHWC", "HWIO"), ("HWNC", "HWO
 state("nn.conv1d", follows=Follows.ASKED, axes=Axes("NCW", "OIW"))
 state("nn.conv2d", follows=Follows.ASKED, axes=_IMAGE)
 state("nn.conv3d", follows=Follows.ASKED, axes=Axes("NCDHW", "OIDHW", (("NCDHW", "OIDHW"), ("NDHWC", "DHWIO"))))
+state("nn.conv1d", wider="nn.conv2d")

@@ -155,4 +155,4 @@ _attach(softmax)
 _attach(log_softmax)
 
 state("nn.log_softmax", precision=Precision.NEVER)
-state("nn.softmax", Fact.VANISHES, precision=Precision.NEVER, fast="nn.fast_softmax")
+state("nn.softmax", Fact.VANISHES, precision=Precision.NEVER, fast="nn.fast_softmax", quantized="qnn.softmax")

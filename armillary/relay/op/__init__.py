@@ -169,12 +169,14 @@ class Op(Expr):
         "macs_rule",
         "name",
         "precision",
+        "quantized",
         "reads_rule",
         "reference_rule",
         "sample_source",
         "simplify_after_layouts",
         "simplify_rules",
         "stateful",
+        "wider",
     )
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
@@ -200,6 +202,8 @@ class Op(Expr):
         self.layout_follows: Follows | None = None
         self.layout_axes: Axes | None = None  # of an operator that can be asked for a layout
         self.fast = ""  # the name of an approximation that takes a fraction of the time
+        self.quantized = ""  # the name of what the qnn dialect has for it, of integers with scales and zero points
+        self.wider = ""  # the name of the same over one more axis of the data
         self.stateful = False
         self.expands = False  # makes weights larger: stays in the graph and runs when they are loaded
         OPS[name] = self
@@ -481,6 +485,8 @@ def state(
     follows: Follows | None = None,
     axes: Axes | None = None,
     fast: str = "",
+    quantized: str = "",
+    wider: str = "",
 ) -> None:
     """State facts of operators that the calling file defines; `names` are separated by blanks."""
     for name in names.split():
@@ -492,6 +498,7 @@ def state(
         op.layout_follows = follows if op.layout_follows is None else op.layout_follows
         op.layout_axes = axes if op.layout_axes is None else op.layout_axes
         op.fast = fast or op.fast
+        op.quantized, op.wider = quantized or op.quantized, wider or op.wider
 
 
 def has(expr: object, *facts: Fact) -> bool:

@@ -1,9 +1,9 @@
 """What passes may know of an operator besides its kind and its rules: facts, precision, layouts.
 
 In: `state("nn.relu nn.leaky_relu", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)` at the end of an operator's file.
-Out: the fields `facts`, `precision`, `layout_follows`, `layout_axes` and `fast` of the records; `has` asks for a fact.
-Invariant: a fact is about what an operator means, never about what a pass does with it; one that states nothing is
-left alone.
+Out: the fields `facts`, `precision`, `layout_follows`, `layout_axes`, `fast`, `quantized` and `wider` of the records;
+`has` asks for a fact. Invariant: a fact is about what an operator means, never about what a pass does with it; one that
+states nothing is left alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Fact(enum.Enum):
     REARRANGES = enum.auto()  # each of the data's elements once, maybe elsewhere; all that are VIEW
     PICKS = enum.auto()  # each element of the result is one of the data's; all that are REARRANGES
     ARITHMETIC = enum.auto()  # a number from two, element by element
+    ADDITIVE = enum.auto()  # f(s * x, s * y) is s * f(x, y) for all s
     HOMOGENEOUS = enum.auto()  # f(s * x) is s * f(x) for s > 0
     LINEAR = enum.auto()  # f(s * x) is s * f(x) for all s
     LIKE = enum.auto()  # of the last input only the type matters

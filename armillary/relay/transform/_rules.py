@@ -7,15 +7,15 @@ left alone; a module in which no rule fired is returned as it is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from armillary.base.record import record
 from armillary.errors import InternalError
 from armillary.ir import BaseFunc, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, tensor_of
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, tensor_of
 from armillary.relay.expr import splat as splat
 from armillary.relay.infer import infer_type
-from armillary.relay.op import Op, get_op
+from armillary.relay.op import Op, get_op, is_call
 from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, not_primitive, post_order, rewrite, users
 
@@ -80,6 +80,48 @@ def rewrite_found(module: IRModule, plan_of: Callable[[Expr, Readers], Found | N
 def call(name: str, *args: object, **attrs: object) -> Call:  # expressions or numbers; attribute values
     """A call of the named operator."""
     return get_op(name)(*args, **attrs)
+
+
+def with_span(made: Expr, source: Call) -> Expr:
+    """A call that was made, at the place of another in the text."""
+    return Call(made.op, made.args, made.attrs, source.span) if isinstance(made, Call) else made
+
+
+def transposed(expr: Expr, axes: tuple[int, ...]) -> Expr:
+    """The axes in another order; the expression itself where that is its own."""
+    return expr if axes == tuple(range(len(axes))) else call("transpose", expr, axes=axes)
+
+
+def axes_of(expr: Expr) -> tuple[int, ...]:
+    """The order into which a transposition that names all axes brings them, counted from the first; () of others."""
+    if not is_call(expr, "transpose"):
+        return ()
+    axes: tuple[int, ...] = expr.attrs.axes or ()
+    return tuple(axis % len(axes) for axis in axes)
+
+
+def concatenated(parts: Sequence[Expr], axis: int) -> Expr:
+    """Tensors one after another; a single one is itself."""
+    return parts[0] if len(parts) == 1 else call("concatenate", Tuple(tuple(parts)), axis=axis)
+
+
+def factor_of(expr: Expr) -> tuple[Expr, float] | None:
+    """(x, c) of x * c, c * x or x / c, of a number c that is not 0."""
+    is_product = is_call(expr, "multiply")
+    if not isinstance(expr, Call) or not (is_product or is_call(expr, "divide")):
+        return None
+    for value, factor in (expr.args, expr.args[::-1])[: 1 + is_product]:
+        number = splat(factor)
+        if number and value.checked_type == expr.checked_type:
+            return value, float(number) if is_product else 1.0 / float(number)
+    return None
+
+
+def is_square_of(expr: Expr, value: Expr) -> bool:
+    """Whether it is value * value, or value ** 2."""
+    if is_call(expr, "power"):
+        return expr.args[0] is value and splat(expr.args[1]) == 2
+    return is_call(expr, "multiply") and expr.args[0] is value and expr.args[1] is value
 
 
 def op_name(expr: object) -> str:

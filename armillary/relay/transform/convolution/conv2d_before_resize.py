@@ -22,7 +22,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Tuple
-from armillary.relay.transform._rules import Found, Readers, call, op_name, rewrite_found, tensor
+from armillary.relay.transform._rules import Found, Readers, concatenated, op_name, rewrite_found, tensor
 from armillary.relay.walk import substitute
 from armillary.transform import define_pass
 
@@ -124,13 +124,12 @@ def _sum(expr: Call, parts: Sequence[Expr], sources: Sequence[Expr]) -> Expr:
     total: Expr | None = None
     if staying:
         images = [sources[k] for k in staying]
-        joined = images[0] if len(images) == 1 else call("concatenate", Tuple(tuple(images)), axis=1)
-        total = _convolved(expr, joined, np.concatenate([weights[k] for k in staying], axis=1))
+        total = _convolved(expr, concatenated(images, 1), np.concatenate([weights[k] for k in staying], axis=1))
     for k, part in enumerate(parts):
         if k in staying:
             continue
         large = substitute(part, {id(_source(part)): _convolved(expr, sources[k], weights[k])})
-        total = large if total is None else call("add", total, large)
+        total = large if total is None else total + large
     assert total is not None, "a convolution reads something"
     return total
 

@@ -26,11 +26,19 @@ from armillary.ir import IRModule
 from armillary.ops.nn._windows import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, known, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import (
+    axes_of,
+    call,
+    concatenated,
+    known,
+    op_name,
+    rewrite_module,
+    tensor,
+    transposed,
+)
 from armillary.transform import define_pass
 
 _WINDOWED = {f"nn.{kind}_pool{axes}d": axes for kind in ("max", "avg") for axes in (1, 2, 3)}
-_POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
 
 
 @define_pass("convolution-as-2d", opt_level=2)
@@ -66,7 +74,7 @@ def whole_pool(expr: Expr) -> Expr | None:
 
 def pool1d(expr: Expr) -> Expr | None:
     """max_pool1d(x)  ->  reshape(max_pool2d(reshape(x)))"""
-    if op_name(expr) not in _POOLS or not isinstance(expr, Call):
+    if _WINDOWED.get(op_name(expr)) != 1 or not isinstance(expr, Call):
         return None
     attrs, data, result = expr.attrs, tensor(expr.args[0]), tensor(expr)
     if data is None or result is None or (attrs.layout, attrs.out_layout or "NCW") != ("NCW", "NCW"):
@@ -81,7 +89,7 @@ def pool1d(expr: Expr) -> Expr | None:
     }
     if hasattr(attrs, "count_include_pad"):
         named["count_include_pad"] = attrs.count_include_pad
-    made = call(_POOLS[op_name(expr)], reshape_to(expr.args[0], (n, c, 1, w)), **named)
+    made = call(expr.op.wider, reshape_to(expr.args[0], (n, c, 1, w)), **named)
     return reshape_to(made, result.static) if tensor(made) is not None else None
 
 
@@ -94,9 +102,9 @@ def conv3d(expr: Expr) -> Expr | None:
         return None
     attrs, weight = expr.attrs, _weight_of(expr)
     data, result = known(expr.args[0]), known(expr)
-    (front, back), *image_pads = pad_pairs("nn.conv3d", attrs.padding, 3)
+    (front, back), *image_pads = pad_pairs(expr.op.name, attrs.padding, 3)
     (stride, *strides), (step, *dilation) = (
-        per_axis("nn.conv3d", name, getattr(attrs, name), 3) for name in ("strides", "dilation")
+        per_axis(expr.op.name, name, getattr(attrs, name), 3) for name in ("strides", "dilation")
     )
     n, o, depth, oh, ow = result.static
     _, c, _, h, w = data.static
@@ -104,7 +112,7 @@ def conv3d(expr: Expr) -> Expr | None:
         weight = weight.reshape(o, 1, *weight.shape[2:])
     taps = weight.shape[2]
     if attrs.groups == c == o and weight[0].size == 1 and {stride, *strides} == {1} and result.static == data.static:
-        return call("multiply", expr.args[0], _constant(weight.reshape(c, 1, 1, 1)))
+        return expr.args[0] * _constant(weight.reshape(c, 1, 1, 1))
     slices, axis = _padded_slices(expr.args[0], data.static, front, back)
     parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
     (top, bottom), (left, right) = image_pads
@@ -127,7 +135,7 @@ def conv3d(expr: Expr) -> Expr | None:
     else:
         stacked = _side_by_side(parts, axis, attrs.groups)
         made = images(stacked, weight.transpose(0, 2, 1, 3, 4).reshape(o, -1, *weight.shape[3:]))
-    return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
+    return transposed(reshape_to(made, (n, depth, o, oh, ow)), (0, 2, 1, 3, 4))
 
 
 def conv3d_transpose(expr: Expr) -> Expr | None:
@@ -140,9 +148,9 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
         return None
     attrs, weight = expr.attrs, _weight_of(expr)
     data, result = known(expr.args[0]), known(expr)
-    (front, _), (top, bottom), (left, right) = pad_pairs("nn.conv3d_transpose", attrs.padding, 3)
+    (front, _), (top, bottom), (left, right) = pad_pairs(expr.op.name, attrs.padding, 3)
     (stride, *strides), (step, *dilation), (_, *more) = (
-        per_axis("nn.conv3d_transpose", name, getattr(attrs, name), 3, least)
+        per_axis(expr.op.name, name, getattr(attrs, name), 3, least)
         for name, least in (("strides", 1), ("dilation", 1), ("output_padding", 0))
     )
     (n, o, depth, oh, ow), (_, c, have, h, w) = result.static, data.static
@@ -154,7 +162,7 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
     for k in range(weight.shape[2]):
         flat[k * step // stride, :, k * step % stride] = weight[:, :, k]
     flat = flat.reshape(reach, groups, c // groups, *flat.shape[2:]).swapaxes(0, 1)
-    made = call(
+    made: Expr = call(
         "nn.conv2d_transpose",
         reshape_to(stacked, (n * count, reach * c, h, w)),
         _constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])),
@@ -167,9 +175,9 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
         kernel_size=tuple(weight.shape[3:]),
     )
     if groups > 1:
-        made = call("transpose", reshape_to(made, (n * count, groups, stride, o, oh, ow)), axes=(0, 2, 1, 3, 4, 5))
+        made = transposed(reshape_to(made, (n * count, groups, stride, o, oh, ow)), (0, 2, 1, 3, 4, 5))
     images = reshape_to(made, (n, count * stride, groups * o, oh, ow))
-    return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
+    return transposed(_every(images, 1, front, depth, 1), (0, 2, 1, 3, 4))
 
 
 def _constant(values: object) -> Constant:
@@ -197,11 +205,16 @@ def _weight_of(call: Call) -> Array:
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:
     """The slices with so many of zeros before and behind them, and the axis of the depth."""
     slices, axis = _slices(data, shape)
+    return _with_border(slices, axis, front, back, 0.0), axis
+
+
+def _with_border(value: Expr, axis: int, front: int, back: int, number: float) -> Expr:
+    """More positions of a number before and behind those of an axis."""
     if not front and not back:
-        return slices, axis
-    width = [(0, 0)] * (4 + axis)
+        return value
+    width = [(0, 0)] * known(value).ndim
     width[axis] = (front, back)
-    return call("nn.pad", slices, pad_width=tuple(width)), axis
+    return call("nn.pad", value, pad_width=tuple(width), pad_value=number)
 
 
 def _side_by_side(parts: list[Expr], axis: int, groups: int = 1) -> Expr:
@@ -209,10 +222,10 @@ def _side_by_side(parts: list[Expr], axis: int, groups: int = 1) -> Expr:
     if len(parts) == 1:
         return parts[0]
     if groups == 1:
-        return call("concatenate", parts, axis=axis + 1)
+        return concatenated(parts, axis + 1)
     *outer, c, h, w = parts[0].checked_type.shape  # type: ignore[attr-defined]
     grouped = [reshape_to(part, (*outer, groups, c // groups, h, w)) for part in parts]
-    return reshape_to(call("concatenate", grouped, axis=axis + 2), (*outer, c * len(parts), h, w))
+    return reshape_to(concatenated(grouped, axis + 2), (*outer, c * len(parts), h, w))
 
 
 def _slices(data: Expr, shape: tuple[int, ...]) -> tuple[Expr, int]:
@@ -221,7 +234,7 @@ def _slices(data: Expr, shape: tuple[int, ...]) -> tuple[Expr, int]:
     What follows then works on four axes and stays in the blocked layout of its neighbours.
     """
     n, c, d, h, w = shape
-    moved = call("transpose", data, axes=(0, 2, 1, 3, 4))
+    moved = transposed(data, (0, 2, 1, 3, 4))
     return (reshape_to(moved, (d, c, h, w)), 0) if n == 1 else (moved, 1)
 
 
@@ -248,7 +261,7 @@ def pool3d(expr: Expr) -> Expr | None:
     n, c, d, h, w = data.static
     depth, oh, ow = result.static[2:]
     places = np.arange(depth)[:, None] * stride + np.arange(taps) * step - front
-    is_mean, is_plain = name == "nn.avg_pool3d", not _is_of_images(expr.args[0])
+    is_mean, is_plain = hasattr(attrs, "count_include_pad"), not _is_of_images(expr.args[0])
     if is_mean and not data.dtype.is_float:
         return None
     if not ((places >= 0) & (places < d)).any(axis=1).all():
@@ -273,7 +286,7 @@ def pool3d(expr: Expr) -> Expr | None:
         found = functools.reduce(functools.partial(call, "maximum"), parts)
     if is_plain:
         return reshape_to(found, result.static)
-    return call("transpose", reshape_to(found, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))
+    return transposed(reshape_to(found, (n, depth, c, oh, ow)), (0, 2, 1, 3, 4))
 
 
 def _is_of_images(expr: Expr) -> bool:
@@ -284,7 +297,7 @@ def _is_of_images(expr: Expr) -> bool:
         if not isinstance(item, Call) or not isinstance(item.op, Op):
             continue
         if op_name(item) == "transpose":
-            return tuple(item.attrs.axes or ()) == (0, 2, 1, 3, 4)
+            return axes_of(item) == (0, 2, 1, 3, 4)
         if op_name(item) == "concatenate" and isinstance(item.args[0], Tuple):
             todo.extend(item.args[0].fields)
         elif item.op.kind <= Kind.BROADCAST:
@@ -296,10 +309,7 @@ def _slices_at(images: Expr, axis: int, places: Array, outside: float) -> list[E
     """For each tap of all windows its slices; `places` has a row for each window."""
     ty = known(images)
     front, back = max(0, -int(places.min())), max(0, int(places.max()) - ty.static[axis] + 1)
-    if front or back:
-        width = [(0, 0)] * ty.ndim
-        width[axis] = (front, back)
-        images = call("nn.pad", images, pad_width=tuple(width), pad_value=outside)
+    images = _with_border(images, axis, front, back, outside)
     count, stride = len(places), int(places[1, 0] - places[0, 0]) if len(places) > 1 else 1
     return [_every(images, axis, int(first) + front, count, stride) for first in places[0]]
 

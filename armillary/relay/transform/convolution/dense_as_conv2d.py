@@ -17,7 +17,18 @@ from __future__ import annotations
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import Found, Readers, call, is_from_constants, op_name, rewrite_found, tensor
+from armillary.relay.op import is_call
+from armillary.relay.transform._rules import (
+    Found,
+    Readers,
+    axes_of,
+    call,
+    is_from_constants,
+    op_name,
+    rewrite_found,
+    tensor,
+    transposed,
+)
 from armillary.relay.transform.layout.hoist_elementwise import elementwise_data
 from armillary.transform import define_pass
 
@@ -55,7 +66,7 @@ def _to_image(expr: Expr, readers: Readers) -> Found | None:
         return None
 
     def make(x: Expr) -> Expr:
-        made = _convolved(_as_image(x, op_name(source) == "transpose", (n, inner, h, w)), node, c, inner)
+        made = _convolved(_as_image(x, is_call(source, "transpose"), (n, inner, h, w)), node, c, inner)
         for (op, position), constant in zip(reversed(chain), reversed(constants), strict=True):
             args = [made] if not isinstance(constant, Constant) else [made, constant][:: 1 if position == 0 else -1]
             made = Call(op.op, tuple(args), op.attrs, op.span)
@@ -80,9 +91,9 @@ def _from_image(expr: Expr, readers: Readers) -> Found | None:
 
     def make(y: Expr) -> Expr:
         made = _convolved(y, expr, units, c)
-        if op_name(data) == "transpose" and result.ndim == 3:
-            return call("transpose", reshape_to(made, (n, units, h * w)), axes=(0, 2, 1))
-        moved = call("transpose", made, axes=(0, 2, 3, 1))
+        if axes_of(data) == (0, 2, 1):
+            return transposed(reshape_to(made, (n, units, h * w)), (0, 2, 1))
+        moved = transposed(made, (0, 2, 3, 1))
         return moved if result.ndim == 4 else reshape_to(moved, result.static)
 
     return Found((image,), make)
@@ -94,13 +105,12 @@ def rows_of(expr: Expr) -> Expr | None:
     if image is None or image.ndim != 4 or inner is None or not isinstance(expr, Call):
         return None
     n, c, h, w = image.static
-    if op_name(expr) == "reshape" and op_name(inner) == "transpose" and isinstance(inner, Call):
+    if is_call(expr, "reshape") and isinstance(inner, Call) and axes_of(inner) == (0, 2, 1):
         moved = tensor(inner)
-        fits = moved is not None and moved.static == (n, c, h * w) and tuple(inner.attrs.axes or ()) == (0, 2, 1)
-        return inner.args[0] if fits else None
-    if op_name(expr) != "transpose" or tuple(expr.attrs.axes or ()) != (0, 3, 1, 2):
+        return inner.args[0] if moved is not None and moved.static == (n, c, h * w) else None
+    if axes_of(expr) != (0, 3, 1, 2):
         return None
-    source = tensor(inner.args[0]) if op_name(inner) == "reshape" and isinstance(inner, Call) else None
+    source = tensor(inner.args[0]) if is_call(inner, "reshape") else None
     return inner.args[0] if source is not None and source.static == (n, h * w, c) and isinstance(inner, Call) else inner
 
 
@@ -109,18 +119,15 @@ def image_of(expr: Expr) -> Expr | None:
     rows, inner = tensor(expr), expr.args[0] if isinstance(expr, Call) and expr.args else None
     if rows is None or inner is None or not isinstance(expr, Call):
         return None
-    axes = tuple(getattr(expr.attrs, "axes", None) or ())
-    if op_name(expr) == "transpose" and axes == (0, 2, 3, 1):
+    if axes_of(expr) == (0, 2, 3, 1):
         return inner
     source = tensor(inner.args[0]) if isinstance(inner, Call) and inner.args else None
     if source is None or source.ndim != 4 or not isinstance(inner, Call):
         return None
     n, c, h, w = source.static
-    if op_name(expr) == "transpose" and axes == (0, 2, 1) and op_name(inner) == "reshape":
-        return inner.args[0] if rows.static == (n, h * w, c) else None
-    if op_name(expr) != "reshape" or op_name(inner) != "transpose" or tuple(inner.attrs.axes or ()) != (0, 2, 3, 1):
-        return None
-    return inner.args[0] if rows.static == (n, h * w, c) else None
+    is_flat_first = axes_of(expr) == (0, 2, 1) and is_call(inner, "reshape")
+    is_moved_first = is_call(expr, "reshape") and axes_of(inner) == (0, 2, 3, 1)
+    return inner.args[0] if (is_flat_first or is_moved_first) and rows.static == (n, h * w, c) else None
 
 
 def _is_product(expr: Expr) -> bool:
@@ -163,8 +170,8 @@ def _as_image(x: Expr, is_transposed: bool, shape: tuple[int, int, int, int]) ->
     """Rows as an image; where they are themselves a transposition, by moves that cancel with it."""
     n, c, h, w = shape
     if is_transposed:
-        return reshape_to(call("transpose", reshape_to(x, (n, h * w, c)), axes=(0, 2, 1)), shape)
-    return call("transpose", reshape_to(x, (n, h, w, c)), axes=(0, 3, 1, 2))
+        return reshape_to(transposed(reshape_to(x, (n, h * w, c)), (0, 2, 1)), shape)
+    return transposed(reshape_to(x, (n, h, w, c)), (0, 3, 1, 2))
 
 
 def _convolved(image: Expr, product: Call, units: int, inner: int) -> Expr:

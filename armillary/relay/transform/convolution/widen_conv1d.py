@@ -20,8 +20,6 @@ from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, names_places, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
-_KERNELS = {"nn.conv1d": ("nn.conv2d", "OIW"), "nn.conv1d_transpose": ("nn.conv2d_transpose", "IOW")}
-
 
 @define_pass("widen-conv1d", opt_level=3)
 def widen_conv1d(module: IRModule) -> IRModule:
@@ -31,11 +29,13 @@ def widen_conv1d(module: IRModule) -> IRModule:
 
 def _wider(expr: Expr) -> Expr | None:
     """nn.conv1d(x, w)  ->  squeeze(nn.conv2d(expand_dims(x), expand_dims(w)))"""
-    if op_name(expr) not in _KERNELS or not isinstance(expr, Call) or tensor(expr) is None:
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or tensor(expr) is None:
         return None
-    name, kernel_layout = _KERNELS[op_name(expr)]
     a = expr.attrs
-    if (a.data_layout, a.kernel_layout) != ("NCW", kernel_layout) or a.out_layout not in ("", "NCW"):
+    if not expr.op.wider or not hasattr(a, "kernel_layout"):
+        return None
+    plain = type(a).kernel_layout
+    if (a.data_layout, a.kernel_layout) != ("NCW", plain) or a.out_layout not in ("", "NCW"):
         return None
     before, after = (a.padding * 2)[:2]
     attrs = {
@@ -50,7 +50,7 @@ def _wider(expr: Expr) -> Expr | None:
     if hasattr(a, "output_padding"):
         attrs["output_padding"] = (0, *a.output_padding)
     data, weight = (call("expand_dims", x, axis=2) for x in expr.args)
-    return call("squeeze", call(name, data, weight, **attrs), axis=(2,))
+    return call("squeeze", call(expr.op.wider, data, weight, **attrs), axis=(2,))
 
 
 def _carried(expr: Expr) -> Expr | None:

@@ -43,7 +43,7 @@ def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
         wanted = PLAIN if stays_plain(call, lanes) else _demand(call, *asked, lanes, sliced)
         for arg in flat_arguments(call)[: _data_inputs(call)]:
             need[id(arg)] = math.gcd(need.get(id(arg), 0), wanted)
-        if call.op.name == "nn.conv2d" and isinstance(call.args[1], Constant):
+        if _is_conv2d(call) and isinstance(call.args[1], Constant):
             feeds_blocked.add(id(call.args[0]))
     starts = (c for c in calls if _keeps_size(c) and id(c.args[0]) in feeds_blocked and id(c) in feeds_blocked)
     plain = (c for c in calls if _strides(c) and PLAIN in (need.get(id(c)), need.get(id(c.args[0]))))
@@ -52,7 +52,7 @@ def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
 
 def stays_plain(call: Call, lanes: int) -> bool:
     """Whether few output channels, or groups that only small blocks divide, fill vectors worse than images do."""
-    if call.op.name != "nn.conv2d":
+    if not _is_conv2d(call):
         return False
     shape = tensor(call)
     if shape is None or math.prod(shape.static[2:]) < MIN_VECTORS * lanes:
@@ -63,6 +63,10 @@ def stays_plain(call: Call, lanes: int) -> bool:
         return False
     _, outside = _per_group(call)
     return choose_block(outside, lanes) * 2 < lanes
+
+
+def _is_conv2d(call: Call) -> bool:
+    return bool(call.op.name == "nn.conv2d")
 
 
 def _keeps_size(call: Call) -> bool:
@@ -84,7 +88,7 @@ def _channels(expr: Expr) -> int:
 
 def _data_inputs(call: Call) -> int | None:
     """How many of a call's tensors are data rather than weights; None: all."""
-    return 1 if call.op.name.startswith("nn.") or call.op.name == "take" else None
+    return 1 if call.op.name.startswith("nn.") or call.op.layout_follows == Follows.TAKE else None
 
 
 def _per_group(call: Call) -> tuple[int, int]:
@@ -94,15 +98,14 @@ def _per_group(call: Call) -> tuple[int, int]:
 
 def _limit(call: Call, limit: dict[int, int]) -> int:
     """What the producers of a value can give as its block without a conversion (0: anything)."""
-    name = call.op.name
-    if name == "nn.conv2d":
+    if _is_conv2d(call):
         inside, outside = _per_group(call)
         return limit.get(id(call.args[0]), 0) if inside == 1 and call.attrs.groups > 1 else outside
-    if name == "concatenate":
+    if call.op.layout_follows == Follows.JOIN:
         return math.gcd(*map(_channels, flat_arguments(call)))
     if shuffle_source(call) is not None:
         return _channels(call)
-    if name == "strided_slice":
+    if call.op.layout_follows == Follows.SLICE:
         return math.gcd(limit.get(id(call.args[0]), 0), *_cut(call))
     if not _follows(call):
         return 0
@@ -112,15 +115,14 @@ def _limit(call: Call, limit: dict[int, int]) -> int:
 
 def _demand(call: Call, need: int, limit: int, lanes: int, sliced: int) -> int:
     """What a call asks of its data's block, given what is asked of its own."""
-    name = call.op.name
-    if name == "nn.conv2d":
+    if _is_conv2d(call):
         inside, _ = _per_group(call)
         depthwise = call.attrs.groups > 1 and inside == 1
         return need if depthwise else 0 if call.attrs.groups == 1 else inside
-    if name == "concatenate":
+    if call.op.layout_follows == Follows.JOIN:
         wanted = math.gcd(need, limit)
         return 0 if _is_odd(wanted, lanes) else wanted
-    if name == "strided_slice":
+    if call.op.layout_follows == Follows.SLICE:
         shape = tensor(call)
         if shape is not None and all(d == 1 for d in shape.static[2:]):
             return 0  # 1x1 images are copied at no cost

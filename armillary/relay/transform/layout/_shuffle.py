@@ -13,7 +13,7 @@ from armillary.base.data_layout import layout
 from armillary.base.record import record
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr
-from armillary.relay.transform._rules import call, tensor
+from armillary.relay.transform._rules import tensor, transposed
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, Request, shuffle_source
 
 
@@ -40,7 +40,7 @@ def channel_shuffle(expr: Call, have: Sequence[Change | None], request: Request)
 
     def build(args: Sequence[Expr]) -> Expr:
         split = reshape_to(args[0], (n, g, k // block, h, w, block // part, part))
-        moved = call("transpose", split, axes=(0, 2, 5, 3, 4, 6, 1))
+        moved = transposed(split, (0, 2, 5, 3, 4, 6, 1))
         return reshape_to(moved, (n, c // (part * g), h, w, part * g))
 
     return LayoutChoice((change,), build, Change(change.old, layout(f"NCHW{part * g}c")))

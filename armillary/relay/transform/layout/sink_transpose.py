@@ -30,7 +30,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact, Follows
-from armillary.relay.transform._rules import Readers, call, on_functions, op_name
+from armillary.relay.transform._rules import Readers, axes_of, concatenated, on_functions, op_name, transposed
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
@@ -113,28 +113,17 @@ def _axes(expr: Expr) -> Axes | None:
 
     Others move the heads of attention, where the order of a sum's terms in memory counts.
     """
-    axes = _named_axes(expr)
-    return axes if axes is not None and len(axes) > 3 and axes == (0, *range(2, len(axes)), 1) else None
-
-
-def _named_axes(expr: Expr) -> Axes | None:
-    if op_name(expr) != "transpose" or not isinstance(expr, Call) or not expr.attrs.axes:
-        return None
-    rank = len(expr.attrs.axes)
-    return tuple(a % rank for a in expr.attrs.axes)
+    axes = axes_of(expr)
+    return axes if len(axes) > 3 and axes == (0, *range(2, len(axes)), 1) else None
 
 
 def _cancelled(expr: Call) -> Expr | None:
     """transpose(transpose(x, a), b)  ->  transpose(x, a[b]), or x"""
-    inner, outer = _axes(expr.args[0]), _named_axes(expr)
-    if inner is None or outer is None:
+    inner, outer = _axes(expr.args[0]), axes_of(expr)
+    if inner is None or not outer:
         return None
     source = expr.args[0].args[0]  # type: ignore[attr-defined]
-    return _transposed(source, tuple(inner[a] for a in outer))
-
-
-def _transposed(expr: Expr, axes: Axes) -> Expr:
-    return expr if axes == tuple(range(len(axes))) else call("transpose", expr, axes=axes)
+    return transposed(source, tuple(inner[a] for a in outer))
 
 
 def _moved(expr: Call) -> Expr | None:
@@ -144,10 +133,10 @@ def _moved(expr: Call) -> Expr | None:
     if axes is None or any(_axes(d) != axes for d in data):
         return None
     if op_name(expr) == "concatenate":
-        sources = Tuple(tuple(d.args[0] for d in data))  # type: ignore[attr-defined]
+        sources = [d.args[0] for d in data]  # type: ignore[attr-defined]
         if len(data) != len(expr.args[0].fields):  # type: ignore[attr-defined]
             return None
-        return _transposed(call("concatenate", sources, axis=axes[expr.attrs.axis % len(axes)]), axes)
+        return transposed(concatenated(sources, axes[expr.attrs.axis % len(axes)]), axes)
     if _is_reduced(expr):
         return _reduced(expr, axes)
     args = tuple(_before(a, axes) for a in expr.args)
@@ -156,7 +145,7 @@ def _moved(expr: Call) -> Expr | None:
     attrs = expr.attrs
     if op_name(expr) == "nn.pad":
         attrs = dataclasses.replace(attrs, pad_width=tuple(attrs.pad_width[axes.index(k)] for k in range(len(axes))))
-    return _transposed(Call(expr.op, tuple(a for a in args if a is not None), attrs, expr.span), axes)
+    return transposed(Call(expr.op, tuple(a for a in args if a is not None), attrs, expr.span), axes)
 
 
 def _before(arg: Expr, axes: Axes) -> Expr | None:
@@ -180,6 +169,6 @@ def _reduced(expr: Call, axes: Axes) -> Expr | None:
     attrs = dataclasses.replace(expr.attrs, axis=gone, exclude=False)
     result = Call(expr.op, (expr.args[0].args[0],), attrs, expr.span)  # type: ignore[attr-defined]
     if expr.attrs.keepdims:
-        return _transposed(result, axes)
+        return transposed(result, axes)
     left = [a for a in axes if a not in gone]
-    return _transposed(result, tuple(sorted(left).index(a) for a in left))
+    return transposed(result, tuple(sorted(left).index(a) for a in left))

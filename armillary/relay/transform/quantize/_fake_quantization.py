@@ -19,7 +19,6 @@ from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.transform._rules import Readers, call, op_name, tensor
 from armillary.relay.transform.quantize._in_steps import Divider
-from armillary.relay.transform.quantize.fake_quantization_to_integer import BINARY, UNARY
 from armillary.relay.types import tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 
@@ -145,15 +144,15 @@ class _Walk:
         if len(operands) != len(steps):
             self._refuse(source)
             return None
-        name, outputs = op_name(source), (Constant(scale), Constant(zero))
+        outputs = (Constant(scale), Constant(zero))
         data = [o.data for o in operands]
         parameters = [Constant(p) for o in operands for p in (o.scale, o.zero)]
         attrs = (
             {}
-            if name in BINARY or source.attrs is None
+            if source.attrs is None
             else {f.name: getattr(source.attrs, f.name) for f in dataclasses.fields(source.attrs)}
         )
-        return call({**UNARY, **BINARY}[name], *data, *parameters, *outputs, **attrs)
+        return call(source.op.quantized, *data, *parameters, *outputs, **attrs)
 
 
 def _as_real(steps: Affine | tuple[Affine, ...]) -> Expr:

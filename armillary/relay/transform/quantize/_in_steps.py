@@ -18,9 +18,10 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.ops.qnn.affine import NO_LIMITS, Affine, is_rearranged, real
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import Readers, call, op_name, tensor
 
-_BOTH = frozenset({"add", "subtract", "nn.bias_add"})
 _DEPTH = 12  # of arithmetic behind one quantisation
 
 
@@ -40,7 +41,7 @@ class Divider:
             return made
         ty = tensor(expr)
         inverse = Constant(np.asarray(1 / self.scale, np.float32))
-        return call("multiply", self.get(expr), inverse) if ty is not None and ty.dtype == "float32" else None
+        return self.get(expr) * inverse if ty is not None and ty.dtype == "float32" else None
 
     def _inside(self, expr: Expr, depth: int) -> Expr | None:
         """The same without a further factor."""
@@ -64,7 +65,7 @@ class Divider:
             return None if inner is None else call("clip", inner, **ends)
         if name == "nn.layer_norm" and expr.attrs.scale and expr.attrs.center:
             return self._scaled(expr)
-        if name in _BOTH:
+        if has(expr, Fact.ADDITIVE):
             sides = [self.divided(a, depth) for a in expr.args]
         elif name == "multiply":
             sides = self._one_side(expr, depth)
@@ -98,5 +99,5 @@ class Divider:
         """A normalisation with arguments 1 and 2, its factor and offset, divided."""
         data, gamma, beta, *rest = (self.get(a) for a in norm.args)
         inverse = Constant(np.asarray(1 / self.scale, np.float32))
-        parts = (data, call("multiply", gamma, inverse), call("multiply", beta, inverse), *rest)
+        parts = (data, gamma * inverse, beta * inverse, *rest)
         return Call(norm.op, parts, norm.attrs, norm.span)

@@ -33,14 +33,11 @@ from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
+from armillary.relay.op import OPS
 from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
 
-# What optional_qnn_ops may name: operators of one input, and of two, with the name in the qnn dialect.
-UNARY = {name: f"qnn.{name}" for name in ("sigmoid", "tanh", "exp", "sqrt", "rsqrt", "erf", "log", "abs")}
-UNARY |= {f"nn.{name}": f"qnn.{name}" for name in ("leaky_relu", "softmax", "avg_pool2d")}
-BINARY = {"add": "qnn.add", "subtract": "qnn.subtract", "multiply": "qnn.mul"}
 with deferred():
     from armillary.relay.transform.quantize._fake_quantization import (
         in_integers as _in_integers,  # few networks are quantised
@@ -53,9 +50,9 @@ def fake_quantization_to_integer(
 ) -> IRModule:
     """Rewrite float operators between qnn.dequantize and qnn.quantize in integers."""
     names = frozenset(optional_qnn_ops or ())
-    unknown = sorted(names - UNARY.keys() - BINARY.keys())
+    unknown = sorted(name for name in names if name not in OPS or not OPS[name].quantized)
     if unknown:
-        known = ", ".join(sorted({*UNARY, *BINARY}))
+        known = ", ".join(sorted(name for name, op in OPS.items() if op.quantized))
         raise ConfigError(f"fake-quantization-to-integer: no qnn operator for {unknown[0]!r}", hint=f"known: {known}")
 
     def change(function: Function) -> Expr:

@@ -26,7 +26,7 @@ import numpy as np
 from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.transform._rules import op_name, tensor
 from armillary.relay.transform.simplify._registered import apply_registered
 from armillary.transform import define_pass
 
@@ -69,4 +69,4 @@ def _signed(operand: Expr) -> Expr:
     if isinstance(operand, Constant):
         return Constant((operand.data.astype(np.int16) - _MIDDLE).astype(np.int8), operand.span)
     middle = Constant(np.array(_MIDDLE, np.int16))
-    return call("cast", call("subtract", call("cast", operand, dtype="int16"), middle), dtype="int8")
+    return (operand.astype("int16") - middle).astype("int8")

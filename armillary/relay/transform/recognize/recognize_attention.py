@@ -26,7 +26,7 @@ from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
+from armillary.relay.transform._rules import call, factor_of, on_functions, op_name, splat, tensor, transposed
 from armillary.relay.walk import not_primitive, post_order, substitute, users
 from armillary.transform import define_pass
 
@@ -156,7 +156,7 @@ def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | N
         made = call("nn.attention", *inputs, **attrs)
     else:
         made = call("nn.masked_attention", *inputs, scores.mask, **attrs)
-    return reshape_to(call("transpose", made, axes=(0, 2, 1, 3)), result.static)
+    return reshape_to(transposed(made, (0, 2, 1, 3)), result.static)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def _scores(expr: Expr, shape: tuple[int, int, int, int]) -> Scores | None:
         return Scores(expr, between=(expr,)) if ty is not None and ty.static == flat else None
     if has(expr, Fact.VIEW):
         inner = _scores(expr.args[0], shape)
-    elif name in ("multiply", "divide"):
-        return _scaled(expr, shape)
+    elif (found := factor_of(expr)) is not None:
+        return _scaled(expr, *found, shape)
     elif name == "add":
         return _masked(expr, shape)
     elif name == "where":
@@ -184,25 +184,12 @@ def _scores(expr: Expr, shape: tuple[int, int, int, int]) -> Scores | None:
     return None if inner is None else replace(inner, between=(expr, *inner.between))
 
 
-def _factor(expr: Call) -> tuple[Expr, float] | None:
-    """(x, c) of x * c, c * x or x / c."""
-    name = op_name(expr)
-    for value, factor in (expr.args, expr.args[::-1]):
-        number = splat(factor)
-        if number is not None and number != 0 and value.checked_type == expr.checked_type:
-            return value, float(number) if name == "multiply" else 1.0 / float(number)
-        if name == "divide":
-            break
-    return None
-
-
-def _scaled(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
-    found = _factor(expr)
-    inner = None if found is None else _scores(found[0], shape)
-    if found is None or inner is None:
+def _scaled(expr: Call, value: Expr, factor: float, shape: tuple[int, int, int, int]) -> Scores | None:
+    inner = _scores(value, shape)
+    if inner is None:
         return None
-    mask = None if inner.mask is None else call("multiply", inner.mask, np.float32(found[1]))
-    return replace(inner, scale=inner.scale * found[1], mask=mask, between=(expr, *inner.between))
+    mask = None if inner.mask is None else inner.mask * np.float32(factor)
+    return replace(inner, scale=inner.scale * factor, mask=mask, between=(expr, *inner.between))
 
 
 def _masked(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
@@ -212,7 +199,7 @@ def _masked(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
             return replace(inner, between=(expr, *inner.between))
         mask = None if inner is None else _as_mask(other, expr, shape)
         if inner is not None and mask is not None:
-            both = mask if inner.mask is None else call("add", mask, inner.mask)
+            both = mask if inner.mask is None else mask + inner.mask
             return replace(inner, mask=both, between=(expr, *inner.between))
     return None
 
@@ -241,7 +228,7 @@ def _chosen(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
     whole = None if mask is None else _as_mask(mask, expr, shape)
     if inner is None or whole is None:
         return None
-    both = whole if inner.mask is None else call("add", whole, inner.mask)
+    both = whole if inner.mask is None else whole + inner.mask
     return replace(inner, mask=both, between=(expr, *inner.between))
 
 
@@ -255,9 +242,8 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
         return None
     scale, shape = 1.0, (batch, heads, *ty.static[1:])
     source = expr
-    while isinstance(source, Call) and (has(source, Fact.VIEW) or op_name(source) in ("multiply", "divide")):
-        found = _factor(source) if op_name(source) in ("multiply", "divide") else (source.args[0], 1.0)
-        have = tensor(source)
+    while isinstance(source, Call):
+        found, have = (source.args[0], 1.0) if has(source, Fact.VIEW) else factor_of(source), tensor(source)
         if found is None or have is None or have.static == shape:
             break
         source, scale = found[0], scale * found[1]
@@ -272,11 +258,10 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
 def _unmoved(found: Operand) -> Operand:
     """Transpositions, factors and parts of a joint projection taken off an operand, as far as they go."""
     while isinstance(found.expr, Call):
-        expr, name = found.expr, op_name(found.expr)
-        factor = _factor(expr) if name in ("multiply", "divide") else None
+        expr, factor = found.expr, factor_of(found.expr)
         if factor is not None:
             found = replace(found, expr=factor[0], scale=found.scale * factor[1])
-        elif name == "transpose":
+        elif op_name(expr) == "transpose":
             found = replace(found, expr=expr.args[0], layout=_before(expr, found.layout))
         elif (single := _repeated(found)) is not None:
             found = single

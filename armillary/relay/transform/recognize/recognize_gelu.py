@@ -17,6 +17,7 @@ An expression is read as a polynomial in x and in its erf (or tanh); see `polyno
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, const
@@ -43,7 +44,7 @@ def recognize_gelu(module: IRModule) -> IRModule:
 
 
 def _rule(expr: Expr) -> Expr | None:
-    if op_name(expr) not in ("multiply", "divide", "add") or not isinstance(expr, Call):
+    if not isinstance(expr, Call) or op_name(expr) not in _ARITHMETIC:
         return None
     function = _function(expr, _DEPTH)
     if function is None:
@@ -76,9 +77,9 @@ def _rounded(x: Expr, function: str, inner: Polynomial | None) -> Expr:
 
     if function == "erf":
         k = inner[1, 0] * math.sqrt(2)
-        return call("multiply", call("nn.gelu", call("multiply", x, number(k))), number(1 / k))
-    cube = call("multiply", call("multiply", x, x), number(2 * inner[3, 0]))
-    return call("multiply", x, call("sigmoid", call("multiply", x, call("add", cube, number(2 * inner[1, 0])))))
+        return call("nn.gelu", x * number(k)) * number(1 / k)
+    cube = x * x * number(2 * inner[3, 0])
+    return x * call("sigmoid", x * (cube + number(2 * inner[1, 0])))
 
 
 def _function(expr: Expr, depth: int) -> Call | None:
@@ -88,7 +89,7 @@ def _function(expr: Expr, depth: int) -> Call | None:
         return None
     if name in _INNER:
         return expr
-    if name not in ("multiply", "divide", "add"):
+    if name not in _ARITHMETIC:
         return None
     return next((f for a in expr.args if (f := _function(a, depth - 1)) is not None), None)
 
@@ -103,7 +104,7 @@ def _bases(expr: Expr) -> list[Expr]:
             continue
         if not any(item is f for f in found):
             found.append(item)
-        if op_name(item) in ("multiply", "divide", "add", "power") and isinstance(item, Call) and depth:
+        if op_name(item) in _ARITHMETIC and isinstance(item, Call) and depth:
             stack.extend((a, depth - 1) for a in item.args)
     return found
 
@@ -117,21 +118,26 @@ def polynomial(expr: Expr, x: Expr, function: Expr | None, depth: int) -> Polyno
         return {(1, 0): 1.0}
     if expr is function:
         return {(0, 1): 1.0}
-    name = op_name(expr)
-    if not isinstance(expr, Call) or depth == 0 or name not in ("multiply", "divide", "add", "power"):
+    rule = _ARITHMETIC.get(op_name(expr))
+    if not isinstance(expr, Call) or depth == 0 or rule is None:
         return None
     a = polynomial(expr.args[0], x, function, depth - 1)
     b = polynomial(expr.args[1], x, function, depth - 1)
-    if a is None or b is None:
-        return None
-    if name == "add":
-        return {k: a.get(k, 0.0) + b.get(k, 0.0) for k in {**a, **b}}
-    if name == "multiply":
-        return _product(a, b)
-    constant = b.get((0, 0), 0.0) if set(b) == {(0, 0)} else 0.0
-    if name == "divide":
-        return _product(a, {(0, 0): 1 / constant}) if constant else None
-    return _power(a, constant)
+    return None if a is None or b is None else rule(a, b)
+
+
+def _plus(a: Polynomial, b: Polynomial) -> Polynomial:
+    return {k: a.get(k, 0.0) + b.get(k, 0.0) for k in {**a, **b}}
+
+
+def _number(a: Polynomial) -> float:
+    """What a polynomial is without powers; 0 where it has some."""
+    return a.get((0, 0), 0.0) if set(a) == {(0, 0)} else 0.0
+
+
+def _quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    constant = _number(b)
+    return _product(a, {(0, 0): 1 / constant}) if constant else None
 
 
 def _product(a: Polynomial, b: Polynomial) -> Polynomial:
@@ -157,3 +163,11 @@ def _agree(found: Polynomial | None, wanted: Polynomial, tolerance: float = _TOL
         return False
     terms = {**found, **wanted}
     return all(abs(found.get(k, 0.0) - wanted.get(k, 0.0)) <= tolerance * abs(wanted.get(k, 1.0)) for k in terms)
+
+
+_ARITHMETIC: dict[str, Callable[[Polynomial, Polynomial], Polynomial | None]] = {
+    "add": _plus,
+    "multiply": _product,
+    "divide": _quotient,
+    "power": lambda a, b: _power(a, _number(b)),
+}

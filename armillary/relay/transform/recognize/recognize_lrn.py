@@ -28,7 +28,7 @@ from armillary.ops.nn._windows import letters, reshape_to
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
+from armillary.relay.transform._rules import call, is_square_of, op_name, rewrite_module, splat, tensor
 from armillary.transform import define_pass
 
 POOLINGS = ("nn.avg_pool2d", "nn.avg_pool3d")
@@ -98,7 +98,7 @@ def _window(pooled: Expr, x: Expr, shape: tuple[int, ...]) -> int | None:
         return None
     is_zero = padded.attrs.pad_mode == "constant" and _pad_value(padded) == 0
     regrouped = (math.prod(have.static[:axis]), have.static[axis]) == shape[:2]
-    return size if is_zero and regrouped and _is_square(_unshaped(source), x) else None
+    return size if is_zero and regrouped and is_square_of(_unshaped(source), x) else None
 
 
 def _pad_value(padded: Call) -> float | None:
@@ -107,11 +107,3 @@ def _pad_value(padded: Call) -> float | None:
         return splat(padded.args[1])
     value: float = padded.attrs.pad_value
     return value
-
-
-def _is_square(expr: Expr, x: Expr) -> bool:
-    if not isinstance(expr, Call) or op_name(expr) not in ("multiply", "power"):
-        return False
-    if op_name(expr) == "power":
-        return expr.args[0] is x and splat(expr.args[1]) == 2
-    return expr.args[0] is x and expr.args[1] is x

@@ -20,7 +20,7 @@ import math
 from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
-from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
+from armillary.relay.transform._rules import call, is_square_of, op_name, rewrite_module, splat, tensor
 from armillary.transform import define_pass
 
 Axes = tuple[int, ...]
@@ -53,8 +53,8 @@ def _quotients(expr: Expr) -> list[tuple[Expr, Expr]]:
     if not isinstance(expr, Call) or name not in ("divide", "multiply"):
         return []
     if name == "divide":
-        root = expr.args[1]
-        return [(expr.args[0], root.args[0])] if op_name(root) == "sqrt" and isinstance(root, Call) else []
+        below = _under_root(expr.args[1])
+        return [] if below is None else [(expr.args[0], below)]
     pairs = [(expr.args[0], _inverse_root(expr.args[1])), (expr.args[1], _inverse_root(expr.args[0]))]
     return [(y, v) for y, v in pairs if v is not None]
 
@@ -70,8 +70,12 @@ def _inverse_root(expr: Expr) -> Expr | None:
         return first
     if name != "divide" or first is None or splat(first) != 1:
         return None
-    root = expr.args[1]
-    return root.args[0] if op_name(root) == "sqrt" and isinstance(root, Call) else None
+    return _under_root(expr.args[1])
+
+
+def _under_root(expr: Expr) -> Expr | None:
+    """v of sqrt(v)."""
+    return expr.args[0] if op_name(expr) == "sqrt" and isinstance(expr, Call) else None
 
 
 def _spread(expr: Expr, value: Expr) -> tuple[Axes, float] | None:
@@ -80,17 +84,9 @@ def _spread(expr: Expr, value: Expr) -> tuple[Axes, float] | None:
         return None
     for moment, constant in (expr.args, expr.args[::-1]):
         epsilon, found = splat(constant), _mean(moment)
-        if epsilon is not None and found is not None and _is_square(found[0], value):
+        if epsilon is not None and found is not None and is_square_of(found[0], value):
             return found[1], float(epsilon)
     return None
-
-
-def _is_square(expr: Expr, value: Expr) -> bool:
-    if not isinstance(expr, Call):
-        return False
-    if op_name(expr) == "power":
-        return expr.args[0] is value and splat(expr.args[1]) == 2
-    return op_name(expr) == "multiply" and expr.args[0] is value and expr.args[1] is value
 
 
 def _mean(expr: Expr) -> tuple[Expr, Axes] | None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from armillary.base.record import record
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
-from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.op import Kind, Op, has
+from armillary.relay.op.facts import Fact
+from armillary.relay.transform._rules import call, concatenated, op_name, tensor
 from armillary.relay.walk import Scope, not_primitive, post_order, scopes, substitute, users
 
 
@@ -71,7 +72,7 @@ def _join(siblings: list[Call], kind: Sibling, readers: dict[int, list[Expr]]) -
     first = siblings[0]
     axis = kind.output_axis(first)
     sizes = [s.checked_type.shape[axis] for s in siblings]  # type: ignore[attr-defined]
-    weight = call("concatenate", Tuple(tuple(s.args[1] for s in siblings)), axis=kind.weight_axis(first))
+    weight = concatenated([s.args[1] for s in siblings], kind.weight_axis(first))
     joined = Call(first.op, (first.args[0], weight), kind.attrs(first.attrs, sum(sizes)), first.span)
     while (step := _joined_tail(siblings, joined, axis, readers)) is not None:
         siblings, joined = step
@@ -125,7 +126,7 @@ def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr |
     types = [tensor(a) for a in column]
     ndim = len(tails[0].checked_type.shape)  # type: ignore[attr-defined]
     sizes = [t.checked_type.shape[axis] for t in tails]  # type: ignore[attr-defined]
-    if any(t is None for t in types) or any(isinstance(p, Call) for a in column for p in _computed(a)):
+    if any(t is None for t in types) or any(map(_computed, column)):
         return None
     places = [axis - ndim + t.ndim for t in types if t is not None]
     extents = [t.shape[p] if t is not None and p >= 0 else 1 for t, p in zip(types, places, strict=True)]
@@ -133,28 +134,13 @@ def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr |
         return column[0]
     if places[0] < 0 or len(set(places)) > 1 or extents != sizes:
         return None
-    return call("concatenate", Tuple(tuple(column)), axis=places[0])
+    return concatenated(column, places[0])
 
 
-def _computed(expr: Expr) -> list[Expr]:
-    """What an operand is made of besides constants and reshaping: nothing, for a parameter of the network."""
-    return [e for e in post_order(expr) if not isinstance(e, Constant) and op_name(e) not in _SHAPES]
-
-
-_SHAPES = (
-    "expand_dims",
-    "reshape",
-    "squeeze",
-    "broadcast_to",
-    "transpose",
-    "rsqrt",
-    "sqrt",
-    "add",
-    "multiply",
-    "negative",
-    "divide",
-    "cast",
-)
+def _computed(expr: Expr) -> list[Call]:
+    """The calls that an operand is made of besides moves and arithmetic: none, for a parameter of the network."""
+    found = [e for e in post_order(expr) if isinstance(e, Call)]
+    return [e for e in found if e.op.kind > Kind.BROADCAST and not has(e, Fact.REARRANGES)]
 
 
 def _fits(made: Call, joined: Call) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
 from armillary.relay.op import constant_value
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor, with_span
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
@@ -40,8 +40,7 @@ def bias_add(expr: Expr) -> Expr | None:
     ty = data.checked_type
     if not isinstance(ty, TensorType):
         return None
-    made = call("add", data, _along(bias, ty, expr.attrs.axis))
-    return Call(made.op, made.args, made.attrs, expr.span)
+    return with_span(data + _along(bias, ty, expr.attrs.axis), expr)
 
 
 def prelu(expr: Expr) -> Expr | None:
@@ -61,8 +60,7 @@ def prelu(expr: Expr) -> Expr | None:
         return None
     slope = slope if of.shape == (1,) else _along(slope, ty, expr.attrs.axis)
     below = call("minimum", data, Constant(np.zeros((), ty.dtype.numpy)))
-    made = call("add", call("nn.relu", data), call("multiply", below, slope))
-    return Call(made.op, made.args, made.attrs, expr.span)
+    return with_span(call("nn.relu", data) + below * slope, expr)
 
 
 def split_channels(expr: Expr) -> Expr | None:

@@ -14,8 +14,7 @@ import numpy as np
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.op import get_op
-from armillary.relay.transform._rules import op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import op_name, rewrite_module, tensor, with_span
 from armillary.transform import define_pass
 
 
@@ -34,4 +33,4 @@ def as_product(expr: Expr) -> Expr | None:
         return None
     data = np.asarray(held.data)
     reciprocals = np.asarray(1.0 / data.astype("float64"), data.dtype)
-    return Call(get_op("multiply"), (expr.args[0], Constant(reciprocals)), None, expr.span)
+    return with_span(expr.args[0] * Constant(reciprocals), expr)

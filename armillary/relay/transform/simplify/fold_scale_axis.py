@@ -28,6 +28,7 @@ from armillary.relay.transform.simplify._narrow_values import is_narrow_without
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
 
+_CONTRACTIONS = ("nn.conv2d", "nn.dense")
 _LARGE = 1 << 16  # bytes
 _REACH = 16  # how many nodes a factor may pass; keeps the search linear
 
@@ -104,10 +105,9 @@ def _push(expr: Expr, factor: Array, once: SingleUse, reach: int) -> Expr | None
     """`expr` times `factor`, computed inside; None where the factor cannot get in. Each step is one node deeper."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or reach == 0:
         return None
-    name = op_name(expr)
-    if name in ("nn.conv2d", "nn.dense"):
+    if op_name(expr) in _CONTRACTIONS:
         return _scale_outputs(expr, factor)
-    if name in ("add", "subtract"):
+    if has(expr, Fact.ADDITIVE):
         return _push_sum(expr, factor, once, reach)
     if has(expr, Fact.HOMOGENEOUS) and not bool((factor > 0).all()):
         return None
@@ -147,7 +147,7 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
         return None
     if is_narrow_without(weight, factor):
         return None
-    if op_name(expr) == "nn.dense":
+    if _is_of_rows(expr):
         axis, out_axis = ty.ndim - 1, 0
     else:
         if layout(expr.attrs.data_layout).is_blocked:
@@ -159,6 +159,11 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
     if vector is None or weight.held.shape[out_axis] != size:
         return None
     return _with_weight(expr, weight, vector, out_axis)
+
+
+def _is_of_rows(contraction: Call) -> bool:
+    """Whether it is a dense layer, whose channels are the last axis."""
+    return bool(contraction.op.layout_follows == Follows.ROWS)
 
 
 def _with_weight(expr: Call, weight: Constant, vector: Array, axis: int) -> Expr:
@@ -202,8 +207,7 @@ def _vector(factor: Array, ndim: int, axis: int, size: int) -> Array | None:
 
 def _forward(expr: Call, once: SingleUse) -> Expr | None:
     """contraction(multiply(x, c), w)  ->  contraction(x, w with c in its input channels)"""
-    name = op_name(expr)
-    if name not in ("nn.conv2d", "nn.dense") or not isinstance(expr.args[1], Constant) or not once(expr.args[0]):
+    if op_name(expr) not in _CONTRACTIONS or not isinstance(expr.args[1], Constant) or not once(expr.args[0]):
         return None
     weight = expr.args[1]
     taken = _take(expr.args[0], once)
@@ -213,9 +217,9 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
     ty = tensor(data)
     if ty is None:
         return None
-    axis = ty.ndim - 1 if name == "nn.dense" else layout(expr.attrs.data_layout).index("C")
+    axis = ty.ndim - 1 if _is_of_rows(expr) else layout(expr.attrs.data_layout).index("C")
     vector = _vector(factor, ty.ndim, axis, ty.static[axis])
-    in_axis = 1 if name == "nn.dense" else _input_axis(expr, ty.static[axis], weight)
+    in_axis = 1 if _is_of_rows(expr) else _input_axis(expr, ty.static[axis], weight)
     if vector is None or in_axis is None:
         return None
     scaled = _with_weight(Call(expr.op, (data, weight), expr.attrs, expr.span), weight, vector, in_axis)
