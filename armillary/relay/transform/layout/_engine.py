@@ -11,6 +11,7 @@ the same walk and ask other rules (layout/_inference_walk.py).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from armillary.base.data_layout import Layout, layout
@@ -85,7 +86,7 @@ class Value:
     new: Layout | None = None
 
 
-class LayoutWalk:
+class LayoutWalk(ABC):
     """One walk over one function: calls that `rewrite` changes, all others of values in the layouts of before."""
 
     def __init__(self) -> None:
@@ -99,9 +100,9 @@ class LayoutWalk:
                 self.values[id(expr)] = Value(copy_type(map_children(expr, self.as_it_was), expr))
         return self.as_it_was(function)
 
+    @abstractmethod
     def rewrite(self, expr: Expr) -> bool:
         """Put what takes an old node's place into `values`; False where it stays."""
-        raise NotImplementedError
 
     def as_it_was(self, expr: Expr) -> Expr:
         """The new form of an old node, in its old layout."""
