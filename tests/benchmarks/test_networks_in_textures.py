@@ -20,6 +20,8 @@ from armillary import relay
 from armillary.contrib import graph_executor
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.relay import testing
+from armillary.relay.expr import Function
+from armillary.relay.op import is_call
 from armillary.transform import PassContext
 
 WEIGHTS = 3_504_872
@@ -42,13 +44,20 @@ def test_mobilenet_v2_has_the_published_number_of_weights() -> None:
     assert sum(int(np.prod(array.shape)) for array in counted) == WEIGHTS
 
 
+def without_softmax(module: armillary.IRModule) -> armillary.IRModule:
+    """A network up to its last softmax, which would hide errors: of drawn weights it is 1 for one class."""
+    main = module["main"]
+    assert isinstance(main, Function) and is_call(main.body, "nn.softmax")
+    return armillary.IRModule.from_expr(Function(main.params, main.body.args[0]))
+
+
 @needs_opencl
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("transforms", "bound"), PRECISIONS)
 def test_in_textures_it_is_that_of_the_cpu(name: str, transforms: dict[str, Any] | None, bound: float) -> None:
     module, params = NETWORKS[name]()
-    params = varied(params)
+    module, params = without_softmax(module), varied(params)
     value = np.random.default_rng(5).random((1, 3, SIDE, SIDE)).astype("float32")
 
     def output(graph: Any, target: str, device: Any) -> Any:
@@ -60,6 +69,7 @@ def test_in_textures_it_is_that_of_the_cpu(name: str, transforms: dict[str, Any]
 
     wanted = output(module, "llvm", armillary.cpu())
     found = output(apply_graph_transforms(module, transforms), "opencl -device=adreno", armillary.opencl())
+    assert wanted.std() > 1e-2 * np.abs(wanted).max(), "this output tells nothing"
     error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
     print(f"{name}: relative error {error:.1e}")
     assert error < bound

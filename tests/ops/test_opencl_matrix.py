@@ -28,6 +28,7 @@ SAMPLES = [  # of each family: maps, reductions, layouts, sums of products, sort
     ("transpose", 0),
     ("strided_slice", 0),
     ("gather", 0),
+    ("argsort", 1),  # short rows, as many as vectors have lanes
     ("topk", 0),
     ("topk", 7),
     ("image.resize2d", 0),

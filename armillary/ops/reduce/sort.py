@@ -220,16 +220,17 @@ def _ordered_across(
 
 
 def ordered(
-    data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str
+    data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str, by_lanes: bool = True
 ) -> Any:  # Any: a tensor, or a list of them
-    """The first k values ("values"), positions ("indices") or "both", in order along the axis."""
+    """The first k values ("values"), positions ("indices") or "both", in order along the axis; `by_lanes`: many short
+    rows side by side in vectors, in code that is k * k long."""
     shape = te.static_shape(data)
     size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
     is_few = 0 < k <= FEW and k < size <= SHORT
     is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
-    if is_many and 0 < k <= ACROSS and size <= SHORT:
+    if by_lanes and is_many and 0 < k <= ACROSS and size <= SHORT:
         made: list[te.Tensor] = _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
         return made
     block = 1 if is_few or k in (0, size) else _block_length(size, k)
@@ -290,10 +291,11 @@ def argsort_reference(attrs: ArgsortAttrs, data: Array) -> Array:
 
 
 @argsort.compute
-def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor) -> te.Tensor:
+def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor, by_lanes: bool = True) -> te.Tensor:
     shape = te.static_shape(data)
     axis = attrs.axis % len(shape)
-    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), attrs.dtype, "indices", "argsort")
+    ascending = bool(attrs.is_ascend)
+    made: te.Tensor = ordered(data, axis, shape[axis], ascending, attrs.dtype, "indices", "argsort", by_lanes)
     return made
 
 
@@ -341,10 +343,10 @@ def sort_reference(attrs: SortAttrs, data: Array) -> Array:
 
 
 @sort.compute
-def sort_compute(attrs: SortAttrs, data: te.Tensor) -> te.Tensor:
+def sort_compute(attrs: SortAttrs, data: te.Tensor, by_lanes: bool = True) -> te.Tensor:
     shape = te.static_shape(data)
     axis = attrs.axis % len(shape)
-    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort")
+    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort", by_lanes)
     return made
 
 
@@ -410,11 +412,11 @@ def topk_reference(attrs: TopkAttrs, data: Array) -> Any:
 
 
 @topk.compute
-def topk_compute(attrs: TopkAttrs, data: te.Tensor) -> list[te.Tensor]:
+def topk_compute(attrs: TopkAttrs, data: te.Tensor, by_lanes: bool = True) -> list[te.Tensor]:
     shape = te.static_shape(data)
     axis = attrs.axis % len(shape)
-    count = attrs.k if attrs.k >= 1 else shape[axis]
-    found: list[te.Tensor] = ordered(data, axis, count, bool(attrs.is_ascend), attrs.dtype, attrs.ret_type, "topk")
+    count, ascending = attrs.k if attrs.k >= 1 else shape[axis], bool(attrs.is_ascend)
+    found: list[te.Tensor] = ordered(data, axis, count, ascending, attrs.dtype, attrs.ret_type, "topk", by_lanes)
     return found
 
 
