@@ -44,10 +44,10 @@ def _near_numbers(case: Case, found: Sequence[float], wanted: Array, told: str) 
         assert (off == 0).mean() >= case.share, told
 
 
-def check_stored(name: str, number: int, side: str = "NE") -> None:
+def check_stored(name: str, number: int, side: str = "NE", padding: int = 0) -> None:
     """A function of this library, on the CPU or (CL) a device, gives what is stored."""
     case = case_of(name, number)
-    case.side = side
+    case.side, case.padding = side, padding
     (region, values, numbers), result = STORED[name][number], case.ours(case)
     told = f"{name} {number} {[t.sizes for t in case.tensors]} {case.params[:8]}"
     if case.has_region:
@@ -80,6 +80,18 @@ def test_every_function_has_stored_cases() -> None:
 def test_stored_outputs_of_the_library(name: str) -> None:
     for number in range(_quick(name)):
         check_stored(name, number)
+
+
+@pytest.mark.parametrize("name", [name for name in BUILDERS if " " not in name and "HOG" not in name])
+def test_a_stored_output_with_strides_of_ones_own(name: str) -> None:
+    check_stored(name, 0, padding=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILDERS)
+def test_all_stored_outputs_with_strides_of_ones_own(name: str) -> None:
+    for number in range(len(STORED[name])):
+        check_stored(name, number, padding=number + 1)
 
 
 @pytest.mark.slow

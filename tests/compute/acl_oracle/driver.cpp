@@ -374,6 +374,9 @@ void lifetimes(Case &c)
     c.run = [] {};
 }
 
+// Distances of a kernel's taps, if the case has them.
+Size2D dilation(Case &c) { return c.params.size() > 11 ? Size2D(size_t(c.p(10)), size_t(c.p(11))) : Size2D(1U, 1U); }
+
 PadStrideInfo strides(Case &c, size_t at)
 {
     auto n = [&](size_t k) { return static_cast<unsigned int>(c.p(at + k)); };
@@ -435,15 +438,15 @@ const std::map<std::string, Rule> RULES = {
     {"NESoftmaxLayer", [](Case &c) { c.use<NESoftmaxLayer>(c.t(0), c.t(1), float(c.p(0))); }},
     {"NEPoolingLayer", [](Case &c) { c.use<NEPoolingLayer>(c.t(0), c.t(1), PoolingLayerInfo(static_cast<PoolingType>(int(c.p(0))), Size2D(size_t(c.p(1)), size_t(c.p(2))), c.t(0)->info()->data_layout(), strides(c, 4), c.p(3) != 0)); }},
     {"NENormalizationLayer", [](Case &c) { c.use<NENormalizationLayer>(c.t(0), c.t(1), NormalizationLayerInfo(static_cast<NormType>(int(c.p(0))), uint32_t(c.p(1)), float(c.p(2)), float(c.p(3)), float(c.p(4)), c.p(5) != 0)); }},
-    {"NEConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), Size2D(1U, 1U), activation(c, 0)); }},
-    {"NEGEMMConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEGEMMConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), Size2D(1U, 1U), activation(c, 0)); }},
+    {"NEConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
+    {"NEGEMMConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEGEMMConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
     {"NEWinogradConvolutionLayer", [](Case &c) { c.use<NEWinogradConvolutionLayer>(c.t(0), c.t(1), c.t(2), c.t(3), strides(c, 3), activation(c, 0)); }},
     {"NEDirectConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDirectConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), activation(c, 0)); }},
     {"NEPermute", [](Case &c) { c.use<NEPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
     {"NEReshapeLayer", [](Case &c) { c.use<NEReshapeLayer>(c.t(0), c.t(1)); }},
     {"NEWidthConcatenateLayer", concatenate}, {"NEHeightConcatenateLayer", concatenate}, {"NEDepthConcatenateLayer", concatenate},
     {"NEConcatenateLayer", concatenate}, {"CPPPermute", [](Case &c) { c.use<CPPPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
-    {"NEDepthwiseConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDepthwiseConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), 1U, activation(c, 0)); }},
+    {"NEDepthwiseConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDepthwiseConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), c.params.size() > 12 ? uint32_t(c.p(12)) : 1U, activation(c, 0), dilation(c)); }},
     {"NEFullyConnectedLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEFullyConnectedLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2)); }},
     {"NEBatchNormalizationLayer", [](Case &c) { c.use<NEBatchNormalizationLayer>(c.t(0), c.t(5), c.t(1), c.t(2), c.t(3), c.t(4), float(c.p(0))); }},
     {"NEGEMM", [](Case &c) { c.use<NEGEMM>(c.t(0), c.t(1), c.t(2), c.t(3), float(c.p(0)), float(c.p(1)), GEMMInfo(false, false, false));  /* else it takes C for biases */ }},

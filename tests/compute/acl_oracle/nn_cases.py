@@ -28,7 +28,7 @@ from armillary.compute import (
     TensorInfo,
     TensorShape,
 )
-from tests.compute.acl_oracle.vision_cases import Build, Function, Images, Rng, drawn, like
+from tests.compute.acl_oracle.vision_cases import Build, Function, Images, Rng, drawn, like, with_padding
 from tests.compute.acl_oracle.wire import Case, Result, Tensor
 
 CLOSE = 2e-6  # sums in another order
@@ -47,6 +47,7 @@ def calling(configure: Callable[[Function, Images], None]) -> Callable[[Case], R
             layout = DataLayout.NHWC if t.kind[0] == "n" else DataLayout.NCHW
             made.allocator().init(TensorInfo(TensorShape(*t.sizes), 1, DataType[t.kind[1:]], quantization, layout))
             tensors.append(made)
+        with_padding(case, tensors)
         function = like(case.side, case.name)
         configure(function, tensors)
         for tensor, given in zip(tensors, case.tensors, strict=True):
@@ -208,6 +209,35 @@ def _convolution(name: str, kinds: tuple[str, ...] = ("tF32",), side: int = 0) -
     return case
 
 
+def _dilated(name: str) -> Build:
+    """A convolution whose taps lie apart; of a depthwise one each channel has one to three kernels."""
+
+    def case(rng: Rng) -> Case:
+        is_depthwise, kind = name == "NEDepthwiseConvolutionLayer", ("tF32", *BYTES)[int(rng.integers(3))]
+        columns, rows = (int(n) for n in rng.integers(2, 4, 2))
+        apart, times = Size2D(*(int(n) for n in rng.integers(1, 4, 2))), int(rng.integers(1, 4))
+        steps, pads = [int(n) for n in rng.integers(1, 3, 2)], [int(n) for n in rng.integers(0, 2, 2)]
+        info = PadStrideInfo(*steps, pads[0], pads[0], pads[1], pads[1])
+        act, first = _activation(rng, clamps=True)
+        channels, outputs = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        sizes = (int(rng.integers(9, 13)), int(rng.integers(8, 12)), channels)
+        outputs = channels * times if is_depthwise else outputs
+        taps = (columns, rows, outputs) if is_depthwise else (columns, rows, channels, outputs)
+        made = (*info.scaled(sizes[:2], Size2D(columns, rows), apart), outputs)
+        if kind == "tF32":
+            tensors = [_floats(rng, *shape) for shape in (sizes, taps, (outputs,), made)]
+        else:
+            tensors = [_bytes(rng, kind, *sizes), _bytes(rng, kind, *taps), drawn(rng, "tS32", (outputs,), -500, 500)]
+            tensors.append(_bytes(rng, kind, *made, scale=float(np.float32(rng.uniform(0.5, 2)))))
+        more: dict[str, object] = {"dilation": apart, "act_info": act}
+        more |= {"depth_multiplier": times} if is_depthwise else {}
+        params = [*first, *steps, pads[0], pads[0], pads[1], pads[1], 0, apart.width, apart.height]
+        params += [times] if is_depthwise else []
+        return _case(name, tensors, params, lambda f, t: f.configure(*t, info, **more))
+
+    return case
+
+
 def _by_channel(name: str) -> Build:
     """A convolution of bytes whose weights have a scale for each output channel."""
     # With images of QASYMM8 the library's products end in a segmentation fault.
@@ -359,6 +389,7 @@ NEURAL: dict[str, Build] = {
     "NEConvolutionLayer by channel": _by_channel("NEConvolutionLayer"),
     "NEDepthwiseConvolutionLayer by channel": _by_channel("NEDepthwiseConvolutionLayer"),
     "NEFullyConnectedLayer images": _connected_image,
+    **{f"{name} dilated": _dilated(name) for name in ("NEConvolutionLayer", "NEDepthwiseConvolutionLayer")},
 }
 _IMAGES = ("NEPoolingLayer", "NEBatchNormalizationLayer", "NENormalizationLayer", "NEFullyConnectedLayer images")
 _WITH_CHANNELS = [name for name in NEURAL if "Convolution" in name or name in _IMAGES]

@@ -74,6 +74,13 @@ def image_of(tensor: Tensor, side: str = "NE") -> Any:  # Any: an image, or one 
     return made
 
 
+def with_padding(case: Case, tensors: Sequence[Any]) -> None:  # Any: tensors of this library
+    """Give tensors the padding that a case has for them: up to three elements on each side."""
+    rng = np.random.default_rng(case.padding)
+    for tensor in tensors if case.padding else ():
+        tensor.info().extend_padding(compute.PaddingSize(*(int(n) for n in rng.integers(0, 4, 4))))
+
+
 def parts(image: Any) -> list[Any]:  # Any: see image_of
     """The planes of an image."""
     return list(image.planes()) if isinstance(image, compute.MultiImage) else [image]
@@ -84,6 +91,7 @@ def calling(configure: Callable[[Function, Images], Any]) -> Callable[[Case], Re
 
     def ours(case: Case) -> Result:
         images = [image_of(t, case.side) for t in case.tensors]
+        with_padding(case, [part for image in images for part in parts(image)])
         function = like(case.side, case.name)
         numbers = configure(function, images)
         for tensor, image in zip(case.tensors, images, strict=True):

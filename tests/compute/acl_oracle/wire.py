@@ -49,6 +49,7 @@ class Case:
     has_region: bool = True  # the library's own regions of colour images do not say what was computed
     step: int = 0  # how far whole numbers may differ, where the library's own order of operations decides
     side: str = "NE"  # or CL: which of this library's functions `ours` takes
+    padding: int = 0  # 0, or a number by which tensors get padding (so strides) of their own
 
 
 @dataclass
