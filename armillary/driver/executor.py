@@ -79,7 +79,9 @@ class Executor:
             if len(values) != len(main.params):
                 names = ", ".join(p.name_hint for p in main.params)
                 raise TypeMismatch(f"got {len(values)} arguments, wanted {len(main.params)}: {names}")
-            return runner([_fitted(_plain(v), p.checked_type) for v, p in zip(values, main.params, strict=True)])
+            return runner(
+                [_fitted(_given(v, p.checked_type), p.checked_type) for v, p in zip(values, main.params, strict=True)]
+            )
 
         return run
 
@@ -202,6 +204,14 @@ def _nested(outputs: Iterator[object], ty: Type) -> Any:  # Any: a tensor, a lis
     if isinstance(ty, TupleType):
         return [_nested(outputs, t) for t in ty.fields]
     return next(outputs)
+
+
+def _given(value: object, ty: Type) -> object:  # an array or a tuple of them
+    """An argument as arrays; of a tuple's parameter, each of its fields."""
+    if isinstance(ty, TupleType) and isinstance(value, tuple | list) and len(value) == len(ty.fields):
+        return tuple(map(_given, value, ty.fields))
+    found: object = _plain(value)
+    return found
 
 
 def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuples of them

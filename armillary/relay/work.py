@@ -98,7 +98,8 @@ def _operations(call: Call) -> int:
         return result
     if call.op.kind in (Kind.REDUCE, Kind.CONTRACTION):
         window = 1
-        for size in getattr(call.attrs, "pool_size", ()) or ():
+        sizes = getattr(call.attrs, "pool_size", ()) or ()
+        for size in sizes if isinstance(sizes, tuple) else (sizes,) * (tensor_fields(call.checked_type)[0].ndim - 2):
             window *= size
         return max(result * window, sum(t.size for a in call.args for t in tensor_fields(a.checked_type)))
     return 0

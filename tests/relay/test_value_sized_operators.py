@@ -8,6 +8,7 @@ import pytest
 import armillary
 from armillary import relay
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.relay.work import function_work
 
 
 def _run(kind, params, body, *values):
@@ -115,3 +116,49 @@ def test_extremes_of_bools():
     assert _run("graph", [x], relay.op.min(x, axis=1), flags).tolist() == [False, True]
     assert _run("graph", [x], relay.max(x, axis=0), flags).tolist() == [True, True]
     assert relay.min(relay.var("y", shape=(2,))).op.name == "min"
+
+
+def test_cuts_relative_to_an_unknown_end_are_unknown():
+    x = relay.var("x", relay.TensorType((relay.Any(), 4), "float32"))
+    body = relay.strided_slice(x, begin=[-3, 0], end=[-1, 2], strides=[1, 1])
+    assert body.checked_type == relay.TensorType((relay.Any(), 2), "float32")
+    data = np.arange(20, dtype="float32").reshape(5, 4)
+    for kind in ("debug", "vm", "graph"):
+        np.testing.assert_array_equal(_run(kind, [x], body, data), data[-3:-1, :2])
+    sized = relay.strided_slice(x, begin=[1, 0], end=[2, -1], slice_mode="size")
+    assert sized.checked_type == relay.TensorType((2, 4), "float32")
+    np.testing.assert_array_equal(_run("graph", [x], sized, data), data[1:3])
+
+
+def test_dilation_and_gathering_of_unknown_sizes():
+    x = relay.var("x", relay.TensorType((relay.Any(), 2), "float32"))
+    spread = relay.nn.dilate(x, (2, 1))
+    assert spread.checked_type == relay.TensorType((relay.Any(), 2), "float32")
+    data = np.arange(6, dtype="float32").reshape(3, 2)
+    found = _run("vm", [x], spread, data)
+    assert found.shape == (5, 2) and (found[::2] == data).all() and not found[1::2].any()
+    places = relay.var("places", relay.TensorType((1, relay.Any(), 1), "int64"))
+    picked = relay.gather_nd(x, places, batch_dims=1)
+    np.testing.assert_array_equal(
+        _run("vm", [x, places], picked, data, np.array([[[1], [0], [1]]])), np.take_along_axis(data, _COLUMN, 1)
+    )
+
+
+_COLUMN = np.array([[1], [0], [1]])
+
+
+def test_fields_of_a_tuple_may_be_numbers():
+    ty = relay.TupleType([relay.scalar_type("int64"), relay.scalar_type("int64")])
+    pair = relay.var("pair", ty)
+    assert _run("debug", [pair], pair[0] - pair[1], (10, 8)) == 2
+
+
+def test_a_window_may_be_one_number():
+    x = relay.var("x", shape=(1, 2, 8, 8))
+    body = relay.nn.max_pool2d(x, pool_size=2, strides=2)
+    data = np.random.default_rng(0).random((1, 2, 8, 8), "float32")
+    expected = data.reshape(1, 2, 4, 2, 4, 2).max((3, 5))
+    np.testing.assert_array_equal(_run("graph", [x], body, data), expected)
+    work = [function_work(relay.Function([x], relay.nn.max_pool2d(x, pool_size=n, strides=2))) for n in (2, (2, 2))]
+    assert work[0] == work[1]
+    assert [t for t, _ in relay.testing.enabled_targets()] == ["llvm"]

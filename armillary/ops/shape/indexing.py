@@ -15,6 +15,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops._deferred import T, te
+from armillary.ops.nn._windows import same_dim
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType
@@ -228,7 +229,7 @@ def _gathered(attrs: GatherNdAttrs, data: Sequence[Dim], indices: Sequence[Dim])
     depth, batch = indices[0], attrs.batch_dims
     if batch < 0 or batch + depth > len(data) or batch >= len(indices):
         raise TypeMismatch(f"gather_nd: positions of {depth} axes after {batch} batch axes exceed data {tuple(data)}")
-    if tuple(indices[1 : batch + 1]) != tuple(data[:batch]):
+    if not all(map(same_dim, indices[1 : batch + 1], data[:batch])):
         raise TypeMismatch(f"gather_nd: batch axes differ: indices {tuple(indices)}, data {tuple(data)}")
     return (*indices[1:], *data[batch + depth :])
 

@@ -80,15 +80,7 @@ def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, in
     for axis, begin, end, stride in zip(axes, attrs.begin, attrs.end, strides, strict=True):
         dim = shape[axis]
         if isinstance(dim, AnyDim):
-            whole = begin in (0, None) and end is None and stride == 1
-            known = begin is not None and end is not None and stride == 1 and 0 <= begin <= end
-            result[axis] = (
-                begin or 0,
-                stride,
-                end - begin if known and end is not None and begin is not None else ANY_DIM,
-            )
-            if not whole and not known:
-                raise TypeMismatch("strided_slice: cannot cut an axis of unknown size relative to its end")
+            result[axis] = (begin or 0, stride, _of_unknown(attrs, begin, end, stride))
             continue
         if attrs.slice_mode == "size":
             start = 0 if begin is None else begin + dim if begin < 0 else begin
@@ -97,6 +89,14 @@ def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, in
         start, stop, step = slice(begin, end, stride).indices(dim)
         result[axis] = (start, step, len(range(start, stop, step)))
     return result
+
+
+def _of_unknown(attrs: StridedSliceAttrs, begin: int | None, end: int | None, stride: int) -> Dim:
+    """How much a cut leaves of an axis whose size is not known."""
+    if attrs.slice_mode == "size":
+        return ANY_DIM if end is None or end < 0 else end
+    known = begin is not None and end is not None and stride == 1 and 0 <= begin <= end
+    return end - begin if known and end is not None and begin is not None else ANY_DIM
 
 
 @strided_slice.infer

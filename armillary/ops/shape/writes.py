@@ -31,7 +31,7 @@ from armillary.ops.nn._windows import type_of, wide
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import AnyDim, Dim, TensorType, Type
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -392,11 +392,17 @@ dilate.attrs(DilateAttrs)
 def infer_dilate(attrs: DilateAttrs, data: TensorType) -> TensorType:
     if len(attrs.strides) != data.ndim or min(attrs.strides, default=1) < 1:
         raise TypeMismatch(f"nn.dilate: strides {attrs.strides} for {data}, wanted one of at least 1 an axis")
-    return TensorType(_dilated(data.static, attrs.strides), data.dtype)
+    return TensorType(tuple(map(_spread, data.shape, attrs.strides)), data.dtype)
+
+
+def _spread(size: Dim, stride: int) -> Dim:
+    if isinstance(size, AnyDim):
+        return (size - 1) * stride + 1
+    return (size - 1) * stride + 1 if size else 0
 
 
 def _dilated(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    return tuple(max(0, (size - 1) * s + 1) if size else 0 for size, s in zip(shape, strides))
+    return tuple((size - 1) * s + 1 if size else 0 for size, s in zip(shape, strides))
 
 
 @dilate.reference

@@ -18,7 +18,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import call, f32, need_rank, need_tensor, type_of
 from armillary.ops.vision.nms import SuppressAttrs, suppress_overlaps
-from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, const
+from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, TupleWrapper, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type
 
@@ -139,13 +139,12 @@ def all_class_suppressed(
     iou_threshold: Expr | float = -1.0,
     score_threshold: Expr | float = -1.0,
     output_format: str = "onnx",
-) -> Expr:
+) -> TupleWrapper:
     """`relay.vision.all_class_non_max_suppression`: limits may be numbers."""
     limits: Sequence[Expr | float] = (max_output_boxes_per_class, iou_threshold, score_threshold)
     dtypes = ("int32", "float32", "float32")
     given = [x if isinstance(x, Expr) else const(x, dtype) for x, dtype in zip(limits, dtypes, strict=True)]
-    made: Expr = all_class(boxes, scores, *given, output_format=output_format)
-    return made
+    return TupleWrapper(all_class(boxes, scores, *given, output_format=output_format), 2 + (output_format != "onnx"))
 
 
 @all_class.samples

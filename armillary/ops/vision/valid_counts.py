@@ -19,7 +19,7 @@ from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, rows, scratch, store
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, need_shape
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import TensorType, TupleType, Type
+from armillary.relay.types import AnyDim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
@@ -41,7 +41,9 @@ get_valid_counts.attrs(ValidCountsAttrs)
 @get_valid_counts.infer
 def _infer_counts(attrs: ValidCountsAttrs, data: Type) -> TupleType:
     x = need_float(COUNTS, need_rank(COUNTS, data, 3))
-    width = x.static[2]
+    width = x.shape[2]
+    if isinstance(width, AnyDim):
+        raise TypeMismatch(f"{COUNTS}: how many numbers a box has is not known: {x}")
     if not 0 <= attrs.score_index < width or not -1 <= attrs.id_index < width:
         raise TypeMismatch(f"{COUNTS}: columns {attrs.score_index} and {attrs.id_index} of boxes of {width} numbers")
     whole = DType("int32")

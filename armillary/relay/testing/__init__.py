@@ -35,5 +35,5 @@ __getattr__, __dir__ = lazy_names(
     | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")}
     | {name: f"{__name__}.gradients:{name}" for name in ("check_grad", "count_ops")}
     | {"_np_randn_from_type": f"{__name__}.gradients:random_of_type"}
-    | {name: f"{__name__}.running:{name}" for name in ("rand", "run_infer_type", "run_opt_pass")},
+    | {name: f"{__name__}.running:{name}" for name in ("enabled_targets", "rand", "run_infer_type", "run_opt_pass")},
 )

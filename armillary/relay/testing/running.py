@@ -15,6 +15,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.types import FuncType
+from armillary.runtime import Device, cpu
 from armillary.runtime.ndarray import NDArray
 
 
@@ -32,6 +33,11 @@ def run_opt_pass(
         module = transform.Sequential(list(passes))(module)
     entry: Function = module["main"]
     return entry if isinstance(expr, Function) else entry.body
+
+
+def enabled_targets() -> list[tuple[str, Device]]:
+    """The targets that tests run on here, and a device of each: the CPU."""
+    return [("llvm", cpu(0))]
 
 
 def run_infer_type(expr: Expr) -> Expr:
