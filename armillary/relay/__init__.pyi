@@ -1133,7 +1133,7 @@ class _Vision:
     """Operators `vision.*`."""
 
     @staticmethod
-    def all_class_non_max_suppression(boxes: _Expr, scores: _Expr, max_output_boxes_per_class: _Expr | int = -1, iou_threshold: _Expr | float = -1.0, score_threshold: _Expr | float = -1.0, output_format: str = 'onnx') -> _Expr:
+    def all_class_non_max_suppression(boxes: _Expr, scores: _Expr, max_output_boxes_per_class: _Expr | int = -1, iou_threshold: _Expr | float = -1.0, score_threshold: _Expr | float = -1.0, output_format: str = 'onnx') -> TupleWrapper:
         """`relay.vision.all_class_non_max_suppression`: limits may be numbers."""
 
     @staticmethod

@@ -10,6 +10,7 @@ from armillary.relay.testing.init import create_workload as create_workload
 from armillary.relay.testing import dcgan as dcgan
 from armillary.relay.testing import densenet as densenet
 from armillary.relay.testing import dqn as dqn
+from armillary.relay.testing.running import enabled_targets as enabled_targets
 from armillary.relay.testing import inception_v3 as inception_v3
 from armillary.relay.testing import init as init
 from armillary.relay.testing import layers as layers
@@ -37,6 +38,7 @@ __all__ = [
     "dcgan",
     "densenet",
     "dqn",
+    "enabled_targets",
     "inception_v3",
     "init",
     "layers",
