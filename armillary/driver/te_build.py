@@ -52,6 +52,19 @@ def lower(
     raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
 
 
+def _merged(modules: Sequence[object]) -> IRModule:
+    """One module of several; names are theirs, and differ."""
+    found = IRModule()
+    for module in modules:
+        if not isinstance(module, IRModule):
+            raise TypeMismatch(f"build takes a list of modules, got {type(module).__name__} in it")
+        twice = [name for name in module if name in found]
+        if twice:
+            raise TypeMismatch(f"build: two modules have a function {twice[0]!r}", hint="lower(..., name=...) names it")
+        found.update(module)
+    return found
+
+
 def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
     """A function for a code generator: what it returns is an output, its loops are lowered."""
     stored = return_values.return_values(function)
@@ -81,6 +94,7 @@ def build(
     where = target_with_host(target, target_host)
     backend = backend_of(where)
     is_simple = bool(backend.device)
+    inputs = _merged(inputs) if isinstance(inputs, list | tuple) else inputs
     inputs = IRModule({inputs.get_attr("global_symbol", name): inputs}) if isinstance(inputs, PrimFunc) else inputs
     if isinstance(inputs, IRModule):
         module = inputs.map_functions(lambda _, f: _complete(f, where, is_simple) if isinstance(f, PrimFunc) else None)

@@ -12,12 +12,13 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_int64, c_size_t, c_void_p
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from armillary.artifact import RETURNED, Descriptor, FunctionRow
+from armillary.artifact import RETURNED, Descriptor, FunctionRow, load_params
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import (
     GRAPH,
@@ -41,7 +42,7 @@ from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
 from armillary.runtime.external import tell_folders
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
-from armillary.runtime.ndarray import NDArray, empty, from_dlpack
+from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -208,8 +209,8 @@ class Module:
             raise ExecutionError(f"functions have names, got {name!r}", hint='pass a string, such as "default"')
         if name in self.descriptor.functions:
             return Function(self, self.descriptor.functions[name])
-        if name == "default" and self.graph_json is not None:
-            return self.create_executor
+        if self.graph_json is not None and name in _OF_GRAPHS:
+            return partial(_OF_GRAPHS[name], self)
         known = ", ".join(list(self.functions)[:8])
         raise ExecutionError(f"the module has no function {name!r}", hint=f"it has {known}")
 
@@ -227,6 +228,18 @@ class Module:
     def __call__(self, *args: object) -> float | None:  # as in Function.__call__
         """Call the only function of the module."""
         return self.entry_func(*args)
+
+    def get_graph_params(self) -> dict[str, NDArray]:
+        """The stored parameters, by the names of the graph."""
+        if self.stored is None:
+            return {}
+        blob = self.stored if isinstance(self.stored, bytes) else self.stored.read()
+        return {name: array(value) for name, value in load_params(blob).items()}
+
+    def debug_create(self, name: str, *devices: Device) -> GraphExecutor:
+        """A graph executor, for a debug executor to look into."""
+        del name  # of the graph: there is one
+        return self.create_executor(*devices)
 
     def create_executor(self, *devices: Device) -> GraphExecutor:
         """A graph executor over the module's own graph and parameters."""
@@ -337,3 +350,11 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
         return _open_tar(path)
     hint = "load a .so, .o or .tar that `armc compile` or export_library wrote"
     raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint=hint)
+
+
+_OF_GRAPHS: dict[str, AnyFunction] = {  # functions that a module with a graph has beside its kernels
+    "default": Module.create_executor,
+    "debug_create": Module.debug_create,
+    "get_graph_json": lambda module: module.graph_json,
+    "get_graph_params": Module.get_graph_params,
+}

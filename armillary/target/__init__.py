@@ -4,6 +4,7 @@ Core modules: target (the value), grammar (its text), kind and kinds/ (manifests
 derived for a CPU), host (this machine). Invariant: importing this package does not load LLVM.
 """
 
+from armillary.base.lazy import lazy_names
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.target.devices import adreno, arm_cpu, cuda, hexagon, intel_graphics, mali, rocm
 from armillary.target.generic_func import generic_func, get_native_generic_func, override_native_generic_func
@@ -36,3 +37,4 @@ __all__ = [
     "override_native_generic_func",
     "rocm",
 ]
+__getattr__, _ = lazy_names(__name__, {"VirtualDevice": "armillary.target.virtual_device:VirtualDevice"})

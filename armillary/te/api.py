@@ -11,13 +11,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.tensor import Tensor, shape_text
+from armillary.te.tensor_intrin import TensorIntrinCall
 from armillary.tir import build as T
 from armillary.tir.build import as_extent, as_shape
 from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, Range, Reduce, Var
@@ -102,12 +103,16 @@ def _axis_names(fcompute: Callable[..., object], ndim: int, where: str) -> list[
     if any(p.kind is p.VAR_POSITIONAL for p in parameters) and len(required) <= ndim:
         return [p.name for p in required] + [f"i{k}" for k in range(len(required), ndim)]
     names = [p.name for p in positional][:ndim]
-    if len(required) > ndim or len(names) < ndim:
-        raise TypeMismatch(
-            f"{where}: the shape has {ndim} dimensions, but the function takes {len(required)} axes",
-            hint="write one parameter per dimension, or *axes",
-        )
+    if len(required) > ndim:
+        _refuse_axes(ndim, len(required), where)
     return names
+
+
+def _refuse_axes(ndim: int, count: int, where: str) -> NoReturn:
+    raise TypeMismatch(
+        f"{where}: the shape has {ndim} dimensions, but the function takes {count} axes",
+        hint="write one parameter per dimension, or *axes",
+    )
 
 
 @overload
@@ -135,9 +140,13 @@ def compute(
     names = _axis_names(fcompute, len(extents), where)
     axes = tuple(
         IterVar(Range.from_min_extent(IntImm(e.dtype, 0), e), Var(n, e.dtype))
-        for n, e in zip(names, extents, strict=True)
+        for n, e in zip(names, extents, strict=False)
     )
     value = fcompute(*(a.var for a in axes))
+    if isinstance(value, TensorIntrinCall):
+        return value.operation(name, axes, extents, tag or _TAG.get()).output(0)
+    if len(names) < len(extents):
+        _refuse_axes(len(extents), len(names), where)
     many = isinstance(value, tuple | list)
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not values:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.base.boundary import bounded
 from armillary.base.dtype import DType
@@ -23,6 +23,9 @@ from armillary.errors import TypeMismatch
 from armillary.te.tensor import Tensor
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce
 from armillary.tir.stmt import Buffer, Stmt
+
+if TYPE_CHECKING:
+    from armillary.te.tensor_intrin import TensorIntrin
 
 Attrs = dict[str, Any]  # Any: attributes are strings, numbers, tuples of them
 
@@ -88,7 +91,7 @@ class PlaceholderOp(Operation):
 class ComputeOp(Operation):
     """`body[k]` is the element of output k at the values of `axis`; a reduction has Reduce nodes as its bodies."""
 
-    __slots__ = ("_inputs", "axis", "body", "reduce_axis")
+    __slots__ = ("_inputs", "axis", "body", "intrinsic", "reduce_axis")
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class ComputeOp(Operation):
     ) -> None:
         self.axis = axis
         self.body = body
+        self.intrinsic: tuple[TensorIntrin, int, int] | None = None  # that makes it; its own data and reduction axes
         first = body[0]
         self.reduce_axis = first.axis if isinstance(first, Reduce) else ()
         self._inputs = _check_body(name, body)

@@ -14,7 +14,7 @@ from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import lazy_names
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
-from armillary.te.directives import Directive
+from armillary.te.directives import Directive, apply_directives
 from armillary.te.group import StageGroup, create_group
 from armillary.te.operation import ComputeOp, ExternOp, Operation, ScanOp
 from armillary.te.show import show_schedule
@@ -22,8 +22,12 @@ from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
 from armillary.text.html import source_html
 from armillary.tir.expr import IterVar
+from armillary.transform import PassContext, register_config_option
 
 T = TypeVar("T")
+KEEP_SCHEDULE_RECORD = register_config_option(
+    "te.keep_schedule_record", bool, False, "schedules tell what they were before each primitive (schedule_record)"
+)
 __all__ = ["AutoInlineInjective", "Schedule", "Stage", "create_schedule"]
 
 
@@ -35,6 +39,7 @@ class Schedule:
         self.outputs = tuple(outputs)
         self.stages: list[Stage] = []
         self.stage_map: dict[Operation, Stage] = {}
+        self.keeps_record = bool(PassContext.current().get(KEEP_SCHEDULE_RECORD))
         self.groups: list[StageGroup] = []
         self._directives: list[Directive] = []
         self._threads: dict[str, IterVar] = {}
@@ -74,6 +79,21 @@ class Schedule:
     def directives(self) -> tuple[Directive, ...]:
         """Everything the schedule was told, in order."""
         return tuple(self._directives)
+
+    @property
+    def primitive_record(self) -> list[str]:
+        """The primitives in order, behind "vanilla"; empty where te.keep_schedule_record was off."""
+        return ["vanilla", *(d.primitive for d in self._directives)] if self.keeps_record else []
+
+    @property
+    def schedule_record(self) -> list[Schedule]:
+        """The schedule as it was before each of its primitives, and as it is; kept as `primitive_record` is."""
+        told = self.directives()
+        known = {
+            n.intrinsic.name: n.intrinsic for s in self.stages for n in s.notes.values() if n.intrinsic is not None
+        }
+        count = len(told) + 1 if self.keeps_record else 0
+        return [apply_directives(Schedule(self.outputs), told[:k], known) for k in range(count)]
 
     def record(self, directive: Directive) -> None:
         """Append a directive (called by primitives, after their checks)."""

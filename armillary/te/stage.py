@@ -130,6 +130,16 @@ class Stage:
         self._keys: dict[str, IterVar] = {}
         for item in self.leaf:
             self._name(item)
+        if isinstance(op, ComputeOp) and op.intrinsic is not None:
+            self._made_by(*op.intrinsic)
+
+    def _made_by(self, intrinsic: TensorIntrin, data: int, reduced: int) -> None:
+        """The loops of a compute that is an intrinsic on regions: its own ones are innermost, and tensorized."""
+        axes, sums = list(self.op.axis), list(self.op.reduce_axis)
+        inner = [*axes[len(axes) - data :], *sums[len(sums) - reduced :]]
+        self.leaf = [*axes[: len(axes) - data], *sums[: len(sums) - reduced], *inner]
+        if inner:
+            self._note(inner[0]).intrinsic = intrinsic
 
     @property
     def leaf_iter_vars(self) -> tuple[IterVar, ...]:

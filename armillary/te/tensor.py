@@ -172,7 +172,8 @@ class Tensor(_Scalar):
 
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Element:
         given = indices if isinstance(indices, tuple) else (indices,)
-        return self(*given) if len(given) == len(self.shape) else TensorSlice(self, given)
+        is_element = len(given) == len(self.shape) and not any(isinstance(i, slice) for i in given)
+        return self(*given) if is_element else TensorSlice(self, given)
 
     def as_expr(self) -> Expr:
         """The only element of a rank-0 tensor."""

@@ -7,13 +7,15 @@ identity and `update` adds one step. Use: `te/tensorize.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from armillary.base.boundary import bounded
 from armillary.errors import ScheduleError, TypeMismatch
+from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, Operation
-from armillary.te.tensor import Tensor
-from armillary.tir.expr import BufferLoad, Expr
+from armillary.te.tensor import Tensor, TensorSlice
+from armillary.tir import build as T
+from armillary.tir.expr import BufferLoad, Expr, IterVar, ProducerLoad, Reduce, Var
 from armillary.tir.stmt import Buffer, BufferStore, Evaluate, Stmt
 from armillary.tir.substitute import ExprMapper, map_stmt
 
@@ -60,8 +62,92 @@ class TensorIntrin:
 
         return visit(found)
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that its operation reads."""
+        return self.op.input_tensors
+
+    @property
+    def reduce_init(self) -> Stmt | None:
+        """The part that stores the identity."""
+        return self.reset
+
+    def __call__(
+        self, *regions: Tensor | TensorSlice, reduce_axis: IterVar | Sequence[IterVar] | None = None
+    ) -> TensorIntrinCall:
+        """The intrinsic on parts of tensors, as what a te.compute over the axes around it gives."""
+        given = (
+            () if reduce_axis is None else (reduce_axis,) if isinstance(reduce_axis, IterVar) else tuple(reduce_axis)
+        )
+        return TensorIntrinCall(self, tuple(regions), given)
+
     def __repr__(self) -> str:
         return f"TensorIntrin({self.name})"
+
+
+class TensorIntrinCall:
+    """An intrinsic on regions; `operation` makes the compute of it, whose inner loops the intrinsic replaces."""
+
+    def __init__(
+        self, intrinsic: TensorIntrin, regions: tuple[Tensor | TensorSlice, ...], reduce_axis: tuple[IterVar, ...]
+    ) -> None:
+        self.intrinsic, self.regions, self.reduce_axis = intrinsic, regions, reduce_axis
+        wanted = intrinsic.op.input_tensors
+        told = f"tensor intrinsic {intrinsic.name}"
+        if len(regions) != len(wanted) or not all(isinstance(r, Tensor | TensorSlice) for r in regions):
+            raise TypeMismatch(f"{told}: wanted parts of {len(wanted)} tensors", hint="write intrinsic(A[i, 0:16])")
+        if reduce_axis and not intrinsic.op.is_reduction:
+            raise TypeMismatch(f"{told} computes no reduction, so it cannot be reduced over an axis")
+
+    def operation(self, name: str, outer: tuple[IterVar, ...], extents: tuple[Expr, ...], tag: str) -> ComputeOp:
+        """The compute over `outer` axes and, of the other `extents`, the intrinsic's own."""
+        own = self.intrinsic.op
+        inner = [_axis(f"ax{k}", a, "data") for k, a in enumerate(own.axis)]
+        sizes = [T.as_int(e) for e in extents[len(outer) :]]
+        if sizes != [T.as_int(_extent(a)) for a in own.axis]:
+            told = f"te.compute {name}: its inner dimensions are {sizes}"
+            raise TypeMismatch(f"{told}, those of {self.intrinsic.name} are {[T.as_int(_extent(a)) for a in own.axis]}")
+        reduced = [_axis(a.var.name, a, "reduce") for a in own.reduce_axis]
+        axes = zip((*own.axis, *own.reduce_axis), (*inner, *reduced), strict=True)
+        place = rewriter({a.var: b.var for a, b in axes}, self._load)
+        body = tuple(self._body(b, place, (*self.reduce_axis, *reduced)) for b in own.body)
+        made = ComputeOp(name, (*outer, *inner), body, tag)
+        made.intrinsic = (self.intrinsic, len(inner), len(reduced))
+        return made
+
+    def _load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+        """The element of a region that stands for one of the intrinsic's input."""
+        region = self.regions[self.intrinsic.op.input_tensors.index(tensor)]
+        whole = region if isinstance(region, Tensor) else region.tensor
+        given = () if isinstance(region, Tensor) else region.indices
+        places, rest = [], list(indices)
+        for position in range(whole.ndim):
+            one = given[position] if position < len(given) else slice(None)
+            if not isinstance(one, slice):
+                places.append(T.convert(one))
+            elif not rest:
+                raise TypeMismatch(f"a region of {whole.name} has more dimensions than {self.intrinsic.name} reads")
+            else:
+                places.append(T.add(0 if one.start is None else one.start, rest.pop(0)))
+        if rest:
+            raise TypeMismatch(f"a region of {whole.name} has fewer dimensions than {self.intrinsic.name} reads")
+        return ProducerLoad(whole, tuple(places))
+
+    @staticmethod
+    def _body(body: Expr, place: Callable[[Expr], Expr], axes: tuple[IterVar, ...]) -> Expr:
+        moved = place(body)
+        if not isinstance(moved, Reduce):
+            return moved
+        return Reduce(moved.combiner, moved.source, axes, moved.condition, moved.value_index)
+
+
+def _extent(axis: IterVar) -> Expr:
+    assert axis.dom is not None, "axes of a compute have a range"
+    return axis.dom.extent
+
+
+def _axis(name: str, like: IterVar, kind: str) -> IterVar:
+    return IterVar(like.dom, Var(name, like.var.dtype), kind)
 
 
 def decl_tensor_intrin(

@@ -15,6 +15,7 @@ from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import build
 from armillary.tir.expr import Call, Expr, StringImm
+from armillary.tir.stmt import Buffer
 
 # Names by the type of what they give: a fixed type, "first" for a type given first, "like" for the first argument's.
 _BY_RESULT = {
@@ -55,7 +56,19 @@ def builtin(name: str) -> Callable[..., Expr]:
 
 
 def _value(given: Any) -> Expr:
+    if isinstance(given, Buffer):
+        return _array_of(given)
     return StringImm(given) if isinstance(given, str) else build.convert(given)
+
+
+def _array_of(buffer: Buffer) -> Expr:
+    """A buffer as a function of the runtime takes it: memory, shape, strides, rank, a 0 of its dtype, offset."""
+    handle, zero = DType("handle"), build.const(0)
+    shape = Call(handle, "tvm_stack_make_shape", buffer.shape)
+    strides = Call(handle, "tvm_stack_make_shape", buffer.strides) if buffer.strides else zero
+    offset = zero if buffer.elem_offset is None else buffer.elem_offset
+    rest = (build.const(len(buffer.shape)), build.const(0, buffer.dtype), offset)
+    return Call(handle, "tvm_stack_make_array", (buffer.data, shape, strides, *rest))
 
 
 def tvm_struct_get(arr: object, index: int, field: int, dtype: str) -> Expr:

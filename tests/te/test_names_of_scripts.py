@@ -137,3 +137,41 @@ def test_views_lie_inside_their_tensor() -> None:
         whole.view([1024], relative_byte_offset=2048)
     with pytest.raises(TypeMismatch, match="only contains 4096 bytes"):
         whole.view([2048])
+
+
+def test_a_schedule_may_tell_what_it_was() -> None:
+    a = te.placeholder((64, 64), name="a")
+    b = te.compute((64, 64), lambda i, j: a[i, j] + 1.0, name="b")
+    with armillary.transform.PassContext(config={"te.keep_schedule_record": True}):
+        s = te.create_schedule(b.op)
+    s[b].tile(*b.op.axis, 8, 8)
+    assert s.primitive_record == ["vanilla", "split", "split", "reorder"]
+    assert [len(item.directives()) for item in s.schedule_record] == [0, 1, 2, 3]
+    assert str(s.schedule_record[-1]) == str(s)
+    assert te.create_schedule(b.op).schedule_record == []
+
+
+def test_modules_in_a_list_are_built_as_one() -> None:
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + 1.0, name="b")
+    modules = [armillary.lower(te.create_schedule(b.op), [a, b], name=name) for name in ("one", "two")]
+    library = armillary.build(modules, target="llvm")
+    result = np.zeros(4, np.float32)
+    library["two"](np.arange(4, dtype=np.float32), result)
+    assert result.tolist() == [1, 2, 3, 4]
+    with pytest.raises(TypeMismatch, match="two modules have a function 'one'"):
+        armillary.build([modules[0], modules[0]], target="llvm")
+
+
+def test_a_virtual_device_holds_its_parts() -> None:
+    target = armillary.target.Target("llvm")
+    held = armillary.target.VirtualDevice(armillary.device("cuda:1"), target, "local")
+    assert (held.device_type, held.virtual_device_id, held.target, held.memory_scope) == (2, 1, target, "local")
+    assert armillary.target.VirtualDevice().target is None
+
+
+def test_records_of_no_file_choose_nothing() -> None:
+    from armillary import autotvm
+
+    with autotvm.tophub.context("llvm") as held:
+        assert held.best_by_targetkey == {}
