@@ -27,6 +27,7 @@ from armillary.autotvm.task.topi_integration import register_topi_compute as reg
 from armillary.autotvm.task.topi_integration import register_topi_schedule as register_topi_schedule
 from armillary.autotvm import task as task
 from armillary.autotvm.task.task import template as template
+from armillary.autotvm import tophub as tophub
 from armillary.autotvm import tuner as tuner
 
 __all__ = [
@@ -57,5 +58,6 @@ __all__ = [
     "register_topi_schedule",
     "task",
     "template",
+    "tophub",
     "tuner",
 ]
