@@ -167,6 +167,11 @@ class CpuModel:
         return self.arch == "aarch64"
 
     @property
+    def widens_bytes(self) -> bool:
+        """Whether products of bytes by their own are cheapest as 16-bit numbers, which NEON adds up in 32 bits."""
+        return self.arch == "aarch64" and not self.dot_signs
+
+    @property
     def takes_runs(self) -> bool:
         """Whether a product of one row takes two vectors of weights from each stream, so that its sums are enough.
 

@@ -20,7 +20,7 @@ from armillary import relay
 from armillary.base.config import setting
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Function, const
+from armillary.relay.expr import Expr, Function, Tuple, const
 from armillary.transform import PassContext
 
 NEEDED = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "qemu-aarch64-static"
@@ -114,6 +114,59 @@ def test_whole_networks_are_exact(
     assert _dots(library, tmp_path).total() > 100
 
 
+def _depthwise(x: Expr, kernel: int, stride: int, zero: int, out: str) -> Expr:
+    """A depthwise convolution of 8 channels, requantised around 5 with a scale for each channel."""
+    rng, one, none = np.random.default_rng(kernel), const(np.float32(1)), const(np.int32(0))
+    weight = const(rng.choice(np.array([-128, -127, -1, 0, 3, 127], "int8"), (8, 1, kernel, kernel)))
+    window: dict[str, Any] = {
+        "kernel_size": (kernel, kernel),
+        "strides": (stride, stride),
+        "padding": (kernel // 2,) * 4,
+    }  # Any: attributes
+    scales = const((rng.uniform(0.2, 1, 8) / 300).astype("float32"))
+    sums = relay.qnn.conv2d(x, weight, const(np.int32(zero)), none, one, scales, channels=8, groups=8, **window)
+    kept = {"rounding": "TOEVEN", "compute_dtype": "float32", "out_dtype": out}
+    made: Expr = relay.qnn.requantize(sums, scales, none, one, const(np.int32(5)), axis=1, **kept)
+    return made
+
+
+@pytest.mark.parametrize(("features", "instruction"), [("+neon", "smlal"), (DOT, "sdot"), (f"{DOT},+i8mm", "usdot")])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_depthwise_convolutions_are_exact(
+    dtype: str, features: str, instruction: str, cross_runner: Path, tmp_path: Path
+) -> None:
+    """By 16-bit products where there are no dot products; results saturate as they are narrowed."""
+    x = relay.var("x", shape=(1, 8, 11, 9), dtype=dtype)
+    forms = (3, 1, 0, "uint8"), (3, 2, 7, "int8"), (5, 2, 3, "uint8")
+    function = Function([x], Tuple([_depthwise(x, *form) for form in forms]))
+    info = np.iinfo(dtype)
+    value = np.random.default_rng(3).choice(np.array([info.min, 0, 1, 77, info.max]).astype(dtype), (1, 8, 11, 9))
+    library = _built(IRModule.from_expr(function), features)
+    text = _disassembled(library.lib.objects, tmp_path)
+    assert f"\t{instruction}\t" in text and "fcvtns" in text and "sqxtun" in text
+    found = _outputs(library, value, cross_runner, tmp_path)
+    for got, wanted in zip(found, evaluate(function, [value]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_floats_far_outside_saturate_and_nan_is_the_zero_point(dtype: str, cross_runner: Path, tmp_path: Path) -> None:
+    """Of 4, 8 and 16 lanes; limits inside those of the type stay, and a far zero point."""
+    x = relay.var("x", shape=(3, 16))
+    info = np.iinfo(dtype)
+    results = [relay.qnn.quantize(x, const(np.float32(0.5)), const(np.int32(z)), out_dtype=dtype) for z in (0, 9)]
+    results.append(relay.cast(relay.cast(relay.round(relay.clip(x, 3.0, 90.0)), "int32"), dtype))
+    part = relay.strided_slice(x, begin=(0, 0), end=(3, 4))
+    results.append(relay.qnn.quantize(part, const(np.float32(0.5)), const(np.int32(-3)), out_dtype=dtype))
+    function = Function([x], Tuple(results))
+    some = [np.nan, np.inf, -np.inf, 3e38, -3e38, 0.25, 0.75, -0.25, 1.25, 2**31, -(2**31), info.max / 2, info.min / 2]
+    value = np.resize(np.array(some, "float32"), (3, 16))
+    library = _built(IRModule.from_expr(function), "+neon")
+    for got, wanted in zip(_outputs(library, value, cross_runner, tmp_path), evaluate(function, [value]), strict=True):
+        known = ~np.isnan(value[:, : got.shape[1]])
+        np.testing.assert_array_equal(got[known], wanted[known])
+
+
 def _qdq_model() -> Any:  # Any: an onnx.ModelProto
     """Float operators between QuantizeLinear and DequantizeLinear, as quantisers write them: two convolutions, Gemm."""
     rng, nodes, stored = np.random.default_rng(7), [], []
@@ -167,6 +220,10 @@ def _built(module: IRModule, features: str) -> Any:  # Any: a library
 
 def _run(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path: Path) -> np.ndarray[Any, Any]:
     """The first output on the emulator of a processor that has everything."""
+    return _outputs(library, value, cross_runner, tmp_path)[0]
+
+
+def _outputs(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path: Path) -> list[Any]:
     path, out = tmp_path / "net.so", tmp_path / "out.npz"
     library.export_library(path)
     np.savez(tmp_path / "in.npz", x=value)
@@ -175,8 +232,7 @@ def _run(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path
     done = subprocess.run([*emulator, str(cross_runner), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(out) as outputs:
-        found: np.ndarray[Any, Any] = outputs["output_0"]
-        return found
+        return [outputs[f"output_{k}"] for k in range(len(outputs.files))]
 
 
 def _dots(library: Any, tmp_path: Path) -> Counter[str]:
@@ -185,8 +241,12 @@ def _dots(library: Any, tmp_path: Path) -> Counter[str]:
 
 
 def _dots_of(objects: Sequence[bytes], tmp_path: Path) -> Counter[str]:
+    text = _disassembled(objects, tmp_path)
+    return Counter(name for word in text.split() if (name := word.split(".")[0]) in DOTS)
+
+
+def _disassembled(objects: Sequence[bytes], tmp_path: Path) -> str:
     paths = [tmp_path / f"net{k}.o" for k in range(len(objects))]
     for at, code in zip(paths, objects, strict=True):
         at.write_bytes(code)
-    text = subprocess.run([NEEDED[1], "-d", *paths], capture_output=True, text=True, check=True).stdout
-    return Counter(name for word in text.split() if (name := word.split(".")[0]) in DOTS)
+    return subprocess.run([NEEDED[1], "-d", *paths], capture_output=True, text=True, check=True).stdout

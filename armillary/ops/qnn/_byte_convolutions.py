@@ -2,8 +2,9 @@
 
 In: a qnn.conv2d with constant weights, and the target. Out: nn.conv2d of the data's bytes with int8 weights, in int32,
 whose zero points have become a constant per channel; None where the target has no instruction for such products, or the
-layer's channels do not come in fours. Invariant: the same integers: padding holds the zero point, channels that are
-added have weights of zero. The blocked operator: operator_bytes.py.
+layer's channels do not come in fours. Depthwise ones also where NEON multiplies 16-bit numbers. Invariant: the
+same integers: padding holds the zero point, channels that are added have weights of zero. The blocked operator:
+operator_bytes.py.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def conv2d_of_bytes(attrs: QConv2DAttrs, data: Expr, weight: Expr, zero: Expr, w
     if not _fits(attrs, ty, kernel, cpu):
         return None
     wanted = "uint" if ("uint", "int") in cpu.dot_signs else "int"
-    if (wanted, "int") not in cpu.dot_signs:
+    if cpu.widens_bytes:
+        wanted = ty.dtype.code
+    elif (wanted, "int") not in cpu.dot_signs:
         return None
     point = int(np.reshape(zero.data, ()))
     if ty.dtype.code != wanted:
@@ -63,7 +66,7 @@ def _cpu() -> CpuModel | None:
         return None
     cpu = cpu_model(target)
     is_packed = PassContext.current().pass_enabled(find_pass("alter-op-layout").info)
-    return cpu if cpu.dot_signs and is_packed else None
+    return cpu if (cpu.dot_signs or cpu.widens_bytes) and is_packed else None
 
 
 def _signed_weight(weight: Expr, zero: Expr) -> Array | None:
@@ -82,6 +85,8 @@ def _fits(attrs: QConv2DAttrs, data: TensorType, weight: Array, cpu: CpuModel) -
     outputs, inputs = weight.shape[0] // attrs.groups, weight.shape[1]
     if is_depthwise(attrs, data, weight):
         return choose_block(weight.shape[0], cpu.lanes) >= MIN_BLOCK
+    if cpu.widens_bytes:  # products of float32 with a lane are as many, and need no data in words
+        return False
     block = choose_block(outputs, cpu.lanes)
     if inputs * attrs.groups != data.static[1] or block < MIN_BLOCK:
         return False

@@ -56,7 +56,7 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     plain_out = expr.attrs.out_layout in ("", "NCHW")
     if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
-    is_of_bytes = _is_of_bytes(expr, request)
+    is_of_bytes = _is_of_bytes(expr, request, is_depthwise(expr, shape, weight))
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
     if is_of_bytes and weight[1] % LONG == 0 and request.cpu is not None and request.cpu.has_byte_matrices:
@@ -104,14 +104,14 @@ def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
     return has_inputs_in_lanes(math.prod(result[2:]), weight[0], weight[1], math.prod(weight[2:]), cpu)
 
 
-def _is_of_bytes(expr: Call, request: Request) -> bool:
-    """Whether the convolution is one of dot products of bytes on the target."""
+def _is_of_bytes(expr: Call, request: Request, is_depthwise: bool) -> bool:
+    """Whether the convolution multiplies bytes on the target: by dot products, a depthwise one perhaps one by one."""
     data, weight = (a.checked_type for a in expr.args)
     if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or request.cpu is None:
         return False
     if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
         return False
-    return (data.dtype.code, "int") in request.cpu.dot_signs
+    return (data.dtype.code, "int") in request.cpu.dot_signs or (is_depthwise and request.cpu.widens_bytes)
 
 
 def _is_of_halves(expr: Call) -> bool:
@@ -194,14 +194,15 @@ def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dic
 
 
 def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
-    """The four taps of a dot product lie together in the weight; the data is in any blocks."""
+    """The four taps of a dot product lie together in the weight, or each by itself; the data is in any blocks."""
     block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
     weight = expr.args[1]
     if block < 2 or not isinstance(weight, Constant):
         return None
     found = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
-    words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
-    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{BYTES}w"})
+    taken = 1 if request.cpu is not None and request.cpu.widens_bytes else BYTES
+    words, size = Constant(words_of_taps(weight.data, block, taken), weight.span), weight.data.shape[2:]
+    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
 
 
 def _pads_itself(expr: Call) -> Call:

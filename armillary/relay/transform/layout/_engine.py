@@ -25,6 +25,8 @@ from armillary.relay.walk import copy_type, map_children, not_primitive, post_or
 from armillary.target import Target
 from armillary.target.cpu import CpuModel
 
+_MOVE = "layout_transform"
+
 
 @record
 class Change:
@@ -140,6 +142,8 @@ class LayoutEngine(LayoutWalk):
         self.request, self.find_rule = request, find_rule
 
     def rewrite(self, expr: Expr) -> bool:
+        if op_name(expr) == _MOVE and isinstance(expr, Call) and self._moves_out_of_blocks(expr):
+            return True
         rule = self.find_rule(expr.op) if isinstance(expr, Call) and isinstance(expr.op, Op) else None
         if rule is None or not isinstance(expr, Call):
             return False
@@ -150,6 +154,14 @@ class LayoutEngine(LayoutWalk):
         made = choice.build([self._wanted(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
         output = choice.output
         self.values[id(expr)] = Value(made) if output is None else Value(made, output.old, output.new)
+        return True
+
+    def _moves_out_of_blocks(self, expr: Call) -> bool:
+        """What the graph itself moves out of blocks of channels is known in blocks too; it moves where one asks."""
+        blocked, plain = layout(expr.attrs.src_layout), layout(expr.attrs.dst_layout)
+        if plain.text != "NCHW" or blocked.text != f"NCHW{blocked.block('C')}c":
+            return False
+        self.values[id(expr)] = Value(self.as_it_was(expr.args[0]), plain, blocked)
         return True
 
     def _change(self, expr: Expr) -> Change | None:
@@ -201,7 +213,7 @@ def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
         shape = reshape_of(ty.static, source, target)
         if shape is not None:
             return reshape_to(expr, shape)
-    return call("layout_transform", expr, src_layout=source.text, dst_layout=target.text)
+    return call(_MOVE, expr, src_layout=source.text, dst_layout=target.text)
 
 
 def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[int, ...] | None:

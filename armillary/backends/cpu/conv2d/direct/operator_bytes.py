@@ -3,9 +3,10 @@
 In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c; weight int8 (O/co, I/ci, KH, KW, ci/4,
 co, 4), or with 8 for 4: what one dot product takes lies together. Its blocks may be longer than the data's, a multiple
 of them, with zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four
-taps of a line together, zeros behind the last. Out: int32 sums (N, O/co, OH, OW, co), exact; padding counts as zeros.
-Made by alter-op-layout from nn.conv2d of bytes; zero points have been folded before (_byte_convolutions.py). Schedules:
-direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu. Floats: direct/operator.py.
+taps of a line together, zeros behind the last; or each alone, int16 (C/c, KH, KW, c, 1). Out: int32 sums (N, O/co, OH,
+OW, co), exact; padding counts as zeros. Made by alter-op-layout from nn.conv2d of bytes; zero points have been folded
+before (_byte_convolutions.py). Schedules: direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu.
+Floats: direct/operator.py.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ depthwise_bytes.macs(convolution_macs)
 conv2d_bytes.attrs(BytesConv2DAttrs)
 
 
-def _check_dtypes(op: str, attrs: BytesConv2DAttrs, x: TensorType, w: TensorType) -> None:
-    if str(x.dtype) not in ("uint8", "int8") or str(w.dtype) != "int8" or attrs.out_dtype != "int32":
+def _check_dtypes(op: str, attrs: BytesConv2DAttrs, x: TensorType, w: TensorType, of_weight: str = "int8") -> None:
+    if str(x.dtype) not in ("uint8", "int8") or str(w.dtype) != of_weight or attrs.out_dtype != "int32":
         raise TypeMismatch(
-            f"{op}: data of {x.dtype}, weight of {w.dtype}, sums of {attrs.out_dtype}; wanted bytes, int8 and int32"
+            f"{op}: data of {x.dtype}, weight of {w.dtype}, sums of {attrs.out_dtype}; "
+            f"wanted bytes, {of_weight} and int32"
         )
 
 
@@ -160,9 +162,10 @@ def _infer_depthwise(attrs: BytesDepthwiseAttrs, data: Type, weight: Type) -> Te
     op = depthwise_bytes.name
     x = need_rank(op, data, 5)
     w = need_rank(op, weight, 5, "weight")
-    _check_dtypes(op, attrs, x, w)
+    taken = 1 if w.shape[4] == 1 else BYTES
+    _check_dtypes(op, attrs, x, w, "int16" if taken == 1 else "int8")
     kh, kw = attrs.kernel_size or (0, 0)
-    wanted = (x.shape[1], kh, -(-kw // BYTES), x.shape[4], BYTES)
+    wanted = (x.shape[1], kh, -(-kw // taken), x.shape[4], taken)
     if w.shape != wanted:
         raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
     size = image_size(op, attrs, x, tap_counts(attrs))
@@ -177,36 +180,37 @@ def tap_counts(attrs: BytesConv2DAttrs) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def words_of_taps(weight: Array, block: int) -> Array:
-    """A depthwise weight (C, 1, KH, KW) with four taps of a line together."""
+def words_of_taps(weight: Array, block: int, taken: int = BYTES) -> Array:
+    """A depthwise weight (C, 1, KH, KW) with four taps of a line together; `taken` 1: each by itself, in int16."""
     channels, _, kh, kw = weight.shape
-    filled = np.pad(weight[:, 0], ((0, 0), (0, 0), (0, -kw % BYTES)))
-    taps = filled.reshape(channels // block, block, kh, -1, BYTES)
-    return np.ascontiguousarray(taps.transpose(0, 2, 3, 1, 4))
+    filled = np.pad(weight[:, 0], ((0, 0), (0, 0), (0, -kw % taken)))
+    taps = filled.reshape(channels // block, block, kh, -1, taken)
+    return np.ascontiguousarray(taps.transpose(0, 2, 3, 1, 4), dtype=np.int16 if taken == 1 else None)
 
 
 @depthwise_bytes.reference
 def _reference_depthwise(attrs: BytesDepthwiseAttrs, data: Array, weight: Array) -> Array:
     x = unblock(data.astype(np.int32))
-    blocks, kh, quads, block, _ = weight.shape
-    w = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(blocks * block, 1, kh, quads * BYTES)
+    blocks, kh, words, block, taken = weight.shape
+    w = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(blocks * block, 1, kh, words * taken)
     w = w[..., : tap_counts(attrs)[1]]
     y = convolve(*_unpadded(depthwise_bytes.name, attrs, x, w), x.shape[1])
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-def banded(attrs: BytesConv2DAttrs, data: Tensor) -> Tensor:
-    """The data with its padding, and with as many columns as the fours of taps reach."""
+def banded(attrs: BytesConv2DAttrs, data: Tensor, taken: int) -> Tensor:
+    """The data with its padding, and with as many columns as words of taps reach; int16 where taps are single."""
     win, (_, kw) = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
     (top, bottom), (left, right) = win.pads
-    more = -kw % BYTES * win.dilation[1]
+    more, dtype = -kw % taken * win.dilation[1], DType("int16") if taken == 1 else data.dtype
     height, width = data.shape[2], data.shape[3]
 
     def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
         tests = ([y >= top] if top else []) + ([y < height + top] if bottom else [])
         beside = ([x >= left] if left else []) + ([x < width + left] if right + more else [])
         inside = te.all(*tests, te.likely(te.all(*beside)))
-        return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(attrs.pad_value, data.dtype))
+        value = data(n, block, y - top, x - left, lane).astype(dtype)
+        return te.if_then_else(inside, value, T.const(attrs.pad_value, dtype))
 
     shape = (data.shape[0], data.shape[1], height + top + bottom, width + left + right + more, data.shape[4])
     found: Tensor = te.compute(shape, element, name="data_pad", tag="packed")
@@ -215,15 +219,18 @@ def banded(attrs: BytesConv2DAttrs, data: Tensor) -> Tensor:
 
 @depthwise_bytes.compute
 def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) -> Tensor:
-    """Words of four neighbouring columns of a channel, times words of four taps."""
-    padded = banded(attrs, data)
+    """Words of four neighbouring columns of a channel, times words of four taps; or columns times taps."""
     win, kernel = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
-    _, kh, quads, _, _ = weight.shape
-    ry, rx = axes = reduce_axes([kh, quads], ["kh", "kw_quad"])
+    _, kh, words, _, taken = te.static_shape(weight)
+    padded = banded(attrs, data, taken)
+    ry, rx = axes = reduce_axes([kh, words], ["kh", "kw_word"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
-        row, first = y * sy + ry * dy, x * sx + rx * (BYTES * dx)
+        row, first = y * sy + ry * dy, x * sx + rx * (taken * dx)
+        if taken == 1:
+            column, tap = padded(n, block, row, first, lane), weight(block, ry, rx, lane, 0)
+            return te.sum(column.astype("int32") * tap.astype("int32"), axis=axes)
         columns = te.four_bytes(*(padded(n, block, row, first + k * dx, lane) for k in range(BYTES)))
         taps = te.four_bytes(*(weight(block, ry, rx, lane, k) for k in range(BYTES)))
         return te.sum(te.dot_bytes(columns, taps), axis=axes)
@@ -238,6 +245,7 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
 def _samples_depthwise() -> Iterator[Sample]:
     plain = BytesDepthwiseAttrs(groups=16, padding=(1, 1), kernel_size=(3, 4))
     yield Sample(plain, (tensor("uint8", 1, 2, 6, 7, 8), tensor("int8", 2, 3, 1, 8, 4)), domain=(-128, 255))
+    yield Sample(plain, (tensor("uint8", 1, 2, 6, 7, 8), tensor("int16", 2, 3, 4, 8, 1)), domain=(-128, 255))
     wide = BytesDepthwiseAttrs((2, 1), (2, 1, 0, 3), (1, 2), groups=4, kernel_size=(2, 8), pad_value=9)
     yield Sample(wide, (tensor("uint8", 2, 1, 7, 12, 4), tensor("int8", 1, 2, 2, 4, 4)), domain=(-128, 255))
 
