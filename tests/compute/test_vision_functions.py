@@ -331,6 +331,29 @@ def test_channels_apart_and_together() -> None:
         TensorInfo(32, 10, Format.NV12)
 
 
+@pytest.mark.parametrize(
+    ("width", "height", "wide", "high"), [(640, 48, 320, 24), (701, 60, 470, 19), (600, 40, 75, 5)]
+)
+def test_means_of_boxes_inside_an_image(width: int, height: int, wide: int, high: int) -> None:
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width), np.uint8)
+    (found,) = _ran(compute.NEScale(), [pixels], [np.zeros((high, wide), np.uint8)], AREA, REPLICATE)
+    boxes = []
+    for size, count in ((height, high), (width, wide)):
+        ratio = np.float32(size / count)
+        places = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) * ratio - np.float32(0.5)).astype(int)
+        boxes.append((places, int(np.floor(-size / count / 2)), int(np.ceil(size / count / 2))))
+    (rows, up, down), (columns, left, right) = boxes
+    inner_y = (rows + up >= 0) & (rows + down < height)
+    inner_x = (columns + left >= 0) & (columns + right < width)
+    total = sum(
+        pixels[np.ix_(rows[inner_y] + dy, columns[inner_x] + dx)].astype(int)
+        for dy in range(up, down + 1)
+        for dx in range(left, right + 1)
+    )
+    assert inner_x.sum() > wide - 6 and inner_y.any()
+    np.testing.assert_array_equal(found[np.ix_(inner_y, inner_x)], total // ((down - up + 1) * (right - left + 1)))
+
+
 def test_what_validate_says_configure_says() -> None:
     u8, s16 = TensorInfo(32, 16, Format.U8), TensorInfo(32, 16, Format.S16)
     rgb, small = TensorInfo(32, 16, Format.RGB888), TensorInfo(8, 8, Format.U8)

@@ -209,6 +209,60 @@ def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel
     return pixel
 
 
+def _area_row(columns: tuple[int, int], rows: tuple[int, int], border: str, ratio: int) -> EmitRow:
+    """A row of means: where the boxes of a step lie inside the image, sums over rows are kept, then added up.
+
+    `ratio`: that of the widths, if it is a whole number, else 0.
+    """
+    anywhere, count = _area(columns, rows, border), (columns[1] - columns[0] + 1) * (rows[1] - rows[0] + 1)
+
+    def row(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
+        sums = ib.allocate("uint16", (MOST_BOX * STEP + 2 * MOST_BOX + STEP,), "sums", scope="local")
+        spots = ib.allocate("int32", (STEP,), "spots", scope="local")
+        width, height = (T.cast(n, "int32") for n in (numbers[_WIDTH], numbers[_HEIGHT]))
+        top = ib.let("top", below(_scaled(0.5)(planes.read, y, x0, numbers)[1]))
+        first_row, last_row = T.add(top, T.const(rows[0])), T.add(top, T.const(rows[1]))
+        with ib.for_range(0, steps, "step") as step:
+            first = ib.let("first", T.add(x0, T.mul(step, T.const(STEP))))
+            with ib.for_range(0, STEP, kind="vectorize") as lane:
+                spots[lane] = below(_scaled(0.5)(planes.read, y, T.add(first, lane), numbers)[0])
+            left = ib.let("left", T.add(spots[0], T.const(columns[0])))
+            beyond = T.add(T.sub(T.add(spots[STEP - 1], T.const(columns[1])), left), T.const(STEP))
+            strips = ib.let("strips", T.floordiv(beyond, T.const(STEP)))
+            is_inside = T.all_of(
+                T.greater_equal(left, T.const(0)),
+                T.less_equal(T.add(left, T.mul(strips, T.const(STEP))), width),
+                T.greater_equal(first_row, T.const(0)),
+                T.less(last_row, height),
+            )
+            with ib.if_scope(is_inside):
+                with ib.for_range(0, strips, "strip") as strip, ib.for_range(0, STEP, kind="vectorize") as lane:
+                    at = T.add(T.mul(strip, T.const(STEP)), lane)
+                    lines = [planes.read(0, T.add(first_row, T.const(n)), T.add(left, at)) for n in _range(rows)]
+                    sums[at] = _total([T.cast(v, "uint16") for v in lines])
+                with ib.for_range(0, STEP, kind="vectorize") as lane:
+                    at = T.mul(lane, T.const(ratio)) if ratio else T.sub(spots[lane], spots[0])
+                    total = _total([sums[T.add(at, T.const(n))] for n in _range(columns)])
+                    mean = T.cast(T.floordiv(total, T.const(count, "uint16")), "uint8")
+                    planes.write(ib, 1, y, T.add(first, lane), mean)
+            with ib.else_scope(), ib.for_range(0, STEP, kind="vectorize") as lane:
+                x = T.add(first, lane)
+                planes.write(ib, 1, y, x, anywhere(planes.read, y, x, numbers)[0])
+
+    return row
+
+
+def _range(box: tuple[int, int]) -> range:
+    return range(box[1] - box[0] + 1)
+
+
+def _total(values: Sequence[Expr]) -> Expr:
+    total = values[0]
+    for value in values[1:]:
+        total = T.add(total, value)
+    return total
+
+
 def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0, row: EmitRow | None = None) -> Formula:
     """`more`: numbers behind the constant, the width and the height."""
     inputs, numbers = (kind, *((F32,) * maps)), ("int32", *(("float32",) * (2 + more)))
@@ -224,9 +278,10 @@ def scale(policy: str, kind: DataType, border: str) -> Formula:
 
 
 @cache
-def scale_area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Formula:
-    """The mean of a box of U8; numbers: the ratios."""
-    return _formula(f"scale_area_{border}", U8, _area(columns, rows, border), 2)
+def scale_area(columns: tuple[int, int], rows: tuple[int, int], border: str, ratio: int) -> Formula:
+    """The mean of a box of U8; numbers: the ratios; `ratio`: that of the widths, if it is a whole number, else 0."""
+    row = _area_row(columns, rows, border, ratio)
+    return _formula(f"scale_area_{border}", U8, _area(columns, rows, border), 2, row=row)
 
 
 @cache

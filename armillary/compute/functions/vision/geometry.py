@@ -74,7 +74,8 @@ class NEScale(VisionFunction):
             return
         if is_area and max(ratios) > 1:
             boxes = [(math.floor(-ratio / 2), math.ceil(ratio / 2)) for ratio in ratios]
-            formula = formulas.scale_area(boxes[0], boxes[1], border)
+            whole = int(ratios[0]) if float(ratios[0]).is_integer() else 0
+            formula = formulas.scale_area(boxes[0], boxes[1], border, whole)
         else:
             formula = formulas.scale(name, kind, border)
         numbers = (constant_border_value, *size_of(input.info()), *ratios)
