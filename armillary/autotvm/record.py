@@ -26,7 +26,7 @@ from armillary.autotvm.task.dispatcher import isa_of, last_of_each
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.boundary import boundary
-from armillary.base.files import unwritable, write_atomic
+from armillary.base.files import regular, unwritable, write_atomic
 from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
@@ -155,7 +155,7 @@ def _lines(filepath: Source) -> Iterator[tuple[int, str]]:
         yield from enumerate(filepath, 1)
         return
     try:
-        with open(filepath, encoding="utf-8", errors="replace") as stream:
+        with open(filepath, encoding="utf-8", errors="replace", opener=regular) as stream:
             yield from enumerate(stream, 1)
     except OSError as error:
         told = f"cannot read the log: {error.strerror}"

@@ -190,6 +190,22 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: i
         stream.write(data)
 
 
+def regular(path: str, flags: int) -> int:
+    """An opener for `open`: OSError for a pipe, a device or a socket, whose readers would wait."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # of a folder `open` says what it is
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file; OSError for anything else."""
+    with open(path, "rb", opener=regular) as stream:
+        return stream.read()
+
+
 def is_private(status: os.stat_result) -> bool:
     """Whether only this user and the administrator may have written it, as OpenSSH asks of keys."""
     return not hasattr(os, "geteuid") or (status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022)

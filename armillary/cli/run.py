@@ -27,7 +27,7 @@ from rich.table import Table
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
-from armillary.base.files import check_writable, written_atomically
+from armillary.base.files import check_writable, regular, written_atomically
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.cli._console import note, output
@@ -175,7 +175,7 @@ def read_npz(file: str) -> dict[str, Array]:
     try:
         if Path(file).is_file() and not zipfile.is_zipfile(file):
             raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
-        with np.load(file, allow_pickle=False) as archive:
+        with open(file, "rb", opener=regular) as stream, np.load(stream, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except ExecutionError:
         raise

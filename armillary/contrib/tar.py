@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.base.boundary import boundary
-from armillary.base.files import written_atomically
+from armillary.base.files import regular, written_atomically
 from armillary.errors import ArtifactError
 
 
@@ -34,7 +34,7 @@ def tar(output: str | os.PathLike[str], files: str | Sequence[str], options: Seq
 def untar(tar_file: str | os.PathLike[str], directory: str | os.PathLike[str]) -> None:
     """Unpack a tar into a folder; links and paths that leave it are refused."""
     try:
-        with tarfile.open(tar_file, "r:*") as archive:
+        with open(tar_file, "rb", opener=regular) as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:
             archive.extractall(directory, filter="data")
     except (tarfile.TarError, OSError) as error:
         raise ArtifactError(

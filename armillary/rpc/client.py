@@ -21,8 +21,8 @@ import numpy as np
 
 from armillary.artifact import Descriptor
 from armillary.base.arguments import Arguments
-from armillary.base.boundary import boundary
-from armillary.base.files import scratch_folder
+from armillary.base.boundary import boundary, bounded
+from armillary.base.files import regular, scratch_folder
 from armillary.errors import ArtifactError, RPCError, RPCSessionTimeoutError, Span
 from armillary.rpc.connection import CONNECT_SECONDS, Connection, Transport
 from armillary.rpc.connection import connect as open_connection
@@ -92,7 +92,7 @@ class RPCSession:
             return
         path = Path(data)
         try:
-            with path.open("rb") as stream:
+            with open(path, "rb", opener=regular) as stream:
                 name, offset = target or path.name, 0
                 while True:
                     piece = stream.read(CHUNK)
@@ -284,6 +284,7 @@ def user_name() -> str:
     return f"{socket.gethostname()[:128]}:{os.getpid()}"
 
 
+@bounded
 class TrackerSession:
     """A tracker, as its clients see it; every request has a connection of its own."""
 

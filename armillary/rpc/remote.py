@@ -61,6 +61,7 @@ class RemoteDevice(ElsewhereDevice):
     def sync(self) -> None:
         """Wait until the device has finished: every request does."""
 
+    @boundary("empty_elsewhere", arguments=True, first=1)
     def empty_elsewhere(self, shape: tuple[int, ...], dtype: str) -> RemoteNDArray:
         """An uninitialised tensor there."""
         kind = DType(dtype)

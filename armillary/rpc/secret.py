@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 
 from armillary.base.config import setting
-from armillary.base.files import make_folder, unwritable
+from armillary.base.files import make_folder, read_regular, unwritable
 from armillary.errors import AuthError, ConfigError, Span
 from armillary.rpc.protocol import is_loopback
 
@@ -46,7 +46,7 @@ def read_secret(path: Path) -> bytes:
     """The secret of a file that belongs to this user alone."""
     try:
         state = path.stat()
-        text = path.read_text("ascii")
+        text = read_regular(path).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the secret cannot be read: {error}", span=Span(str(path)), hint=_HINT) from None
     if state.st_mode & 0o077:

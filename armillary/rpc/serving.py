@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from armillary.base.files import read_regular
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError, Span
 from armillary.rpc import protocol
@@ -36,6 +37,8 @@ class Tls:
         """What the listening side encrypts with."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
+            for file in (self.certificate, self.key):
+                read_regular(file)  # a pipe would be waited for
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             told = f"the certificate or its key cannot be used: {error}"

@@ -35,7 +35,7 @@ class NDArray:
 
     def __init__(self, array: Array, dtype: DType | None = None, device: Device | None = None) -> None:
         """Wrap a contiguous, writable numpy array without copying; use `array()` for anything else."""
-        self.device = require(device or cpu())
+        self.device = require(cpu() if device is None else device)
         if self.device.device_type != 1:
             told = f"NDArray wraps memory of the host, not of {self.device}"
             raise TypeMismatch(told, hint="use armillary.nd.array(value, device)")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from armillary.base.boundary import bounded
+from armillary.base.boundary import boundary, bounded
 from armillary.errors import ScheduleError
 from armillary.te import index_map
 from armillary.te.directives import Directive
@@ -521,6 +521,7 @@ class Stage:
         self._record("storage_align", axis=self.key_of(axis), factor=factor, offset=offset)
         self.align[axis] = (factor, offset)
 
+    @boundary("transform_layout", arguments=True, first=1)
     def transform_layout(self, mapping: Any) -> list[IterVar]:  # Any: a function of indices, or an IndexMap
         """Keep the tensor in another layout: `lambda n, c: [n, c // 4, c % 4]`; the loops follow, and are given.
 
@@ -528,6 +529,8 @@ class Stage:
         """
         shape = [T.as_int(extent) for extent in self.op.output(0).shape]
         sizes = [n for n in shape if n is not None]
+        if not callable(mapping) and not isinstance(mapping, tuple):
+            self._refuse("transform_layout", f"{mapping!r}: wanted a function of indices")
         if len(sizes) != len(shape) or self.op.num_outputs != 1 or self.layout is not None:
             self._refuse("transform_layout", "wanted one result of known shape, transformed once")
         if not isinstance(self.op, PlaceholderOp):

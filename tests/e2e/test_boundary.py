@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,21 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import armillary
-from armillary import autotvm, relay
+from armillary import autotvm, compute, relay, rpc, te
 from armillary.artifact import GraphSpec, load_params
 from armillary.autotvm import record
 from armillary.base.boundary import boundary
-from armillary.contrib import graph_executor
+from armillary.cli.run import read_npz
+from armillary.compute.graph import NumPyBinLoader, TopNPredictionsAccessor
+from armillary.compute.runtime.ppm import read_image
+from armillary.contrib import cc, graph_executor, tar
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
+from armillary.driver.tvmc.model import TVMCModel
 from armillary.errors import ArmillaryError, ExecutionError, InternalError, TypeMismatch
-from armillary.frontend import from_onnx
+from armillary.frontend import from_keras, from_onnx
+from armillary.rpc.secret import read_secret
+from armillary.rpc.serving import Tls
 from armillary.runtime import cpu, load_module
 from armillary.runtime.module import from_package
 from armillary.runtime.ndarray import from_numpy
@@ -135,6 +142,40 @@ def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     refused(lambda: from_onnx(tmp_path / "x.onnx"), "not a regular file")
 
 
+PIPES: dict[str, Callable[[str], object]] = {
+    "model": from_onnx,
+    "keras": from_keras,
+    "package": load_module,
+    "records": lambda path: list(record.load_from_file(path)),
+    "inputs": read_npz,
+    "saved model": lambda path: TVMCModel(model_path=path),
+    "object": lambda path: cc.create_shared("out.so", [path]),
+    "hybrid script": lambda path: te.hybrid.HybridModule().load(path),
+    "tar": lambda path: tar.untar(path, "."),
+    "image": lambda path: read_image(path),
+    "portable image": lambda path: read_image(str(Path(path).with_suffix(".ppm"))),
+    "labels": lambda path: TopNPredictionsAccessor(path),
+    "array": lambda path: NumPyBinLoader(path).access_tensor(None),  # type: ignore[arg-type]
+    "tuned sizes": lambda path: compute.CLTuner().load_from_file(path),
+    "upload": lambda path: rpc.LocalSession().upload(path),
+    "secret": lambda path: read_secret(Path(path)),
+    "certificate": lambda path: Tls(path, path).context(),
+}
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for suffix in (".o", ".ppm"):
+        os.mkfifo(tmp_path / f"pipe{suffix}", 0o600)
+    late = threading.Timer(5, lambda: os.close(os.open("pipe.o", os.O_WRONLY | os.O_NONBLOCK)))
+    late.start()  # ends a wait for what is written
+    try:
+        refused(lambda: PIPES[name](str(tmp_path / "pipe.o")), "not a regular file")
+    finally:
+        late.cancel()
+
+
 def test_external_data_of_a_long_name_is_refused_with_its_tensor(tmp_path: Path) -> None:
     made = model(helper.make_node("Add", ["x", "w"], ["y"]), {"w": np.ones((1, 1, 4, 4), np.float32)})
     tensor = made.graph.initializer[0]
@@ -150,6 +191,20 @@ def test_more_axes_than_the_runtime_knows_are_refused_when_compiling() -> None:
     refused(lambda: build(from_onnx(made)[0], "llvm"), "33 axes")
     x = relay.var("x", shape=(1,) * 33)
     refused(lambda: build(relay.Function([x], relay.squeeze(x)), "llvm"), "33 axes")
+
+
+def test_a_library_that_cannot_be_loaded_does_not_get_its_name(library: GraphLibrary, tmp_path: Path) -> None:
+    path, linker = tmp_path / "net.so", tmp_path / "linker"
+    library.export_library(path)
+    whole = path.read_bytes()
+    linker.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done\n'
+        'exec cc -shared -nostdlib -x c /dev/null -o "$out"\n'
+    )
+    linker.chmod(0o700)
+    with pytest.raises(ArmillaryError, match="cannot be loaded: .*armillary_descriptor"):
+        library.export_library(path, cc=str(linker))
+    assert path.read_bytes() == whole and sorted(os.listdir(tmp_path)) == ["linker", "net.so"]
 
 
 def test_the_cause_is_kept_and_calls_that_do_not_fit_are_python_s() -> None:

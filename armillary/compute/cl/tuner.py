@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
-from armillary.base.files import write_atomic
+from armillary.base.files import read_regular, write_atomic
 from armillary.errors import ArtifactError
 
 Lws = tuple[int, int, int]
@@ -78,7 +78,7 @@ class CLTuner:
     def load_from_file(self, filename: str | Path) -> None:
         """Read a table; a damaged one is refused before anything changes."""
         try:
-            text = Path(filename).read_text()
+            text = read_regular(filename).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ArtifactError(f"{filename}: cannot be read: {error}") from None
         read: dict[str, Lws] = {}

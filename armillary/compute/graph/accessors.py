@@ -16,7 +16,7 @@ from typing import Protocol, TextIO
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.files import write_atomic
+from armillary.base.files import read_regular, regular, write_atomic
 from armillary.compute.core.layout import DataLayout
 from armillary.compute.runtime.ppm import read_image
 from armillary.compute.runtime.tensor import Tensor
@@ -83,7 +83,8 @@ class NumPyBinLoader:
     def access_tensor(self, tensor: Tensor) -> bool:
         """Fill the tensor."""
         try:
-            values = np.load(self._path, allow_pickle=False)
+            with open(self._path, "rb", opener=regular) as stream:
+                values = np.load(stream, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ArtifactError(f"{self._path}: no array could be read: {error}") from None
         if not isinstance(values, np.ndarray):
@@ -176,7 +177,7 @@ class TopNPredictionsAccessor:
 
     def __init__(self, labels_path: str | Path, top_n: int = 5, output_stream: TextIO | None = None) -> None:
         try:
-            self._labels = Path(labels_path).read_text().splitlines()
+            self._labels = read_regular(labels_path).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ArtifactError(f"{labels_path}: no labels could be read: {error}") from None
         self._top_n, self._stream = top_n, output_stream

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from armillary.base.boundary import boundary
-from armillary.base.files import write_atomic
+from armillary.base.files import read_regular, regular, write_atomic
 from armillary.compute.core.tensor_info import Format, TensorInfo
 from armillary.compute.runtime.tensor import Bytes, Tensor
 from armillary.errors import ArtifactError, ExecutionError, UnsupportedError
@@ -24,7 +24,7 @@ _GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
 def read_pnm(path: str | Path) -> Bytes:
     """A binary PGM or PPM file as (rows, columns, 1 or 3 channels)."""
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
     head = _HEADER.match(data)
@@ -49,7 +49,7 @@ def read_image(path: str | Path) -> Bytes:
             f"{path}: Pillow is not installed", hint="pip install pillow, or use a PPM file"
         ) from None
     try:
-        with Image.open(path) as image:
+        with open(path, "rb", opener=regular) as stream, Image.open(stream) as image:
             return np.asarray(image.convert("RGB"))
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: no image could be read: {error}") from None

@@ -16,7 +16,7 @@ from typing import TextIO
 from armillary.artifact import load_params, save_params
 from armillary.artifact_package import Package, load_package
 from armillary.base.aliases import Array
-from armillary.base.files import write_atomic
+from armillary.base.files import regular, write_atomic
 from armillary.cli.run import write_npz
 from armillary.contrib.utils import TempDirectory
 from armillary.errors import ConfigError, ExecutionError, ModelError, Span
@@ -78,7 +78,7 @@ class TVMCModel:
 def _read_model(path: Path) -> tuple[IRModule, dict[str, Array]]:
     hint = "TVMCModel.save writes such a file; tvmc.load reads .onnx, .h5 and .relay"
     try:
-        with tarfile.open(path, "r:") as archive:
+        with open(path, "rb", opener=regular) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             module, params = (_member(archive, name) for name in _MEMBERS)
     except KeyError as error:
         raise ModelError(f"the tar holds no model: {error.args[0]}", span=Span(str(path)), hint=hint) from None

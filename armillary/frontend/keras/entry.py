@@ -17,6 +17,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
+from armillary.base.files import read_regular
 from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -58,7 +59,7 @@ def from_keras(
         raise UnsupportedError(f"from_keras: layout {layout!r}", hint="NCHW or NHWC")
     path = Path(model).expanduser()
     try:
-        file = File(path.read_bytes(), str(path))
+        file = File(read_regular(path), str(path))
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror}", span=Span(str(path))) from None
     return _Importer(file, dict(shape or {}), layout, dtype).run()

@@ -12,11 +12,10 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import FunctionType
 
 from armillary.base.boundary import boundary, bounded
-from armillary.base.files import written_atomically
+from armillary.base.files import read_regular, written_atomically
 from armillary.errors import TypeMismatch
 from armillary.te.hybrid.parser import Parser, buffer_for
 from armillary.te.hybrid.printer import script_text
@@ -115,14 +114,16 @@ class HybridModule:
         """The text."""
         return self.src_
 
+    @boundary("HybridModule.save", arguments=True, first=1)
     def save(self, path: str) -> None:
         """Write the text to a file, whose name ends in .py."""
         with written_atomically(path if path.endswith(".py") else f"{path}.py") as stream:
             stream.write(self.src_.encode())
 
+    @boundary("HybridModule.load", arguments=True, first=1)
     def load(self, path: str) -> None:
         """Take the script of a file, which is run: load only what you trust."""
-        self._take(Path(path).read_text("utf-8"))
+        self._take(read_regular(path).decode())
 
 
 @boundary("te.hybrid.build", arguments=True)
