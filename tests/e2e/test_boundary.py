@@ -202,7 +202,7 @@ def test_a_library_that_cannot_be_loaded_does_not_get_its_name(library: GraphLib
         'exec cc -shared -nostdlib -x c /dev/null -o "$out"\n'
     )
     linker.chmod(0o700)
-    with pytest.raises(ArmillaryError, match="cannot be loaded: .*armillary_descriptor"):
+    with pytest.raises(ArmillaryError, match=r"cannot be loaded: .*armillary_descriptor"):
         library.export_library(path, cc=str(linker))
     assert path.read_bytes() == whole and sorted(os.listdir(tmp_path)) == ["linker", "net.so"]
 
