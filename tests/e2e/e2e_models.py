@@ -52,8 +52,11 @@ def _ramp(shape: list[int]) -> Array:
     return (np.arange(count, dtype=np.float32) / np.float32(count)).reshape(shape)
 
 
-def with_random_weights(model: Any) -> Any:
-    """The network with drawn weights, kept at a scale that neither fades nor explodes, and without its last softmax."""
+def with_random_weights(model: Any, gain: float = 1.0) -> Any:
+    """The network with drawn weights, kept at a scale that neither fades nor explodes, and without its last softmax.
+
+    `gain` scales the weights of products: sums along many shortcuts may otherwise grow beyond float16.
+    """
     rng = np.random.default_rng(SEED)
     shapes = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
     roles = {name: (n.op_type, k) for n in model.graph.node for k, name in enumerate(n.input)}
@@ -63,7 +66,7 @@ def with_random_weights(model: Any) -> Any:
     for node in model.graph.node:
         if node.op_type == "ConstantOfShape" and node.input[0] in shapes:
             shape = tuple(int(d) for d in shapes[node.input[0]])
-            value = _drawn(rng, shape, *roles[node.output[0]])
+            value = _drawn(rng, shape, *roles[node.output[0]], gain)
             made.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
         elif node.op_type == "Softmax" and node is model.graph.node[-1]:
             made.graph.node.append(helper.make_node("Identity", node.input, node.output))
@@ -72,16 +75,16 @@ def with_random_weights(model: Any) -> Any:
     for item in made.graph.initializer:  # the weights that are spelled out
         if item.data_type == onnx.TensorProto.FLOAT and item.name in roles:
             array = numpy_helper.to_array(item)
-            item.CopyFrom(numpy_helper.from_array(_drawn(rng, array.shape, *roles[item.name]), item.name))
+            item.CopyFrom(numpy_helper.from_array(_drawn(rng, array.shape, *roles[item.name], gain), item.name))
     return made
 
 
-def _drawn(rng: np.random.Generator, shape: tuple[int, ...], op: str, position: int) -> Array:
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], op: str, position: int, gain: float) -> Array:
     if op == "BatchNormalization" and position in (1, 4):  # scale, variance
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     if op in ("Conv", "Gemm") and position == 1:
         fan_in = np.prod(shape[1:])
-        return (rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2.0 / fan_in))).astype(np.float32)
+        return (rng.standard_normal(shape, np.float32) * np.float32(gain * np.sqrt(2.0 / fan_in))).astype(np.float32)
     return (rng.standard_normal(shape, np.float32) * np.float32(0.1)).astype(np.float32)
 
 
