@@ -91,6 +91,7 @@ def cache_write(schedule: Schedule, tensor: Tensor | list[Tensor] | tuple[Tensor
     axes = _fresh_axes(op.axis, ".c")
     move = rewriter({a.var: b.var for a, b in zip(op.axis, axes, strict=True)})
     cache = ComputeOp(f"{op.name}.{scope}", axes, _bodies(op.body, move), op.tag, op.attrs)
+    cache.intrinsic = op.intrinsic
     copy = ComputeOp(op.name, op.axis, tuple(t(*(a.var for a in op.axis)) for t in cache.outputs), op.tag, op.attrs)
     made = schedule.add_stage(cache, schedule.stages.index(stage))
     made.scope, made.redirects = scope, stage.redirects
@@ -111,7 +112,8 @@ def _bodies(bodies: tuple[Expr, ...], move: Any) -> tuple[Expr, ...]:
 
 
 def _check_plain(primitive: str, stage: Stage) -> None:
-    if stage.relations or stage.notes:
+    made_by = isinstance(stage.op, ComputeOp) and stage.op.intrinsic is not None  # which leaves one note
+    if stage.relations or len(stage.notes) > made_by:
         raise ScheduleError(
             f"{primitive} on stage {stage.key}: its loops were already scheduled",
             hint=f"call {primitive} before the stage's split, fuse and marks",

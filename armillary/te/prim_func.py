@@ -25,7 +25,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.blocks.regions import block_regions
-from armillary.tir.simplify import simplify
+from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import rename_buffers
 
 _FREE = "layout_free_placeholders"
@@ -160,7 +160,14 @@ class _Maker:
         if not own:
             own, values = [E.IterVar(E.Range(1), E.Var("vi"))], [T.int32(0)]
         mapping = {a.var: o.var for a, o in zip((*op.axis, *op.reduce_axis), own, strict=False)}
-        self.mapped = rewriter({**self.sizes, **mapping}, self.load)
+        plain, known = rewriter({**self.sizes, **mapping}, self.load), Simplifier()
+        for axis in own:
+            low, extent = (
+                (T.as_int(e) for e in (axis.dom.min, axis.dom.extent)) if axis.dom is not None else (None, None)
+            )
+            if low is not None and extent is not None and extent > 0:
+                known.bind(axis.var, (low, low + extent - 1))
+        self.mapped = lambda item: known(plain(item))
         place = tuple(o.var for o in own[: len(op.axis)])
         init, body = self.stores(op, [(k, buffers[k]) for k in outputs], place)
         made = Block(tuple(own), (), (), name, body, init, annotations=self.notes(op))
@@ -168,7 +175,7 @@ class _Maker:
         return BlockRealize(tuple(values), _TRUE, replace(made, reads=reads, writes=writes))
 
     def load(self, tensor: Tensor, indices: tuple[E.Expr, ...]) -> E.Expr:
-        return E.BufferLoad(self.buffers[tensor], tuple(simplify(i) for i in indices))
+        return E.BufferLoad(self.buffers[tensor], indices)
 
     def stores(
         self, op: ComputeOp, outputs: list[tuple[int, S.Buffer]], place: tuple[E.Expr, ...]

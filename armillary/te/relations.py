@@ -99,6 +99,8 @@ def unguarded(stage: Stage) -> set[IterVar]:
     for relation in stage.relations:
         if isinstance(relation, Fuse):
             roots[relation.fused] = roots[relation.outer] | roots[relation.inner]
+        if isinstance(relation, Singleton):
+            roots[relation.iter] = set()
         if not isinstance(relation, Split):
             continue
         own = roots[relation.outer] = roots[relation.inner] = roots[relation.parent]

@@ -296,7 +296,7 @@ class Stage:
         """`for i: for j: …` becomes `for i.j.fused: …`; the axes must be neighbours, in order."""
         self._check_loops("fuse")
         given = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
-        if not given and not self.leaf:
+        if not given and not self.op.axis:
             return self._singleton()
         if not given:
             self._refuse("fuse", "no axes given")
@@ -321,7 +321,7 @@ class Stage:
         made = IterVar(Range(0, 1), Var("singleton"))
         self._record("fuse", axes=())
         self.relations.append(Singleton(made))
-        self.leaf = [made]
+        self.leaf.insert(0, made)
         self._name(made)
         return made
 
@@ -417,6 +417,9 @@ class Stage:
         """Leave a note on the loop, for passes and code generators."""
         self._check_loops("pragma")
         self._loop("pragma", axis)
+        if pragma_type in ("vectorize", "unroll", "parallel"):
+            getattr(self, pragma_type)(axis)
+            return
         value = T.as_int(pragma_value) if isinstance(pragma_value, Expr) else pragma_value
         if not isinstance(value, int | str | None):
             self._refuse("pragma", f"the value of {pragma_type} is {pragma_value!r}, wanted an integer or a string")

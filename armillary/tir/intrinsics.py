@@ -184,7 +184,7 @@ INTRINSICS = {row.name: row for row in _ROWS}
 
 def call_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:
     """A call of a C function, by name; the linker or this process supplies it."""
-    return build.call("call_extern", StringImm(func_name), *args, dtype=dtype)
+    return build.call("call_extern", StringImm(func_name), *args, dtype=dtype or "void")
 
 
 def call_pure_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:

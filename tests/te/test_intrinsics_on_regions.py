@@ -71,6 +71,19 @@ def test_an_intrinsic_reads_what_is_computed_in_its_loop() -> None:
     np.testing.assert_allclose(z, x + 2 * y[:, 4:] + 100, rtol=1e-6)
 
 
+def test_a_cache_is_made_by_the_intrinsic() -> None:
+    a = te.placeholder((8, 16), name="a")
+    vadd = _vadd(16)
+    b = te.placeholder((8, 16), name="b")
+    c = te.compute((8, 16), lambda i: vadd(a[i, 0:16], b[i, 0:16]), name="c")
+    s = te.create_schedule(c.op)
+    cache = s.cache_write(c, "local")
+    s[cache].compute_at(s[c], c.op.axis[0])
+    x, y, z = RNG.random((8, 16), np.float32), RNG.random((8, 16), np.float32), np.zeros((8, 16), np.float32)
+    armillary.build(s, [a, b, c], "llvm")(x, y, z)
+    np.testing.assert_allclose(z, x + y + 100, rtol=1e-6)
+
+
 def test_an_intrinsic_is_summed_over_an_axis() -> None:
     a, b = te.placeholder((2, 3, 4, 8), name="a"), te.placeholder((2, 3, 4, 8), name="b")
     k, gemm = te.reduce_axis((0, 3), "k"), _gemm(4, 4, 8)

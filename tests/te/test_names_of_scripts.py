@@ -175,3 +175,23 @@ def test_records_of_no_file_choose_nothing() -> None:
 
     with autotvm.tophub.context("llvm") as held:
         assert held.best_by_targetkey == {}
+
+
+def test_a_sum_of_everything_gets_a_loop_of_one_iteration_to_split() -> None:
+    a = te.placeholder((24,), name="a")
+    k = te.reduce_axis((0, 24), "k")
+    b = te.compute((), lambda: te.sum(a[k], axis=k), name="b")
+    s = te.create_schedule(b.op)
+    s[b].split(s[b].fuse(), nparts=4)
+    result = armillary.nd.array(np.float32(0))
+    armillary.build(s, [a, b], "llvm")(np.arange(24, dtype=np.float32), result)
+    assert result.numpy() == 276
+
+
+def test_pragmas_of_loops_are_marks() -> None:
+    a = te.placeholder((64,), name="a")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    inner = s[b].split(b.op.axis[0], 8)[1]
+    s[b].pragma(inner, "vectorize")
+    assert s[b].iter_var_attrs[inner].iter_type == tir.IterVar.Vectorized
