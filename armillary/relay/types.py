@@ -107,7 +107,9 @@ class TensorType(Type):
     dtype: DType = DType("float32")
 
     def __post_init__(self) -> None:
-        if type(self.dtype) is not DType or type(self.shape) is not tuple:  # as Relay-era scripts write it
+        shape = self.shape
+        is_made = type(self.dtype) is DType and type(shape) is tuple
+        if not is_made or any(type(d) is not int and not isinstance(d, AnyDim) for d in shape):  # as scripts write it
             made = tensor_type(self.shape, self.dtype)
             object.__setattr__(self, "shape", made.shape)
             object.__setattr__(self, "dtype", made.dtype)
@@ -233,7 +235,9 @@ def _dim(value: Any) -> Dim:  # Any: see tensor_type
         symbol = getattr(value, "var", value)  # an axis stands for its variable
         if not isinstance(held, int) and not getattr(symbol, "dtype", DType("void")).is_int:
             raise TypeError("a dimension is an integer")
-        return SymbolicDim(symbol) if not isinstance(held, int) else _dim(held)
+        if isinstance(held, int):
+            return _dim(held)
+        return SymbolicDim(symbol) if symbol._binds else as_dim(symbol)  # t + t is 2 * t
     return ANY_DIM if value is None or int(value) < 0 else int(value)
 
 

@@ -27,7 +27,7 @@ OPTIONS = {
     "annotate-target": {"targets": "lib"},
     "combine-parallel-batch-matmul": {"min_num_branches": 2},
     "combine-parallel-conv2d": {"min_num_branches": 2},
-    "combine-parallel-dense": {"min_num_branches": 2},
+    "combine-parallel-dense": {"min_num_branches": 2, "to_batch": False},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "use-layouts": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "annotate-memory-scope": {"target": ADRENO},

@@ -132,3 +132,22 @@ def test_a_kernel_size_that_does_not_fit_leaves_the_weight_untyped() -> None:
 def test_old_homes_of_names_hold_them_all() -> None:
     for name in ("bind_params_by_name", "build", "create_executor", "optimize"):
         assert callable(getattr(relay.build_module, name))
+
+
+def test_parallel_dense_layers_as_one_batched_product():
+    rng = np.random.default_rng(0)
+    x, odd = relay.var("x", shape=(3, 4)), relay.var("odd", shape=(6, 4))
+    weights = [relay.var(f"w{k}", shape=(5, 4)) for k in range(2)]
+    offsets = [relay.var(f"b{k}", shape=(5,)) for k in range(2)]
+    found = [relay.nn.relu(relay.nn.dense(x, w) + b) for w, b in zip(weights, offsets, strict=True)]
+    params = [x, odd, *weights, *offsets]
+    module = armillary.IRModule.from_expr(relay.Function(params, relay.Tuple([*found, relay.nn.dense(x, odd)])))
+    after = relay.transform.CombineParallelDense(2)(module)
+    text = after.astext()
+    assert text.count("nn.batch_matmul") == text.count("nn.relu") == text.count("nn.dense(") == 1
+    values = [rng.random(p.checked_type.static, "float32") for p in params]
+    one, other = (relay.create_executor("graph", mod=m).evaluate()(*values) for m in (module, after))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+    apart = relay.transform.CombineParallelDense(2, to_batch=False)(module)
+    assert apart.astext().count("nn.dense(") == 1 and "batch_matmul" not in apart.astext()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary import relay
+from armillary import relay, te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.work import function_work
 
@@ -162,3 +162,12 @@ def test_a_window_may_be_one_number():
     work = [function_work(relay.Function([x], relay.nn.max_pool2d(x, pool_size=n, strides=2))) for n in (2, (2, 2))]
     assert work[0] == work[1]
     assert [t for t, _ in relay.testing.enabled_targets()] == ["llvm"]
+
+
+def test_a_dimension_is_its_simplest_form():
+    n, t = te.var("n"), te.var("t")
+    x = relay.var("x", relay.TensorType((n, t), "float32"))
+    assert relay.concatenate([x, x], axis=1).checked_type == relay.TensorType((n, t + t), "float32")
+    assert relay.TensorType((n * 0 + 3,)).static == (3,) and relay.TensorType((n, t + t)) == relay.TensorType(
+        (n, 2 * t)
+    )

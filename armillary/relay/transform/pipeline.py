@@ -111,7 +111,7 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
         recognize_normalization.bind(),
         recognize_lrn.bind(),
         combine_parallel_conv2d.bind(3),
-        combine_parallel_dense.bind(3),
+        combine_parallel_dense.bind(3, False),
         combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
         # Channels that were last are second, from the first convolution to the last.

@@ -31,8 +31,8 @@ class Sibling:
     attrs: Callable[[Any, int], object]  # Any: the operator's attrs, for the joined number of outputs
 
 
-def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | None:
-    """Join the siblings of one function, or None where there are none."""
+def groups(function: Function, kind: Sibling, least: int) -> list[list[Call]]:
+    """Calls that may join, at least so many together."""
     of = scopes(function)[0]
     found: dict[Hashable, list[Call]] = {}
     for expr in post_order(function, not_primitive):
@@ -41,10 +41,14 @@ def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | 
         key = kind.key(expr)
         if key is not None:
             found.setdefault((id(expr.args[0]), _scope(of, expr), key), []).append(expr)
-    for siblings in found.values():
-        if len(siblings) >= min_num_branches and _independent(siblings):
-            ends, joined = _join(siblings, kind, users(post_order(function)))
-            return substitute(function, {id(s): new for s, new in zip(ends, joined, strict=True)})
+    return [siblings for siblings in found.values() if len(siblings) >= least and _independent(siblings)]
+
+
+def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | None:
+    """Join the siblings of one function, or None where there are none."""
+    for siblings in groups(function, kind, min_num_branches):
+        ends, joined = _join(siblings, kind, users(post_order(function)))
+        return substitute(function, {id(s): new for s, new in zip(ends, joined, strict=True)})
     return None
 
 
@@ -90,13 +94,10 @@ def _joined_tail(
     siblings: list[Call], joined: Call, axis: int, readers: dict[int, list[Expr]]
 ) -> tuple[list[Call], Call] | None:
     """The only readers of the siblings, if they do the same with each, and that on the joined value."""
-    tails = [_only_reader(s, readers) for s in siblings]
-    found = [t for t in tails if t is not None]
-    first = found[0] if len(found) == len(siblings) else None
-    if first is None or len({id(t) for t in found}) < len(found):
+    found = same_readers(siblings, readers)
+    if found is None:
         return None
-    if any(t.op is not first.op or repr(t.attrs) != repr(first.attrs) or len(t.args) != len(first.args) for t in found):
-        return None
+    first = found[0]
     args: list[Expr] = []
     for k in range(len(first.args)):
         column = [t.args[k] for t in found]
@@ -109,6 +110,18 @@ def _joined_tail(
         args.append(other)
     made = Call(first.op, tuple(args), first.attrs, first.span)
     return (found, made) if any(a is joined for a in args) and _fits(made, joined) else None
+
+
+def same_readers(siblings: list[Call], readers: dict[int, list[Expr]]) -> list[Call] | None:
+    """The only readers of the siblings, if they do the same with each."""
+    tails = [_only_reader(s, readers) for s in siblings]
+    found = [t for t in tails if t is not None]
+    first = found[0] if len(found) == len(siblings) else None
+    if first is None or len({id(t) for t in found}) < len(found):
+        return None
+    if any(t.op is not first.op or repr(t.attrs) != repr(first.attrs) or len(t.args) != len(first.args) for t in found):
+        return None
+    return found
 
 
 def _only_reader(expr: Call, readers: dict[int, list[Expr]]) -> Call | None:
@@ -126,7 +139,7 @@ def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr |
     types = [tensor(a) for a in column]
     ndim = len(tails[0].checked_type.shape)  # type: ignore[attr-defined]
     sizes = [t.checked_type.shape[axis] for t in tails]  # type: ignore[attr-defined]
-    if any(t is None for t in types) or any(map(_computed, column)):
+    if any(t is None for t in types) or any(map(computed, column)):
         return None
     places = [axis - ndim + t.ndim for t in types if t is not None]
     extents = [t.shape[p] if t is not None and p >= 0 else 1 for t, p in zip(types, places, strict=True)]
@@ -137,7 +150,7 @@ def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr |
     return concatenated(column, places[0])
 
 
-def _computed(expr: Expr) -> list[Call]:
+def computed(expr: Expr) -> list[Call]:
     """The calls that an operand is made of besides moves and arithmetic: none, for a parameter of the network."""
     found = [e for e in post_order(expr) if isinstance(e, Call)]
     return [e for e in found if e.op.kind > Kind.BROADCAST and not has(e, Fact.REARRANGES)]

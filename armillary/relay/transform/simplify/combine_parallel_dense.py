@@ -1,7 +1,8 @@
 """combine-parallel-dense: dense layers of the same data as one.
 
 In: a module. Out: one where at least `min_num_branches` nn.dense of the same data are one nn.dense and a slice for
-each. `to_batch` of the old system (a batched product instead of a wider one) is refused: the wider product is faster.
+each; with `to_batch`, as scripts of the Relay era mean it unless they say otherwise, those of equal weights are one
+nn.batch_matmul. The wider product is faster, so builds ask for that.
 
     def @main(%x: Tensor[(1, 4), float32], %v: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
       %0 = nn.dense(%x, %v);
@@ -25,19 +26,21 @@ import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
-from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call
-from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform.simplify._combine import Sibling, combine_all
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.transform._rules import call, on_functions, tensor
+from armillary.relay.transform.simplify._combine import Sibling, combine_all, computed, groups, same_readers
+from armillary.relay.walk import post_order, substitute, users
 from armillary.transform import define_pass
+
+NAME = "nn.dense"
 
 
 @define_pass("combine-parallel-dense", opt_level=4)
-def combine_parallel_dense(module: IRModule, *, min_num_branches: int = 3, to_batch: bool = False) -> IRModule:
+def combine_parallel_dense(module: IRModule, *, min_num_branches: int = 3, to_batch: bool = True) -> IRModule:
     """Join sibling nn.dense calls."""
     if to_batch:
-        raise UnsupportedError("combine-parallel-dense: to_batch is not supported", hint="leave it out")
+        return on_functions(module, lambda f: _batched(f, min_num_branches))
     return on_functions(module, lambda f: combine_all(f, _DENSE, min_num_branches))
 
 
@@ -50,4 +53,62 @@ def _attrs(attrs: Any, outputs: int) -> object:  # Any: the operator's attrs
     return dataclasses.replace(attrs, units=outputs if attrs.units is not None else None)
 
 
-_DENSE = Sibling("nn.dense", _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]
+def _alike(expr: Call) -> Hashable | None:
+    weight, data = tensor(expr.args[1]), tensor(expr.args[0])
+    is_plain = weight is not None and data is not None and data.ndim == 2
+    return (weight.shape, weight.dtype, expr.attrs.out_dtype) if is_plain and weight is not None else None
+
+
+def _batched(function: Function, least: int) -> Expr | None:
+    """Join until nothing is left to join; None where nothing was."""
+    result: Expr | None = None
+    current: Expr = function
+    while isinstance(current, Function) and (siblings := next(iter(groups(current, _ALIKE, least)), None)) is not None:
+        ends, joined = siblings, _as_batch(siblings)
+        readers = users(post_order(current))
+        while (step := _batched_tail(ends, joined, readers)) is not None:
+            ends, joined = step
+        parts = call("split", joined, indices_or_sections=len(ends), axis=0)
+        apart: dict[int, Expr] = {id(s): call("squeeze", TupleGetItem(parts, k), axis=(0,)) for k, s in enumerate(ends)}
+        result = current = substitute(current, apart)
+    return result
+
+
+def _as_batch(siblings: list[Call]) -> Call:
+    """The products of one matrix with several as one batched product."""
+    data, weights = (_stacked([s.args[k] for s in siblings], 2) for k in range(2))
+    return call("nn.batch_matmul", data, weights, out_dtype=siblings[0].attrs.out_dtype)
+
+
+def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Expr]]) -> tuple[list[Call], Call] | None:
+    """What follows each alike, once for all: other operands stand behind one another."""
+    found = same_readers(siblings, readers)
+    if found is None:
+        return None
+    args: list[Expr] = []
+    for k in range(len(found[0].args)):
+        column = [t.args[k] for t in found]
+        if all(a is s for a, s in zip(column, siblings, strict=True)):
+            args.append(joined)
+            continue
+        types = [tensor(a) for a in column]
+        if any(t is None or t != types[0] for t in types) or any(map(computed, column)):
+            return None
+        args.append(_stacked(column, 2))
+    made = Call(found[0].op, tuple(args), found[0].attrs, found[0].span)
+    return (found, made) if any(a is joined for a in args) and made.checked_type == joined.checked_type else None
+
+
+def _stacked(column: list[Expr], ndim: int) -> Expr:
+    """Tensors behind one another, each with axes in front up to `ndim`."""
+    raised = []
+    for expr in column:
+        whole = expr
+        for _ in range(ndim - expr.checked_type.ndim):  # type: ignore[attr-defined]
+            whole = call("expand_dims", whole, axis=0)
+        raised.append(whole)
+    return call("stack", Tuple(tuple(raised)), axis=0)
+
+
+_ALIKE = Sibling(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)
+_DENSE = Sibling(NAME, _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]
