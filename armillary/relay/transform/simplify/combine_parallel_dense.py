@@ -26,12 +26,20 @@ import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.transform._rules import call, on_functions, tensor
+from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.transform.simplify._combine import Sibling, combine_all, computed, groups, same_readers
 from armillary.relay.walk import post_order, substitute, users
 from armillary.transform import define_pass
+
+with deferred():
+    from armillary.ops.nn.dense import batch_matmul as _batch_matmul
+    from armillary.ops.shape.shape import expand_dims as _expand_dims
+    from armillary.ops.shape.shape import squeeze as _squeeze
+    from armillary.ops.shape.transform import split as _split
+    from armillary.ops.shape.transform import stack as _stack
 
 NAME = "nn.dense"
 
@@ -68,8 +76,8 @@ def _batched(function: Function, least: int) -> Expr | None:
         readers = users(post_order(current))
         while (step := _batched_tail(ends, joined, readers)) is not None:
             ends, joined = step
-        parts = call("split", joined, indices_or_sections=len(ends), axis=0)
-        apart: dict[int, Expr] = {id(s): call("squeeze", TupleGetItem(parts, k), axis=(0,)) for k, s in enumerate(ends)}
+        parts = _split(joined, indices_or_sections=len(ends), axis=0)
+        apart: dict[int, Expr] = {id(s): _squeeze(TupleGetItem(parts, k), axis=(0,)) for k, s in enumerate(ends)}
         result = current = substitute(current, apart)
     return result
 
@@ -77,7 +85,8 @@ def _batched(function: Function, least: int) -> Expr | None:
 def _as_batch(siblings: list[Call]) -> Call:
     """The products of one matrix with several as one batched product."""
     data, weights = (_stacked([s.args[k] for s in siblings], 2) for k in range(2))
-    return call("nn.batch_matmul", data, weights, out_dtype=siblings[0].attrs.out_dtype)
+    made: Call = _batch_matmul(data, weights, out_dtype=siblings[0].attrs.out_dtype)
+    return made
 
 
 def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Expr]]) -> tuple[list[Call], Call] | None:
@@ -105,9 +114,10 @@ def _stacked(column: list[Expr], ndim: int) -> Expr:
     for expr in column:
         whole = expr
         for _ in range(ndim - expr.checked_type.ndim):  # type: ignore[attr-defined]
-            whole = call("expand_dims", whole, axis=0)
+            whole = _expand_dims(whole, axis=0)
         raised.append(whole)
-    return call("stack", Tuple(tuple(raised)), axis=0)
+    made: Expr = _stack(Tuple(tuple(raised)), axis=0)
+    return made
 
 
 _ALIKE = Sibling(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)
