@@ -8,6 +8,7 @@ was found and what the library takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 import numpy as np
 
@@ -137,3 +138,34 @@ def transposed(expr: Expr, layout: str, wanted: str) -> Constant:
     """A constant kernel in another layout."""
     assert isinstance(expr, Constant), "predicates made sure that it is constant"
     return const(np.ascontiguousarray(np.transpose(expr.data, [layout.index(axis) for axis in wanted])))
+
+
+@record
+class ConvolutionMatch:
+    """The calls of a match; `data` is what the padding, or else the convolution, reads."""
+
+    ROWS: ClassVar[int]  # the axis of rows of the data; columns follow
+    conv: Call
+    data: Expr
+    pad: Call | None = None
+
+    @property
+    def kernel(self) -> dict[str, int]:
+        """The sizes of the kernel by the letters of its layout."""
+        ty = tensor(self.conv.args[1])
+        assert ty is not None, "a constant has a known shape"
+        return dict(zip(self.conv.attrs.kernel_layout, ty.static, strict=True))
+
+    @property
+    def is_depthwise(self) -> bool:
+        groups = self.conv.attrs.groups
+        return bool(groups != 1 and groups == self.kernel["O"] and self.kernel["I"] == 1)
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """Top, left, bottom, right."""
+        own = four(self.conv.attrs.padding)
+        if self.pad is None:
+            return own
+        rows, columns = self.pad.attrs.pad_width[self.ROWS : self.ROWS + 2]
+        return tuple(a + b for a, b in zip(own, (rows[0], columns[0], rows[1], columns[1]), strict=True))

@@ -8,15 +8,16 @@ compiling: `toolchain.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from armillary.base.names import Identifiers
 from armillary.base.node import Visits, post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
-from armillary.codegen.c.expr import CALLS, ExprEmitter, c_type, is_short, memory_type
+from armillary.codegen.c.expr import CALLS, c_type, is_short, memory_type
 from armillary.codegen.c.helpers import HELPERS
-from armillary.text.writer import Writer
+from armillary.codegen.c.statements import StatementEmitter, write_evaluate, write_if, write_let_vector, write_seq
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import expressions_of
 from armillary.tir.phases import Phase, PhasedFunction
 
 _RESERVED_TEXT = """
@@ -33,13 +34,12 @@ _GUARD = f"#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize({_
 _HEAD = f"{_GUARD}#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 
-class CEmitter(ExprEmitter):
+class CEmitter(StatementEmitter):
     """One function being written."""
 
     def __init__(self, function: PhasedFunction) -> None:
         super().__init__()
         self.function = function
-        self.writer = Writer()
         self.labels = Identifiers(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
         self.index_of = self._element
@@ -64,31 +64,19 @@ class CEmitter(ExprEmitter):
         self.is_wide.add(var)
         return name
 
-    def flush(self) -> None:
-        """Write the statements that expressions asked for."""
-        self.write(self.scopes[0].lines)
-        self.scopes[0].lines.clear()
+    @property
+    def statements(self) -> Mapping[type[S.Stmt], Callable[..., None]]:
+        return _STMTS
 
-    def write(self, lines: list[str]) -> None:
-        for text in lines:
-            self.writer.line(text)
+    def fresh_label(self, name: str) -> str:
+        return self.labels.fresh(name)
 
     def for_lanes(self, lanes: int, lines: list[str], last: str) -> None:
         """A loop over the lanes of a vector: `lines`, then `last`."""
-        head = f"for (int lane = 0; lane < {lanes}; ++lane)"
-        if not lines:
-            self.writer.line(f"{head} {last}")
-            return
-        with self.writer.block(f"{head} {{"):
-            self.write([*lines, last])
-
-    def stmt(self, item: S.Stmt) -> None:
-        """Emit a statement."""
-        rule = _STMTS.get(type(item))
-        if rule is None:
-            raise refuse("c", f"a statement of type {type(item).__name__}")
-        self.begin_statement(*expressions_of(item))
-        rule(self, item)
+        if lines:
+            super().for_lanes(lanes, lines, last)
+        else:
+            self.writer.line(f"for (int lane = 0; lane < {lanes}; ++lane) {last}")
 
 
 def emit_source(function: PhasedFunction) -> str:
@@ -245,19 +233,9 @@ def _allocate(m: CEmitter, s: S.Allocate) -> None:
     del m.buffers[s.buffer]
 
 
-def _if(m: CEmitter, s: S.IfThenElse) -> None:
-    test = m.value(s.condition)
-    m.flush()
-    with m.writer.block(f"if ({test}) {{", "}"):
-        m.stmt(s.then_body)
-    if s.else_body is not None:
-        with m.writer.block("else {", "}"):
-            m.stmt(s.else_body)
-
-
 def _let(m: CEmitter, s: S.LetStmt) -> None:
     if s.var.dtype.lanes > 1:
-        _let_vector(m, s)
+        write_let_vector(m, s)
         return
     value = m.value(s.value)
     m.flush()
@@ -266,19 +244,6 @@ def _let(m: CEmitter, s: S.LetStmt) -> None:
     with m.writer.block("{"):
         m.writer.line(f"{c_type(s.var.dtype)} {name} = {value};")
         m.names[s.var] = name
-        m.stmt(s.body)
-
-
-def _let_vector(m: CEmitter, s: S.LetStmt) -> None:
-    """An array of the lanes."""
-    dtype = s.var.dtype
-    with m.scope() as lines:
-        value = m.value(s.value, "lane")
-    m.flush()
-    name = m.arrays[s.var] = m.labels.fresh(s.var.name)
-    with m.writer.block("{"):
-        m.writer.line(f"{c_type(dtype)} {name}[{dtype.lanes}];")
-        m.for_lanes(dtype.lanes, lines, f"{name}[lane] = {value};")
         m.stmt(s.body)
 
 
@@ -295,27 +260,14 @@ def _attr(m: CEmitter, s: S.AttrStmt) -> None:
     m.stmt(s.body)
 
 
-def _seq(m: CEmitter, s: S.SeqStmt) -> None:
-    for part in s.statements:
-        m.stmt(part)
-
-
-def _evaluate(m: CEmitter, s: S.Evaluate) -> None:
-    if isinstance(s.value, E.IntImm):
-        return
-    text = m.value(s.value)
-    m.flush()
-    m.writer.line(f"{text};")
-
-
 _STMTS: Visits[CEmitter, [], None] = {
     S.For: _for,
-    S.IfThenElse: _if,
+    S.IfThenElse: write_if,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.LetStmt: _let,
     S.AssertStmt: _assert,
     S.AttrStmt: _attr,
-    S.SeqStmt: _seq,
-    S.Evaluate: _evaluate,
+    S.SeqStmt: write_seq,
+    S.Evaluate: write_evaluate,
 }

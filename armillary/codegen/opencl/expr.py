@@ -107,14 +107,8 @@ class ExprEmitter(C.ExprEmitter):
             return f"({text})" if item.value < 0 else text
         if isinstance(item, E.Var) and item in self.names:
             return self.names[item]
-        if isinstance(item, E.Ramp):
-            count = item.base.dtype.lanes
-            inner, step = (None, lane) if count == 1 else (f"({lane} % {count})", f"({lane} / {count})")
-            stride = self.index(item.stride)
-            return f"({self.index(item.base, inner)} + {step if stride == '1' else f'{step} * {stride}'})"
-        if isinstance(item, E.Broadcast):
-            count = item.value.dtype.lanes
-            return self.index(item.value, None if count == 1 else f"({lane} % {count})")
+        if isinstance(item, E.Ramp | E.Broadcast):
+            return super()._index(item, lane)
         symbol = {E.Add: "+", E.Sub: "-", E.Mul: "*"}.get(type(item))
         if symbol is not None and isinstance(item, E.Add | E.Sub | E.Mul) and item.dtype.code == "int":
             return f"({self.index(item.a, lane)} {symbol} {self.index(item.b, lane)})"

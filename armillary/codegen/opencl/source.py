@@ -7,17 +7,17 @@ and no extension but cl_khr_fp64, where there are doubles; every kernel checks i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 
 from armillary.base.names import Names, identifier, symbol
 from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, fused_product, refuse
 from armillary.codegen.c.expr import is_short
+from armillary.codegen.c.statements import StatementEmitter, write_evaluate, write_if, write_let_vector, write_seq
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import stored_vector, vector_store
 from armillary.target.texture import PIXEL, is_texture
-from armillary.text.writer import Writer
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -40,13 +40,12 @@ _HALVES = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
 _AS_WRITTEN = "#pragma OPENCL FP_CONTRACT OFF"
 
 
-class KernelEmitter(ExprEmitter):
+class KernelEmitter(ExprEmitter, StatementEmitter):
     """One kernel being written."""
 
     def __init__(self, function: DeviceFunction, kernel: DeviceKernel) -> None:
         super().__init__()
         self.function, self.kernel = function, kernel
-        self.writer = Writer()
         self.labels = Names(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
         self.index_of = self.element
@@ -101,27 +100,9 @@ class KernelEmitter(ExprEmitter):
         """The name of an integer at the top of the kernel."""
         return self.constants.setdefault(text, f"item_{len(self.constants)}")
 
-    def flush(self) -> None:
-        """Write the statements that expressions asked for."""
-        self.write(self.scopes[0].lines)
-        self.scopes[0].lines.clear()
-
-    def write(self, lines: Iterable[str]) -> None:
-        for text in lines:
-            self.writer.line(text)
-
-    def for_lanes(self, lanes: int, lines: list[str], last: str) -> None:
-        """A loop over the lanes of a vector: `lines`, then `last`."""
-        with self.writer.block(f"for (int lane = 0; lane < {lanes}; ++lane) {{"):
-            self.write([*lines, last])
-
-    def stmt(self, item: S.Stmt) -> None:
-        """Emit a statement."""
-        rule = _STMTS.get(type(item))
-        if rule is None:
-            raise refuse("opencl", f"a statement of type {type(item).__name__}")
-        self.begin_statement(*expressions_of(item))
-        rule(self, item)
+    @property
+    def statements(self) -> Mapping[type[S.Stmt], Callable[..., None]]:
+        return _STMTS
 
 
 def emit_source(function: DeviceFunction) -> str:
@@ -338,19 +319,9 @@ def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
     m.stmt(s.body)
 
 
-def _if(m: KernelEmitter, s: S.IfThenElse) -> None:
-    test = m.value(s.condition)
-    m.flush()
-    with m.writer.block(f"if ({test}) {{", "}"):
-        m.stmt(s.then_body)
-    if s.else_body is not None:
-        with m.writer.block("else {", "}"):
-            m.stmt(s.else_body)
-
-
 def _let(m: KernelEmitter, s: S.LetStmt) -> None:
     if s.var.dtype.lanes > 1:
-        _let_vector(m, s)
+        write_let_vector(m, s)
         return
     value = m.value(s.value)
     m.flush()
@@ -360,45 +331,24 @@ def _let(m: KernelEmitter, s: S.LetStmt) -> None:
         m.stmt(s.body)
 
 
-def _let_vector(m: KernelEmitter, s: S.LetStmt) -> None:
-    """An array of the lanes."""
-    dtype = s.var.dtype
-    with m.scope() as lines:
-        value = m.value(s.value, "lane")
-    m.flush()
-    name = m.arrays[s.var] = m.fresh_label(s.var.name)
-    with m.writer.block("{"):
-        m.writer.line(f"{m.kind(dtype)} {name}[{dtype.lanes}];")
-        m.for_lanes(dtype.lanes, lines, f"{name}[lane] = {value};")
-        m.stmt(s.body)
-
-
 def _body(m: KernelEmitter, s: S.AttrStmt | S.AssertStmt) -> None:
     """Notes mean nothing here; a work-item cannot stop a program, so what asserts guard has to hold without them."""
     m.stmt(s.body)
 
 
-def _seq(m: KernelEmitter, s: S.SeqStmt) -> None:
-    for part in s.statements:
-        m.stmt(part)
-
-
 def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
-    if isinstance(s.value, E.IntImm) or (isinstance(s.value, E.Call) and s.value.name == "prefetch"):
-        return
-    text = m.value(s.value)
-    m.flush()
-    m.writer.line(f"{text};")
+    if not (isinstance(s.value, E.Call) and s.value.name == "prefetch"):
+        write_evaluate(m, s)
 
 
 _STMTS: Visits[KernelEmitter, [], None] = {
     S.For: _for,
-    S.IfThenElse: _if,
+    S.IfThenElse: write_if,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.LetStmt: _let,
     S.AssertStmt: _body,
     S.AttrStmt: _body,
-    S.SeqStmt: _seq,
+    S.SeqStmt: write_seq,
     S.Evaluate: _evaluate,
 }

@@ -71,18 +71,12 @@ class CLTensor(Tensor):
         self._mapped: Bytes | None = None
         self._device_memory: DeviceBytes | None = None
 
-    def allocate(self) -> None:
-        """As `allocator().allocate`."""
-        if self._is_allocated:
-            raise ExecutionError("the tensor is allocated already")
-        size = self._info.total_size()
-        self._info.is_resizable = False
-        self._is_allocated = True
-        if self._group is not None:
-            self._group.finalize_memory(self, -(-size // ALIGNMENT) * ALIGNMENT)
-        else:
-            self._device_memory = device_bytes(CLScheduler.get().use(), size)
-            self._all().copyfrom(np.zeros(size, np.uint8))
+    def _size_in_group(self, size: int) -> int:
+        return -(-size // ALIGNMENT) * ALIGNMENT
+
+    def _take(self, size: int) -> None:
+        self._device_memory = device_bytes(CLScheduler.get().use(), size)
+        self._all().copyfrom(np.zeros(size, np.uint8))
 
     def free(self) -> None:
         """As `allocator().free`."""

@@ -102,10 +102,18 @@ class Tensor:
         self._info.is_resizable = False
         self._is_allocated = True
         if self._group is not None:
-            self._group.finalize_memory(self, size)
+            self._group.finalize_memory(self, self._size_in_group(size))
         else:
-            self._memory = aligned(np.zeros(size, np.uint8))
-            self._address = self._memory.ctypes.data
+            self._take(size)
+
+    def _size_in_group(self, size: int) -> int:
+        """What so many bytes take of a group's memory."""
+        return size
+
+    def _take(self, size: int) -> None:
+        """Memory of its own, of zeros."""
+        self._memory = aligned(np.zeros(size, np.uint8))
+        self._address = self._memory.ctypes.data
 
     def free(self) -> None:
         """As `allocator().free`."""

@@ -8,6 +8,8 @@ scale for each channel of the result.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from armillary.base.record import record
@@ -15,8 +17,8 @@ from armillary.offload.graph_json import Kernel, attributes
 from armillary.offload.rows import (
     BYTES,
     Composite,
+    ConvolutionMatch,
     first,
-    four,
     inside,
     is_dtype,
     is_per_tensor,
@@ -37,36 +39,13 @@ _DEPTHWISE_KERNELS, _DEPTHWISE_STRIDES = (3, 5), ((1, 1), (2, 2))
 
 
 @record
-class Parts:
-    """The calls of a match; `data` is what the padding, or else the convolution, reads."""
+class Parts(ConvolutionMatch):
+    """A convolution and what follows it."""
 
-    conv: Call
-    data: Expr
-    pad: Call | None = None
+    ROWS: ClassVar = 1
     bias: Call | None = None
     relu: Call | None = None
     requantize: Call | None = None
-
-    @property
-    def kernel(self) -> dict[str, int]:
-        """The sizes of the kernel by the letters of its layout."""
-        ty = tensor(self.conv.args[1])
-        assert ty is not None, "a constant has a known shape"
-        return dict(zip(self.conv.attrs.kernel_layout, ty.static, strict=True))
-
-    @property
-    def is_depthwise(self) -> bool:
-        groups = self.conv.attrs.groups
-        return bool(groups != 1 and groups == self.kernel["O"] and self.kernel["I"] == 1)
-
-    @property
-    def padding(self) -> tuple[int, ...]:
-        """Top, left, bottom, right."""
-        own = four(self.conv.attrs.padding)
-        if self.pad is None:
-            return own
-        width = self.pad.attrs.pad_width
-        return tuple(a + b for a, b in zip(own, (width[1][0], width[2][0], width[1][1], width[2][1]), strict=True))
 
 
 def _parts(root: Expr, with_pad: bool) -> Parts:

@@ -10,6 +10,7 @@ products of float16: the node's acc_dtype.
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from armillary.offload.clml.limits import FLOATS, is_single, same_dtype
 from armillary.offload.graph_json import Kernel, attributes, texts
 from armillary.offload.rows import (
     Composite,
+    ConvolutionMatch,
     first,
-    four,
     inside,
     is_dtype,
     is_rank,
@@ -36,12 +37,10 @@ _ACTIVATIONS = ("clip", "nn.relu")
 
 
 @record
-class Parts:
-    """The calls of a match; `data` is what the padding, or else the convolution, reads."""
+class Parts(ConvolutionMatch):
+    """A convolution and what follows it."""
 
-    conv: Call
-    data: Expr
-    pad: Call | None = None
+    ROWS: ClassVar = 2
     biases: tuple[Call, ...] = ()
     norm: Call | None = None
     activation: str = ""
@@ -51,13 +50,6 @@ class Parts:
     def summed(self) -> Call:
         """The sums, rounded if they are."""
         return self.rounding or self.conv
-
-    @property
-    def kernel(self) -> dict[str, int]:
-        """The sizes of the kernel by the letters of its layout."""
-        ty = tensor(self.conv.args[1])
-        assert ty is not None, "a constant has a known shape"
-        return dict(zip(self.conv.attrs.kernel_layout, ty.static, strict=True))
 
     @property
     def channels(self) -> int:
@@ -71,17 +63,7 @@ class Parts:
 
     @property
     def is_depthwise(self) -> bool:
-        groups = self.conv.attrs.groups
-        return bool(not self.is_transposed and groups != 1 and groups == self.kernel["O"] and self.kernel["I"] == 1)
-
-    @property
-    def padding(self) -> tuple[int, ...]:
-        """Top, left, bottom, right."""
-        own = four(self.conv.attrs.padding)
-        if self.pad is None:
-            return own
-        width = self.pad.attrs.pad_width
-        return tuple(a + b for a, b in zip(own, (width[2][0], width[3][0], width[2][1], width[3][1]), strict=True))
+        return not self.is_transposed and super().is_depthwise
 
 
 def _parts(root: Expr) -> Parts:
