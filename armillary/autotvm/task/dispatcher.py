@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
 from armillary.base.boundary import boundary
@@ -25,6 +25,11 @@ from armillary.target.cpu import cpu_model
 
 with deferred():
     from armillary.autotvm.record import load_from_file
+if TYPE_CHECKING:
+    from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+
+Record: TypeAlias = "tuple[MeasureInput, MeasureResult]"
+Best: TypeAlias = "dict[tuple[str, Workload], Record]"
 Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
 logger = logging.getLogger("autotvm")
 UNKNOWN = "unknown"
@@ -37,7 +42,7 @@ class ApplyConfig(DispatchContext):
         super().__init__()
         self.config = config
 
-    def _query_inside(self, target: Target, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         return self.config
 
     def has_records(self) -> bool:
@@ -52,7 +57,7 @@ class ApplyFixedConfig(ApplyConfig):
         super().__init__(config)
         self.names = [schedule_names] if isinstance(schedule_names, str) else list(schedule_names)
 
-    def _query_inside(self, target: Target, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         return self.config if workload[0] in self.names else None
 
 
@@ -62,8 +67,8 @@ class ApplyHistoryBest(DispatchContext):
     def __init__(self, records: Records = None, *, warns: bool = True) -> None:
         super().__init__()
         self.warns = warns
-        self.best_by_targetkey: dict[tuple[str, Workload], tuple[Any, Any]] = {}
-        self.best_by_model: dict[tuple[str, Workload], tuple[Any, Any]] = {}
+        self.best_by_targetkey: Best = {}
+        self.best_by_model: Best = {}
         self._user_defined: dict[tuple[str, Workload], ConfigSpace] = {}
         self._named: set[Workload] = set()
         if records is not None:
@@ -79,7 +84,7 @@ class ApplyHistoryBest(DispatchContext):
             if target.model != UNKNOWN:
                 _keep_best(self.best_by_model, (target.model, workload), given, result)
 
-    def _query_inside(self, target: Target, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         if target.model != UNKNOWN:
             for table in (self._user_defined, self.best_by_model):
                 if (target.model, workload) in table:
@@ -107,9 +112,9 @@ class FallbackContext(DispatchContext):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory: dict[tuple[Any, Workload], ConfigSpace] = {}
+        self.memory: dict[tuple[str, Workload], ConfigSpace] = {}
 
-    def _query_inside(self, target: Target, workload: Workload) -> Any:
+    def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         return self.memory.setdefault((str(target), workload), FallbackConfigEntity())
 
     def clear_cache(self, target: Target, workload: Workload) -> None:
@@ -121,9 +126,9 @@ class FallbackContext(DispatchContext):
         self.memory[str(target), workload] = cfg
 
 
-def last_of_each(records: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """The last record of each configuration, without failures (Any: MeasureInput, MeasureResult)."""
-    found: dict[Any, tuple[Any, Any]] = {}
+def last_of_each(records: Iterable[Record]) -> list[Record]:
+    """The last record of each configuration, without failures."""
+    found: dict[object, Record] = {}
     for given, result in records:
         key = (str(given.target), given.task.workload, given.config.key())
         found.pop(key, None)
@@ -154,7 +159,7 @@ def target_keys(target: Target) -> tuple[str, ...]:
     return tuple(f"{key} {isa}".strip() for key in dict.fromkeys((*device, *target.keys, target.kind.name)))
 
 
-def _each_record(records: Records) -> Iterable[tuple[Any, Any]]:  # Any: MeasureInput, MeasureResult
+def _each_record(records: Records) -> Iterable[Record]:
     if isinstance(records, str | os.PathLike) or hasattr(records, "readline"):
         yield from load_from_file(records)
         return
@@ -165,11 +170,11 @@ def _each_record(records: Records) -> Iterable[tuple[Any, Any]]:  # Any: Measure
             yield item
 
 
-def _keep_best(table: dict[Any, tuple[Any, Any]], key: object, given: object, result: Any) -> None:
+def _keep_best(table: Best, key: tuple[str, Workload], given: MeasureInput, result: MeasureResult) -> None:
     kept = table.get(key)
     if kept is None or result.mean < kept[1].mean:
         table[key] = (given, result)
 
 
-def _config(found: object) -> Any:
+def _config(found: Record | ConfigSpace) -> ConfigSpace:
     return found[0].config if isinstance(found, tuple) else found

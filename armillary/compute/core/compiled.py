@@ -31,7 +31,7 @@ from armillary.tir.stmt import Buffer, BufferStore, PrimFunc
 
 STEP = 16  # pixels that a window steps by
 WIDE = 64  # pixels at once of formulas in 8 and 16 bits
-Read = Callable[[int, Any, Any], Expr]  # Any: the row and column of an input's pixel, as expressions
+Read = Callable[[int, "Expr | int", "Expr | int"], Expr]  # the row and column of an input's pixel, as expressions
 Numbers = tuple[Any, ...]  # Any: expressions, or what they are given: int and float
 Pixel = Callable[[Read, Expr, Expr, Numbers], Sequence[Expr]]
 
@@ -39,10 +39,10 @@ Pixel = Callable[[Read, Expr, Expr, Numbers], Sequence[Expr]]
 class RowPlanes(Protocol):
     """The planes of a function, as what emits a row sees them; inputs come first."""
 
-    def read(self, index: int, y: Any, x: Any) -> Expr:  # Any: expressions or numbers
+    def read(self, index: int, y: Expr | int, x: Expr | int) -> Expr:
         """A pixel."""
 
-    def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: as for `read`
+    def write(self, builder: IRBuilder, index: int, y: Expr | int, x: Expr | int, value: Expr) -> None:
         """Write a value of a plane."""
 
     def pitch(self, index: int) -> Expr:
@@ -112,11 +112,11 @@ class _Planes:
         self.lefts = [T.var(f"left_{name}") for name, _ in kinds]
         self.numbers: list[Var] = [T.var(f"number{k}", dtype) for k, dtype in enumerate(formula.numbers)]
 
-    def read(self, index: int, y: Any, x: Any) -> Expr:  # Any: see `Read`
+    def read(self, index: int, y: Expr | int, x: Expr | int) -> Expr:
         """A pixel."""
         return BufferLoad(self.buffers[index], (y + self.tops[index], x + self.lefts[index]))
 
-    def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: see `Read`
+    def write(self, builder: IRBuilder, index: int, y: Expr | int, x: Expr | int, value: Expr) -> None:
         """Write a value of a plane."""
         builder.emit(BufferStore(self.buffers[index], value, (y + self.tops[index], x + self.lefts[index])))
 
