@@ -1,7 +1,7 @@
 """Instructions that AArch64 executes for the layers of ResNet-18 and MobileNet: ours, and Arm Compute Library's.
 
     armc build-runner --external arm_compute_lib --target aarch64-linux-gnu -o armrun-acl
-    python benchmarks/arm_instructions.py --runner ./armrun-acl [--mcpu cortex-a72] [--only mobilenet] [--networks]
+    python benchmarks/arm_instructions.py --runner ./armrun-acl [--mcpu cortex-a72] [--only add] [--networks|--others]
 
 In: an armrun that holds the library (static), qemu-aarch64 with plugins (Debian: qemu-user, not the static build),
 and a C compiler for the plugin, count_instructions.c. Out: a table as Markdown: instructions for a multiplication with
@@ -34,6 +34,7 @@ from armillary.relay.testing import mobilenet, resnet
 from armillary.transform import PassContext
 
 RNG = np.random.default_rng(0)
+IMAGE, CHANNELS = 56, 64  # of operators without products
 BLOCKED, LANES = "NCHW4c", 4  # what our layers hand to one another
 
 
@@ -131,6 +132,23 @@ def module_of(layer: Layer, layout: str) -> IRModule:
     return IRModule.from_expr(relay.layout_transform(y, src_layout="NCHW", dst_layout=BLOCKED) if is_blocked else y)
 
 
+def others() -> Iterator[tuple[str, IRModule]]:
+    """Elementwise operators and poolings of an image, without products; they count by element of the data."""
+    shape, scales = (1, IMAGE, IMAGE, CHANNELS), [const(np.float32(s)) for s in (0.02, 0.03, 0.05)]
+    zeros = [const(np.int32(z)) for z in (3, 5, 4)]
+    a, b = (var(name, shape=shape) for name in "ab")
+    c, d = (var(name, shape=shape, dtype="uint8") for name in "cd")
+    yield "add", IRModule.from_expr(relay.add(a, b))
+    yield "maximum", IRModule.from_expr(relay.maximum(a, b))
+    into = scales[0], zeros[0], scales[1], zeros[1]
+    yield "qnn.add of uint8", IRModule.from_expr(relay.qnn.add(c, d, *into, scales[2], zeros[2]))
+    pool: dict[str, Any] = {"strides": (2, 2), "layout": "NHWC"}  # Any: attributes
+    yield "max_pool 2x2", IRModule.from_expr(relay.nn.max_pool2d(a, pool_size=(2, 2), **pool))
+    yield "max_pool 2x2 of uint8", IRModule.from_expr(relay.nn.max_pool2d(c, pool_size=(2, 2), **pool))
+    yield "avg_pool 3x3, stride 2", IRModule.from_expr(relay.nn.avg_pool2d(a, pool_size=(3, 3), **pool))
+    yield "global_avg_pool", IRModule.from_expr(relay.nn.global_avg_pool2d(a, layout="NHWC"))
+
+
 @dataclass(frozen=True)
 class Counter:
     """How packages are run: the emulator with the plugin, the runner, the processor."""
@@ -189,6 +207,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers whose network and name contain this")
     parser.add_argument("--layout", default=BLOCKED, help="of our layers' ends; the library's are NHWC, as it knows")
     parser.add_argument("--networks", action="store_true", help="whole networks instead of layers")
+    parser.add_argument("--others", action="store_true", help="elementwise operators and poolings instead of layers")
     args = parser.parse_args()
     if shutil.which(args.emulator) is None:
         sys.exit(f"{args.emulator} is not there: apt-get install qemu-user")
@@ -200,6 +219,12 @@ def main() -> None:
         print(
             "| layer | million MACs | ours, instructions a MAC | Arm Compute Library | ratio |\n|---|---|---|---|---|"
         )
+        if args.others:
+            for kind, made in others():
+                if args.only in kind:
+                    found = measured(counter, made, made, None, folder)
+                    print(row(kind, IMAGE * IMAGE * CHANNELS, found), flush=True)
+            return
         if args.networks:
             for kind, source_of, macs in (("resnet-18", resnet, 1814e6), ("mobilenet", mobilenet, 569e6)):
                 if args.only in kind:

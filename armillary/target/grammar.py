@@ -146,7 +146,7 @@ def _strings(value: object, kind: TargetKind, key: str) -> tuple[str, ...]:  # r
     if isinstance(value, str):
         return tuple(item for item in value.split(",") if item)
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
+        return _strings(",".join(value), kind, key)  # as it prints
     raise TargetError(f"target kind {kind.name}: attribute {key!r} must be a list of strings, got {value!r}")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
+import shlex
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ from armillary.errors import TargetError, UnsupportedError
 from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
 from armillary.target.boards import BOARDS
 from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
+from armillary.target.grammar import find_kind
 from armillary.target.target import check_attributes
 
 
@@ -34,6 +37,51 @@ def test_printed_form_parses_to_the_same_target(text: str) -> None:
     assert Target(target.to_json()) == Target(target.export()) == target
     assert pickle.loads(pickle.dumps(target)) == target
     assert hash(Target(str(target))) == hash(target)
+
+
+_LETTERS = "abcXYZ019.+-_= '\"\\/,:é"
+
+
+def _attribute(draw: random.Random, want: type) -> object:
+    if want is tuple:
+        return [_word(draw) for _ in range(draw.randint(1, 3))]
+    numbers = {bool: draw.random() < 0.5, int: draw.randint(0, 1 << 40), float: draw.choice((0.5, 3.0, 1e-9))}
+    return numbers.get(want, _word(draw))
+
+
+def _word(draw: random.Random, letters: str = _LETTERS) -> str:
+    return "".join(draw.choice(letters) for _ in range(draw.randint(0, 6)))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_targets_come_back_from_text_and_json(seed: int) -> None:
+    """Of every kind, with any attributes, spaces and quotes in them, a host, and options in either spelling."""
+    draw = random.Random(seed)
+    kind = find_kind(draw.choice(("llvm", "c", "opencl")))
+    given: dict[str, object] = {"kind": kind.name, "keys": [_word(draw, "ab_") for _ in range(draw.randint(0, 2))]}
+    chosen = [name for name in kind.schema if name not in ("device", "tag") and draw.random() < 0.3]
+    given |= {name: _attribute(draw, kind.schema[name]) for name in chosen}
+    given |= {"device": draw.choice(("arm_cpu", "rk3399", "adreno"))} if draw.random() < 0.3 else {}
+    target = Target(given, host=Target("llvm -mtriple=aarch64-linux-gnu") if draw.random() < 0.3 else None)
+    alone = Target(given)
+    assert Target(str(alone)) == alone and str(Target(str(alone))) == str(alone)
+    assert Target(target.to_json()) == Target(target.export()) == target
+    assert pickle.loads(pickle.dumps(target)) == target
+    name, *options = shlex.split(str(alone))
+    draw.shuffle(options)
+    spelled = [f"-{option.replace('=', ' ', 1)}" if _is_plain(option) else shlex.quote(option) for option in options]
+    assert Target(" ".join((name, *spelled))) == alone
+
+
+def _is_plain(option: str) -> bool:
+    """Whether `--name value` says the same as `-name=value`."""
+    value = option.partition("=")[2]
+    return bool(value) and not value.startswith("-") and not set(value) & set(" '\"\\")
+
+
+def test_an_item_of_a_list_that_holds_a_comma_is_two() -> None:
+    target = Target({"kind": "llvm", "mattr": ["+neon,+crc"]})
+    assert target.mattr == ("+neon", "+crc") and Target(str(target)) == target
 
 
 def test_attributes_print_by_name_after_the_keys() -> None:

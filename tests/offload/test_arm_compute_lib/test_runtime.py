@@ -86,7 +86,10 @@ def test_a_package_with_our_own_kernels_runs_without_the_library(local_device: D
 
 
 def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: Path) -> None:
-    """A manifest without predicates gives the library a convolution of groups and an operator that it lacks."""
+    """A manifest without predicates gives the library a convolution of groups and an operator that it lacks.
+
+    A package with kernels of ours runs those.
+    """
 
     def generate(function: Function) -> JsonModule:
         made = as_json(function)
@@ -107,6 +110,12 @@ def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: P
         told = local_device.told(package)
         assert told.returncode == 1
         assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in told.stderr and words in told.stderr
+        with armillary.transform.PassContext(config={"offload.fallback": True}):
+            library = relay.build(partition(module_of(expr), manifest), target=CONFIG["target"])
+        library.export_library(tmp_path / "net.tar")
+        value = RNG.uniform(-1, 1, (1, 4, 4, 4)).astype("float32")
+        (found,) = local_device.run(tmp_path / "net.tar", {"x": value})
+        np.testing.assert_allclose(found, evaluate(module_of(expr), [value]), rtol=1e-4, atol=1e-5)
 
 
 def test_a_missing_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
