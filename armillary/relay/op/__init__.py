@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
@@ -370,8 +370,9 @@ class Op(Expr):
         for name, value in named.items():
             if isinstance(value, Expr):
                 named[name] = self._known(name, value)
+        fields = {f.name: f for f in dataclasses.fields(self.attrs_class)}
         try:
-            return self.attrs_class(**{name: _freeze(value) for name, value in named.items()})
+            return self.attrs_class(**{name: _spread(fields, name, _freeze(v)) for name, v in named.items()})
         except TypeError as error:
             raise TypeMismatch(f"{self.name}: {error}", hint=f"its attributes are {', '.join(names)}") from None
 
@@ -432,12 +433,27 @@ class Op(Expr):
         return self.reference_rule(attrs, *arrays)
 
 
+_OF_EACH_AXIS = frozenset({"strides", "dilation", "padding", "output_padding", "kernel_size", "pool_size"})
+
+
 def _freeze(value: object) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_freeze(v) for v in value)
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _spread(fields: Mapping[str, dataclasses.Field[object]], name: str, value: object) -> object:
+    """One number for an attribute that is a tuple: of windows it holds for each axis."""
+    kind = fields[name].type
+    is_tuple = kind is tuple or kind in ("tuple[int, ...]", "tuple[int, ...] | None", "Limits")
+    count = 1
+    if "strides" in fields and name in _OF_EACH_AXIS and isinstance(fields["strides"].default, tuple):
+        count = len(fields["strides"].default)
+    if is_tuple and isinstance(value, int) and not isinstance(value, bool):
+        return (value,) * count
+    return value * count if is_tuple and isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _attribute(self: object, key: str) -> object:  # attributes of any operator
