@@ -15,9 +15,13 @@ from armillary.base.record import record
 from armillary.driver.explain import read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.runtime import GraphExecutor
-from armillary.target.texture import BUFFER, PIXEL
+from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, TEXTURE
 
-LAYOUTS = {5: f"NCHW{PIXEL}c", 6: f"OIHW{PIXEL}i{PIXEL}o"}  # of tensors in blocks of four, by the number of axes
+IMAGE_AXES = 5  # of images in blocks
+LAYOUTS = {
+    IMAGE_AXES: f"NCHW{PIXEL}c",
+    6: f"OIHW{PIXEL}i{PIXEL}o",
+}  # of tensors in blocks of four, by the number of axes
 
 
 @record(slots=True)
@@ -105,4 +109,19 @@ def tensor_text(spec: GraphSpec, entry: int) -> str:
     scope = spec.storage_scopes[entry] if spec.storage_scopes else BUFFER
     memory = "buffer" if scope == BUFFER else scope.removeprefix(f"{BUFFER}.")
     layout = LAYOUTS.get(len(shape), "") if shape and shape[-1] == PIXEL else ""
+    if layout == LAYOUTS[IMAGE_AXES] and _is_channels_last(spec):
+        layout = LAST_CHANNELS if entry in _computed(spec) else ""  # of weights there are several
     return " ".join(filter(None, (memory, "x".join(map(str, shape)) or "scalar", layout)))
+
+
+def _computed(spec: GraphSpec) -> set[int]:
+    """The entries that kernels give."""
+    nodes = ((n, node) for n, node in enumerate(spec.nodes) if node.op != "null")
+    return {spec.entry(n, o) for n, node in nodes for o in range(node.num_outputs)}
+
+
+def _is_channels_last(spec: GraphSpec) -> bool:
+    """Whether images that kernels give lie as those of NHWC4c do."""
+    scopes = spec.storage_scopes or ()
+    found = {scopes[e] for e in _computed(spec) if e < len(scopes) and len(spec.shapes[e]) == IMAGE_AXES}
+    return NHWC in found and TEXTURE not in found

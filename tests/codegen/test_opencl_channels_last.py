@@ -13,6 +13,7 @@ import armillary
 from armillary import relay
 from armillary.artifact import GraphSpec
 from armillary.contrib import graph_executor
+from armillary.driver.device_profile import tensor_text
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.walk import post_order
@@ -113,6 +114,8 @@ def test_images_lie_by_rows_of_pixels_and_channels(library: Any) -> None:
     graph = GraphSpec.from_json(library.get_graph_json())
     scopes = set(graph.storage_scopes)
     assert "global.texture-nhwc" in scopes and "global" in scopes
+    told = {tensor_text(graph, entry) for entry in range(len(graph.shapes))}
+    assert "texture-nhwc 1x6x7x4x4 NHWC4c" in told and not any("NCHW4c" in text for text in told)
 
 
 @needs_opencl
