@@ -161,7 +161,7 @@ def _kernels(target: Target, own: GraphPasses) -> list[Pass]:
         eliminate_common_subexpr.bind(fskip=is_cast),
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
         to_graph_normal_form.bind(),
-        legalize.bind(legalize_map_attr_name="", target=target),
+        legalize.bind(legalize_map_attr_name="", target=target, keeps_blocks=backend_of(target).keeps_blocks),
         # Rows are enlarged by vectors.
         infer_type.bind(),
         take_as_repeat.bind(),

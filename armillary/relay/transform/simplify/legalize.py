@@ -4,6 +4,7 @@ In: a module. Out: one in which each call was offered to the rule that a user re
 (`relay.op.register_legalize`), and an operator without a tensor-expression form is written in terms of others, by the
 `decompose` rule of its record. Invariant: a call is offered to its rule once; the result computes the same values; a
 build needs the pass even when simplify-inference and qnn-canonicalize, which do this and more, are switched off.
+`keeps_blocks`: data layouts in blocks that a target's kernels compute (backends/base.py).
 
     def @main(%x: Tensor[(2, 2), float32]) { nn.l2_normalize(%x, eps=1e-05f, axis=[1]) }
     ->
@@ -20,14 +21,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from armillary.backends.base import backend_of, has_backend
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import rewrite_module
 from armillary.relay.transform.simplify._registered import apply_registered
 from armillary.relay.transform.simplify.simplify_inference import decompose, pick_field
-from armillary.target import Target
 from armillary.transform import define_pass
 
 _ROUNDS = 8
@@ -35,17 +34,20 @@ _ROUNDS = 8
 
 @define_pass("legalize")
 def legalize(
-    module: IRModule, *, legalize_map_attr_name: str = "FTVMLegalize", target: object = None, decomposes: bool = True
+    module: IRModule,
+    *,
+    legalize_map_attr_name: str = "FTVMLegalize",
+    target: object = None,
+    decomposes: bool = True,
+    keeps_blocks: tuple[str, ...] = (),
 ) -> IRModule:
     """Apply registered rules once, then decompose what has no compute of its own (unless told not to).
 
     nn.batch_norm(x, …)  ->  x * scale + shift
     """
     module = apply_registered(module, legalize_map_attr_name, target)
-    where = None if target is None else Target(target)
-    kept = backend_of(where).keeps_blocks if where is not None and has_backend(where) else ()
     for _ in range(_ROUNDS if decomposes else 0):
-        changed = rewrite_module(module, partial(_without_compute, kept), pick_field)
+        changed = rewrite_module(module, partial(_without_compute, keeps_blocks), pick_field)
         if changed is module:
             break
         module = changed
