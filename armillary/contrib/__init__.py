@@ -1,6 +1,19 @@
-"""Façades under the names of Relay-era scripts; each is imported when it is first asked for."""
+"""Façades under the names of Relay-era scripts.
+
+In: a name. Out: the module. Invariant: each is imported when it is first asked for.
+"""
 
 from armillary.base.lazy import lazy_names
 
-_MODULES = ("cc", "debug_executor", "download", "graph_executor", "graph_runtime", "ndk", "utils", "variants")
+_MODULES = (
+    "cc",
+    "debug_executor",
+    "debugger",
+    "download",
+    "graph_executor",
+    "graph_runtime",
+    "ndk",
+    "utils",
+    "variants",
+)
 __getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.contrib.{name}" for name in _MODULES})

@@ -91,7 +91,15 @@ class Report:
 class GraphModuleDebug(GraphModule):
     """Runs a compiled graph node by node."""
 
-    def __init__(self, module: GraphExecutor, *, dump_root: str | None = None) -> None:
+    def __init__(
+        self,
+        module: GraphExecutor,
+        device: Device | list[Device] | None = None,
+        graph_json_str: str | None = None,
+        dump_root: str | None = None,
+    ) -> None:
+        """`device` and the graph's text are the executor's own: old scripts name them again."""
+        del device, graph_json_str
         super().__init__(module)
         self.dump_root = Path(dump_root) if dump_root is not None else None
 

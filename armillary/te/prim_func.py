@@ -167,12 +167,16 @@ class _Maker:
             )
             if low is not None and extent is not None and extent > 0:
                 known.bind(axis.var, (low, low + extent - 1))
-        self.mapped = lambda item: known(plain(item))
+        self._plain, self._known = plain, known
         place = tuple(o.var for o in own[: len(op.axis)])
         init, body = self.stores(op, [(k, buffers[k]) for k in outputs], place)
         made = Block(tuple(own), (), (), name, body, init, annotations=self.notes(op))
         reads, writes = block_regions(made)
         return BlockRealize(tuple(values), _TRUE, replace(made, reads=reads, writes=writes))
+
+    def mapped(self, item: E.Expr) -> E.Expr:
+        """An expression of the compute over the axes of the block."""
+        return self._known(self._plain(item))
 
     def load(self, tensor: Tensor, indices: tuple[E.Expr, ...]) -> E.Expr:
         return E.BufferLoad(self.buffers[tensor], indices)

@@ -27,3 +27,18 @@ def test_a_loaded_library_gives_graph_parameters_and_executors(tmp_path, name: s
         executor.set_input(key="x", value=np.ones((2, 3), np.float32), **params)
         executor.run()
         np.testing.assert_allclose(executor.get_output(0).numpy(), np.ones((2, 3)) @ weight.T, rtol=1e-6)
+
+
+def test_a_debug_executor_is_made_as_old_scripts_do() -> None:
+    from armillary.contrib.debugger import debug_executor
+    from armillary.contrib.debugger.debug_executor import GraphModuleDebug
+
+    assert debug_executor.GraphModuleDebug is GraphModuleDebug
+    x = relay.var("x", shape=(2, 3))
+    library = relay.build(armillary.IRModule.from_expr(relay.nn.relu(x)), "llvm")
+    made = library["debug_create"]("default", armillary.cpu())
+    debugged = GraphModuleDebug(made, [armillary.cpu()], library.get_graph_json(), None)
+    values = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    debugged.set_input("x", values)
+    debugged.run()
+    np.testing.assert_array_equal(debugged.get_output(0).numpy(), np.maximum(values, 0))
