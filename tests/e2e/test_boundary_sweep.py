@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from enum import Enum
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import get_origin
@@ -239,4 +241,6 @@ def test_many_wrong_arguments(seed: int, tmp_path: Path) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGALRM, _is_late)
     COUNT, SEED = int(sys.argv[1]), int(sys.argv[2])
-    print([item for module in MODULES for item in sweep(module, COUNT, SEED)] + sweep_methods(COUNT, SEED))
+    with redirect_stdout(StringIO()):  # some functions print: `IRModule.show`
+        FOUND = [item for module in MODULES for item in sweep(module, COUNT, SEED)] + sweep_methods(COUNT, SEED)
+    print(FOUND)

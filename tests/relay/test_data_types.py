@@ -251,6 +251,8 @@ def test_names_of_modules_and_types(prelude):
         prelude.mod.get_type("Heap")
     with pytest.raises(ModelError, match="there is no module"):
         armillary.IRModule().import_from_std("strings.rly")
+    with pytest.raises(ModelError, match="there is no module"):
+        armillary.IRModule().import_from_std(["prelude.rly"])
     with pytest.raises(AttributeError, match="the prelude has no function"):
         prelude.reduce  # noqa: B018
 

@@ -43,6 +43,6 @@ def find_constructor(module: IRModule, tag: int) -> Constructor:
 
 def standard_module(name: str) -> IRModule:
     """A module that programs find ready."""
-    if name not in _FILES:
+    if not isinstance(name, str) or name not in _FILES:
         raise ModelError(f"there is no module {name!r} to import", hint=f"there are: {', '.join(_FILES)}")
     return parse((_FOLDER / _FILES[name]).read_text("utf-8"), name)
