@@ -49,8 +49,17 @@ _OF_TYPES = re.compile(r"\b(type|match|ref|ref_read|ref_write)\b|(@[\w.:]+|\bfn)
 _MAX_DEPTH = 80  # nested values; each level costs a few Python frames
 _SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z")
 _Infix = Callable[[Expr, Expr], Expr]
+
+
+def _named(name: str) -> _Infix:
+    def infix(a: Expr, b: Expr) -> Expr:
+        return get_op(name)(a, b)
+
+    return infix
+
+
 _INFIX: tuple[dict[str, _Infix], ...] = (  # from the loosest to the tightest
-    {"==": lambda a, b: get_op("equal")(a, b), "!=": lambda a, b: get_op("not_equal")(a, b)},
+    {"==": _named("equal"), "!=": _named("not_equal")},
     {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": operator.truediv},
