@@ -126,7 +126,7 @@ def test_executors_take_parameters_of_one_name_and_constants_are_made_of_ndarray
 def test_a_kernel_size_that_does_not_fit_leaves_the_weight_untyped() -> None:
     x = relay.var("x", shape=(1, 3, 8, 8))
     with pytest.raises(armillary.TVMError, match="has no type"):
-        relay.nn.conv2d(x, relay.var("w"), channels=4, kernel_size=(3,)).checked_type  # noqa: B018
+        relay.nn.conv2d(x, relay.var("w"), channels=4, kernel_size=(3, 3, 3)).checked_type  # noqa: B018
 
 
 def test_old_homes_of_names_hold_them_all() -> None:
