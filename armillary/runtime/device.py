@@ -150,8 +150,7 @@ def device(
     `dev_type` and `dev_id` are the Relay-era names of both; a type code of DLPack may stand for a kind.
     """
     kind, index = kind if dev_type is None else dev_type, index if dev_id is None else dev_id
-    if not isinstance(index, int):
-        raise TargetError(f"a device's number is {index!r}, wanted a whole number", hint="armillary.cpu(0)")
+    index = _number("number", index)
     if isinstance(kind, int):
         return Device(kind, index)
     words = str(kind).split()

@@ -47,11 +47,11 @@ def from_onnx(
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
     given = Arguments("from_onnx", ModelError)
-    for name, value in (("shape", shape), ("convert_config", convert_config), ("static_inputs", static_inputs)):
+    for name, value in (("convert_config", convert_config), ("static_inputs", static_inputs)):
         given.kind(name, value, (Mapping, NoneType), "a dictionary")
     result: tuple[IRModule, dict[str, Array]] = _import_model(
         model,
-        shape or {},
+        {} if shape is None else shape,
         dtype,
         opset,
         freeze_params,

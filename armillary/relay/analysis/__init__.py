@@ -303,6 +303,8 @@ def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
 
     A module that has none is fused first.
     """
+    if not isinstance(mod, IRModule):
+        raise TypeMismatch(f"extract_fused_functions: got {type(mod).__name__}, wanted an IRModule")
     if not any(is_primitive(e) for root in _functions(mod) for e in post_order(root)):
         mod = _fuse_ops(mod)
     found: dict[str, Function] = {}
@@ -327,7 +329,10 @@ def structural_hash(expr: Expr | BaseFunc, own: Callable[[Expr, dict[int, int]],
     for node in order:
         if isinstance(node, Var):
             numbers.setdefault(id(node), len(numbers))
-        parts = [type(node).__name__.encode(), own(node, numbers), *(digests[id(c)] for c in children(node))]
+        added = own(node, numbers)
+        if not isinstance(added, bytes):
+            raise TypeMismatch(f"structural_hash: own gives {type(added).__name__}, wanted bytes")
+        parts = [type(node).__name__.encode(), added, *(digests[id(c)] for c in children(node))]
         digests[id(node)] = blake2b(b"\0".join(parts), digest_size=16).digest()
     return digests[id(expr)].hex() if order else blake2b(repr(expr).encode(), digest_size=16).hexdigest()
 
