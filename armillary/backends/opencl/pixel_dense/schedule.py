@@ -8,7 +8,7 @@ Invariant: what a work-item sums divides the result; no shared memory and no bar
 from __future__ import annotations
 
 from armillary import te
-from armillary.backends.opencl.schedules.default import inline_injective, reads_in_place, static_extent
+from armillary.backends.opencl.schedules.default import inline_injective, is_one_kernel, static_extent
 from armillary.backends.opencl.schedules.texels import objection_to_pixels, sum_in_registers
 from armillary.backends.opencl.tiles import divisors
 from armillary.backends.registry import Fused, implement
@@ -32,8 +32,7 @@ def dense_pixels(schedule: te.Schedule, fused: Fused) -> None:
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
-    alone = len(kept) == (1 if is_last else 2) and len(fused.outputs) == 1
-    if not alone or not (is_last or reads_in_place(schedule, output.op, source)[1] is True):
+    if not is_one_kernel(schedule, fused, kept):
         for tensor in kept:
             _by_itself(schedule, tensor)
         return

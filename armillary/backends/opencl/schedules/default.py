@@ -9,6 +9,7 @@ that earn more have a file of their own here.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.opencl.tiles import FLOATS
@@ -57,6 +58,16 @@ def is_epilogue(schedule: te.Schedule, reduction: te.Tensor, output: te.Tensor) 
         return False
     found = [reads_in_place(schedule, s.op, source) for s in schedule.stages if not s.is_inline and s.op is not source]
     return all(places is None or (places and s is op) for s, places in found)
+
+
+def is_one_kernel(schedule: te.Schedule, fused: Fused, kept: Sequence[te.Tensor]) -> bool:
+    """Whether a contraction and what follows it are one kernel: each sum is read for its own element only."""
+    source, output = fused.anchor[0].op, fused.outputs[0].op
+    assert isinstance(source, te.ComputeOp), "a contraction is computed"
+    is_last = output is source
+    if len(kept) != (1 if is_last else 2) or len(fused.outputs) != 1:
+        return False
+    return is_last or reads_in_place(schedule, output, source)[1] is True
 
 
 def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp) -> tuple[te.Operation, bool | None]:

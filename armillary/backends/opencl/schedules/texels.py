@@ -14,7 +14,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.opencl.schedules.default import (
     inline_injective,
-    reads_in_place,
+    is_one_kernel,
     schedule_default,
     schedule_stage,
     static_extent,
@@ -56,8 +56,7 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
             if tensor.op is not source:
                 schedule_stage(schedule, tensor)
         return
-    alone = len(kept) == (1 if is_last else 2) and len(fused.outputs) == 1
-    if not alone or not (is_last or reads_in_place(schedule, output.op, source)[1] is True):
+    if not is_one_kernel(schedule, fused, kept):
         schedule_default(schedule, fused)
         return
     sums = anchor

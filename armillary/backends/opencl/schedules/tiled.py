@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from armillary import te
-from armillary.backends.opencl.schedules.default import inline_injective, reads_in_place, schedule_default
+from armillary.backends.opencl.schedules.default import inline_injective, is_one_kernel, schedule_default
 from armillary.backends.opencl.space import Tiling
 from armillary.backends.registry import Fused
 from armillary.base.record import record
@@ -37,9 +37,7 @@ def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose, *, share
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
-    alone = len(kept) == (1 if is_last else 2) and len(fused.outputs) == 1
-    fits = alone and (is_last or reads_in_place(schedule, output.op, source)[1] is True)
-    chosen = choose(source) if fits else None
+    chosen = choose(source) if is_one_kernel(schedule, fused, kept) else None
     if chosen is None:
         schedule_default(schedule, fused)
         return
