@@ -26,18 +26,24 @@ Record = dict[str, Any]
 GRAPHS_PER_PROCESS = 200  # code that was loaded stays loaded: a fresh process now and then
 SECONDS_PER_GRAPH = 120.0  # of processor time: others may use the machine
 PATIENCE = 10  # times that, by the clock
+CORES = 2  # that a case keeps busy: its processor time is not looked at before it can be spent
+
+
+def processor_time(pid: int) -> tuple[int, float]:
+    """The parent of a process, and its processor seconds with those of what it waited for; zeros if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0.0
+    return int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> dict[int, float]:
     """A process and those that it runs, with the processor seconds of each and of those that it waited for."""
     used, children = {}, collections.defaultdict(list)
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        used[int(folder.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-        children[int(fields[1])].append(int(folder.name))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        parent, used[int(name)] = processor_time(int(name))
+        children[parent].append(int(name))
     found = [pid]
     for one in found:
         found += children[one]
@@ -55,7 +61,8 @@ class Worker:
     def ask(self, request: Record, seconds: float = SECONDS_PER_GRAPH) -> Record:
         """The answer, or a record of kind crash or timeout: after `seconds` of processor time, or ten times as long."""
         process = self._running()
-        before, end = sum(family(process.pid).values()), time.monotonic() + PATIENCE * seconds
+        (_, before), start = processor_time(process.pid), time.monotonic()
+        due, end = start + seconds / CORES, start + PATIENCE * seconds  # before `due` nobody can have used them up
         assert process.stdin is not None and process.stdout is not None, "both are pipes"
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -65,7 +72,8 @@ class Worker:
         line = b""
         while not line.endswith(b"\n"):
             if not select.select([process.stdout], [], [], min(1.0, seconds))[0]:
-                if sum(family(process.pid).values()) - before < seconds and time.monotonic() < end:
+                now = time.monotonic()
+                if now < due or (now < end and sum(family(process.pid).values()) - before < seconds):
                     continue
                 self.close()
                 return {"kind": "timeout", "signature": "timeout", "detail": f"no answer in {seconds} s"}
