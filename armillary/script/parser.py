@@ -9,7 +9,6 @@ a block "root" that has no axes; blocks that do not say what they read and write
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,19 +26,6 @@ from armillary.tir.blocks.block import Block, BlockRealize, BufferRegion, MatchB
 from armillary.tir.blocks.regions import block_regions
 from armillary.tir.ir_builder import IRBuilder
 
-_OPERATORS: dict[type[ast.operator], Callable[[E.Expr, E.Expr], E.Expr]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-}
 _ATTRS = {"tir.noalias": "noalias"}  # names of attributes in scripts, and ours
 
 
@@ -99,9 +85,9 @@ class _Parser:
     def names(self) -> dict[str, object]:
         return {name: value for scope in self.scopes for name, value in scope.items()}
 
-    def value(self, node: ast.expr) -> object:
+    def value(self, node: ast.expr, names: Mapping[str, object] | None = None) -> object:
         try:
-            return evaluate(node, self.names)
+            return evaluate(node, self.names if names is None else names)
         except ArmillaryError as error:
             raise type(error)(
                 f"script {self.tree.name}, line {node.lineno}: {error.message}", hint=error.hint
@@ -238,11 +224,10 @@ class _Parser:
         return index_of(slice(*(None if p is None else self.value(p) for p in (node.lower, node.upper, node.step))))
 
     def augmented(self, target: ast.expr, op: ast.operator, value: ast.expr) -> None:
-        if type(op) not in _OPERATORS:
-            self.refuse(target, f"{type(op).__name__} is not part of the language")
         read = ast.parse(ast.unparse(target), mode="eval").body
-        made = _OPERATORS[type(op)](self.expr(ast.copy_location(read, target)), self.expr(value))
-        self.assign(target, made)
+        sides = {"left": self.expr(ast.copy_location(read, target)), "right": self.expr(value)}
+        both = ast.BinOp(ast.Name("left", ast.Load()), op, ast.Name("right", ast.Load()))
+        self.assign(target, as_expr(self.value(ast.copy_location(both, target), sides)))
 
     def annotated(self, name: str, annotation: ast.expr, value: ast.expr) -> None:
         kind, given = self.value(annotation), self.value(value)

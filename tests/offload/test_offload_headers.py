@@ -1,4 +1,4 @@
-"""What runtimes of libraries share, without any library: memory for values, files of tuned operators."""
+"""What runtimes of libraries share, without any library: memory for values, tuned operators, functions of C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ PROGRAM = r"""
 #include <cstdio>
 #include <iostream>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include "external_program.hpp"
 #include "memory_plan.hpp"
 #include "tuned_records.hpp"
 
@@ -36,9 +38,40 @@ static int check(const std::vector<offload::Life> &lives, const offload::MemoryP
   return 0;
 }
 
+// Refuses functions without a name, and runs without inputs.
+struct Sum {
+  Sum(const arm_external_function &function, const arm_external_host *) : first(function.num_constants) {
+    if (*function.symbol == 0) throw std::runtime_error("a function has no name");
+  }
+  ~Sum() { std::puts("gone"); }
+  void run(const arm_tensor *, int32_t num_inputs, const arm_tensor *, int32_t num_outputs) {
+    if (num_inputs == 0) throw std::out_of_range("there are no inputs");
+    std::printf("%d\n", first + num_inputs + num_outputs);
+  }
+  int32_t first;
+};
+
+static void call_as_c() {
+  using External = offload::External<Sum>;
+  char told[12] = "";
+  void *handle = nullptr;
+  arm_external_function function = {};
+  function.symbol = "";
+  function.num_constants = 100;
+  int code = External::create(&function, nullptr, &handle, told, sizeof told);
+  std::printf("%d %s %d\n", code, told, handle != nullptr);
+  function.symbol = "main_0";
+  std::printf("%d\n", External::create(&function, nullptr, &handle, told, sizeof told));
+  std::printf("%d\n", External::run(handle, nullptr, 2, nullptr, 1, told, sizeof told));
+  code = External::run(handle, nullptr, 0, nullptr, 1, told, sizeof told);
+  std::printf("%d %s\n", code, told);
+  External::destroy(handle);
+}
+
 int main(int, char **argv) {
   std::string what = argv[1];
   try {
+    if (what == "external") call_as_c();
     if (what == "keep") clml::keep_tuned(argv[2], argv[3], argv[4]);
     if (what == "find") std::cout << clml::tuned_of(argv[2], argv[3]) << std::endl;
     if (what == "chain") {  // each operator reads what the one before wrote: two blocks, and one for the constant
@@ -74,7 +107,8 @@ int main(int, char **argv) {
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("headers")
     (folder / "main.cpp").write_text(PROGRAM)
-    include = [f"-I{PACKAGE / 'native'}", f"-I{PACKAGE / 'clml' / 'native'}"]
+    folders = PACKAGE / "native", PACKAGE / "clml" / "native", PACKAGE.parent / "runtime" / "native"
+    include = [f"-I{folder}" for folder in folders]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror"]
     command = [str(COMPILER), *flags, *include, str(folder / "main.cpp"), "-o", str(folder / "main")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -91,6 +125,12 @@ def test_values_share_memory_only_if_they_are_never_needed_at_once(program: Path
     seed = "20251"
     assert call(program, "random", seed).stdout == "right\n", f"seed {seed}"
     assert call(program, "chain").stdout.split() == ["0", "3", str(40 + 7 + 18)]
+
+
+@needs_cxx
+def test_what_a_program_throws_is_a_code_and_a_message_of_the_room_given(program: Path) -> None:
+    wanted = ["-1 a function  0", "0", "103", "0", "-1 there are n", "gone"]
+    assert call(program, "external").stdout.splitlines() == wanted
 
 
 @needs_cxx

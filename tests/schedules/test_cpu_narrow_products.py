@@ -9,7 +9,7 @@ import pytest
 from host_cpu import needs
 
 from armillary import relay
-from armillary.backends.cpu.cost.narrow import few_tile, has_terms_in_lanes
+from armillary.backends.cpu.cost.narrow import has_terms_in_lanes, narrow_tile
 from armillary.driver.build import build
 from armillary.ir import IRModule
 from armillary.relay.transform.pipeline import optimize
@@ -107,5 +107,5 @@ def test_many_columns_and_short_sums_keep_columns_in_lanes() -> None:
 def test_tiles_fit_the_registers(target: str) -> None:
     cpu_of = cpu_model(target)
     for columns in range(1, 16):
-        tile = few_tile(500, columns, 500, cpu_of)
+        tile = narrow_tile(500, columns, 500, cpu_of)
         assert tile.rows * tile.columns + tile.rows + 1 < cpu_of.vector_registers

@@ -242,6 +242,7 @@ def test_names_around_a_script_are_known_in_it() -> None:
         ("A[0] = unknown", "name 'unknown' is not defined"),
         ("A[0, 0] = 1.0", "has 1 dimensions, got 2 indices"),
         ("del A", "Delete is not part of the language"),
+        ("A[0] @= A[1]", "line 3: TypeError: unsupported operand"),
         ("for i in [1, 2]:\n        pass", "is no loop"),
         ("x, y = T.grid(2, 2)", "2 names for 0 values"),
         ("B = T.decl_buffer((4,), 'float32', data=T.handle())", "nothing here owns"),
@@ -251,6 +252,16 @@ def test_what_is_no_program_is_refused_by_line(text: str, told: str) -> None:
     source = f"@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n    {text}\n"
     with pytest.raises((ParseError, TypeMismatch), match=told):
         script.from_source(source)
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"])
+def test_augmented_assignments_compute_as_python_does(op: str) -> None:
+    source = f"@T.prim_func\ndef f(A: T.Buffer((3,), 'int32')):\n    for i in range(3):\n        A[i] {op}= i + 2\n"
+    program = script.from_source(source)
+    values = np.array([29, 7, 12], np.int32)
+    wanted = [eval(f"{v} {op} {i + 2}") for i, v in enumerate(values.tolist())]
+    _run(program, values)
+    assert values.tolist() == wanted
 
 
 def test_a_parameter_needs_a_type() -> None:

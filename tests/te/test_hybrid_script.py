@@ -59,6 +59,13 @@ def wrong(a):
     return b
 
 
+@te.hybrid.script
+def wrong_product(a):
+    b = output_tensor(a.shape, a.dtype)  # noqa: F821
+    b[0] @= a[0]
+    return b
+
+
 def _run(script, tensors, arrays, more=()):
     made = script(*tensors, *more)
     outs = made if isinstance(made, list) else [made]
@@ -107,6 +114,8 @@ def test_sizes_may_be_variables_and_asserts_stay():
 def test_what_the_language_lacks_is_named_with_its_line():
     with pytest.raises(TypeMismatch, match=r"hybrid script wrong, line 4: While is not part of the language"):
         wrong(te.placeholder((2,)))
+    with pytest.raises(TypeMismatch, match=r"script wrong_product, line 4: AugAssign is not part of the language"):
+        wrong_product(te.placeholder((2,)))
     with pytest.raises(TypeMismatch, match="2 arguments, wanted 4"):
         outer_product(te.placeholder((2,)), 3)
     vectors = te.compute((8,), lambda i: te.if_then_else(i < 3, te.const(1.0), te.fma(1.0, 2.0, 3.0)), name="v")

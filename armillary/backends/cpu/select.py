@@ -50,13 +50,13 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
     ),
     "nn.dense": (
         Candidate("packing_tiles_dense", space_amx.refuses),
-        Candidate("few_dense", space_narrow.refuses),
+        Candidate("narrow_dense", space_narrow.refuses),
         Candidate("packing_words_dense", space_dots.refuses, gemm.PRODUCT),
         Candidate("packing_dense", gemm.refuses, gemm.PRODUCT),
     ),
     "nn.batch_matmul": (
         Candidate("packing_tiles", space_amx.refuses),
-        Candidate("few_batch_matmul", space_narrow.refuses),
+        Candidate("narrow_batch_matmul", space_narrow.refuses),
         Candidate("packing_words_batch_matmul", space_dots.refuses, gemm.PRODUCT),
         Candidate("packing_batch_matmul", gemm.refuses, gemm.PRODUCT),
     ),

@@ -115,7 +115,7 @@ class Parser:
                 return
             case ast.Assign([target], value):
                 self._assign(target, value)
-            case ast.AugAssign(target, op, value):
+            case ast.AugAssign(target, op, value) if type(op) in _BINARY:
                 left = self._scalar(_as_load(target))
                 self._store(target, _BINARY[type(op)](left, self._scalar(value)))
             case ast.For(ast.Name(name), iterator, body, []):

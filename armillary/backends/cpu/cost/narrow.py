@@ -47,12 +47,12 @@ def has_terms_in_lanes(rows: int, columns: int, terms: int, cpu: CpuModel) -> bo
     return _by_terms(rows, columns, terms, cpu)[1] < GAIN * _by_columns(rows, columns, terms, cpu)
 
 
-def few_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> FewTile:
+def narrow_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> FewTile:
     """The tile of sums with the least cycles."""
     return _by_terms(rows, columns, terms, cpu)[0]
 
 
-def few_cycles(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
+def narrow_cycles(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
     """What the product takes with that tile."""
     return _by_terms(rows, columns, terms, cpu)[1]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from armillary import te
-from armillary.backends.cpu.cost.narrow import few_tile
+from armillary.backends.cpu.cost.narrow import narrow_tile
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.space import row_axis
@@ -22,7 +22,7 @@ from armillary.backends.registry import Fused, implement
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-OWN = ("few_sums", "few_last", "few_ended", "few_halves")  # the stages of a tile that have lanes
+OWN = ("narrow_sums", "narrow_last", "narrow_ended", "lane_halves")  # the stages of a tile that have lanes
 
 
 def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -52,12 +52,12 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         *at, line, lane = index
         return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
 
-    sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="few_sums")
+    sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="narrow_sums")
     if rest:  # a vector of what is left over, zeros behind it
         main = sums
-        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="few_last", tag=PACKED)
+        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="narrow_last", tag=PACKED)
         shape = (*batch, columns, lanes)
-        rhs = te.compute(shape, lambda *i: last(across, *i), name="few_last", tag=PACKED) if lies_well else None
+        rhs = te.compute(shape, lambda *i: last(across, *i), name="narrow_last", tag=PACKED) if lies_well else None
 
         def ended(*index: te.Expr) -> te.Expr:
             *at, i, j, lane = index
@@ -65,7 +65,7 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
             found: te.Expr = lhs(*at, i, lane) * other + main(*index)
             return found
 
-        sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
+        sums = te.compute((*batch, rows, columns, lanes), ended, name="narrow_ended", tag=PACKED)
     pairs = halved_to_two(sums)
     product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: pairs(*i, 0) + pairs(*i, 1), name="product")
     return product
@@ -100,35 +100,37 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
         *at, lane = index
         return sums(*index) + sums(*at, lane + lanes)
 
-    made: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="few_halves", tag=PACKED)
+    made: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="lane_halves", tag=PACKED)
     return made
 
 
-@implement("nn.dense", family="cpu", name="few_dense", when=refuses, compute=_compute, priority=12, explain=explain)
-@implement("nn.matmul", family="cpu", name="few_matmul", when=refuses, compute=_compute, priority=12, explain=explain)
+@implement("nn.dense", family="cpu", name="narrow_dense", when=refuses, compute=_compute, priority=12, explain=explain)
+@implement(
+    "nn.matmul", family="cpu", name="narrow_matmul", when=refuses, compute=_compute, priority=12, explain=explain
+)
 @implement(
     "nn.batch_matmul",
     family="cpu",
-    name="few_batch_matmul",
+    name="narrow_batch_matmul",
     when=refuses,
     compute=_compute,
     priority=12,
     explain=explain,
 )
-def few_columns(schedule: te.Schedule, fused: Fused) -> None:
+def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
     cpu = cpu_model(fused.workload.target)
     (product,) = fused.anchor
     output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
     own = {id(t.op) for t in kept if t.op.name in OWN}
-    sums = next(t for t in kept if t.op.name == "few_sums")
+    sums = next(t for t in kept if t.op.name == "narrow_sums")
     after = [] if output.op is product.op else followers(schedule, sums, kept)
     inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]
     for tensor in kept:
         if tensor.op is not output.op and tensor not in inside:
             schedule_stage(schedule, tensor, cpu)
     stage, at_row = schedule[output], row_axis(fused.workload)
-    tile = few_tile(*sizes_of(fused.workload), cpu)
+    tile = narrow_tile(*sizes_of(fused.workload), cpu)
     *outer, column = stage.op.axis
     row = outer.pop(at_row + 1)
     rows, row = stage.split(row, factor=tile.rows)

@@ -7,7 +7,7 @@ expression is imported; narrow.py makes the loops.
 from __future__ import annotations
 
 from armillary.backends.cpu.cost.model import Estimate, explained
-from armillary.backends.cpu.cost.narrow import few_cycles, few_tile, has_terms_in_lanes
+from armillary.backends.cpu.cost.narrow import has_terms_in_lanes, narrow_cycles, narrow_tile
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.relay.types import TensorType
@@ -41,8 +41,8 @@ def explain(workload: Workload) -> Explanation:
     """The tile, and what it is expected to take."""
     cpu = cpu_model(workload.target)
     rows, columns, terms = sizes_of(workload)
-    tile = few_tile(rows, columns, terms, cpu)
+    tile = narrow_tile(rows, columns, terms, cpu)
     result = workload.result
-    cycles = few_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
+    cycles = narrow_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
     rows_of = [Estimate(f"tile {tile}", cycles, "FMA units")]
     return explained("product with terms in lanes", f"{tile}", rows_of, cpu)

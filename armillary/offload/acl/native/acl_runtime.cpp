@@ -5,7 +5,6 @@
 // what functions need while they run is one workspace of the runtime's memory that they share (acl_memory.hpp);
 // memory of the caller is used in place wherever the library wants no padding around a tensor, and copied where it does.
 // An operator is one row of `kernels` below. The interface: arm_external.h.
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "arm_compute/core/Version.h"
 #include "arm_compute/runtime/NEON/NEFunctions.h"
 #include "arm_external.h"
+#include "external_program.hpp"
 #include "offload_json.hpp"
 
 namespace acl {
@@ -348,35 +348,20 @@ class Program {
   int32_t num_inputs_ = 0, num_constants_ = 0, num_outputs_ = 0;
 };
 
+using External = offload::External<Program>;
 const char *version();
 
 int create(const arm_external_function *function, const arm_external_host *host, void **handle, char *err, size_t size) {
-  try {
 #ifdef ARMILLARY_ACL_VERSION
+  int code = offload::guarded(err, size, [] {
     if (std::strcmp(version(), "v" ARMILLARY_ACL_VERSION) != 0)  // classes differ in size: nothing of it may run
       throw std::runtime_error("the runtime was built against v" ARMILLARY_ACL_VERSION
                                ", which is not this library's version; build it again: armc build-external arm_compute_lib");
+  });
+  if (code != 0) return code;
 #endif
-    *handle = new Program(*function, host);
-    return 0;
-  } catch (const std::exception &error) {
-    std::snprintf(err, size, "%s", error.what());
-    return -1;
-  }
+  return External::create(function, host, handle, err, size);
 }
-
-int run(void *handle, const arm_tensor *inputs, int32_t num_inputs, const arm_tensor *outputs, int32_t num_outputs, char *err,
-        size_t size) {
-  try {
-    static_cast<Program *>(handle)->run(inputs, num_inputs, outputs, num_outputs);
-    return 0;
-  } catch (const std::exception &error) {
-    std::snprintf(err, size, "%s", error.what());
-    return -1;
-  }
-}
-
-void destroy(void *handle) { delete static_cast<Program *>(handle); }
 
 // "v20.08" of the library's build information.
 const char *version() {
@@ -391,6 +376,7 @@ const char *version() {
 }  // namespace acl
 
 extern "C" __attribute__((visibility("default"))) const arm_external_api *armillary_external(void) {
-  static const arm_external_api api = {ARM_EXTERNAL_ABI, "arm_compute_lib", acl::version(), acl::create, acl::run, acl::destroy};
+  static const arm_external_api api = {ARM_EXTERNAL_ABI, "arm_compute_lib", acl::version(), acl::create, acl::External::run,
+                                       acl::External::destroy};
   return &api;
 }

@@ -9,7 +9,6 @@
 #include <CL/cl.h>
 #include <CL/cl_qcom_ml_ops.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -18,6 +17,7 @@
 #include <type_traits>
 
 #include "arm_external.h"
+#include "external_program.hpp"
 #include "memory_plan.hpp"
 #include "offload_json.hpp"
 #include "recording.hpp"
@@ -500,28 +500,7 @@ void Program::run(const arm_tensor *inputs, int32_t num_inputs, const arm_tensor
   }
 }
 
-int create(const arm_external_function *function, const arm_external_host *host, void **handle, char *err, size_t size) {
-  try {
-    *handle = new Program(*function, host);
-    return 0;
-  } catch (const std::exception &error) {
-    std::snprintf(err, size, "%s", error.what());
-    return -1;
-  }
-}
-
-int run(void *handle, const arm_tensor *inputs, int32_t num_inputs, const arm_tensor *outputs, int32_t num_outputs, char *err,
-        size_t size) {
-  try {
-    static_cast<Program *>(handle)->run(inputs, num_inputs, outputs, num_outputs);
-    return 0;
-  } catch (const std::exception &error) {
-    std::snprintf(err, size, "%s", error.what());
-    return -1;
-  }
-}
-
-void destroy(void *handle) { delete static_cast<Program *>(handle); }
+using External = offload::External<Program>;
 
 #define CLML_TEXT(x) #x
 #define CLML_SPELLED(x) CLML_TEXT(x)
@@ -529,7 +508,7 @@ void destroy(void *handle) { delete static_cast<Program *>(handle); }
 }  // namespace clml
 
 extern "C" __attribute__((visibility("default"))) const arm_external_api *armillary_external(void) {
-  static const arm_external_api api = {ARM_EXTERNAL_ABI, "clml", CLML_SPELLED(CL_QCOM_ML_OPS_H_MAJOR_VERSION), clml::create,
-                                       clml::run, clml::destroy};
+  static const arm_external_api api = {ARM_EXTERNAL_ABI, "clml", CLML_SPELLED(CL_QCOM_ML_OPS_H_MAJOR_VERSION),
+                                       clml::External::create, clml::External::run, clml::External::destroy};
   return &api;
 }

@@ -154,8 +154,10 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
     return te.decl_tensor_intrin(made.op, emit, f"tiles of {block}")
 
 
-@implement(OPERATOR, family="cpu", name="few_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=_explain)
-def few_in_tiles(schedule: te.Schedule, fused: Fused) -> None:
+@implement(
+    OPERATOR, family="cpu", name="first_layer_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=_explain
+)
+def first_layer_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of an image of few channels."""
     attrs, block = fused.workload.attrs, _ranked(fused.workload)[0][0]
     win, together = window(OPERATOR, attrs, 2), attrs.together

@@ -23,7 +23,7 @@ from armillary.ops.nn.conv import Conv2DAttrs, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel, cpu_model
 
-SUMS = ("pixel_sums", "few_halves")
+SUMS = ("pixel_sums", "lane_halves")
 MAX_LINE = 256  # columns of a line that a thread takes at a time
 
 
