@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import lzma
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.compute.acl_oracle import memory_cases
+from tests.compute.acl_oracle.check import STORED, check_stored, near, near_numbers
 from tests.compute.acl_oracle.nn_cases import NEURAL
-from tests.compute.acl_oracle.record import BUILDERS, FILE, case_of, digest, has_near_numbers, inside, is_exact
-from tests.compute.acl_oracle.wire import Array, Case, Result, build, has_library, run
+from tests.compute.acl_oracle.record import BUILDERS, case_of, has_near_numbers, inside
+from tests.compute.acl_oracle.wire import Result, build, has_library, run
 
-STORED: dict[str, list[Any]] = json.loads(lzma.decompress(FILE.read_bytes()))  # Any: see record.py
 QUICK = 3  # stored cases that every run compares, of layers (which compile) one; all of them are slow
 FRESH_LAYERS = 2  # layers of which a case is made afresh, as of every vision function
-
-
-def _near(case: Case, found: Array, wanted: Array, told: str) -> None:
-    if case.bound:
-        apart = np.abs(found.astype(np.float64) - wanted).max(initial=0)
-        assert apart <= case.bound * max(1e-6, np.abs(wanted).max(initial=0)), f"{told}: {apart:g}"
-        return
-    off = np.abs(found.astype(np.int64) - wanted.astype(np.int64))
-    assert off.max(initial=0) <= case.step, f"{told}: {np.argwhere(off > case.step)[:5].tolist()}"
-    if case.step:
-        assert (off == 0).mean() > 0.7, f"{told}: differs by one at {(off != 0).mean():.0%}"
-
-
-def _near_numbers(case: Case, found: Sequence[float], wanted: Array, told: str) -> None:
-    """Within the bound, and an eighth of it on average; or most of them equal."""
-    off = np.abs(np.asarray(found) - wanted.astype(np.float64))
-    if case.bound:
-        largest = np.abs((wanted[3:] if wanted.size > 3 else wanted).astype(np.float64)).max(initial=0)
-        assert off.max(initial=0) <= case.bound * largest and off.sum() <= case.bound / 8 * largest * off.size, told
-    else:
-        assert (off == 0).mean() >= case.share, told
-
-
-def check_stored(name: str, number: int, side: str = "NE", padding: int = 0) -> None:
-    """A function of this library, on the CPU or (CL) a device, gives what is stored."""
-    case = case_of(name, number)
-    case.side, case.padding = side, padding
-    (region, values, numbers), result = STORED[name][number], case.ours(case)
-    told = f"{name} {number} {[t.sizes for t in case.tensors]} {case.params[:8]}"
-    if case.has_region:
-        assert list(result.region) == region, told
-    if has_near_numbers(case):
-        _near_numbers(case, result.numbers, np.frombuffer(base64.b64decode(numbers), np.float32), told)
-    elif numbers:
-        assert digest(np.asarray(result.numbers, np.float64)) == numbers, told
-    for output, kept in zip(result.outputs, values, strict=True):
-        part = inside(output, tuple(region), case)
-        if is_exact(case):
-            assert digest(part) == kept, told
-        else:
-            _near(case, part, np.frombuffer(base64.b64decode(kept), part.dtype).reshape(part.shape), told)
 
 
 def _quick(name: str) -> int:
@@ -126,8 +80,8 @@ def test_a_fresh_sample_of_the_library(program: Path) -> None:
         result = case.ours(case)
         told = f"{case.name} {[t.sizes for t in case.tensors]} {case.params[:8]} from number {first}"
         if has_near_numbers(case):
-            _near_numbers(case, result.numbers, np.asarray(wanted.numbers), told)
+            near_numbers(case, result.numbers, np.asarray(wanted.numbers), told)
         else:
             assert result.numbers == wanted.numbers, told
         for found, output in zip(result.outputs, wanted.outputs, strict=True):
-            _near(case, *(inside(v, wanted.region, case) for v in (found, output)), told)
+            near(case, *(inside(v, wanted.region, case) for v in (found, output)), told)

@@ -5,7 +5,9 @@ The cases are those of the CPU's functions (`test_acl_oracle.py`), on tensors of
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,8 +16,8 @@ from opencl_device import needs_opencl
 
 from armillary import compute
 from armillary.compute import BorderMode, CLImage, CLScheduler, Format, TensorInfo
+from tests.compute.acl_oracle.check import STORED, check_stored
 from tests.compute.acl_oracle.record import BUILDERS
-from tests.compute.test_acl_oracle import STORED, check_stored
 
 pytestmark = needs_opencl
 # Of what a device computes by other kernels than the CPU a case in every run: the rest compile for seconds.
@@ -86,3 +88,11 @@ def test_edges_beside_an_undefined_border_are_those_of_the_cpu() -> None:
         function.run()
         found.append(edges.read()[2:-2, 2:-2])
     assert found[0].any() and np.array_equal(*found)
+
+
+def test_the_script_for_other_devices_says_what_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/compute_opencl.py"))
+    assert script["check"](("NEBitwiseOr", 0)) == [] == script["check"](("NECannyEdge", 1))
+    monkeypatch.setitem(STORED, "NEBitwiseOr", STORED["NEBitwiseXor"])
+    (told,) = script["check"](("NEBitwiseOr", 0))
+    assert told.startswith("library: AssertionError: NEBitwiseOr 0")

@@ -1,0 +1,190 @@
+"""Every `CL…` function of the compute library on this machine's OpenCL device, and runs of the tuner; without pytest.
+
+Run: `python -m benchmarks.compute_opencl [--seconds 50] [--cases 50] [--jobs 4] [--names Gaussian3x3,Scale] [--skip 0]
+[--tuner-seconds 20]` from the root of the source. In: the random cases of the tests. Out: a line for each function
+(cases, what is wrong), a table of the tuner, and status 1 where something disagrees. Invariant: a case is compared with
+what Arm Compute Library 20.08 gave, and with the `NE…` function here; the first case of every function comes before
+the second one of any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from armillary import compute  # noqa: E402 - beside this script
+from armillary.compute import BorderMode, CLImage, CLScheduler, CLTuner, Format, Image, TensorInfo  # noqa: E402
+from tests.compute.acl_oracle.check import check_stored, near, near_numbers  # noqa: E402
+from tests.compute.acl_oracle.record import BUILDERS, COUNT, case_of, has_near_numbers, inside  # noqa: E402
+
+CANNY = "NECannyEdge"  # has no stored cases: compared with the CPU's, which is compared with OpenCV
+TUNED = ("Gaussian5x5", "Sobel3x3", "Dilate", "Median3x3")
+SIZE, TURNS = (1920, 1080), 30
+Pair = tuple[str, int]
+
+
+def canny(side: str, number: int) -> np.ndarray[Any, Any]:
+    """Edges of a random image of smooth blobs."""
+    rng = np.random.default_rng(number)
+    width, height = int(rng.integers(24, 90)), int(rng.integers(24, 60))
+    blobs = rng.integers(0, 256, (height // 6 + 2, width // 6 + 2)).repeat(6, 0).repeat(6, 1)
+    kind = CLImage if side == "CL" else Image
+    source, edges = kind(), kind()
+    for image in (source, edges):
+        image.allocator().init(TensorInfo(width, height, Format.U8))
+    function = getattr(compute, f"{side}CannyEdge")()
+    function.configure(source, edges, 120, 40, 3 + 2 * (number % 2), 1 + number // 2 % 2, BorderMode.REPLICATE)
+    for image in (source, edges):
+        image.allocator().allocate()
+    source.write(blobs[:height, :width].astype(np.uint8))
+    function.run()
+    return np.array(edges.read())
+
+
+def against_cpu(name: str, number: int) -> None:
+    """The device's function gives what the CPU's gives."""
+    cases = case_of(name, number), case_of(name, number)
+    cases[0].side = "CL"
+    here, cpu = (case.ours(case) for case in cases)
+    case, told = cases[1], f"{name} {number}"
+    assert here.region == cpu.region or not case.has_region, f"{told}: another valid region"
+    if has_near_numbers(case):
+        near_numbers(case, here.numbers, np.asarray(cpu.numbers), told)
+    else:
+        assert here.numbers == cpu.numbers, f"{told}: other numbers"
+    for found, wanted in zip(here.outputs, cpu.outputs, strict=True):
+        near(case, *(inside(v, cpu.region, case) for v in (found, wanted)), told)
+
+
+def check(pair: Pair) -> list[str]:
+    """What is wrong with a case."""
+    name, number = pair
+    CLScheduler.get().default_init()
+    if name == CANNY:
+        return (
+            [] if np.array_equal(canny("CL", number), canny("NE", number)) else [f"CPU: {name} {number}: other edges"]
+        )
+    wrong = []
+    for told, against in (("library", lambda: check_stored(name, number, "CL")), ("CPU", lambda: against_cpu(*pair))):
+        try:
+            against()
+        except Exception as error:  # whatever a driver makes of it, the other cases go on
+            wrong.append(f"{told}: {type(error).__name__}: {str(error)[:200]}")
+    return wrong
+
+
+def check_all(names: Sequence[str], cases: range, jobs: int, seconds: float) -> bool:
+    """Cases of all functions until the time is over; a line for each function."""
+    end, wrong = time.monotonic() + seconds, dict[str, list[str]]()
+    done = dict.fromkeys(names, 0)
+    pairs: Iterator[Pair] = ((name, number) for number in cases for name in names)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        running: dict[Future[list[str]], Pair] = {}
+        while True:
+            while len(running) < 2 * jobs and time.monotonic() < end and (pair := next(pairs, None)):
+                running[pool.submit(check, pair)] = pair
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(future)[0]
+                done[name] += 1
+                wrong.setdefault(name, []).extend(future.result())
+    for name, count in done.items():
+        told = wrong.get(name, [])
+        state = "DIFFERS" if told else "agrees" if count else "not reached"
+        print(f"CL{name.removeprefix('NE').removeprefix('CPP'):44} {count:3} cases  {state}")
+        print("".join(f"    {line}\n" for line in told[:3]), end="")
+    bad = sum(1 for told in wrong.values() if told)
+    reached = sum(1 for count in done.values() if count)
+    print(f"{sum(done.values())} cases of {reached} of {len(names)} lists, {bad} of them with differences", flush=True)
+    return not bad and reached == len(names)
+
+
+def _filter(name: str, side: str, pixels: np.ndarray[Any, Any]) -> tuple[Any, Any]:  # Any: a function, its output
+    kind, format_of = (CLImage if side == "CL" else Image), (Format.S16 if name == "Sobel3x3" else Format.U8)
+    images = [kind() for _ in range(3 if name == "Sobel3x3" else 2)]
+    for image, wanted in zip(images, (Format.U8, format_of, format_of), strict=False):
+        image.allocator().init(TensorInfo(*SIZE, wanted))
+    function = getattr(compute, side + name)()
+    function.configure(*images, BorderMode.REPLICATE)
+    for image in images:
+        image.allocator().allocate()
+    images[0].write(pixels)
+    return function, images[1]
+
+
+def _least(function: Any) -> float:  # Any: see `_filter`
+    queue, best = CLScheduler.get().queue(), float("inf")
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        function.run()
+        queue.finish()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def tune(seconds: float) -> bool:
+    """Tune filters, read the file back into another tuner, and time both ways in turns."""
+    scheduler, end = CLScheduler.get(), time.monotonic() + seconds
+    pixels = np.random.default_rng(0).integers(0, 256, SIZE[::-1], np.uint8)
+    print(f"tuner, {SIZE[0]}x{SIZE[1]}, least times in us\n{'':12} (64, 1, 1)     tuned  ratio  LWS")
+    is_equal, ratios = True, []
+    for name in TUNED:
+        if time.monotonic() > end:
+            break
+        function, output = _filter(name, "CL", pixels)
+        tuner, again = CLTuner(), CLTuner(tune_new_kernels=False)
+        scheduler.set_tuner(tuner)
+        function.run()
+        with tempfile.TemporaryDirectory() as folder:
+            tuner.save_to_file(Path(folder) / "tuned.csv")
+            again.load_from_file(Path(folder) / "tuned.csv")
+        times = [float("inf"), float("inf")]
+        for _ in range(3):
+            for n, each in enumerate((None, again)):
+                scheduler.set_tuner(each)
+                times[n] = min(times[n], _least(function))
+        reference, wanted = _filter(name, "NE", pixels)
+        reference.run()
+        is_equal &= again.lws_table() == tuner.lws_table() and np.array_equal(output.read(), wanted.read())
+        ratios.append(times[1] / times[0])
+        lws = ", ".join(map(str, again.lws_table().values()))
+        print(f"{name:12} {times[0] * 1e6:10.0f} {times[1] * 1e6:9.0f}  {ratios[-1]:5.2f}  {lws}", flush=True)
+    scheduler.set_tuner(None)
+    print(f"the file is read back and the CPU's bytes come out: {'yes' if is_equal else 'NO'}")
+    print(f"best ratio {min(ratios):.2f}: {'a kernel is' if min(ratios) < 0.97 else 'NO kernel is'} faster tuned")
+    return is_equal and min(ratios) < 0.97
+
+
+def main() -> int:
+    """Check, then tune."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=50, help="when no case is begun any more")
+    parser.add_argument("--cases", type=int, default=COUNT, help=f"cases of each function, at most {COUNT}")
+    parser.add_argument("--jobs", type=int, default=4, help="processes")
+    parser.add_argument("--names", default="", help="functions, without NE or CL, with commas; all unless given")
+    parser.add_argument("--skip", type=int, default=0, help="the first case's number")
+    parser.add_argument("--tuner-seconds", type=float, default=20, help="when no filter is tuned any more; 0: no tuner")
+    given = parser.parse_args()
+    chosen = [f"NE{name}" for name in given.names.split(",") if name]
+    CLScheduler.get().default_init()
+    print(f"device: {CLScheduler.get().target()}", flush=True)
+    numbers = range(given.skip, min(given.skip + given.cases, COUNT))
+    is_good = check_all(chosen or [*BUILDERS, CANNY], numbers, given.jobs, given.seconds)
+    return 0 if (not given.tuner_seconds or tune(given.tuner_seconds)) and is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
