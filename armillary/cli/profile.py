@@ -213,11 +213,13 @@ def summary(profile: Profile) -> str:
         f"inference {ms(profile.seconds)} ms, its kernels {ms(profile.in_kernels)} ms (medians of "
         f"{profile.runs} runs); roof {ms(profile.least)} ms: {percent_of_roof(profile):.0f} % reached"
     )
+    apart = ", ".join(f"{ms(s)} {name}" for name, s in profile.apart())
+    apart = f"it and its kernels differ by {ms(profile.seconds - profile.in_kernels)} ms: {apart}"
     machine = (
         f"{roof.cpu}, {roof.threads} thread{'s' * (roof.threads > 1)}: {roof.gflops:.0f} GFLOP/s, reads "
         f"L1 {roof.l1:.0f}, L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s"
     )
-    return f"{whole}\n{division}\n{machine}"
+    return f"{whole}\n{apart}\n{division}\n{machine}"
 
 
 def why(kernel: KernelProfile) -> list[str]:

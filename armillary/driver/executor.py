@@ -48,6 +48,9 @@ class Executor:
     def __init__(self, kind: str, module: IRModule, device: Device, target: object, params: Params | None) -> None:
         self.kind, self.mod, self.device, self.target, self.params = kind, module, device, target, params
 
+    def __repr__(self) -> str:
+        return f"Executor({self.kind}, {self.device}, {self.target or 'no target'})"
+
     def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:  # Any: a callable or a value
         """A function from arrays to arrays; of an expression whose free variables are all in `binds`, its value."""
         expr = expr.astuple() if isinstance(expr, TupleWrapper) else expr

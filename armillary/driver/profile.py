@@ -101,7 +101,8 @@ class Profile:
     """A measured network: its kernels in order, the median time of a whole inference, the machine.
 
     `between` is the time of an inference that is in no kernel, `call` what a call from Python adds (seconds). The
-    `timeline` holds the spans of the fastest run, which took `traced` seconds.
+    `timeline` holds the spans of the fastest run, which took `traced` seconds; `watched` is the median of the runs that
+    the kernels' times are of (a clock is read at each kernel), `seconds` that of runs without.
     """
 
     kernels: tuple[KernelProfile, ...]
@@ -112,6 +113,7 @@ class Profile:
     roof: Roof
     timeline: tuple[Span, ...]
     traced: float
+    watched: float
     threads: int = 1
 
     @property
@@ -141,6 +143,16 @@ class Profile:
             ("fork and join", total.overhead),
             ("between kernels", self.between),
             ("call from Python", self.call),
+        )
+
+    def apart(self) -> tuple[tuple[str, float], ...]:
+        """Why a whole inference and its kernels together differ: parts in seconds, whose sum is that difference.
+
+        Kernels are timed in runs of their own, in which the clock is read at each, and each has its own median."""
+        return (
+            ("between kernels", self.between),
+            ("the clock at each kernel", self.seconds - self.watched),
+            ("medians that do not add up", self.watched - self.between - self.in_kernels),
         )
 
     @property
@@ -199,6 +211,7 @@ class Profile:
             "in_kernels_ms": 1e3 * self.in_kernels,
             **_thread_times(self.total),
             "between_kernels_ms": 1e3 * self.between,
+            "clock_ms": 1e3 * (self.seconds - self.watched),
             "call_ms": 1e3 * self.call,
             "roof_ms": 1e3 * self.least,
         }
@@ -243,6 +256,7 @@ def profile_graph(executor: GraphExecutor, graph_json: str, roof: Roof, runs: in
         roof,
         joined(spans, traced),
         traced,
+        statistics.median(seconds for seconds, _ in traces),
         threads,
     )
 

@@ -23,7 +23,9 @@ _EXPORT = {
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
     "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
     "tensorflow": "python -m tf2onnx.convert --saved-model DIR --output model.onnx",
-    "weights": "they hold no network; load them in the framework that trained it, and export that",
+    "weights": "it holds no network; load it in the framework that trained it, and export that to ONNX",
+    "scikit-learn": "skl2onnx.to_onnx(model, example_inputs), and write what it returns",
+    "tensorrt": "compile the ONNX file that the engine was built from",
     "tflite": "python -m tf2onnx.convert --tflite model.tflite --output model.onnx",
 }
 
@@ -42,6 +44,12 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
     ".safetensors": "weights",
     ".gguf": "weights",
     ".ckpt": "weights",
+    ".npz": "weights",
+    ".params": "weights",
+    ".joblib": "scikit-learn",
+    ".pkl": "scikit-learn",
+    ".engine": "tensorrt",
+    ".plan": "tensorrt",
 }
 
 
@@ -49,7 +57,7 @@ def refuse_file(path: str) -> None:
     """An UnsupportedError for a file of a framework whose models go through ONNX; nothing for any other."""
     name = _SUFFIXES.get(pathlib.PurePath(path).suffix.lower())
     if name == "weights":
-        raise UnsupportedError("a file of weights", span=Span(path), hint=f"export to ONNX first: {_EXPORT[name]}")
+        raise UnsupportedError("a file of weights", span=Span(path), hint=_EXPORT[name])
     if name is not None:
         raise UnsupportedError(
             f"a {name} file: importing {name} models directly is not supported",
@@ -70,4 +78,5 @@ def _refuser(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-globals().update({f"from_{name}": _refuser(name) for name in _EXPORT if name != "weights"})
+_FILES_ONLY = ("weights", "scikit-learn", "tensorrt")  # there was no importer of that name
+globals().update({f"from_{name}": _refuser(name) for name in _EXPORT if name not in _FILES_ONLY})

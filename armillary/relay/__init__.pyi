@@ -698,27 +698,27 @@ class _Nn:
 
     @staticmethod
     def adaptive_avg_pool1d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_avg_pool1d`."""
+        """The mean of each bin."""
 
     @staticmethod
     def adaptive_avg_pool2d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCHW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_avg_pool2d`."""
+        """The mean of each bin."""
 
     @staticmethod
     def adaptive_avg_pool3d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCDHW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_avg_pool3d`."""
+        """The mean of each bin."""
 
     @staticmethod
     def adaptive_max_pool1d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_max_pool1d`."""
+        """The maximum of each bin."""
 
     @staticmethod
     def adaptive_max_pool2d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCHW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_max_pool2d`."""
+        """The maximum of each bin."""
 
     @staticmethod
     def adaptive_max_pool3d(data: _Operand, output_size: Sequence[typing.Any] | None = None, layout: str = 'NCDHW', out_layout: str = '') -> _Call:
-        """The operator `nn.adaptive_max_pool3d`."""
+        """The maximum of each bin."""
 
     @staticmethod
     def add_step(data: _Operand, inputs: _Operand, step: _Operand, offset: int = 0) -> _Call:
@@ -750,15 +750,15 @@ class _Nn:
 
     @staticmethod
     def batch_matmul(tensor_a: _Operand, tensor_b: _Operand, out_dtype: str = '', transpose_a: bool = False, transpose_b: bool = True, choice: str = '') -> _Call:
-        """The operator `nn.batch_matmul`."""
+        """A product of two matrices for each batch; the second is transposed unless told otherwise."""
 
     @staticmethod
     def batch_norm(data: _Operand, gamma: _Operand, beta: _Operand, moving_mean: _Operand, moving_var: _Operand, axis: int = 1, epsilon: float = 1e-05, center: bool = True, scale: bool = True) -> _Call:
-        """The operator `nn.batch_norm`."""
+        """Each channel shifted and scaled by stored means and variances: the result, the means, the variances."""
 
     @staticmethod
     def batch_to_space_nd(data: _Operand, block_shape: _Numbers = (), crops: Sequence[Sequence[int]] | _Numbers = ()) -> _Call:
-        """The operator `nn.batch_to_space_nd`."""
+        """Batches laid out as blocks of larger images, then cropped."""
 
     @staticmethod
     def bias_add(data: _Operand, bias: _Operand, axis: int = 1) -> _Call:
@@ -766,15 +766,15 @@ class _Nn:
 
     @staticmethod
     def contrib_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW8i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
-        """The operator `nn.contrib_conv2d_NCHWc`."""
+        """A convolution of channels in blocks."""
 
     @staticmethod
     def contrib_dense_pack(data: _Operand, weight: _Operand, weight_layout: str = 'NC8n', units: int | None = None, out_dtype: str = '', choice: str = '') -> _Call:
-        """The operator `nn.contrib_dense_pack`."""
+        """A dense layer whose weights lie in blocks of output units."""
 
     @staticmethod
     def contrib_depthwise_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW1i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
-        """The operator `nn.contrib_depthwise_conv2d_NCHWc`."""
+        """A depthwise convolution of channels in blocks."""
 
     @staticmethod
     def conv1d(data: _Operand, weight: _Operand, strides: _Numbers = (1,), padding: _Numbers = (0,), dilation: _Numbers = (1,), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCW', kernel_layout: str = 'OIW', out_layout: str = '', out_dtype: str = '') -> _Call:
@@ -782,7 +782,7 @@ class _Nn:
 
     @staticmethod
     def conv1d_transpose(data: _Operand, weight: _Operand, strides: _Numbers = (1,), padding: _Numbers = (0,), dilation: _Numbers = (1,), channels: int | None = None, kernel_size: _Numbers | None = None, groups: int = 1, data_layout: str = 'NCW', kernel_layout: str = 'IOW', out_layout: str = '', output_padding: _Numbers = (0,), out_dtype: str = '') -> _Call:
-        """The operator `nn.conv1d_transpose`."""
+        """The transposed convolution over one axis."""
 
     @staticmethod
     def conv2d(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
@@ -794,7 +794,7 @@ class _Nn:
 
     @staticmethod
     def conv2d_transpose(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), channels: int | None = None, kernel_size: _Numbers | None = None, groups: int = 1, data_layout: str = 'NCHW', kernel_layout: str = 'IOHW', out_layout: str = '', output_padding: _Numbers = (0, 0), out_dtype: str = '') -> _Call:
-        """The operator `nn.conv2d_transpose`."""
+        """The transposed convolution over two axes."""
 
     @staticmethod
     def conv3d(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1, 1), padding: _Numbers = (0, 0, 0), dilation: _Numbers = (1, 1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCDHW', kernel_layout: str = 'OIDHW', out_layout: str = '', out_dtype: str = '') -> _Call:
@@ -802,7 +802,7 @@ class _Nn:
 
     @staticmethod
     def conv3d_transpose(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1, 1), padding: _Numbers = (0, 0, 0), dilation: _Numbers = (1, 1, 1), channels: int | None = None, kernel_size: _Numbers | None = None, groups: int = 1, data_layout: str = 'NCDHW', kernel_layout: str = 'IODHW', out_layout: str = '', output_padding: _Numbers = (0, 0, 0), out_dtype: str = '') -> _Call:
-        """The operator `nn.conv3d_transpose`."""
+        """The transposed convolution over three axes."""
 
     @staticmethod
     def correlation(data1: _Operand, data2: _Operand, kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1, padding: _Numbers = (0, 0), is_multiply: bool = True, layout: str = 'NCHW') -> _Call:
@@ -846,43 +846,43 @@ class _Nn:
 
     @staticmethod
     def global_avg_pool1d(data: _Operand, layout: str = 'NCW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_avg_pool1d`."""
+        """The mean of all positions."""
 
     @staticmethod
     def global_avg_pool2d(data: _Operand, layout: str = 'NCHW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_avg_pool2d`."""
+        """The mean of all positions."""
 
     @staticmethod
     def global_avg_pool3d(data: _Operand, layout: str = 'NCDHW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_avg_pool3d`."""
+        """The mean of all positions."""
 
     @staticmethod
     def global_max_pool1d(data: _Operand, layout: str = 'NCW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_max_pool1d`."""
+        """The maximum of all positions."""
 
     @staticmethod
     def global_max_pool2d(data: _Operand, layout: str = 'NCHW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_max_pool2d`."""
+        """The maximum of all positions."""
 
     @staticmethod
     def global_max_pool3d(data: _Operand, layout: str = 'NCDHW', out_layout: str = '') -> _Call:
-        """The operator `nn.global_max_pool3d`."""
+        """The maximum of all positions."""
 
     @staticmethod
     def group_norm(data: _Operand, gamma: _Operand, beta: _Operand, num_groups: int = 1, axis: int = 1, epsilon: float = 1e-05, center: bool = True, scale: bool = True) -> _Call:
-        """The operator `nn.group_norm`."""
+        """Groups of channels of each sample normalised by their mean and variance."""
 
     @staticmethod
     def instance_norm(data: _Operand, gamma: _Operand, beta: _Operand, axis: int = 1, epsilon: float = 1e-05, center: bool = True, scale: bool = True) -> _Call:
-        """The operator `nn.instance_norm`."""
+        """Each channel of each sample normalised by its own mean and variance."""
 
     @staticmethod
     def l2_normalize(data: _Operand, eps: float = 1e-12, axis: _Numbers | None = None) -> _Call:
-        """The operator `nn.l2_normalize`."""
+        """The data divided by the root of the sum of squares along axes."""
 
     @staticmethod
     def layer_norm(data: _Operand, gamma: _Operand, beta: _Operand, axis: int = -1, epsilon: float = 1e-05, center: bool = True, scale: bool = True) -> _Call:
-        """The operator `nn.layer_norm`."""
+        """Each position normalised by the mean and variance along one axis."""
 
     @staticmethod
     def leaky_relu(data: _Operand, alpha: float = 0.01) -> _Call:
@@ -950,7 +950,7 @@ class _Nn:
 
     @staticmethod
     def rms_norm(data: _Operand, weight: _Operand, axis: int = -1, epsilon: float = 1e-05) -> _Call:
-        """The operator `nn.rms_norm`."""
+        """Each position divided by the root of the mean of squares along one axis."""
 
     @staticmethod
     def softmax(data: _Operand, axis: int = -1) -> _Call:
@@ -958,7 +958,7 @@ class _Nn:
 
     @staticmethod
     def space_to_batch_nd(data: _Operand, block_shape: _Numbers = (), paddings: Sequence[Sequence[int]] | _Numbers = (), pad_value: float = 0.0) -> _Call:
-        """The operator `nn.space_to_batch_nd`."""
+        """Blocks of the padded data, each position of a block as one more batch."""
 
     @staticmethod
     def space_to_depth(data: _Operand, block_size: int = 2, layout: str = 'NCHW', mode: str = 'DCR') -> _Call:

@@ -16,7 +16,7 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -236,6 +236,9 @@ class Tuple(Expr):
     _made: ClassVar[FieldMakers] = {"fields": tuple}  # Any: as given
     fields: tuple[Expr, ...]
     span: Span | None = None
+    if TYPE_CHECKING:  # as scripts write it: a list
+
+        def __init__(self, fields: Sequence[Expr], span: Span | None = None) -> None: ...
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -259,6 +262,11 @@ class Call(Expr):
     args: tuple[Expr, ...]
     attrs: Any = None  # Any: each Op has its own attrs class
     span: Span | None = None
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, op: object, args: Sequence[Expr], attrs: object = None, span: Span | None = None
+        ) -> None: ...
 
     @property
     def type_args(self) -> list[Type]:
@@ -323,6 +331,11 @@ class Function(Expr, BaseFunc):
     attrs: Pairs = ()
     span: Span | None = None
     type_params: tuple[Type, ...] = ()  # TypeVars (relay/adt/types.py)
+    if TYPE_CHECKING:  # as `_function` takes them
+
+        def __init__(
+            self, params: Sequence[Var], body: Expr, ret_type: Type | None = None, *rest: object, **named: object
+        ) -> None: ...
 
     def set_body(self, new_body: Expr) -> Function:
         """The function with another body."""

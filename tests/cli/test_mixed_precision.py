@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper, save
 
 from armillary.cli.main import main
 from armillary.target import cpu_model
@@ -96,3 +97,31 @@ def test_an_unknown_type_is_refused(network: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["compile", str(network), "--mixed-precision", "--mixed-precision-calculation-type", "int8"])
     assert "choose from" in capsys.readouterr().err
+
+
+def test_a_quantised_network_stays_in_integers_and_the_command_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dequantised weights of 16 bits would take twice the space, and the time of float products."""
+    one, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.int8(0), "z")
+    weight = numpy_helper.from_array(_RNG.integers(-128, 128, (64, 64)).astype(np.int8), "w")
+    scale = ["s", "z"]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", *scale], ["q"]),
+        helper.make_node("QLinearMatMul", ["q", *scale, "w", *scale, *scale], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", *scale], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 64]) for name in "xy")
+    graph = helper.make_graph(nodes, "bytes", [x], [y], [one, zero, weight])
+    path, texts, results = tmp_path / "net.onnx", [], []
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.savez(tmp_path / "in.npz", x=_RNG.standard_normal((8, 64)).astype(np.float32))
+    for options in ([], ["--mixed-precision"]):
+        package = tmp_path / "net.tar"
+        assert main(["compile", str(path), "-o", str(package), *options, "--dump-code", "relay"]) == 0
+        assert main(["run", str(package), "-i", str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz")]) == 0
+        texts.append((tmp_path / "net.tar.relay").read_text())
+        results.append(np.load(tmp_path / "out.npz")["output_0"])
+        assert ("quantised parts of the network stay in integers" in capsys.readouterr().err) == bool(options)
+    assert texts[0] == texts[1] and "float16" not in texts[1]
+    np.testing.assert_array_equal(*results)

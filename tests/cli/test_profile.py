@@ -87,6 +87,19 @@ def test_the_time_of_the_threads_is_divided_without_rest(files: dict[str, Path],
     assert [name for name, _ in lanes] == ["in kernels", "thread 0 computes", "thread 1 computes"]
 
 
+def test_it_says_why_the_kernels_and_the_whole_inference_differ(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(files["so"]), "--runs", "5", "--threads", "1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    whole, kernels = map(float, re.findall(r"inference ([\d.]+) ms, its kernels ([\d.]+) ms", out)[0])
+    number = r"(-?[\d.]+)"
+    line = rf"differ by {number} ms: {number} between kernels, {number} the clock at each kernel, {number} medians that"
+    told, *parts = map(float, re.findall(line, out)[0])
+    assert told == pytest.approx(whole - kernels, abs=1.1e-3) and sum(parts) == pytest.approx(told, abs=2.1e-3)
+    assert parts[0] >= 0
+
+
 def test_the_work_of_a_loop_is_that_of_all_its_iterations(known_roof: Roof) -> None:
     module = parse("""def @main(%n: Tensor[(), int64], %x: Tensor[(8, 16), float32]) {
       %1 = fn (%i: Tensor[(), int64], %going: Tensor[(), bool], %s: Tensor[(8, 16), float32]) {

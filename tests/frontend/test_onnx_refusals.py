@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
+from armillary.cli.main import main
 from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx, from_pytorch, from_tflite
 from armillary.relay.evaluate import evaluate
@@ -242,6 +243,24 @@ def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path
     (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:
         from_onnx(str(tmp_path / name))
+    assert way in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".gguf", ".ckpt", ".npz", ".params"])
+def test_a_file_of_weights_is_no_network(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"net{suffix}"
+    path.write_bytes(b"PK")
+    with pytest.raises(UnsupportedError, match="a file of weights") as error:
+        from_onnx(str(path))
+    assert "holds no network" in str(error.value) and str(path) in str(error.value)
+    assert main(["compile", str(path), "-o", str(tmp_path / "net.tar")]) == 4
+
+
+@pytest.mark.parametrize(("suffix", "way"), [(".pkl", "skl2onnx"), (".joblib", "skl2onnx"), (".engine", "ONNX file")])
+def test_models_that_other_tools_keep_are_named(suffix: str, way: str, tmp_path: Path) -> None:
+    (tmp_path / f"m{suffix}").write_bytes(b"\x80")
+    with pytest.raises(UnsupportedError, match="models directly is not supported") as error:
+        from_onnx(str(tmp_path / f"m{suffix}"))
     assert way in str(error.value)
 
 

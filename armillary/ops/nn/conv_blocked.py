@@ -53,8 +53,18 @@ class BlockedDepthwiseAttrs(Conv2DAttrs):
     choice: str = ""
 
 
-conv2d_blocked = Op("nn.contrib_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
-depthwise_blocked = Op("nn.contrib_depthwise_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_blocked = Op(
+    "nn.contrib_conv2d_NCHWc",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="A convolution of channels in blocks.",
+)
+depthwise_blocked = Op(
+    "nn.contrib_depthwise_conv2d_NCHWc",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="A depthwise convolution of channels in blocks.",
+)
 conv2d_blocked.attrs(BlockedConv2DAttrs)
 depthwise_blocked.attrs(BlockedDepthwiseAttrs)
 conv2d_blocked.macs(convolution_macs)

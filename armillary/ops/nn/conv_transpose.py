@@ -240,9 +240,24 @@ def _decomposed(op: Op, rank: int, attrs: TransposeAttrs, data: Expr, weight: Ex
     return widened_product(op, attrs, data, weight) or _swapped(op, rank, attrs, data, weight)
 
 
-conv1d_transpose = Op("nn.conv1d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
-conv2d_transpose = Op("nn.conv2d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
-conv3d_transpose = Op("nn.conv3d_transpose", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv1d_transpose = Op(
+    "nn.conv1d_transpose",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="The transposed convolution over one axis.",
+)
+conv2d_transpose = Op(
+    "nn.conv2d_transpose",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="The transposed convolution over two axes.",
+)
+conv3d_transpose = Op(
+    "nn.conv3d_transpose",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="The transposed convolution over three axes.",
+)
 
 
 def _attach(op: Op, attrs_class: type, rank: int) -> None:

@@ -78,8 +78,18 @@ class DensePackAttrs:
 
 dense = Op("nn.dense", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="data times the transpose of weight.")
 matmul = Op("nn.matmul", kind=Kind.CONTRACTION, inputs=("tensor_a", "tensor_b"), doc="A product of two matrices.")
-batch_matmul = Op("nn.batch_matmul", kind=Kind.CONTRACTION, inputs=("tensor_a", "tensor_b"))
-dense_pack = Op("nn.contrib_dense_pack", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+batch_matmul = Op(
+    "nn.batch_matmul",
+    kind=Kind.CONTRACTION,
+    inputs=("tensor_a", "tensor_b"),
+    doc="A product of two matrices for each batch; the second is transposed unless told otherwise.",
+)
+dense_pack = Op(
+    "nn.contrib_dense_pack",
+    kind=Kind.CONTRACTION,
+    inputs=("data", "weight"),
+    doc="A dense layer whose weights lie in blocks of output units.",
+)
 dense.attrs(DenseAttrs)
 matmul.attrs(MatmulAttrs)
 batch_matmul.attrs(BatchMatmulAttrs)

@@ -99,12 +99,41 @@ class LrnAttrs:
 
 
 _AFFINE = ("data", "gamma", "beta")
-batch_norm = Op("nn.batch_norm", kind=Kind.BROADCAST, inputs=(*_AFFINE, "moving_mean", "moving_var"))
-layer_norm = Op("nn.layer_norm", kind=Kind.OPAQUE, inputs=_AFFINE)
-instance_norm = Op("nn.instance_norm", kind=Kind.OPAQUE, inputs=_AFFINE)
-group_norm = Op("nn.group_norm", kind=Kind.OPAQUE, inputs=_AFFINE)
-rms_norm = Op("nn.rms_norm", kind=Kind.OPAQUE, inputs=("data", "weight"))
-l2_normalize = Op("nn.l2_normalize", kind=Kind.OPAQUE)
+batch_norm = Op(
+    "nn.batch_norm",
+    kind=Kind.BROADCAST,
+    inputs=(*_AFFINE, "moving_mean", "moving_var"),
+    doc="Each channel shifted and scaled by stored means and variances: the result, the means, the variances.",
+)
+layer_norm = Op(
+    "nn.layer_norm",
+    kind=Kind.OPAQUE,
+    inputs=_AFFINE,
+    doc="Each position normalised by the mean and variance along one axis.",
+)
+instance_norm = Op(
+    "nn.instance_norm",
+    kind=Kind.OPAQUE,
+    inputs=_AFFINE,
+    doc="Each channel of each sample normalised by its own mean and variance.",
+)
+group_norm = Op(
+    "nn.group_norm",
+    kind=Kind.OPAQUE,
+    inputs=_AFFINE,
+    doc="Groups of channels of each sample normalised by their mean and variance.",
+)
+rms_norm = Op(
+    "nn.rms_norm",
+    kind=Kind.OPAQUE,
+    inputs=("data", "weight"),
+    doc="Each position divided by the root of the mean of squares along one axis.",
+)
+l2_normalize = Op(
+    "nn.l2_normalize",
+    kind=Kind.OPAQUE,
+    doc="The data divided by the root of the sum of squares along axes.",
+)
 lrn = Op("nn.lrn", kind=Kind.CONTRACTION, doc="Local response normalisation across an axis.")
 for _op, _attrs in (
     (batch_norm, BatchNormAttrs),

@@ -406,7 +406,8 @@ def _widest(size: te.Index, bins: int) -> te.Index:
 
 def _binned(prefix: str, kind: str, rank: int) -> Op:
     name, average = f"nn.{prefix}_{kind}_pool{rank}d", kind == "avg"
-    op = Op(name, kind=Kind.CONTRACTION)
+    doc = f"The {'mean' if average else 'maximum'} of {'all positions' if prefix == 'global' else 'each bin'}."
+    op = Op(name, kind=Kind.CONTRACTION, doc=doc)
     make = _adaptive_attrs(f"{prefix.title()}{kind.title()}Pool{rank}DAttrs", rank, prefix == "global")
     op.attrs(make)
     op.infer(lambda attrs, data: _infer_bins(name, attrs, rank, data))

@@ -61,8 +61,16 @@ batch_flatten = Op("nn.batch_flatten", kind=Kind.INJECTIVE, doc="All axes but th
 depth_to_space = Op("nn.depth_to_space", kind=Kind.INJECTIVE, doc="Blocks of channels become blocks of pixels.")
 space_to_depth = Op("nn.space_to_depth", kind=Kind.INJECTIVE, doc="Blocks of pixels become channels.")
 layout_transform = Op("layout_transform", kind=Kind.INJECTIVE, doc="The same tensor in another layout.")
-space_to_batch_nd = Op("nn.space_to_batch_nd", kind=Kind.INJECTIVE)
-batch_to_space_nd = Op("nn.batch_to_space_nd", kind=Kind.INJECTIVE)
+space_to_batch_nd = Op(
+    "nn.space_to_batch_nd",
+    kind=Kind.INJECTIVE,
+    doc="Blocks of the padded data, each position of a block as one more batch.",
+)
+batch_to_space_nd = Op(
+    "nn.batch_to_space_nd",
+    kind=Kind.INJECTIVE,
+    doc="Batches laid out as blocks of larger images, then cropped.",
+)
 depth_to_space.attrs(DepthToSpaceAttrs)
 space_to_depth.attrs(SpaceToDepthAttrs)
 layout_transform.attrs(LayoutTransformAttrs)

@@ -150,6 +150,13 @@ def test_a_compiled_network_numbers_classes_whose_labels_are_strings() -> None:
         ("Normalizer", {"norm": "L3"}, "norm 'L3'"),
         ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "2 values for 4 features"),
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "strings are not supported"),
+        ("LabelEncoder", {"keys_int64s": [1], "values_strings": ["a"]}, "strings are not supported"),
+        ("OneHotEncoder", {"cats_strings": ["a", "b"]}, "strings are not supported"),
+        (
+            "CategoryMapper",
+            {"cats_strings": ["a"], "cats_int64s": [1]},
+            "cannot be imported",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(op: str, attributes: dict[str, Any], message: str) -> None:
