@@ -10,11 +10,11 @@ from typing import Any
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
+from armillary.base.functions import FUNCTIONS
 from armillary.errors import ConfigError
 from armillary.tir.build import convert as _as_expression
 
 Function = AnyFunction
-_FUNCTIONS: dict[str, Function] = {}
 
 
 @boundary("register_func", arguments=True)
@@ -26,11 +26,11 @@ def register_func(func_name: str | Function, f: Function | None = None, override
         raise ConfigError(f"a global function is named by a text, got {type(func_name).__name__}")
 
     def register(function: Function) -> Function:
-        if func_name in _FUNCTIONS and not override:
+        if func_name in FUNCTIONS and not override:
             raise ConfigError(f"the global function {func_name!r} is already registered", hint="pass override=True")
         if not callable(function):
             raise ConfigError(f"the global function {func_name!r} is {type(function).__name__}, wanted a function")
-        _FUNCTIONS[func_name] = function
+        FUNCTIONS[func_name] = function
         return function
 
     return register(f) if f is not None else register
@@ -39,22 +39,22 @@ def register_func(func_name: str | Function, f: Function | None = None, override
 @boundary("get_global_func", arguments=True)
 def get_global_func(name: str, allow_missing: bool = False) -> Function | None:
     """The function of that name; None with `allow_missing` where there is none."""
-    found = _FUNCTIONS.get(name)
+    found = FUNCTIONS.get(name)
     if found is None and not allow_missing:
-        known = ", ".join(sorted(_FUNCTIONS)) or "none"
+        known = ", ".join(sorted(FUNCTIONS)) or "none"
         raise ConfigError(f"there is no global function {name!r}", hint=f"registered: {known}")
     return found
 
 
 def list_global_func_names() -> list[str]:
     """The names of all registered functions."""
-    return sorted(_FUNCTIONS)
+    return sorted(FUNCTIONS)
 
 
 def remove_global_func(name: str) -> None:
     """Forget a function."""
     get_global_func(name)
-    del _FUNCTIONS[name]
+    del FUNCTIONS[name]
 
 
 def convert(value: object) -> Any:  # Any: numbers, sequences, mappings, functions, nodes

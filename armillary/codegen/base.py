@@ -14,7 +14,7 @@ from armillary.base.node import Rules, reachable, structural_equal
 from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import all_statements, statements_inside
+from armillary.tir.analysis import all_statements, statements_inside, stores_of
 from armillary.tir.phases import Phase, PhasedFunction
 
 _CHOICES = frozenset({"if_then_else", "copysign"})  # calls that give an argument, or its negative
@@ -83,8 +83,8 @@ class Touched:
         if id(root) not in known:
             for item in all_statements(root, known):
                 inside = [known[id(part)] for part in statements_inside(item)]
-                own = (item.buffer,) if isinstance(item, S.BufferStore) else ()
-                known[id(item)] = inside[0] if len(inside) == 1 else frozenset(own).union(*inside)
+                own = stores_of(item)
+                known[id(item)] = inside[0] if len(inside) == 1 and not own else frozenset(own).union(*inside)
                 self._keep.append(item)
         return known[id(root)]
 

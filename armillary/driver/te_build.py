@@ -17,6 +17,7 @@ from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
+from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.scripts import blocks, return_values
@@ -72,7 +73,7 @@ def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
 
 
 def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
-    return lower_function(blocks.lower_blocks(function), target=target, simple=simple)
+    return lower_function(function_with_addresses(blocks.lower_blocks(function)), target=target, simple=simple)
 
 
 def _is_lowered(function: PrimFunc) -> bool:

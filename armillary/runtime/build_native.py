@@ -24,6 +24,7 @@ LIBRARY_SOURCES = (
     "arm_function.c",
     "arm_module.c",
     "arm_object.c",
+    "arm_packed.c",
     "arm_symbols.c",
     "arm_params.c",
     "arm_plan.c",

@@ -43,6 +43,7 @@ from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_m
 from armillary.runtime.external import tell_folders
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack
+from armillary.runtime.packed import supply_functions, take_raised
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -97,13 +98,19 @@ class PreparedCall:
 
     def run(self) -> None:
         """Run once."""
-        self._error.check(native().arm_call_run(self._handle.pointer, *self._error.args))
+        self._check(native().arm_call_run(self._handle.pointer, *self._error.args))
 
     def time(self, number: int) -> float:
         """Run `number` times; seconds in all."""
         seconds = c_double()
-        self._error.check(native().arm_call_time(self._handle.pointer, number, byref(seconds), *self._error.args))
+        self._check(native().arm_call_time(self._handle.pointer, number, byref(seconds), *self._error.args))
         return seconds.value
+
+    def _check(self, status: int) -> None:
+        try:
+            self._error.check(status)
+        except ExecutionError as error:
+            raise error from take_raised(error.message)
 
 
 def _is_number(arg: object) -> bool:
@@ -142,6 +149,7 @@ class Module:
     """A set of compiled functions, perhaps with a graph and its parameters."""
 
     def __init__(self, handle: Handle, keep_alive: object = None, path: str = "") -> None:
+        supply_functions()
         self.handle = handle
         self.path = path
         self._keep_alive = keep_alive

@@ -59,6 +59,7 @@ class CTensor(ctypes.Structure):
 
 
 Resolver = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p)
+Packed = ctypes.CFUNCTYPE(c_int32, c_char_p, c_char_p, POINTER(c_int64), POINTER(c_int64), c_void_p, c_size_t)
 
 
 class CSpan(ctypes.Structure):
@@ -79,6 +80,7 @@ _T = POINTER(CTensor)
 _OUT = POINTER(c_void_p)
 _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_abi_version", c_int, ()),
+    ("arm_packed_set", None, (Packed,)),
     ("arm_device_open", c_int, (CDevice, *_ERR)),
     ("arm_device_describe", c_int, (CDevice, c_void_p, c_size_t, *_ERR)),
     ("arm_device_allocate", c_void_p, (CDevice, c_size_t, *_ERR)),

@@ -28,6 +28,7 @@ from armillary.te.tensor import Tensor
 from armillary.te.tensorize import reset, tensorized
 from armillary.tir import build as T
 from armillary.tir.expr import INT32, And, BufferLoad, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.foreign.addresses import with_addresses
 from armillary.tir.stmt import (
     Allocate,
     AttrStmt,
@@ -181,7 +182,7 @@ class Lowering:
         mapping = dict(zip(op.output_placeholders, (self.buffers[t] for t in op.outputs), strict=True))
         for buffer, tensor in zip(op.input_placeholders, op.inputs, strict=True):
             mapping[buffer] = self.buffer_of(self.schedule.source(stage, tensor), stage)
-        return rename_buffers(op.body, mapping)
+        return rename_buffers(with_addresses(op.body, mapping), mapping)
 
     def buffer_of(self, tensor: Tensor, reader: Stage) -> Buffer:
         """The buffer of a tensor; TypeMismatch when it is an input that was not given."""

@@ -15,7 +15,9 @@ from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, Operation
 from armillary.te.tensor import Tensor, TensorSlice
 from armillary.tir import build as T
+from armillary.tir.buffer_access import strides_of
 from armillary.tir.expr import BufferLoad, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.foreign.addresses import with_addresses
 from armillary.tir.stmt import Buffer, BufferStore, Evaluate, Stmt
 from armillary.tir.substitute import ExprMapper, map_stmt
 
@@ -45,7 +47,12 @@ class TensorIntrin:
                 hint="return (body, reset, update) from its function",
             )
 
+        found = with_addresses(found, place)
+        values = {v: e for b, (actual, indices) in place.items() for v, e in _layout(b, actual, indices).items()}
+
         def redirect(e: Expr) -> Expr | None:
+            if type(e) is Var:
+                return values.get(e)
             if type(e) is BufferLoad and e.buffer in place:
                 buffer, indices = place[e.buffer]
                 return BufferLoad(buffer, indices(e.indices))
@@ -139,6 +146,20 @@ class TensorIntrinCall:
         if not isinstance(moved, Reduce):
             return moved
         return Reduce(moved.combiner, moved.source, axes, moved.condition, moved.value_index)
+
+
+def _layout(declared: Buffer, actual: Buffer, indices: Callable[..., tuple[Expr, ...]]) -> dict[Var, Expr]:
+    """What the strides and the offset that an intrinsic's buffer names by variables are in the buffer in its place."""
+    steps = strides_of(actual)
+    own = steps[len(steps) - len(declared.strides) :] if declared.strides else []
+    found = {v: T.cast(s, v.dtype) for v, s in zip(declared.strides, own, strict=True) if isinstance(v, Var)}
+    if isinstance(declared.elem_offset, Var):
+        first = indices(tuple(T.const(0, extent.dtype) for extent in declared.shape))
+        start: Expr = T.const(0) if actual.elem_offset is None else actual.elem_offset
+        for index, step in zip(first, steps, strict=True):
+            start = T.add(start, T.mul(index, step))
+        found[declared.elem_offset] = T.cast(start, declared.elem_offset.dtype)
+    return found
 
 
 def _extent(axis: IterVar) -> Expr:

@@ -64,6 +64,7 @@ _TABLE = {
             "ret",
             "shift_left",
             "shift_right",
+            "trace",
             "tvm_access_ptr",
             "tvm_struct_get",
             "type_annotation",

@@ -16,6 +16,8 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS
 
+_FOREIGN = ("call_extern", "call_pure_extern", "tvm_call_packed", "tvm_call_trace_packed")
+_WRITES = 2  # of the ways an address is used
 _LEAVES = (E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm)
 
 
@@ -139,9 +141,26 @@ def is_unsafe(item: E.Expr) -> bool:
             return True
         if isinstance(part, E.FloorDiv | E.FloorMod | E.TruncDiv | E.TruncMod) and not _is_nonzero(part.b):
             return True
-        if isinstance(part, E.Call) and part.name in ("call_extern", "call_pure_extern"):
+        if isinstance(part, E.Call) and part.name in _FOREIGN:
             return True
     return False
+
+
+def stores_of(item: S.Stmt) -> tuple[S.Buffer, ...]:
+    """The buffers that a statement itself may write: of a store, and those whose addresses it gives away for that."""
+    if isinstance(item, S.BufferStore):
+        return (item.buffer, *_given_away(item.value)) if isinstance(item.value, E.Call) else (item.buffer,)
+    return _given_away(item.value) if isinstance(item, S.Evaluate | S.LetStmt) else ()
+
+
+def _given_away(value: E.Expr) -> tuple[S.Buffer, ...]:
+    calls = (part for part in reachable(value) if isinstance(part, E.Call) and part.name == "address_of")
+    return tuple(call.args[0].buffer for call in calls if isinstance(call.args[0], E.BufferLoad) and _is_written(call))
+
+
+def _is_written(address: E.Call) -> bool:
+    mask = address.args[1] if len(address.args) > 1 else None
+    return not isinstance(mask, E.IntImm) or bool(mask.value & _WRITES)
 
 
 def evaluated_by_both(a: E.Expr, b: E.Expr) -> list[E.Expr]:

@@ -7,14 +7,15 @@ verified, by name (`intrinsics.py` has what is implemented).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.functions import TRACE_ACTION
 from armillary.errors import TypeMismatch
 from armillary.tir import build
-from armillary.tir.expr import Call, Expr, StringImm
+from armillary.tir.expr import Call, Expr, ExprLike, StringImm
 from armillary.tir.stmt import Buffer
 
 # Names by the type of what they give: a fixed type, "first" for a type given first, "like" for the first argument's.
@@ -26,13 +27,13 @@ _BY_RESULT = {
         "tvm_stack_alloca tvm_stack_make_array tvm_stack_make_shape tvm_store_matrix_sync "
         "tvm_thread_allreduce tvm_tuple tvm_thread_context end_profile_intrinsic start_profile_intrinsic"
     ),
-    "int32": "TVMBackendFreeWorkspace call_cpacked call_packed tvm_struct_set tvm_throw_last_error undef dp4a",
+    "int32": "clz TVMBackendFreeWorkspace call_cpacked call_packed tvm_struct_set tvm_throw_last_error undef dp4a",
     "bool": "assume isnullptr",
     "first": (
         "mma_fill mma_store ptx_cp_async ptx_cp_async_bulk ptx_ldmatrix ptx_mma ptx_mma_sp reinterpret vectorcombine "
         "vectorhigh vectorlow"
     ),
-    "like": "bitwise_not clz popcount",
+    "like": "bitwise_not popcount",
 }
 RESULTS = {name: result for result, names in _BY_RESULT.items() for name in names.split()}
 _OLD_NAMES = {"call_packed": "tvm_call_packed", "call_cpacked": "tvm_call_cpacked"}
@@ -126,6 +127,18 @@ def ldexp(x: Any, exponent: Any) -> Expr:
 def ret(value: object) -> Expr:
     """A result of a function, which only returns 0 or an error here."""
     return Call(DType("int32"), "ret", (_value(value),))
+
+
+@boundary("trace", arguments=True)
+def trace(args: Sequence[ExprLike], trace_action: str = TRACE_ACTION) -> Expr:
+    """The last of some values, which a registered function sees each time it is computed.
+
+    The function gets all of them; a number that it gives takes the place of the last one.
+    """
+    if not isinstance(args, list | tuple) or not args:
+        raise TypeMismatch(f"trace: got {args!r:.60}, wanted a list of values", hint="such as tir.trace([i, A[i]])")
+    values = tuple(map(_value, args))
+    return Call(values[-1].dtype, "tvm_call_trace_packed", (StringImm(trace_action), *values))
 
 
 def infinity(dtype: str) -> Expr:

@@ -8,6 +8,7 @@ its dtype, a vector a numpy array of `lanes` elements. Statements and entry poin
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.dtype import DType
+from armillary.base.functions import called
 from armillary.base.node import Node, Rules
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
@@ -428,6 +430,53 @@ def _tile_dot_bf16(e: E.Call, scope: Scope) -> Value:
     return dot
 
 
+def _by_name(e: E.Call, scope: Scope) -> Value:
+    """A function by name, registered in this process; tensors reach it as numpy arrays."""
+    name, *given = e.args
+    if not isinstance(name, E.StringImm):
+        raise ExecutionError(f"a call by name names no function: {e!r}")
+    is_trace, kind = e.name == "tvm_call_trace_packed", e.dtype
+    finish = _to_number(kind) if kind.code not in ("void", "handle") else lambda value: value
+    arguments = [_typed(a, scope) for a in given]
+
+    def run(env: Env) -> Number:
+        values = [a(env) for a in arguments]
+        found = called(name.value)(*values)
+        return finish(found if found is not None else values[-1] if is_trace else 0)
+
+    return run
+
+
+def _address(e: E.Call, scope: Scope) -> Value:
+    """What lies at an address and behind it, as a flat array."""
+    load = e.args[0]
+    if not isinstance(load, E.BufferLoad):
+        raise ExecutionError(f"the interpreter knows addresses of elements only, got {e!r}")
+    slot, places = scope.slot(load.buffer), compile_indices(load.buffer, load.indices, scope, "address")
+
+    def view(env: Env) -> Array:
+        array = env[slot]
+        at = np.ravel_multi_index([f(env, n) for f, n in zip(places, array.shape)], array.shape) if array.ndim else 0
+        behind: Array = array.reshape(-1)[int(at) :]
+        return behind
+
+    return view
+
+
+def _array_at(e: E.Call, scope: Scope) -> Value:
+    """A tensor at an address; its rows have no gaps."""
+    memory, sizes, *_ = e.args
+    assert isinstance(sizes, E.Call), "a tensor's sizes are a call"
+    view, shape = compile_expr(memory, scope), [compile_expr(size, scope) for size in sizes.args]
+
+    def tensor(env: Env) -> Array:
+        extents = [n(env) for n in shape]
+        shaped: Array = view(env)[: math.prod(extents)].reshape(extents)
+        return shaped
+
+    return tensor
+
+
 def _nothing(e: E.Call, scope: Scope) -> Value:
     return _constant(0)
 
@@ -443,6 +492,10 @@ _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "call_extern": _extern,
     "call_pure_extern": _extern,
     "vector_reduce_add": _reduce_add,
+    "address_of": _address,
+    "tvm_call_packed": _by_name,
+    "tvm_call_trace_packed": _by_name,
+    "tvm_stack_make_array": _array_at,
     "prefetch": _nothing,
     "thread_sync": _sync,
     "tile_zero": _tile_zero,

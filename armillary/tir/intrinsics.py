@@ -162,6 +162,14 @@ _ROWS = (
     _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False),
     _row("call_pure_extern", -1, None),
+    # functions by name that the process which runs a kernel supplies (runtime/packed.py): the name, then numbers, texts
+    # and tensors; `trace` gives its last argument unless the function gives a number. A tensor is tvm_stack_make_array(
+    # address, sizes, strides or 0, rank, a 0 of its dtype, offset), an address address_of(element, 1 read | 2 written)
+    _row("tvm_call_packed", -1, None, pure=False),
+    _row("tvm_call_trace_packed", -1, None, pure=False),
+    _row("tvm_stack_make_array", 6, None),
+    _row("tvm_stack_make_shape", -1, None),
+    _row("address_of", -1, None),
     # instructions by LLVM's name, which is the first argument: tir/vendor_intrinsics.py
     _row("call_llvm_pure_intrin", -1, None),
     _row("call_llvm_intrin", -1, None, pure=False),

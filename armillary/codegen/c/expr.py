@@ -186,6 +186,8 @@ def c_type(dtype: DType) -> str:
     """The C type of a value in an expression."""
     if dtype.is_bool:
         return "int"
+    if dtype.code == "handle":
+        return "void *"
     if dtype.is_int:
         return ("u" if dtype.code == "uint" else "") + f"int{max(8, dtype.bits)}_t"
     names = {"float16": "float", "float32": "float", "float64": "double", "bfloat16": "float"}
@@ -508,6 +510,13 @@ def _prefetch(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return f"ARMILLARY_PREFETCH(&{m.index_of(load, lane)}, {m.value(how[0])}, {m.value(how[1])})"
 
 
+def _address_of(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    load = e.args[0]
+    if not isinstance(load, E.BufferLoad) or load.dtype.lanes > 1:
+        raise refuse(m.dialect, "the address of what is no element of a buffer")
+    return f"(void *)&{m.index_of(load, lane)}"
+
+
 def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     rule = CALLS.get(e.name)
     if rule is None:
@@ -541,6 +550,7 @@ CALLS: dict[str, Rule] = {
     "call_extern": _extern,
     "call_pure_extern": _extern,
     "vector_reduce_add": _reduce_add,
+    "address_of": _address_of,
     "prefetch": _prefetch,
     "four_bytes": _four_bytes,
     "eight_bytes": _eight_bytes,

@@ -27,6 +27,7 @@ from armillary.codegen.llvm.expr import (
 )
 from armillary.codegen.llvm.float_functions import OWN, own_function, own_symbol
 from armillary.codegen.llvm.index import address, linear
+from armillary.codegen.llvm.packed import address_of, packed, traced
 from armillary.codegen.llvm.state import EXPR_RULES, Emitter
 from armillary.codegen.llvm.types import (
     float_constant,
@@ -384,6 +385,9 @@ CALLS: dict[str, Rule] = {
     "call_extern": _extern,
     "call_pure_extern": _extern,
     "vector_reduce_add": _reduce_add,
+    "address_of": address_of,
+    "tvm_call_packed": packed,
+    "tvm_call_trace_packed": traced,
     "prefetch": _prefetch,
     "thread_sync": _sync,
     "four_bytes": word,

@@ -24,6 +24,7 @@ from armillary.codegen.llvm.index import linear, sum_of
 from armillary.codegen.llvm.lane_loads import LOAD_AGAIN, shared_loads
 from armillary.codegen.llvm.memory import store
 from armillary.codegen.llvm.nontemporal import NOTES, choose, fence, streamed_outputs
+from armillary.codegen.llvm.packed import CALLER, calls_by_name
 from armillary.codegen.llvm.registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm.state import ROOM, Emitter, RegisterFile
 from armillary.codegen.llvm.subnormals import DECLARATIONS as MODES
@@ -155,6 +156,8 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
         entry.loads.append(f"  %tws.skip = mul i64 %thread, {function.thread_bytes}")
         entry.loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
         entry.arguments[-1] = "ptr %tws.own"
+    if calls_by_name(phase.body):
+        entry.pointer(count + 2, CALLER, "")
     _bind_vars(m, function)
     m.plan = register_plan(phase.body)
     _window(m, phase)

@@ -84,6 +84,8 @@ class _Survey:
             if id(part) in seen:
                 continue
             seen.add(id(part))
+            if isinstance(part, E.Call) and part.name == "address_of":  # memory has addresses, registers have none
+                self.bad.update(b.buffer for b in part.args if isinstance(b, E.BufferLoad))
             if isinstance(part, E.BufferLoad):
                 self._access(part.buffer, part.indices)
             stack += children(part)

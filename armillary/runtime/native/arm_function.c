@@ -269,10 +269,11 @@ int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const 
   if (num_args != f->num_args)
     return arm_fail(error, "%s: %d tensor arguments given, but %d are wanted", f->name, num_args, f->num_args);
   out->function = f;
-  out->data = arm_zalloc((size_t)num_args + 2, sizeof *out->data);
+  out->data = arm_zalloc((size_t)num_args + 3, sizeof *out->data);
   out->vars = arm_zalloc((size_t)f->num_vars, sizeof *out->vars);
   out->extents = arm_zalloc((size_t)f->num_phases, sizeof *out->extents);
   if (out->data == NULL || out->vars == NULL || out->extents == NULL) return arm_fail(error, "out of memory");
+  out->data[num_args + 2] = (void *)(uintptr_t)arm_packed_call;
   for (int v = 0; v < f->num_vars; v++) out->vars[v] = UNBOUND;
   for (int i = 0; i < num_args; i++) {
     if (check_type(f, i, &args[i], error) != 0 || check_shape(f, i, &args[i], out->vars, error) != 0) return -1;
@@ -358,6 +359,7 @@ int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {
   const arm_function *f = bound->function;
   if (bound->offload != NULL) return arm_offload_failed(bound->offload, error);
   if (code == ARM_DEVICE_FAILED) return arm_fail(error, "%s: %s", f->name, arm_device_told().text);
+  if (code == ARM_PACKED_FAILED) return arm_packed_failed(f->name, error);
   if (code >= 1 && code <= f->num_asserts) return assert_failed(bound, f->asserts[code - 1], error);
   return arm_fail(error, "%s: failed with code %d", f->name, code);
 }

@@ -57,6 +57,11 @@ int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high,
 #define ARM_MAX_LOOPS 8
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed);
 
+/* Functions that kernels call by name (arm_packed.c): what stands behind the workspaces in a kernel's data. */
+#define ARM_PACKED_FAILED (-5)
+int32_t arm_packed_call(const char *name, const char *kinds, const int64_t *slots, int64_t *result);
+int arm_packed_failed(const char *where, arm_error *error);
+
 /* Functions */
 typedef struct {
   char *name;

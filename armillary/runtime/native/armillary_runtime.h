@@ -36,6 +36,12 @@ typedef struct {
 /* Kernels, as the compiler emits them: iterations [begin, end) of one phase, on behalf of thread `thread`. */
 typedef int32_t (*arm_phase_fn)(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
 typedef int64_t (*arm_extent_fn)(const int64_t *vars);
+/* A function that kernels call by name. `kinds` has a letter for each argument and one for the result: i integer, f float
+ * (the bits of a double), s text (an address), h address, t tensor, which takes 3 + 2 * rank slots: address, rank,
+ * dtype (code + 256 * bits), sizes, strides in elements; v no result. `result` holds what the call gives if the function
+ * says nothing. Not 0, and a line of text in `err`, when it fails. */
+typedef int32_t (*arm_packed_fn)(const char *name, const char *kinds, const int64_t *slots, int64_t *result, char *err,
+                                 size_t err_size);
 typedef void *(*arm_resolver)(void *context, const char *symbol);
 
 typedef struct arm_pool arm_pool;
@@ -45,6 +51,9 @@ typedef struct arm_graph arm_graph;
 typedef struct arm_weights arm_weights;
 
 ARM_API int arm_abi_version(void);
+
+/* Who supplies functions by name, for all kernels of this process; NULL: nobody. */
+ARM_API void arm_packed_set(arm_packed_fn function);
 
 /* Pool: `threads` includes the caller. bind != 0 pins each worker to one allowed CPU. */
 ARM_API arm_pool *arm_pool_create(int threads, int bind, char *err, size_t err_size);

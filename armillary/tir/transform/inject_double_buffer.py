@@ -15,7 +15,7 @@ from armillary.base.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import all_statements
+from armillary.tir.analysis import all_statements, stores_of
 from armillary.tir.substitute import ExprMapper, fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import prim_pass, statements_of, with_body
 from armillary.transform import PassContext, register_config_option
@@ -190,7 +190,7 @@ def _guarded(item: S.Stmt, extent: E.Expr) -> S.Stmt:
 
 
 def _written(item: S.Stmt) -> set[S.Buffer]:
-    return {n.buffer for n in all_statements(item) if isinstance(n, S.BufferStore)}
+    return {buffer for n in all_statements(item) for buffer in stores_of(n)}
 
 
 def _allocated(item: S.Stmt) -> list[S.Buffer]:

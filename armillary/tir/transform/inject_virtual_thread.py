@@ -16,6 +16,7 @@ from armillary.errors import ScheduleError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.analysis import stores_of
 from armillary.tir.substitute import ExprMapper, fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import prim_pass, with_body
 
@@ -66,6 +67,8 @@ def _stores(item: S.Stmt, around: tuple[Node, ...]) -> list[tuple[S.Buffer, tupl
     """Each store's buffer, with all that decides what is stored: value, index, loops and conditions around it."""
     if isinstance(item, S.BufferStore):
         return [(item.buffer, (*around, item.value, *item.indices))]
+    if isinstance(item, S.Evaluate):
+        return [(buffer, (*around, item.value)) for buffer in stores_of(item)]
     own: tuple[Node, ...] = ()
     if isinstance(item, S.For):
         own = (item.min, item.extent)

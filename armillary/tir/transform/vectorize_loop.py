@@ -267,7 +267,7 @@ def _call(v: Vectorizer, e: E.Call) -> E.Expr:
     args = tuple([v.expr(a) for a in e.args])
     if all(a is b for a, b in zip(args, e.args)) and (e.name not in INTRINSICS or INTRINSICS[e.name].pure):
         return e
-    if e.name in _NOT_ELEMENTWISE or e.name not in INTRINSICS:
+    if e.name in _NOT_ELEMENTWISE or e.name not in INTRINSICS or not INTRINSICS[e.name].pure:
         raise CannotVectorize
     if e.name == "if_then_else":
         return _guard(v, e, args)
