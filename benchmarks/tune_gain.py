@@ -31,8 +31,8 @@ from deep_networks import deep_file  # noqa: E402  (the path comes first)
 
 NETWORKS = "resnet18,mobilenet_v1,bert_4,inception_v3"
 SAVE_SECONDS = 2.0
-SLOWER = 1.03  # times its time without records: a kernel counts as slower
-REPEATS = 3
+SLOWER = 1.01  # times its time without records, in each of the repeats: a kernel counts as slower
+REPEATS, SECONDS = 3, 5.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,11 @@ class State:
     default_ms: float = 0.0
     tuned_ms: float = 0.0
     ratio: float = 0.0
+    kernel_ratio: float = 0.0  # of sums of kernels, each at its least time
     kernels: int = 0
+    changed: int = 0  # compiled functions that records changed
     slower: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # of each that changed: microseconds of a run without records and with them
 
 
 class Place:
@@ -63,7 +66,8 @@ class Place:
         if not self._state.exists():
             return State()
         found = json.loads(self._state.read_text())
-        return State(**{**found, "slower": tuple(found["slower"])})
+        lists = {name: tuple(found.get(name, ())) for name in ("slower", "told")}
+        return State(**{**found, **lists})
 
     def save(self, state: State) -> None:
         """Keep what is known."""
@@ -83,6 +87,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60, help="of timing (default: 60)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "tune_gain")
     parser.add_argument("--stop-after", type=float, default=math.inf, metavar="SECONDS", help="of tuning in this call")
+    parser.add_argument("--time", action="store_true", help="time networks now, though tuning has time left")
     parser.add_argument("--again", action="store_true", help="time networks that were timed already, too")
     parser.add_argument("--time-one", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -92,12 +97,15 @@ def main() -> None:
     if args.time_one:
         time_network(next(p for p in places if p.name == args.time_one), args)
         return
-    tune_all(places, args)
+    if not args.time:
+        tune_all(places, args)
     for place in places:
-        if place.state().is_tuned and (args.again or not place.state().default_ms):
+        if (place.state().is_tuned or args.time) and (args.again or not place.state().default_ms):
             words = [sys.executable, __file__, *sys.argv[1:], "--time-one", place.name]
             subprocess.run(words, env=environment(args), check=True)
-    print(table([(place.name, place.state()) for place in places]))
+    told = table([(place.name, place.state()) for place in places])
+    (args.folder / "table.md").write_text(told + "\n")
+    print(told)
 
 
 def core_sets(args: argparse.Namespace, count: int) -> list[set[int]]:
@@ -152,7 +160,10 @@ def tune_all(places: list[Place], args: argparse.Namespace) -> None:
             running.remove(row)
             if code:
                 raise SystemExit(f"{place.name}: armc tune ended with {code}: {place.said.read_text()[-2000:]}")
-            is_over = args.minutes * 60 <= args.stop_after + before.seconds or spent.seconds < 0.9 * args.stop_after
+            is_over = (
+                args.minutes * 60 <= args.stop_after + before.seconds
+                or spent.seconds - before.seconds < 0.9 * args.stop_after
+            )
             place.save(replace(spent, is_tuned=is_over))
             last = place.said.read_text().splitlines()[-1:]
             print(f"{place.name}: {spent.trials} trials in {spent.seconds:.0f} s; {' '.join(last)}", flush=True)
@@ -182,7 +193,7 @@ def start(place: Place, args: argparse.Namespace) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             words,
             cwd=ROOT,
-            env=environment(args),
+            env=environment(args) | {"ARMILLARY_COMPILE_JOBS": str(len(place.cores))},
             stdout=said,
             stderr=said,
             stdin=subprocess.DEVNULL,
@@ -219,14 +230,19 @@ def time_network(place: Place, args: argparse.Namespace) -> None:
         pair: list[Callable[[int], float]] = [without.time, with_it.time]
         found = {i: pair[i](number) / number for i in ((0, 1) if round_ % 2 else (1, 0))}
         rows.append((found[0], found[1]))
-    slower, kernels = slower_kernels(without, with_it, args.rounds)
+    repeats = [kernels_of(without, with_it, SECONDS) for _ in range(REPEATS)]
+    slow = [{c.names for c in repeat.changes if c.with_it > SLOWER * c.without} for repeat in repeats]
+    last = repeats[-1]
     state = replace(
         place.state(),
         default_ms=1e3 * min(a for a, _ in rows),
         tuned_ms=1e3 * min(b for _, b in rows),
         ratio=statistics.median(a / b for a, b in rows),
-        kernels=kernels,
-        slower=tuple(slower),
+        kernel_ratio=statistics.median(repeat.before / repeat.after for repeat in repeats),
+        kernels=len(without.profile()),
+        changed=len(last.changes),
+        slower=tuple(said(c) for c in last.changes if all(c.names in repeat for repeat in slow)),
+        told=tuple(said(c) for c in sorted(last.changes, key=lambda c: c.with_it - c.without)),
     )
     place.save(state)
 
@@ -256,46 +272,36 @@ def networks_of(place: Place, args: argparse.Namespace) -> tuple[Any, Any]:
     return made[0], made[1]
 
 
-def slower_kernels(without: Any, with_it: Any, rounds: int) -> tuple[list[str], int]:
-    """Kernels whose median is more than 3 % longer with records in each of three repeats, and how many kernels are.
+def kernels_of(without: Any, with_it: Any, seconds: float) -> Any:
+    """Kernels of both in turns, as the check of `armc tune` compares them (Any: GraphExecutors; Found)."""
+    from armillary.autotvm.tuner.kernel_check import measured
+    from armillary.autotvm.tuner.network_check import timed_here
 
-    The networks run in turns. Networks with other kernels are not compared (Any: GraphExecutor).
-    """
-    told: list[dict[str, str]] = []
-    count = 0
-    for _ in range(REPEATS):
-        seconds: list[list[list[float]]] = [[], []]
-        names: list[list[str]] = [[], []]
-        for round_ in range(max(5, rounds // REPEATS)):
-            for side in (0, 1) if round_ % 2 else (1, 0):
-                found = (without, with_it)[side].profile()
-                names[side] = [node.name for node in found]
-                seconds[side].append([node.seconds for node in found])
-        count = len(names[0])
-        if count != len(names[1]):
-            return ["(the networks have other kernels)"], count
-        medians = [[statistics.median(column) for column in zip(*rows, strict=True)] for rows in seconds]
-        told.append(
-            {
-                f"{at} {name}": f"{1e6 * a:.1f} to {1e6 * b:.1f} us"
-                for at, (name, a, b) in enumerate(zip(names[0], *medians, strict=True))
-                if b > SLOWER * a and b - a > 1e-6
-            }
-        )
-    return [f"{key} {said}" for key, said in told[-1].items() if all(key in repeat for repeat in told)], count
+    both = timed_here(without, with_kernels=True), timed_here(with_it, with_kernels=True)
+    return measured(*both, seconds, frozenset(kernel.name for side in both for kernel in side.names if kernel.name))
+
+
+def said(change: Any) -> str:
+    """A compiled function that records changed (Any: Change)."""
+    names = ", ".join(sorted(change.names)) or "unnamed"
+    return f"{names}: {1e6 * change.without:.1f} to {1e6 * change.with_it:.1f} us of a run"
 
 
 def table(rows: list[tuple[str, State]]) -> str:
     """What was found, as Markdown."""
-    lines = ["| network | default, ms | tuned, ms | faster | tasks | trials (failed) | seconds | kernels slower |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines = [
+        "| network | default, ms | tuned, ms | faster: runs | kernels | tasks | trials (failed) | seconds | slower |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
     for name, s in rows:
-        timed = f"{s.default_ms:.3f} | {s.tuned_ms:.3f} | {100 * (s.ratio - 1):+.1f} %" if s.default_ms else "| |"
+        runs, kernels = (f"{100 * (ratio - 1):+.1f} %" for ratio in (s.ratio, s.kernel_ratio))
+        timed = f"{s.default_ms:.3f} | {s.tuned_ms:.3f} | {runs} | {kernels}" if s.default_ms else "| | |"
         lines.append(
             f"| {name} | {timed} | {s.tasks} | {s.trials} ({s.failed}) | {s.seconds:.0f} | "
-            f"{len(s.slower)} of {s.kernels} |"
+            f"{len(s.slower)} of {s.changed} changed |"
         )
-    return "\n".join([*lines, *(f"{name}: {text}" for name, s in rows for text in s.slower)])
+    slower = [f"{name}: slower: {text}" for name, s in rows for text in s.slower]
+    return "\n".join([*lines, "", *slower, *(f"{name}: {text}" for name, s in rows for text in s.told)])
 
 
 if __name__ == "__main__":

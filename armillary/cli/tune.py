@@ -37,7 +37,7 @@ from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
-from armillary.autotvm.tuner.network_check import Network, check, least_seconds
+from armillary.autotvm.tuner.network_check import LATE, Network, check, least_seconds
 from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
@@ -102,7 +102,22 @@ def run(args: argparse.Namespace) -> int:
         told = f"the log {str(log)!r} has trials already"
         raise TuningError(told, hint="--resume goes on with them; or name another log")
     module, params = load_model(args.FILE, input_shapes(args.input_shapes), form=args.model_format)
+    if args.resume and log.exists():
+        _another_chance(log)
     return tune_module(module, params, args)
+
+
+def _another_chance(log: Path) -> None:
+    """Records for whose check in the network an earlier call had no time count again as they were measured."""
+    good, late = dict[object, Pair](), dict[object, Pair]()
+    for pair in load_from_file(log, report=False):
+        key = (str(pair[0].target), pair[0].task.workload, pair[0].config.key())
+        late.pop(key, None)
+        if not pair[1].error_no:
+            good[key] = pair
+        elif pair[1].error == LATE and key in good:
+            late[key] = good[key]
+    LogFile(log).append([encode(*pair) for pair in late.values()])
 
 
 def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Namespace, of_all: int = 0) -> int:
@@ -198,11 +213,17 @@ def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains:
     """Time the network with and without each record; those that do not pay are marked in the log."""
     pairs = [pair for pair in best_of(load_from_file(args.output, report=False)) if gains.of(pair) > 0]
     pairs.sort(key=gains.of, reverse=True)
-    verdict = check(network, pairs, args.check_seconds, until)
+    names = {task.workload: task.names for task in tasks}
+    verdict = check(network, pairs, args.check_seconds, until, names)
     lines = [line for pair, told in verdict.dropped for line in _withdrawn(args.output, pair, told)]
     LogFile(args.output).append(lines)
     for pair, told in verdict.dropped:
         note(f"not used: {pair[0].task.name} {pair[0].task.args[0][1]}: {told}")
+    for change in sorted(verdict.changes, key=lambda c: c.with_it - c.without):
+        what = ", ".join(sorted(change.names)) if len(change.names) < 4 else f"{len(change.names)} kernels"
+        note(
+            f"used: {what}: {1e6 * change.without:.1f} us of a run without records, {1e6 * change.with_it:.1f} us with"
+        )
     faster = 100 * (1 / verdict.ratio - 1)
     note(
         f"{args.output}: the network takes {1e3 * verdict.after:.3f} ms with {len(verdict.kept)} of {len(tasks)} "

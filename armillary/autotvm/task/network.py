@@ -85,6 +85,8 @@ def extract_from_multiple_program(
 def _surround(task: Task, rows: Sequence[Met]) -> Task:
     """A task that knows how often it is met, and runs what most of the calls have behind them."""
     task.calls = len(rows)
+    met = [expr for call, chain in rows for expr in (call, *chain)]
+    task.names = frozenset(e.span.name for e in met if e.span is not None and e.span.name)
     names = [name_of(chain) for _, chain in rows]
     call, chain = rows[names.index(max(names, key=names.count))]
     if chain:

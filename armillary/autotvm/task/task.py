@@ -208,6 +208,7 @@ class Task:
         self.target_host: Target | None = None
         self.flop = 0.0
         self.calls = 1  # of a network that the task stands for
+        self.names: frozenset[str] = frozenset()  # that a model gave them, and the calls behind each
         self.around: Any = None  # Any: a Relay function of the call and of what a network fuses to it
 
     @property

@@ -2,9 +2,10 @@
 
 In: a module, its parameters, a target, the best record of each task with what it is expected to gain. Out: the records
 that make the network faster, those that do not, and the network's time before and after. Invariant: a record is kept
-only if the network was faster with it than with those kept before it, and all of them only if together they beat the
-build without records; what cannot be checked in time is not kept. Both networks of a comparison meet the same state of
-the machine, since they run in turns.
+only if its kernels were faster in the network (`kernel_check.py`) or, where kernels cannot be told apart, if the
+network was faster with it than with those kept before it; and all of them only if together they beat the build without
+records; what cannot be checked in time is not kept. Both networks of a comparison meet the same state of the machine,
+since they run in turns.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, devic
 from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
 from armillary.autotvm.task.network_template import at_level
+from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, known_names, measured, refused
 from armillary.base.files import scratch_folder
 from armillary.base.lazy import deferred
 from armillary.base.record import record
@@ -35,6 +37,8 @@ from armillary.target import as_target
 
 with deferred():
     from armillary.autotvm.measure.rpc_runner import request_remote
+if TYPE_CHECKING:
+    from armillary.runtime.executor import GraphExecutor
 Pair = tuple[MeasureInput, MeasureResult]
 
 
@@ -44,6 +48,7 @@ class Timed:
 
     run: Callable[[int], float]
     kernels: Callable[[], list[float]] | None = None
+    names: tuple[Kernel, ...] = ()  # of those kernels
 
     def __call__(self, number: int) -> float:
         return self.run(number)
@@ -53,6 +58,9 @@ MARGIN = 0.0005  # of the time: a gain that is smaller is none
 ROUND_SECONDS = 0.02  # least length of one timing
 ROUNDS = 8  # at least
 SESSION_SECONDS = 3600.0
+LATE = "end-to-end check: there was no time left for it"
+MOST_TURNS = 10  # measurements of all records together
+LONGEST = 10  # times the seconds for a record: one of those
 
 
 @record
@@ -65,6 +73,7 @@ class Verdict:
     ratio: float = 1.0
     kept: list[Pair] = field(default_factory=list)
     dropped: list[tuple[Pair, str]] = field(default_factory=list)
+    changes: tuple[Change, ...] = ()  # what the records that are kept changed, where kernels are timed
 
 
 class Network:
@@ -112,10 +121,21 @@ class Network:
             executor.set_input(name, np.array(random_input(place, shape, str(dtype), 0)))
         executor.run()
         if self._session is None:
-            kernels = (lambda: [float(row.seconds) for row in executor.profile()]) if kind == "cpu" else None
-            return Timed(lambda number: float(executor.time(number)) / number, kernels)
+            return timed_here(executor, with_kernels=kind == "cpu")
         where = self._session.device(kind)
         return Timed(lambda number: float(executor.time_evaluator("run", where, number=number)().min))
+
+
+def timed_here(executor: GraphExecutor, *, with_kernels: bool) -> Timed:
+    """How long an executor of this process runs, with each kernel where these are timed."""
+
+    def run(number: int) -> float:
+        return float(executor.time(number)) / number
+
+    if not with_kernels:
+        return Timed(run)
+    names = tuple(_kernel(row.name, row.function) for row in executor.profile())
+    return Timed(run, lambda: [float(row.seconds) for row in executor.profile()], names)
 
 
 def least_seconds(timed: Timed, rounds: int = 5) -> float:
@@ -160,14 +180,63 @@ def _least_of_kernels(
     return sum(least[0]), sum(least[1])
 
 
-def check(network: Network, candidates: Sequence[Pair], seconds: float = 2.0, until: float = math.inf) -> Verdict:
-    """Add the records one by one, those that promise most first; keep what pays. Each is measured for `seconds`, none
-    after `until` (time.monotonic)."""
-    timed_default = timed = network.timed(network.built([]))
+def check(
+    network: Network,
+    candidates: Sequence[Pair],
+    seconds: float = 2.0,
+    until: float = math.inf,
+    names: Names | None = None,
+) -> Verdict:
+    """Which of the records, those that promise most first, pay. Each is measured for `seconds`, none after `until`
+    (time.monotonic). `names`: what a model calls the nodes of each workload."""
+    timed = network.timed(network.built([]))
+    found = _by_kernels(network, timed, candidates, seconds, until, names or {}) if timed.names else None
+    return _one_by_one(network, timed, candidates, seconds, until) if found is None else found
+
+
+def _by_kernels(
+    network: Network, default: Timed, candidates: Sequence[Pair], seconds: float, until: float, names: Names
+) -> Verdict | None:
+    """All records together, without those whose kernels are slower, until none is; None where it is not known whose a
+    kernel is."""
+    kept, dropped = list(candidates), list[tuple[Pair, str]]()
+    before, good = 0.0, None
+    for _ in range(MOST_TURNS):
+        if not kept or time.monotonic() > until:
+            break
+        known, spent = known_names(kept, names), seconds * min(LONGEST, 1 + len(kept))
+        found = measured(default, network.timed(network.built(kept)), spent, known)
+        if not all(change.names for change in found.changes):
+            return None
+        slow = refused(kept, found, names)
+        if not slow and found.after >= found.before:
+            slow = [(pair, _told(found.before, found.after)) for pair in kept]
+        if not slow and good is not None:  # as in the measurement before
+            break
+        before, good = found.before, None if slow else found
+        dropped += slow
+        kept = [pair for pair in kept if not any(pair is other for other, _ in slow)]
+    if good is not None:
+        return Verdict(good.before, good.after, good.after / good.before, kept, dropped, good.changes)
+    before = before or sum(default.kernels() if default.kernels else [default(1)])
+    return Verdict(before, before, 1.0, [], [*dropped, *((pair, LATE) for pair in kept)])
+
+
+def _kernel(name: str, function: str) -> Kernel:
+    """Of a node such as relu_5#17; those that a model gave no name are called node#17."""
+    given = name.rpartition("#")[0]
+    return Kernel("" if given == "node" else given, function)
+
+
+def _one_by_one(
+    network: Network, timed_default: Timed, candidates: Sequence[Pair], seconds: float, until: float
+) -> Verdict:
+    """Add the records one by one; keep what pays."""
+    timed = timed_default
     kept, dropped = list[Pair](), list[tuple[Pair, str]]()
     for pair in candidates:
         if time.monotonic() > until:
-            dropped.append((pair, "end-to-end check: there was no time left for it"))
+            dropped.append((pair, LATE))
             continue
         candidate = network.timed(network.built([*kept, pair]))
         without, with_it, ratio = compare(timed, candidate, seconds)

@@ -1,0 +1,145 @@
+"""Records are kept or dropped by the kernels they change; which kernels of two builds stand for one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from armillary import autotvm, relay
+from armillary.autotvm.measure.local_runner import LocalRunner
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.record import LogFile, Pair, encode, load_from_file
+from armillary.autotvm.tuner.kernel_check import Change, Found, Kernel, refused, stretches
+from armillary.autotvm.tuner.network_check import LATE, Network, check
+from armillary.cli.tune import _another_chance
+from armillary.ir import IRModule
+from armillary.transform import PassContext
+
+RNG = np.random.default_rng(5)
+
+
+def kernels(*rows: str) -> list[Kernel]:
+    return [Kernel(*row.split(":")) for row in rows]
+
+
+def told(first: list[Kernel], second: list[Kernel]) -> list[tuple[list[str], list[str], set[str]]]:
+    """What changed, by functions of both and names."""
+    return [
+        ([first[i].function for i in s.first], [second[i].function for i in s.second], set(s.names))
+        for s in stretches(first, second, frozenset("abcd"))
+    ]
+
+
+def test_a_kernel_of_another_function_is_a_change() -> None:
+    first = kernels("a:f_0a", "b:f_0b", "c:f_0c", ":g_01", "d:f_0d")
+    second = kernels("a:f_0a", "b:f_1b", "c:f_0c", ":g_01", "d:f_1d")
+    assert told(first, second) == [(["f_0b"], ["f_1b"], {"b"}), (["f_0d"], ["f_1d"], {"d"})]
+    assert told(first, first) == []
+
+
+def test_what_is_put_around_a_kernel_is_part_of_its_change() -> None:
+    first = kernels("a:f_0a", "b:f_0b", "c:f_0c", "d:f_0d")
+    second = kernels("a:f_0a", ":transform_01", "b:f_1b", ":transform_02", "c:f_0c", "d:f_0d", ":transform_03")
+    assert told(first, second) == [
+        (["f_0b", "f_0c"], ["transform_01", "f_1b", "transform_02", "f_0c"], {"b", "c"}),
+        (["f_0d"], ["f_0d", "transform_03"], {"d"}),
+    ]
+
+
+def test_a_change_of_layout_without_a_name_goes_with_its_neighbour() -> None:
+    first = kernels(":transform_01", "a:f_0a", ":transform_02")
+    second = kernels(":transform_11", "a:f_1a", ":transform_12")
+    assert told(first, second) == [([k.function for k in first], [k.function for k in second], {"a"})]
+
+
+def test_a_pooling_that_takes_other_blocks_goes_with_its_neighbour() -> None:
+    first = kernels("a:f_0a", "pool:p_01", "b:f_0b", "pool2:p_02", "c:f_0c")
+    second = kernels("a:f_1a", "pool:p_11", "b:f_0b", "pool2:p_02", "c:f_0c")
+    assert told(first, second) == [(["f_0a", "p_01", "f_0b"], ["f_1a", "p_11", "f_0b"], {"a", "b"})]
+
+
+def network(folder: Path) -> tuple[IRModule, dict[str, object]]:
+    """Two convolutions of different workloads, in a model that names its nodes."""
+    weights = [RNG.normal(size=(64, 64, n, n)).astype("float32") / 24 for n in (3, 1)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["y"], name="wide", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["y"], ["z"], name="wide_relu"),
+        helper.make_node("Conv", ["z", "w1"], ["out"], name="small"),
+    ]
+    shape = [1, 64, 28, 28]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "out")]
+    given = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], given)
+    path = folder / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return relay.frontend.from_onnx(str(path))
+
+
+def pair_of(task: autotvm.Task, place: int, seconds: float = 1e-4) -> Pair:
+    """The record of the configuration that stands at a place of the model's ranking."""
+    index = task.template.estimates(task)[place][0]
+    return MeasureInput(task.target, task, task.config_space.get(index)), MeasureResult((seconds,), 0, 1.0, 1.0)
+
+
+def test_tasks_know_what_a_model_calls_their_nodes(tmp_path: Path) -> None:
+    tasks = autotvm.task.extract_from_program(*network(tmp_path), "llvm")
+    assert [set(task.names) for task in tasks] == [{"wide", "wide_relu"}, {"small"}]
+
+
+def test_all_records_are_checked_at_once_and_each_by_its_own_kernels(tmp_path: Path) -> None:
+    module, params = network(tmp_path)
+    tasks = autotvm.task.extract_from_program(module, params, "llvm")
+    names = {task.workload: task.names for task in tasks}
+    best, worst = [pair_of(task, 0) for task in tasks], [pair_of(task, -1) for task in tasks]
+    with Network(module, params, "llvm", LocalRunner()) as net:
+        verdict = check(net, worst, 0.1, names=names)
+        assert verdict.kept == [] and verdict.after == verdict.before and verdict.changes == ()
+        assert [pair for pair, _ in verdict.dropped] == worst
+        assert all("its kernels take" in why for _, why in verdict.dropped)
+        late = check(net, worst, 0.1, until=0.0, names=names)
+        assert [why for _, why in late.dropped] == [LATE] * 2
+        with PassContext(config={"cpu.tile": "1x1"}):  # a model that chooses badly
+            verdict = check(net, best, 0.1, names=names)
+    assert verdict.kept == best and verdict.after < verdict.before
+    assert {name for change in verdict.changes for name in change.names} >= {"wide_relu", "small"}
+    assert all(change.with_it < change.without for change in verdict.changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ([("a", 10.0, 9.0)], False),
+        ([("a", 10.0, 9.99)], True),  # hardly faster
+        ([("a", 10.0, 5.0), ("b", 1.0, 1.02)], True),  # one of its kernels is slower
+        ([("a", 10.0, 9.0), ("c", 1.0, 2.0)], False),  # of another task
+        ([], True),  # it changes nothing
+    ],
+)
+def test_a_record_with_one_slower_kernel_is_refused(
+    tmp_path: Path, changes: list[tuple[str, float, float]], is_refused: bool
+) -> None:
+    (task, _) = autotvm.task.extract_from_program(*network(tmp_path), "llvm")
+    names = {task.workload: frozenset("ab")}
+    found = Found(20.0, 10.0, tuple(Change(frozenset(name), *seconds) for name, *seconds in changes))
+    pair = pair_of(task, 0)
+    assert [given for given, _ in refused([pair], found, names)] == ([pair] if is_refused else [])
+
+
+def test_records_that_were_not_checked_for_lack_of_time_get_another_chance(tmp_path: Path) -> None:
+    (task, other) = autotvm.task.extract_from_program(*network(tmp_path), "llvm")
+    log, pairs = tmp_path / "net.log", [pair_of(task, 1, 2e-4), pair_of(other, 1, 3e-4)]
+    reasons = (LATE, "end-to-end check: its kernels take longer")
+    failures = [(g, replace_result(r, why)) for (g, r), why in zip(pairs, reasons, strict=True)]
+    LogFile(log).append([encode(*pair) for pair in [*pairs, *failures]])
+    _another_chance(log)
+    _another_chance(log)
+    rows = list(load_from_file(log))
+    assert len(rows) == 5 and rows[-1][0].task.workload == task.workload and rows[-1][1].costs == (2e-4,)
+
+
+def replace_result(result: MeasureResult, why: str) -> MeasureResult:
+    return result._replace(error_no=8, error=why)
