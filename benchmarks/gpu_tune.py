@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -29,7 +30,7 @@ from gpu import NETWORKS, SEED, on_cpu, varied  # noqa: E402
 import armillary  # noqa: E402
 from armillary import autotvm, relay  # noqa: E402
 from armillary.autotvm.record import Pair, load_from_file  # noqa: E402
-from armillary.autotvm.task.dispatcher import last_of_each  # noqa: E402
+from armillary.autotvm.task.dispatcher import last_of_each, spelled_out  # noqa: E402
 from armillary.autotvm.tuner.names import make_tuner  # noqa: E402
 from armillary.autotvm.tuner.shared_time import tune_together  # noqa: E402
 from armillary.contrib import graph_executor  # noqa: E402
@@ -92,15 +93,19 @@ def built(args: argparse.Namespace, given: Any, records: list[Pair], value: Any)
 
 
 def useful(log: Path, tasks: list[Any]) -> list[Pair]:  # Any: tasks
-    """The best record of each task that is faster than what a build takes by itself."""
+    """The best record of each task, if it is faster than what a build takes by itself or the log does not have that."""
     found = last_of_each(load_from_file(log, report=False)) if log.exists() else []
     kept = []
     for task in tasks:
-        mine = [pair for pair in found if pair[0].task.workload == task.workload]
+        mine = [pair for pair in found if spelled_out(pair[0].task.workload) == spelled_out(task.workload)]
+        if not mine:
+            continue
         own = next(iter(task.template.estimates(task)), (-1, 0.0))[0]
-        limit = min((r.mean for g, r in mine if task.config_space.index_of(g.config.entity_map) == own), default=0.0)
-        best = min(mine, key=lambda pair: pair[1].mean, default=None)
-        if best is not None and best[1].mean < WORTH * limit:
+        limit = min(
+            (r.mean for g, r in mine if task.config_space.index_of(g.config.entity_map) == own), default=math.inf
+        )
+        best = min(mine, key=lambda pair: pair[1].mean)
+        if best[1].mean < WORTH * limit:
             kept.append(best)
     return kept
 
@@ -115,7 +120,7 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
     log, since = folder / f"{Path(name).stem}.log", time.monotonic()
     print(f"{name}: {len(tasks)} tasks, default ready after {since - start:.1f} s", flush=True)
     if not args.only_table:
-        _tune(args, tasks, log)
+        tune_tasks(args, tasks, log)
     spent = time.monotonic() - since
     records = useful(log, tasks)
     after = built(args, given, records, value) if records else before
@@ -138,7 +143,8 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
     }
 
 
-def _tune(args: argparse.Namespace, tasks: list[Any], log: Path) -> None:  # Any: tasks
+def tune_tasks(args: argparse.Namespace, tasks: list[Any], log: Path) -> None:  # Any: tasks
+    """Trials for `args.minutes`, on top of those of the log."""
     jobs = args.batch or min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
     runner = autotvm.LocalRunner(args.timeout, number=10, repeat=3, min_repeat_ms=args.repeat_ms, cooldown_interval=0)
     option = autotvm.measure_option(autotvm.LocalBuilder(timeout=60, n_parallel=jobs), runner)

@@ -92,6 +92,16 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
         tasks("nn.relu")
 
 
+def test_a_record_serves_its_convolution_however_the_padding_is_written() -> None:
+    (task,) = (t for name, t in tasks("nn.conv2d").items() if name == "conv2d_NCHWc.cpu(3, 3)")
+    pair = best(task, winograd=0)
+    told = next(text for text in chosen(autotvm.ApplyHistoryBest([pair])) if text)
+    place = task.args.index((1, 1), 3)
+    given = autotvm.Task(task.name, (*task.args[:place], (1, 1, 1, 1), *task.args[place + 1 :]))
+    assert given.workload != task.workload
+    assert told in chosen(autotvm.ApplyHistoryBest([(pair[0]._replace(task=given), pair[1])]))
+
+
 def test_the_models_first_choice_is_what_a_build_takes() -> None:
     task = tasks()["conv2d_NCHWc.cpu(1, 1)"]
     first = task.config_space.get(task.template.estimates(task)[0][0])

@@ -366,3 +366,15 @@ def test_a_network_is_tuned_on_a_device_and_a_second_call_goes_on(model: Path, t
     (table,) = (tmp_path / "records").glob("*/table.json")
     (row,) = json.loads(table.read_text())
     assert (row["trials"], row["failed"], row["tasks"]) == (2, 0, 1) and row["error"] < 1e-4
+
+
+@pytest.mark.slow
+@needs_opencl
+def test_a_network_is_raced_tuned_and_raced_again(model: Path, tmp_path: Path) -> None:
+    options = ["--networks", str(model), "--folder", str(tmp_path), "--rounds", "2", "--tune", "1", "--seconds", "280"]
+    told = run("gpu_race.py", *options)
+    rows = json.loads((tmp_path / "race.json").read_text())[str(model)]
+    assert {"made", "default", "tuning", "tuned", "textures"} <= set(rows) and "nothing failed" in told
+    assert all(rows[what]["error"] < 1e-4 for what in ("default", "tuned", "textures"))
+    assert rows["default"]["programs"] > 1 and rows["tuning"]["trials"] >= 1 == rows["compiled tuned"]["tasks"]
+    assert rows["tuned"]["to_default"] > 0 and (tmp_path / "tiny.log").exists()

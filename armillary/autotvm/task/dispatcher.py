@@ -78,13 +78,14 @@ class ApplyHistoryBest(DispatchContext):
     def load(self, records: Records) -> None:
         """Add records."""
         for given, result in last_of_each(_each_record(records)):
-            target, workload = given.target, given.task.workload
+            target, workload = given.target, spelled_out(given.task.workload)
             for key in target_keys(target):
                 _keep_best(self.best_by_targetkey, (key, workload), given, result)
             if target.model != UNKNOWN:
                 _keep_best(self.best_by_model, (target.model, workload), given, result)
 
     def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
+        workload = spelled_out(workload)
         if target.model != UNKNOWN:
             for table in (self._user_defined, self.best_by_model):
                 if (target.model, workload) in table:
@@ -101,7 +102,7 @@ class ApplyHistoryBest(DispatchContext):
     def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         """Use a configuration for a workload, whatever the records say."""
         for key in target_keys(target):
-            self._user_defined[key, workload] = cfg
+            self._user_defined[key, spelled_out(workload)] = cfg
 
     def has_records(self) -> bool:
         return True
@@ -124,6 +125,20 @@ class FallbackContext(DispatchContext):
     def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         """Give this configuration from now on."""
         self.memory[str(target), workload] = cfg
+
+
+def spelled_out(workload: Workload) -> Workload:
+    """A convolution's workload with the padding of all four sides: model files say (1, 1, 1, 1), scripts (1, 1), and
+    a record of one is a record of the other."""
+    place = next((i for i, name in enumerate(workload[1:], 1) if not _is_tensor(name)), 0) + 1
+    padding = workload[place] if "conv2d" in str(workload[0]) and place < len(workload) else ()
+    if not isinstance(padding, tuple | list) or len(padding) not in (1, 2):
+        return workload
+    return (*workload[:place], tuple(padding) * (4 // len(padding)), *workload[place + 1 :])
+
+
+def _is_tensor(argument: object) -> bool:
+    return isinstance(argument, tuple | list) and len(argument) == 3 and argument[0] == "TENSOR"
 
 
 def last_of_each(records: Iterable[Record]) -> list[Record]:

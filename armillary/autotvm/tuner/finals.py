@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 
 from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
-from armillary.autotvm.task.dispatcher import last_of_each
+from armillary.autotvm.task.dispatcher import last_of_each, spelled_out
 from armillary.autotvm.task.task import Task
 
 Pair = tuple[MeasureInput, MeasureResult]
@@ -26,7 +26,7 @@ def finals(
     near: float = 1.15,
 ) -> list[Pair]:
     """Measure the best trials again: at most `most`, of those within `near` of the best, and the model's own choice."""
-    mine = [(g, r) for g, r in last_of_each(records) if g.task.workload == task.workload]
+    mine = [(g, r) for g, r in last_of_each(records) if spelled_out(g.task.workload) == spelled_out(task.workload)]
     mine.sort(key=lambda pair: pair[1].mean)
     chosen = [given for given, result in mine[:most] if result.mean <= near * mine[0][1].mean]
     default = next(iter(task.template.estimates(task)), (None, 0.0))[0]

@@ -1,0 +1,305 @@
+"""One network of gpu_race.py, in a process of its own: made, compiled, and timed when it is asked.
+
+In: a role (`race` or `tune`), a network's name, a scratch folder; then a line of JSON for each thing to do. Out: a line
+of JSON for each. Invariant: before it is asked to race, a process asks the device for its facts only; our side and
+PyTorch's take turns of ten runs; errors are against PyTorch in float64 (without PyTorch: our CPU result).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Protocol
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+import gpu_tune  # noqa: E402  (the path comes first)
+import numpy as np  # noqa: E402
+from gpu import SEED, on_cpu  # noqa: E402
+from gpu_race import Row  # noqa: E402
+from networks import network_file  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+import armillary  # noqa: E402
+from armillary import autotvm, relay  # noqa: E402
+from armillary.autotvm.record import load_from_file  # noqa: E402
+from armillary.autotvm.task.dispatcher import last_of_each  # noqa: E402
+from armillary.contrib import graph_executor  # noqa: E402
+from armillary.ir import IRModule  # noqa: E402
+from armillary.runtime import NDArray as Tensor  # noqa: E402
+from armillary.transform import PassContext  # noqa: E402
+
+try:
+    import torch
+    import torchvision
+except ImportError:
+    torch = torchvision = None
+IN_A_ROW, BATCH, KERNELS, TORCH_THREADS = 10, 4, 10, 4
+TEXTURES = "opencl -device=adreno"
+Values = NDArray[np.float32]
+
+
+class Library(Protocol):
+    """What relay.build gives."""
+
+    def __getitem__(self, name: str) -> Callable[[object], object]: ...
+
+
+def say(row: Row) -> None:
+    """One answer."""
+    print(json.dumps(row), file=ANSWERS, flush=True)
+
+
+class Made:
+    """A network on both sides: PyTorch's module, and ours from its ONNX file."""
+
+    def __init__(self, name: str, folder: Path, side: int) -> None:
+        self.name, self.side = name, side or (299 if "inception" in name else 224)
+        (folder / "onnx").mkdir(exist_ok=True)
+        stem = Path(name).stem
+        self.file, self.values = folder / "onnx" / f"{stem}.onnx", folder / "onnx" / f"{stem}.input.npy"
+        self.net: object = None
+
+    def make(self) -> None:
+        """Draw the network and write its file and its input; of a file, its input."""
+        shape: tuple[int, ...] = (1, 3, self.side, self.side)
+        if self.name.endswith(".onnx"):
+            self.file.write_bytes(Path(self.name).read_bytes())
+            shape = tuple(relay.frontend.from_onnx(str(self.file))[0]["main"].params[0].type_annotation.shape)
+        value = np.random.default_rng(SEED).standard_normal(shape).astype("float32")
+        np.save(self.values, value)
+        if self.name.endswith(".onnx"):
+            return
+        if torch is not None:
+            self.net = self._from_torch(torch.from_numpy(value))
+        else:
+            network_file(self.name, side=self.side, folder=self.file.parent).replace(self.file)
+
+    def _from_torch(self, x: object) -> object:
+        torch.manual_seed(SEED)
+        torch.set_num_threads(TORCH_THREADS)  # others are made beside this one
+        more = {"aux_logits": False, "init_weights": True} if "inception" in self.name else {}
+        net = getattr(torchvision.models, self.name)(weights=None, **more)
+        for part in net.modules():  # statistics of a batch keep the scale of what flows
+            if isinstance(part, torch.nn.BatchNorm2d):
+                part.momentum = 1.0
+        with torch.no_grad():
+            net.train()(torch.randn(BATCH, *x.shape[1:]))  # type: ignore[attr-defined]
+            net.eval()
+            torch.onnx.export(net, (x,), str(self.file), input_names=["x"], opset_version=17, dynamo=False)
+        return net
+
+    def module(self) -> tuple[IRModule, dict[str, Tensor]]:
+        """As compiled here."""
+        module, params = relay.frontend.from_onnx(str(self.file))
+        return module, params
+
+    def input(self) -> Values:
+        """What both sides are given."""
+        value: Values = np.load(self.values)
+        return value
+
+
+class Graph:
+    """PyTorch's side: the network inside a CUDA graph, TF32 off."""
+
+    def __init__(self, made: Made) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        with torch.no_grad():
+            net, x = made.net.double().cuda(), torch.from_numpy(made.input()).cuda()  # type: ignore[attr-defined]
+            self.wanted = net(x.double()).cpu().numpy()
+            net, side = net.float(), torch.cuda.Stream()
+            torch.cuda.synchronize()
+            with torch.cuda.stream(side):
+                for _ in range(5):
+                    net(x)
+            torch.cuda.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.result = net(x)
+            self.time(IN_A_ROW)
+        self.held = (net, x)
+
+    def time(self, count: int) -> float:
+        """Milliseconds of one run."""
+        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        begin.record()
+        for _ in range(count):
+            self.graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / count
+
+
+class Racer:
+    """Our side, and the turns."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.made = args, Made(args.name, args.folder, args.side)
+        self.torch: Graph | None = None
+        self.wanted: NDArray[np.float64] | None = None
+        self.libraries: dict[str, Library] = {}
+        self.kept: dict[str, graph_executor.GraphModule] = {}
+
+    def prepare(self) -> Row:
+        """Make the network, and compile it."""
+        start = time.perf_counter()
+        self.made.make()
+        made = time.perf_counter()
+        self.module, self.params = self.made.module()
+        self.data = self.module["main"].params[0].name_hint
+        self.libraries["default"] = self.compiled(self.args.target, [])
+        facts = armillary.opencl(self.args.device).facts()
+        seconds = {"made_s": made - start, "compiled_s": time.perf_counter() - made}
+        return {"device": facts["name"], "driver": facts.get("driver", ""), **seconds}
+
+    def compiled(self, target: str, records: list[autotvm.record.Pair]) -> Library:
+        """At the level of armc compile."""
+        with PassContext(opt_level=3), autotvm.ApplyHistoryBest(records, warns=False):
+            library: Library = relay.build(self.module, target, params=self.params)
+        return library
+
+    def loaded(self, library: Library) -> tuple[graph_executor.GraphModule, float, float]:
+        """The executor, the seconds to load it, and those to its first result."""
+        start = time.perf_counter()
+        graph = graph_executor.GraphModule(library["default"](armillary.opencl(self.args.device)))
+        loaded = time.perf_counter()
+        graph.set_input(self.data, self.made.input())
+        graph.run()
+        graph.get_output(0).numpy()
+        return graph, loaded - start, time.perf_counter() - start
+
+    def default(self) -> Row:
+        """The default compile beside PyTorch, and its first runs."""
+        armillary.nd.array(np.zeros(1, "float32"), armillary.opencl(self.args.device)).numpy()  # the device is open
+        _, load_s, first_s = self.loaded(self.libraries["default"])
+        graph, load_kept, kept_s = self.loaded(self.libraries["default"])
+        self.kept["default"] = graph
+        self.torch = Graph(self.made) if self.made.net is not None and torch.cuda.is_available() else None
+        self.wanted = self.torch.wanted if self.torch is not None else None
+        if self.wanted is None:
+            self.wanted = on_cpu(self.module, self.params, self.data, self.made.input())
+        row = self.raced(graph)
+        row |= {"load_s": load_s, "first_s": first_s, "kept_load_s": load_kept, "kept_s": kept_s}
+        return {**row, "programs": load_s / load_kept, "kernels": _slowest(graph)}
+
+    def compile(self, what: str, log: Path) -> Row:
+        """Compile with the records of a log that are faster, or for textures."""
+        start, found = time.perf_counter(), {}
+        if what == "tuned":
+            tasks = tasks_of(self.module, self.params, self.args.target)
+            records = gpu_tune.useful(log, tasks)
+            found = {"tasks": len(tasks), "records": len(records)}
+            self.libraries[what] = self.compiled(self.args.target, records) if records else self.libraries["default"]
+        else:
+            self.libraries[what] = self.compiled(TEXTURES, [])
+        return {**found, "compiled_s": time.perf_counter() - start}
+
+    def beside(self, what: str) -> Row:
+        """What was compiled beside the default and PyTorch."""
+        graph, load_s, first_s = self.loaded(self.libraries[what])
+        row = self.raced(graph, self.kept["default"])
+        return {**row, "load_s": load_s, "first_s": first_s, "kernels": _slowest(graph)}
+
+    def raced(self, graph: graph_executor.GraphModule, beside: graph_executor.GraphModule | None = None) -> Row:
+        """Turns of a graph, of one beside it, and of PyTorch."""
+        sides: dict[str, Callable[[], float]] = {"ms": lambda: 1e3 * graph.module.time(IN_A_ROW) / IN_A_ROW}
+        if beside is not None:
+            sides["default_ms"] = lambda: 1e3 * beside.module.time(IN_A_ROW) / IN_A_ROW
+        if self.torch is not None:
+            sides["torch_ms"] = lambda graph=self.torch: graph.time(IN_A_ROW)  # type: ignore[misc]
+        for side in sides.values():
+            side()
+        turns = [{name: side() for name, side in sides.items()} for _ in range(self.args.rounds)]
+        row: Row = {name: statistics.median(turn[name] for turn in turns) for name in sides}
+        row |= {f"least_{name}": min(turn[name] for turn in turns) for name in sides}
+        for name in ("torch_ms", "default_ms"):
+            if name in sides:
+                key = "ratio" if name == "torch_ms" else "to_default"
+                row[key] = statistics.median(turn["ms"] / turn[name] for turn in turns)
+        row["error"] = self.error(graph.get_output(0).numpy())
+        if self.torch is not None:
+            row["torch_error"] = self.error(self.torch.result.cpu().numpy())
+        return row
+
+    def error(self, got: Values) -> float:
+        """The largest, relative to the largest value."""
+        assert self.wanted is not None, "the default comes first"
+        return float(np.abs(got - self.wanted).max() / np.abs(self.wanted).max())
+
+
+def tasks_of(module: IRModule, params: dict[str, Tensor], target: str) -> list[autotvm.task.Task]:
+    """The tasks of a network."""
+    tasks: list[autotvm.task.Task] = autotvm.task.extract_from_program(module["main"], target=target, params=params)
+    return tasks
+
+
+def _slowest(graph: graph_executor.GraphModule) -> list[list[object]]:
+    graph.module.profile()
+    rows = sorted(graph.module.profile(), key=lambda row: -row.seconds)
+    total = sum(row.seconds for row in rows)
+    told: list[list[object]] = [["all", len(rows), 1e6 * total]]
+    return told + [[row.function, 1e6 * row.seconds] for row in rows[:KERNELS]]
+
+
+class Tuner:
+    """Tunes a network whose file is there."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.made = args, Made(args.name, args.folder, args.side)
+
+    def prepare(self) -> Row:
+        """Extract the tasks."""
+        start = time.perf_counter()
+        module, params = self.made.module()
+        self.tasks = tasks_of(module, params, self.args.target)
+        return {"tasks": len(self.tasks), "extracted_s": time.perf_counter() - start}
+
+    def tune(self, log: Path, seconds: float) -> Row:
+        """For some time."""
+        start = time.perf_counter()
+        options = SimpleNamespace(batch=self.args.batch, timeout=20, repeat_ms=1, tuner="model", minutes=seconds / 60)
+        gpu_tune.tune_tasks(options, self.tasks, log)  # type: ignore[arg-type]  # what it reads of its arguments
+        rows = list(load_from_file(log, report=False)) if log.exists() else []
+        found = {"trials": len(rows), "failed_trials": sum(bool(result.error_no) for _, result in rows)}
+        best = {"tuned_tasks": len(last_of_each(rows)), "faster": len(gpu_tune.useful(log, self.tasks))}
+        return {**found, **best, "seconds": time.perf_counter() - start}
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Answer until the input ends."""
+    holder = Racer(args) if args.role == "race" else Tuner(args)
+    say(holder.prepare())
+    for line in sys.stdin:
+        asked = json.loads(line)
+        log = Path(asked.get("log", ""))
+        what = str(asked.get("what", ""))
+        if isinstance(holder, Tuner):
+            say(holder.tune(log, float(asked["seconds"])))
+        elif asked["do"] == "compile":
+            say(holder.compile(what, log))
+        else:
+            say(holder.default() if what == "default" else holder.beside(what))
+
+
+if __name__ == "__main__":
+    ANSWERS = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=("race", "tune"))
+    parser.add_argument("name")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--target", default="opencl")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--side", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=0)
+    serve(parser.parse_args())
