@@ -103,7 +103,13 @@ class BaseFunc(Node):
         """A call of the function, in a Relay expression."""
         return _call(self, args)
 
-    def with_attr(self, key: str, value: object) -> Any:  # Any: the same class as self
+    def with_attr(self, key: str | Mapping[str, object], value: object = None) -> Any:  # Any: the same class as self
+        """The function with one attribute more, or with several from a mapping."""
+        if isinstance(key, Mapping):
+            made = self
+            for name, one in key.items():
+                made = made.with_attr(name, one)
+            return made
         held = getattr(value, "value", None) if isinstance(value, Node) else None
         value = held if isinstance(held, int | float | str) else value  # an immediate stands for what it holds
         kept = tuple(pair for pair in self.attrs if pair[0] != key)

@@ -241,7 +241,7 @@ def scan(
     init: Tensor | Sequence[Tensor],
     update: Tensor | Sequence[Tensor],
     state_placeholder: Tensor | Sequence[Tensor],
-    inputs: Sequence[Tensor] = (),
+    inputs: Tensor | Sequence[Tensor] = (),
     name: str = "scan",
     tag: str = "",
     attrs: Attrs | None = None,
@@ -266,7 +266,8 @@ def scan(
     axis = IterVar(
         Range.from_min_extent(start, T.sub(updates[0].shape[0], start)), Var(f"{name}.idx", start.dtype), "ordered"
     )
-    op = ScanOp(name, axis, inits, updates, states, tuple(inputs), tag or _TAG.get(), attrs)
+    read = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    op = ScanOp(name, axis, inits, updates, states, read, tag or _TAG.get(), attrs)
     return list(op.outputs) if many else op.output(0)
 
 

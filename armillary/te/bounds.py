@@ -55,7 +55,8 @@ class Plan:
 
 def loop_ranges(schedule: Schedule) -> dict[IterVar, Range]:
     """The range of each axis of each stage, which `te.schedule.InferBound` gives."""
-    return {
+    steps = [stage.op.scan_axis for stage in schedule.stages if isinstance(stage.op, ScanOp)]
+    return {axis: axis.dom for axis in steps if axis.dom is not None} | {
         axis: Range.from_min_extent(
             to_expr(plan.low.get(axis, ZERO), axis.var.dtype), to_expr(plan.sizes[axis], axis.var.dtype)
         )

@@ -7,6 +7,7 @@ neutral, so a schedule may split and reorder the reduction freely. Loops: `te/lo
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeGuard, cast, overload
@@ -101,6 +102,9 @@ def comm_reducer(
     def reducer(
         expr: ExprLike | Values, axis: Axes, where: ExprLike | None = None, init: ExprLike | Values | None = None
     ) -> Expr | tuple[Expr, ...]:
+        if not isinstance(axis, IterVar | tuple | list):  # values to combine, not an axis to go along
+            rest = [cast(ExprLike, value) for value in (axis, where, init) if value is not None]
+            return functools.reduce(lambda x, y: T.convert(fcombine(x, y)), rest, T.convert(cast(ExprLike, expr)))
         source = (
             tuple(T.convert(e) for e in expr) if isinstance(expr, tuple | list) else (T.convert(cast(ExprLike, expr)),)
         )

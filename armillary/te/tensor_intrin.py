@@ -35,7 +35,7 @@ class TensorIntrin:
         reset: Stmt | None,
         update: Stmt | None,
     ) -> None:
-        self.name, self.op, self.buffers = name, op, dict(buffers)
+        self.name, self.op, self.places = name, op, dict(buffers)
         self.body, self.reset, self.update = body, reset, update
 
     def emit(self, part: str, place: Mapping[Buffer, tuple[Buffer, Callable[..., tuple[Expr, ...]]]]) -> Stmt:
@@ -68,6 +68,11 @@ class TensorIntrin:
             return mapped
 
         return visit(found)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers of inputs and outputs, in order."""
+        return [self.places[tensor] for tensor in (*self.op.input_tensors, *self.op.outputs)]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -75,14 +75,14 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
             producer = lowering.plans[lowering.schedule.stage_map[read.op]]
             starts = [s.minus(producer.low[a]) for s, a in zip(starts, producer.stage.op.axis, strict=True)]
         buffer = lowering.buffer_of(read, stage)
-        places[intrinsic.buffers[tensor]] = _place(stage, intrinsic, tensor, buffer, starts, [n for _, n in spans])
+        places[intrinsic.places[tensor]] = _place(stage, intrinsic, tensor, buffer, starts, [n for _, n in spans])
     for tensor, own in zip(intrinsic.op.outputs, stage.op.outputs, strict=True):
         values = [
             plan.values[a] if own in lowering.relative else plan.low[a].plus(plan.values[a]) for a in stage.op.axis
         ]
         spans = [_span(lowering, stage, intrinsic, v, inner) for v in values]
         buffer = lowering.buffers[own]
-        places[intrinsic.buffers[tensor]] = _place(
+        places[intrinsic.places[tensor]] = _place(
             stage, intrinsic, tensor, buffer, [low for low, _ in spans], [n for _, n in spans]
         )
     return places

@@ -45,7 +45,8 @@ def builtin(name: str) -> Callable[..., Expr]:
 
     @boundary(name, arguments=True)
     def construct(*args: Any, **named: Any) -> Expr:  # Any: numbers, expressions, buffers' names
-        given = [*args, *named.values()]
+        first = [named.pop("dtype")] if result == "first" and "dtype" in named else []
+        given = [*first, *args, *named.values()]
         if result == "first" and not (given and isinstance(given[0], str)):
             raise TypeMismatch(f"{name}: the type of the result comes first, got {given[:1]}")
         values = tuple(map(_value, given[1:] if result == "first" else given))

@@ -158,8 +158,16 @@ def _tensors(value: object, beside: Sequence[object]) -> Tensors:
     if isinstance(value, int | float) and like is not None:
         return te.compute((), lambda: T.const(value, like.dtype), name="constant", tag="broadcast")
     if isinstance(value, te.Expr):
-        return te.compute((), lambda: value, name="scalar", tag="broadcast")
+        item = T.cast(value, like.dtype) if like is not None and _follows(value, like) else value
+        return te.compute((), lambda: item, name="scalar", tag="broadcast")
     raise TypeMismatch(f"expected a tensor, got {type(value).__name__} {value!r}")
+
+
+def _follows(value: te.Expr, like: te.Tensor) -> bool:
+    """Whether a scalar takes the type of the tensor beside it: integers beside floats, and those of fewer bits."""
+    if value.dtype.is_int and like.dtype.is_float:
+        return True
+    return value.dtype.code == like.dtype.code and value.dtype.bits < like.dtype.bits
 
 
 def _type_of(value: Tensors) -> Type | None:

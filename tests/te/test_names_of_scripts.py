@@ -195,3 +195,50 @@ def test_pragmas_of_loops_are_marks() -> None:
     inner = s[b].split(b.op.axis[0], 8)[1]
     s[b].pragma(inner, "vectorize")
     assert s[b].iter_var_attrs[inner].iter_type == tir.IterVar.Vectorized
+
+
+def test_scalar_beside_a_tensor_takes_its_type_and_any_sizes():
+    n, k = te.var("n"), te.var("k")
+    a = te.placeholder((n,), name="a")
+    b = 3 + a * k - k
+    s = te.create_schedule(b.op)
+    te.schedule.AutoInlineInjective(s)
+    run = armillary.build(s, [a, b, k, n])
+    x = np.linspace(0.25, 1.0, 7, dtype="float32")
+    got = np.zeros_like(x)
+    run(x, got, 5)
+    np.testing.assert_allclose(got, 3 + x * 5 - 5, rtol=1e-6)
+
+
+def test_reducer_combines_values_that_are_no_axis():
+    total = te.comm_reducer(lambda x, y: x + y, lambda t: tir.const(0, t))
+    m, n = te.var("m"), te.var("n")
+    assert str(total(m, n)) == "m + n"
+    assert str(total(m, n, 2)) == "m + n + 2"
+
+
+def test_intrinsic_lists_its_buffers_in_order():
+    x, y = te.placeholder((4,), name="x"), te.placeholder((4,), name="y")
+    z = te.compute((4,), lambda i: x[i] + y[i], name="z")
+    intrinsic = te.decl_tensor_intrin(z.op, lambda ins, outs: tir.Evaluate(0))
+    assert [buffer.name for buffer in intrinsic.buffers] == ["x", "y", "z"]
+
+
+def test_scan_axis_has_a_range_and_one_input_needs_no_list():
+    x = te.placeholder((5, 3), name="x")
+    state = te.placeholder((5, 3))
+    start = te.compute((1, 3), lambda _, i: x[0, i])
+    update = te.compute((5, 3), lambda t, i: state[t - 1, i] + x[t, i])
+    out = te.scan(start, update, state, inputs=x)
+    found = te.schedule.InferBound(te.create_schedule(out.op))[out.op.scan_axis]
+    assert (int(found.min), int(found.extent)) == (1, 4)
+
+
+def test_attributes_come_from_a_mapping():
+    function = tir.PrimFunc([], tir.Evaluate(0)).with_attr({"calling_conv": 1, "tir.noalias": True})
+    assert (function.attrs["calling_conv"], function.attrs["tir.noalias"]) == (1, True)
+
+
+def test_type_of_a_vendor_builtin_may_be_named():
+    item = tir.ptx_ldmatrix(True, 4, ".b16", 0, dtype="float16")
+    assert (item.dtype, item.name, len(item.args)) == ("float16", "ptx_ldmatrix", 4)

@@ -210,10 +210,13 @@ def _define(row: Row) -> Op:
 
     @op.compute
     def compute(attrs: None, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+        if not (lhs.shape and rhs.shape):  # a scalar, beside which sizes may be symbolic
+            shape = lhs.shape or rhs.shape
+            return elements(shape, lambda *i: row.scalar(*(t(*i[: t.ndim]) for t in (lhs, rhs))), name=row.name)
         a, b = te.static_shape(lhs), te.static_shape(rhs)
-        shape = broadcast_shapes(row.name, a, b)
+        sizes = broadcast_shapes(row.name, a, b)
         return elements(
-            shape, lambda *i: row.scalar(lhs(*broadcast_index(a, i)), rhs(*broadcast_index(b, i))), name=row.name
+            sizes, lambda *i: row.scalar(lhs(*broadcast_index(a, i)), rhs(*broadcast_index(b, i))), name=row.name
         )
 
     @op.samples
