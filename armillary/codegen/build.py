@@ -55,7 +55,7 @@ class CompiledModule:
         native = "c" if self.target.kind.name == "c" else "ll"
         form = form or native
         if form == native:
-            return "\n".join(self.sources.values())
+            return "\n".join(self.sources[name] for name in sorted(self.sources))
         if form == "asm" and native == "ll":
             return "\n".join(emit_assembly(ir, self.target) for ir in self.sources.values())
         if form == "c":

@@ -325,7 +325,8 @@ def _converted(function: Callable[..., Expr], name: str) -> Callable[..., Expr]:
 
     def construct(*args: object, dtype: str | None = None, **named: object) -> Expr:
         given = [as_expr(a) if isinstance(a, IterVar | _Buffer) and not isinstance(a, _Buffer) else a for a in args]
-        made = function(*given, **named)
+        typed = {"dtype": dtype} if dtype is not None and name in builtins.TYPED else {}
+        made = function(*given, **named, **typed)
         if dtype and isinstance(made, Expr) and made.dtype != dtype:
             return Call(DType(dtype), made.name, made.args) if isinstance(made, Call) else build.cast(made, dtype)
         return made

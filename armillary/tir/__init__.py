@@ -56,6 +56,7 @@ _TABLE = {
     **{
         name: f"armillary.tir.builtins:{name}"
         for name in (
+            "Shuffle",
             "bitwise_and",
             "bitwise_or",
             "bitwise_xor",

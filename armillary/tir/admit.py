@@ -130,10 +130,10 @@ def _exprs(where: str, value: Given) -> tuple[E.Expr, ...]:
 
 
 def _text(where: str, value: Given) -> str:
-    if isinstance(value, E.StringImm):
-        return value.value
+    if isinstance(value, E.StringImm | E.Callee):
+        value = value.value if isinstance(value, E.StringImm) else value.name
     if isinstance(value, str):
-        return str(value)
+        return str(value).removeprefix("tir.") if where == "Call.name" else str(value)
     raise _refused(where, value, "a text")
 
 

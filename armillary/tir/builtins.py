@@ -15,7 +15,7 @@ from armillary.base.dtype import DType
 from armillary.base.functions import TRACE_ACTION
 from armillary.errors import TypeMismatch
 from armillary.tir import build
-from armillary.tir.expr import Call, Expr, ExprLike, StringImm
+from armillary.tir.expr import Call, Expr, ExprLike, IntImm, StringImm
 from armillary.tir.stmt import Buffer
 
 # Names by the type of what they give: a fixed type, "first" for a type given first, "like" for the first argument's.
@@ -35,6 +35,7 @@ _BY_RESULT = {
     ),
     "like": "bitwise_not popcount",
 }
+TYPED = frozenset(_BY_RESULT["first"].split())  # those whose type is given
 RESULTS = {name: result for result, names in _BY_RESULT.items() for name in names.split()}
 _OLD_NAMES = {"call_packed": "tvm_call_packed", "call_cpacked": "tvm_call_cpacked"}
 
@@ -87,6 +88,20 @@ def tvm_access_ptr(ptype: Any, data: Any, offset: Any, extent: Any, rw_mask: Any
 def type_annotation(dtype: str) -> Expr:
     """A type as an argument."""
     return Call(DType(dtype), "type_annotation", ())
+
+
+@boundary("Shuffle", arguments=True)
+def Shuffle(vectors: Sequence[ExprLike], indices: Sequence[ExprLike]) -> Expr:  # noqa: N802  (the name scripts use)
+    """The lanes of these numbers in a vector: lanes of `vectors`, counted through all of them."""
+    parts, chosen = tuple(map(build.convert, vectors)), tuple(map(build.convert, indices))
+    if len({part.dtype.element for part in parts}) != 1 or not chosen:
+        got = ", ".join(str(part.dtype) for part in parts) or "none"
+        raise TypeMismatch(f"Shuffle: got vectors of {got}, wanted some of one type, and some indices")
+    count = sum(part.dtype.lanes for part in parts)
+    for index in chosen:
+        if not isinstance(index, IntImm) or not 0 <= index.value < count:
+            raise TypeMismatch(f"Shuffle: the index {index!r} is no constant from 0 to {count - 1}")
+    return Call(parts[0].dtype.with_lanes(len(chosen)), "shuffle", (build.const(len(parts)), *parts, *chosen))
 
 
 def shift_left(x: object, y: object) -> Expr:

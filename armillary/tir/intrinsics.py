@@ -20,7 +20,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
 from armillary.tir import build
-from armillary.tir.expr import BOOL, Expr, ExprLike, StringImm
+from armillary.tir.expr import BOOL, Callee, Expr, ExprLike, StringImm
 
 Unary: TypeAlias = Callable[[ExprLike], Expr]
 
@@ -68,6 +68,11 @@ def _dot_bytes(x: Array, y: Array) -> Array:
     a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(_BYTE_OF[v.dtype.name]) for v in (x, y))
     sums: Array = (a.astype(np.int32) * b.astype(np.int32)).sum(axis=-1, dtype=np.int32)
     return sums
+
+
+def _shuffle(count: Array, *rest: Array) -> Array:
+    lanes = np.concatenate([np.atleast_1d(v) for v in rest[: int(count)]])
+    return lanes[[int(k) for k in rest[int(count) :]]]
 
 
 def _pack_bf16(*values: Array) -> Array:
@@ -162,6 +167,10 @@ _ROWS = (
     _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False),
     _row("call_pure_extern", -1, None),
+    # a promise of the program, which no back end here uses; and lanes of vectors (as many as the first argument says)
+    # put together by their numbers, which are the last arguments
+    _row("assume", 1, lambda x: x),
+    _row("shuffle", -1, _shuffle),
     # functions by name that the process which runs a kernel supplies (runtime/packed.py): the name, then numbers, texts
     # and tensors; `trace` gives its last argument unless the function gives a number. A tensor is tvm_stack_make_array(
     # address, sizes, strides or 0, rank, a 0 of its dtype, offset), an address address_of(element, 1 read | 2 written)
@@ -188,6 +197,12 @@ _ROWS = (
     _row("tile_store", 4, None, pure=False),
 )
 INTRINSICS = {row.name: row for row in _ROWS}
+
+
+def callee_of(name: object) -> Callee | None:
+    """What "tir.exp" names: an intrinsic, to be called by `tir.Call`; None for other names."""
+    known = isinstance(name, str) and name.startswith("tir.") and name.removeprefix("tir.") in INTRINSICS
+    return Callee(str(name)) if known else None
 
 
 def call_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:

@@ -46,7 +46,7 @@ class VendorIntrinsic:
 
 def _llvm(dtype: str) -> str:
     kind = DType(dtype)
-    return f"v{kind.lanes}i{kind.bits}"
+    return f"v{kind.lanes}i{kind.bits}" if kind.lanes > 1 else f"i{kind.bits}"
 
 
 def _pairs(x: Array) -> Array:
@@ -132,7 +132,38 @@ def _a32(name: str, typed_by: tuple[int, ...], forms: tuple[Types, ...], evaluat
     return VendorIntrinsic(_A32 + name, "arm", "neon", typed_by, forms, evaluate)
 
 
+def _bits_of(x: Array) -> Array:
+    """The bits of each lane, the highest first."""
+    words = np.ascontiguousarray(np.atleast_1d(x))
+    wide = words.astype(words.dtype.newbyteorder(">")).view(np.uint8)
+    return np.unpackbits(wide.reshape(len(words), words.itemsize), axis=1)
+
+
+def _in_lanes(count: Callable[[Array], Array]) -> Callable[..., Array]:
+    """A rule of a row from a function of bits; a number of a number."""
+
+    def evaluate(to: Any, x: Array, *_: object) -> Array:
+        found = count(_bits_of(x)).astype(to)
+        return found if np.ndim(x) else int(found[0])
+
+    return evaluate
+
+
+def _first_one(bits: Array) -> Array:
+    return np.where(bits.any(axis=1), bits.argmax(axis=1), bits.shape[1])
+
+
+def _everywhere(name: str, evaluate: AnyFunction, *rest: str) -> VendorIntrinsic:
+    """A row of any processor, over integers."""
+    kinds = [f"{sign}{bits}" for sign in _BOTH for bits in (8, 16, 32, 64)]
+    forms = tuple((k, k, *rest) for kind in kinds for k in (kind, *(f"{kind}x{n}" for n in (2, 4, 8, 16))))
+    return VendorIntrinsic(f"llvm.{name}", "", "", (0,), forms, evaluate)
+
+
 _ROWS = (
+    _everywhere("ctpop", _in_lanes(lambda bits: bits.sum(axis=1))),
+    _everywhere("ctlz", _in_lanes(_first_one), "bool"),  # whether the count of 0 may be anything
+    _everywhere("cttz", _in_lanes(lambda bits: _first_one(bits[:, ::-1])), "bool"),
     _a64("sdot", "dotprod", (0, -1), _dots("int8", "int8"), _dot),
     _a64("udot", "dotprod", (0, -1), _dots("uint8", "uint8"), _dot),
     _a64("usdot", "i8mm", (0, -1), _dots("uint8", "int8"), _dot),
@@ -190,7 +221,8 @@ def _made(kind: str, dtype: str, name: str, num_signatures: object, args: tuple[
             f"{kind} of {name}: got {num_signatures!r} for num_signatures, wanted a whole number up to {len(args)}, "
             "how many of the arguments that follow tell the types"
         )
-    call = build.call(kind, StringImm(name), *args, dtype=dtype)
+    values = [build.cast(a, "bool") if getattr(a, "dtype", "") == "int1" else a for a in args]
+    call = build.call(kind, StringImm(name), *values, dtype=dtype)
     assert isinstance(call, Call), "build.call makes calls"
     resolved(call)
     return call

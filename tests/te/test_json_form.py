@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 
@@ -39,7 +40,7 @@ def _inputs_of(tensor):
 
 
 def test_loaded_tensor_prints_and_computes_alike():
-    a, b, d = _product()
+    *_, d = _product()
     loaded = load_json(save_json(d))
     assert isinstance(loaded, te.Tensor)
     assert str(loaded) == str(d)
@@ -146,7 +147,5 @@ def test_damaged_text_is_refused():
         row = damaged["nodes"][rng.integers(len(damaged["nodes"]))]
         key = list(row)[rng.integers(len(row))]
         row[key] = [None, -1, "x", [], {"ref": 0}, {"dtype": "int7"}, {"float": "y"}, {"a": 1, "b": 2}][rng.integers(8)]
-        try:
+        with contextlib.suppress(ArmillaryError):  # any other error fails the test
             load_json(json.dumps(damaged))
-        except ArmillaryError as error:
-            assert str(error)

@@ -299,9 +299,9 @@ def _extern(m: Emitter, e: E.Call) -> str:
 def _vendor(m: Emitter, e: E.Call) -> str:
     """An instruction of a processor, by LLVM's name."""
     row, form = resolved(e)
-    if m.cpu.arch != row.arch:
+    if row.arch and m.cpu.arch != row.arch:
         raise refuse("llvm", f"{row.name} on {m.cpu.arch}", f"it is an instruction of {row.arch}")
-    if not m.cpu.has(row.feature):
+    if row.feature and not m.cpu.has(row.feature):
         raise refuse("llvm", f"{row.name} without {row.feature}", f"say -mattr=+{row.feature}, or a -mcpu that has it")
     if e.name == "call_llvm_intrin":
         m.effects += 1
@@ -311,6 +311,21 @@ def _vendor(m: Emitter, e: E.Call) -> str:
 
 def _as_byte(dtype: DType) -> DType:
     return DType("uint8") if dtype.is_bool else dtype
+
+
+def _shuffle(m: Emitter, e: E.Call) -> str:
+    """Lanes of several vectors, one by one; LLVM finds the permutation."""
+    count = m.static_int(e.args[0]) or 0
+    lanes = [(part, k) for part in e.args[1 : 1 + count] for k in range(part.dtype.lanes)]
+    whole, made = register_type(e.dtype), "poison"
+    for at, index in enumerate(e.args[1 + count :]):
+        part, lane = lanes[m.static_int(index) or 0]
+        value, kind = m.value(part), register_type(part.dtype)
+        one = value if part.dtype.lanes == 1 else m.pure(f"extractelement {kind} {value}, i32 {lane}", value)
+        if e.dtype.lanes == 1:
+            return one
+        made = m.pure(f"insertelement {whole} {made}, {register_type(e.dtype.element)} {one}, i32 {at}", made, one)
+    return made
 
 
 def _reduce_add(m: Emitter, e: E.Call) -> str:
@@ -330,6 +345,8 @@ def _reduce_add(m: Emitter, e: E.Call) -> str:
 def _prefetch(m: Emitter, e: E.Call) -> str:
     """prefetch(element, 0 to read or 1 to write, locality 0 to 3, 1 for data)."""
     load, *how = e.args
+    if isinstance(load, E.Call) and load.name == "address_of":
+        load = load.args[0]
     if not isinstance(load, E.BufferLoad) or load.dtype.lanes > 1 or len(how) != 3:
         raise refuse("llvm", f"prefetch with {len(e.args)} arguments", "run inject-prefetch")
     if load.buffer in m.files:
@@ -384,6 +401,7 @@ CALLS: dict[str, Rule] = {
     "reinterpret": _reinterpret,
     "call_extern": _extern,
     "call_pure_extern": _extern,
+    "shuffle": _shuffle,
     "vector_reduce_add": _reduce_add,
     "address_of": address_of,
     "tvm_call_packed": packed,

@@ -13,7 +13,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -30,10 +30,14 @@ from armillary.relay.lazy_registry import LazyRegistry, current_name
 from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
+if TYPE_CHECKING:
+    from armillary.tir.expr import Callee
+
 with deferred():
     from armillary.ops.shape.dynamic import dynamic_call as _dynamic_call
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.op.static_value import static_attribute as _static_attribute
+    from armillary.tir.intrinsics import callee_of as _callee_of
 _REGISTERS = (
     "register_alter_op_layout",
     "register_convert_op_layout",
@@ -390,9 +394,10 @@ class Op(Expr):
         return len(self.inputs)
 
     @staticmethod
-    def get(op_name: str) -> Op:
-        """The operator of a name: `ir.Op.get("nn.conv2d")`."""
-        return get_op(op_name)
+    def get(op_name: str) -> Op | Callee:
+        """The operator of a name, `ir.Op.get("nn.conv2d")`; of an intrinsic, `"tir.exp"`, what `tir.Call` calls."""
+        callee: Callee | None = _callee_of(op_name)
+        return get_op(op_name) if callee is None else callee
 
     def get_attr(self, attr_name: str) -> Any:  # Any: a rule or a value
         """What `register_op_attr` holds for this operator; None where there is nothing."""

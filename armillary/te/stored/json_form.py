@@ -1,12 +1,13 @@
 """The JSON form of tensors, operations, schedules and loop expressions.
 
-    {"format": "armillary-te", "version": 1, "root": 5, "nodes": [{"node": "Var", "name": "i", "dtype": {"dtype": "int32"}},
-     {"node": "Add", "a": {"ref": 0}, "b": {"ref": 1}}, …, {"node": "Tensor", "op": {"ref": 4}, "index": 0}]}
+    {"format": "armillary-te", "version": 1, "root": 5, "nodes": [
+     {"node": "Var", "name": "i", "dtype": {"dtype": "int32"}}, {"node": "Add", "a": {"ref": 0}, "b": {"ref": 1}}, …,
+     {"node": "Tensor", "op": {"ref": 4}, "index": 0}]}
 
-In: a te.Tensor, an operation, a schedule, or a node of tir/expr.py or tir/stmt.py. Out: one JSON object; a node names others
-by their position, which is smaller than its own, so sharing is kept. A schedule is its outputs and what it was told,
-which is repeated. Invariant: what is loaded prints and computes as what was saved; a damaged text is a ModelError. Modules
-and functions: `relay/json_form.py`, which hands over to this.
+In: a te.Tensor, an operation, a schedule, or a node of tir/expr.py or tir/stmt.py. Out: one JSON object; a node names
+others by their position, which is smaller than its own, so sharing is kept. A schedule is its outputs and what it was
+told, which is repeated. Invariant: what is loaded prints and computes as what was saved; a damaged text is a ModelError.
+Modules and functions: `relay/json_form.py`, which hands over to this.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Saved: TypeAlias = Node | Tensor | Operation | Schedule
 
 def has_form(item: object) -> bool:
     """Whether `save` takes it."""
-    return isinstance(item, Tensor | Operation | Schedule) or type(item).__name__ in _NODES and isinstance(item, Node)
+    return isinstance(item, Tensor | Operation | Schedule) or (type(item).__name__ in _NODES and isinstance(item, Node))
 
 
 def save(item: Saved) -> str:
@@ -123,11 +124,15 @@ def _fields(item: object) -> dict[str, object]:
             return {name: getattr(item, name) for name in names}
         case Schedule():
             if any(note.intrinsic is not None for stage in item.stages for note in stage.notes.values()):
-                raise UnsupportedError("a schedule with tensor intrinsics has no JSON form", hint="tensorize after loading")
+                raise UnsupportedError(
+                    "a schedule with tensor intrinsics has no JSON form", hint="tensorize after loading"
+                )
             return {"outputs": item.outputs, "told": directives_to_json(item.directives())}
         case Node() if type(item).__name__ in _NODES:
             return {name: getattr(item, name) for name in item._fields}
-    raise UnsupportedError(f"a {type(item).__name__} has no JSON form", hint="save a tensor, an operation or a schedule")
+    raise UnsupportedError(
+        f"a {type(item).__name__} has no JSON form", hint="save a tensor, an operation or a schedule"
+    )
 
 
 def _inside(values: Iterable[object]) -> Iterable[Any]:  # Any: what has a place of its own

@@ -29,6 +29,7 @@ _NOT_ELEMENTWISE = frozenset(
         "call_extern",
         "call_pure_extern",
         "vector_reduce_add",
+        "shuffle",
         "prefetch",
         "thread_sync",
         "tile_zero",
