@@ -100,6 +100,12 @@ class FunctionLibrary:
 
         return runtime.Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
 
+    is_dso_exportable = True
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether a function of that name is compiled here."""
+        return name in self.descriptor.functions
+
     def get_function(self, name: str) -> Any:  # Any: a runtime Function
         return self.module[name]
 

@@ -16,6 +16,7 @@ __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the co
     __name__,
     {
         "DataType": "armillary.base.dtype:DType",
+        "PackedFunc": "armillary.runtime.container:PackedFunc",
         "container": "armillary.runtime.container",
         "convert": "armillary.registry:convert",
         "enabled": "armillary.runtime.container:enabled",

@@ -1,6 +1,6 @@
 """Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`, `ADT`.
 
-In: sequences, mappings, texts. Out: lists, dictionaries, strings. Invariant: nothing here is more than the Python type
+In: sequences, mappings, texts, functions. Out: lists, dictionaries, strings, the functions. Invariant: nothing here is more than the Python type
 of the same meaning; scripts that test `isinstance` find it.
 """
 
@@ -11,6 +11,20 @@ from armillary.runtime.device import device
 
 Array, Map, String, ShapeTuple, ADT = list, dict, str, tuple, list
 _KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm", "hexagon")
+
+
+class _Callables(type):
+    """What can be called is an instance."""
+
+    def __instancecheck__(cls, item: object) -> bool:
+        return callable(item) and not isinstance(item, type)
+
+
+class PackedFunc(metaclass=_Callables):
+    """Functions by name: Python's own, and compiled ones. For `isinstance`; a call gives the function back."""
+
+    def __new__(cls, function: PackedFunc) -> PackedFunc:
+        return function
 
 
 def enabled(target: str) -> bool:

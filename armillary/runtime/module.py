@@ -211,6 +211,10 @@ class Module:
         """Names of the compiled functions."""
         return tuple(self.descriptor.functions)
 
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether there is a compiled function of that name."""
+        return name in self.descriptor.functions
+
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a Function or a factory
         """The function of a name; "default" is the factory of graph executors if the module holds a graph."""
         if not isinstance(name, str):
