@@ -48,7 +48,7 @@ _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError,
 def save_json(item: IRModule | Expr | BaseFunc) -> str:
     """The JSON text of a module, expression or function."""
     if te_form.has_form(item):
-        return te_form.save(item)  # type: ignore[arg-type]  # asked just before
+        return te_form.save(item)
     writer = _Writer()
     root = writer.root(item)
     head = {"format": FORMAT, "version": VERSION, "root": root, "spans": list(map(list, writer.spans))}

@@ -1,7 +1,7 @@
-"""Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`, `ADT`.
+"""Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`, `ADT`; and `PackedFunc`.
 
-In: sequences, mappings, texts, functions. Out: lists, dictionaries, strings, the functions. Invariant: nothing here is more than the Python type
-of the same meaning; scripts that test `isinstance` find it.
+In: sequences, mappings, texts, functions. Out: lists, dictionaries, strings, the functions. Invariant: nothing here is
+more than the Python type of the same meaning; scripts that test `isinstance` find it.
 """
 
 from __future__ import annotations

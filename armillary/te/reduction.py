@@ -104,7 +104,9 @@ def comm_reducer(
     ) -> Expr | tuple[Expr, ...]:
         if not isinstance(axis, IterVar | tuple | list):  # values to combine, not an axis to go along
             rest = [cast(ExprLike, value) for value in (axis, where, init) if value is not None]
-            return functools.reduce(lambda x, y: T.convert(fcombine(x, y)), rest, T.convert(cast(ExprLike, expr)))
+            return functools.reduce(
+                lambda x, y: T.convert(cast(ExprLike, fcombine(x, y))), rest, T.convert(cast(ExprLike, expr))
+            )
         source = (
             tuple(T.convert(e) for e in expr) if isinstance(expr, tuple | list) else (T.convert(cast(ExprLike, expr)),)
         )

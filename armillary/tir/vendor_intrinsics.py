@@ -142,7 +142,7 @@ def _bits_of(x: Array) -> Array:
 def _in_lanes(count: Callable[[Array], Array]) -> Callable[..., Array]:
     """A rule of a row from a function of bits; a number of a number."""
 
-    def evaluate(to: Any, x: Array, *_: object) -> Array:
+    def evaluate(to: type, x: Array, *_: object) -> Array:
         found = count(_bits_of(x)).astype(to)
         return found if np.ndim(x) else int(found[0])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeGuard, cast
 
 from armillary.base.dtype import DType
 from armillary.base.node import Node
@@ -30,18 +30,18 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 FORMAT, VERSION = "armillary-te", 1
-Json: TypeAlias = Any  # Any: a JSON value
-_NODES: dict[str, type[Node]] = {
+Saved: TypeAlias = Node | Tensor | Operation | Schedule
+Json: TypeAlias = object  # a JSON value
+_NODES: dict[str, Callable[..., Saved]] = {
     name: kind
     for module in (E, S)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Node) and kind._fields and kind is not S.PrimFunc
 }
 _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
-Saved: TypeAlias = Node | Tensor | Operation | Schedule
 
 
-def has_form(item: object) -> bool:
+def has_form(item: object) -> TypeGuard[Saved]:
     """Whether `save` takes it."""
     return isinstance(item, Tensor | Operation | Schedule) or (type(item).__name__ in _NODES and isinstance(item, Node))
 
@@ -135,14 +135,14 @@ def _fields(item: object) -> dict[str, object]:
     )
 
 
-def _inside(values: Iterable[object]) -> Iterable[Any]:  # Any: what has a place of its own
+def _inside(values: Iterable[object]) -> Iterable[Saved]:  # what has a place of its own
     for value in values:
         if isinstance(value, tuple | list):
             yield from _inside(value)
         elif isinstance(value, dict):
             yield from _inside(value.values())
         elif not isinstance(value, str | int | float | S.LoopKind | None):
-            yield value
+            yield cast(Saved, value)
 
 
 _OF_EXTERN = ("name", "inputs", "input_placeholders", "output_placeholders", "body", "tag", "attrs")
@@ -154,20 +154,20 @@ _OF_SCAN = ("name", "scan_axis", "init", "update", "state", "inputs", "tag", "at
 
 class _Reader:
     def __init__(self) -> None:
-        self.made: list[Any] = []  # Any: nodes, tensors, operations, schedules
+        self.made: list[Saved] = []
 
-    def node(self, row: Json) -> Saved:
+    def node(self, row: dict[str, Json]) -> Saved:
         fields = {key: self.value(value) for key, value in row.items() if key != "node"}
-        kind = row["node"]
+        kind = str(row["node"])
         made: Saved = _MAKERS[kind](**fields) if kind in _MAKERS else _NODES[kind](**fields)
         return made
 
-    def at(self, place: Json) -> Any:  # Any: as in made
+    def at(self, place: Json) -> Saved:
         if type(place) is not int or not 0 <= place < len(self.made):
             raise ModelError(f"the JSON names the node {place!r}, there are {len(self.made)} before")
         return self.made[place]
 
-    def value(self, value: Json) -> Any:  # Any: what a field holds
+    def value(self, value: Json) -> object:  # what a field holds
         if isinstance(value, list):
             return tuple(self.value(part) for part in value)
         if not isinstance(value, dict):
@@ -177,10 +177,10 @@ class _Reader:
 
 
 _VALUES: dict[str, Callable[[_Reader, Json], object]] = {
-    "dtype": lambda reader, text: DType(text),
-    "float": lambda reader, text: float(text),
+    "dtype": lambda reader, text: DType(cast(str, text)),
+    "float": lambda reader, text: float(cast(str, text)),
     "loop": lambda reader, text: S.LoopKind(text),
-    "dict": lambda reader, pairs: {key: reader.value(part) for key, part in pairs},
+    "dict": lambda reader, pairs: {key: reader.value(part) for key, part in cast(list[tuple[str, Json]], pairs)},
 }
 _MAKERS: dict[str, Callable[..., Saved]] = {
     "Range": lambda min, extent: E.Range.from_min_extent(min, extent),
