@@ -22,6 +22,7 @@ from armillary.runtime.ndarray import from_numpy as from_numpy
 from armillary.runtime.threads import config_threadpool as config_threadpool
 from armillary.runtime.threads import num_threads as num_threads
 from armillary.base.dtype import DType as DataType
+from armillary.runtime.container import PackedFunc as PackedFunc
 from armillary.runtime import container as container
 from armillary.registry import convert as convert
 from armillary.runtime.container import enabled as enabled
@@ -37,6 +38,7 @@ __all__ = [
     "Module",
     "NDArray",
     "NodeTime",
+    "PackedFunc",
     "array",
     "cl",
     "config_threadpool",
