@@ -149,6 +149,22 @@ def test_two_targets_in_one_graph() -> None:
     ]
 
 
+@needs_opencl
+def test_a_graph_saves_what_its_tuner_found_and_reads_it_back(tmp_path: Path) -> None:
+    values = np.linspace(-2, 2, 48, dtype=np.float32).reshape(3, 4, 4)
+    for tunes in (True, False):
+        graph, keep = Graph(), Keep()
+        graph.graph_init(tunes, tmp_path / "acl_tuner.csv")
+        graph << Target.CL << Tensor(TensorInfo(TensorShape(4, 4, 3), 1, DataType.F32), NumPyAccessor(values))
+        graph << ActivationLayer(ActivationLayerInfo(ActivationFunction.RELU)) << Tensor(keep)
+        graph.run()
+        assert np.array_equal(keep.values.reshape(values.shape), np.maximum(values, 0))
+        tuner = CLScheduler.get().tuner()
+        assert tuner is not None and tuner.tune_new_kernels() is tunes and len(tuner.lws_table()) == 1
+    CLScheduler.get().set_tuner(None)
+    assert (tmp_path / "acl_tuner.csv").read_text().startswith("layer_")
+
+
 def test_what_has_no_layer_becomes_a_layer_of_relay_and_a_network_is_a_node() -> None:
     x = relay.var("x", shape=(2, 6), dtype="float32")
     parts = relay.split(relay.exp(x), indices_or_sections=2, axis=1)

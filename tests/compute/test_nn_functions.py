@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import compute
+from armillary import compute, relay
 from armillary.compute import (
     ActivationFunction,
     ActivationLayerInfo,
@@ -20,6 +20,7 @@ from armillary.compute import (
     GEMMInfo,
     NormalizationLayerInfo,
     NormType,
+    PaddingSize,
     PadStrideInfo,
     PermutationVector,
     PoolingLayerInfo,
@@ -31,6 +32,7 @@ from armillary.compute import (
     Window,
 )
 from armillary.errors import ExecutionError
+from armillary.transform import PassContext
 from tests.compute.nn_oracles import activated, convolved, pooled, requantized, tensor
 
 Array = np.ndarray[Any, Any]
@@ -459,3 +461,40 @@ def test_any_scheduler_gives_the_same_bytes_and_padding_stays() -> None:
         convolved(x.astype(float), w.astype(float), PadStrideInfo(1, 1, 1, 1), Size2D()) + b[:, None, None],
         17 * 9,
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["NEGEMMConvolutionLayer", "NEWinogradConvolutionLayer", "NEDepthwiseConvolutionLayer"]
+)
+def test_a_layer_runs_the_kernels_of_the_compiler_on_aligned_memory(name: str) -> None:
+    rng = np.random.default_rng(5)
+    taps = (32, 3, 3) if "Depthwise" in name else (32, 32, 3, 3)
+    layer, output = getattr(compute, name)(), Tensor()
+    given = tensor(_floats(rng, 1, 32, 10, 10)), tensor(_floats(rng, *taps)), tensor(_floats(rng, 32)), output
+    layer.configure(*given, PadStrideInfo(1, 1, 1, 1))
+    output.allocator().allocate()
+    weights = {weight: layer.body.values_of(weight) for weight in layer.body.weights}
+    with PassContext(opt_level=3, config=layer._config):
+        library = relay.build(layer.body.module(), target="llvm", params=weights)
+    rows = library.descriptor.functions.values()
+    known = {phase.symbol for row in rows for phase in row.phases}
+    kernels = layer.kernels()
+    assert {kernel.name for kernel in kernels} <= known, "the same functions, by name"
+    for kernel in kernels:
+        for loop in kernel.native_loops():
+            assert not any(address % 64 for address in loop.data), kernel.name
+
+
+def test_padding_that_a_tensor_gets_later_is_seen() -> None:
+    values = _floats(np.random.default_rng(1), 3, 5)
+    function, output = compute.NEActivationLayer(), tensor(shape=values.shape)
+    function.configure(tensor(values), output, ActivationLayerInfo(Function.RELU))
+    output.allocator().allocate()
+    function.run()
+    dense = output.array().copy()
+    for _ in range(2):
+        output.allocator().free()
+        output.info().extend_padding(PaddingSize(1, 2, 1, 3))
+        output.allocator().allocate()
+        function.run()
+        assert np.array_equal(output.array(), dense) and (dense == np.maximum(values, 0)).all()

@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 from opencl_device import needs_opencl
 
-from armillary import compute
-from armillary.compute import BorderMode, CLImage, CLScheduler, Format, TensorInfo
+from armillary import compute, relay
+from armillary.compute import BorderMode, CLImage, CLScheduler, CLTuner, CLTunerMode, Format, TensorInfo
+from armillary.compute.cl.tuner import FLAT
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+from armillary.transform import PassContext
 from tests.compute.acl_oracle.check import STORED, check_stored
 from tests.compute.acl_oracle.record import BUILDERS
 
@@ -51,6 +55,49 @@ def test_a_case_of_the_library(name: str) -> None:
 def test_all_cases_of_the_library(name: str) -> None:
     for number in range(len(STORED[name])):
         check_stored(name, number, "CL")
+
+
+@pytest.mark.parametrize("name", ["NEGEMM", "NEPoolingLayer NHWC", "NEReshapeLayer"])
+def test_layers_take_strides_of_ones_own(name: str) -> None:
+    check_stored(name, 0, "CL", padding=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILDERS)
+def test_all_cases_with_strides_of_ones_own(name: str) -> None:
+    for number in range(len(STORED[name])):
+        check_stored(name, number, "CL", padding=number + 1)
+
+
+def test_a_tuner_changes_no_value_and_knows_layers(tmp_path: Path) -> None:
+    """Trials run a kernel often: an image that is read and written must not see that."""
+    tuner, name = CLTuner(), "NEAccumulate"
+    tuner.set_tuner_mode(CLTunerMode.RAPID)
+    CLScheduler.get().set_tuner(tuner)
+    check_stored(name, 0, "CL")
+    assert len(tuner.lws_table()) == 1
+    check_stored("NEElementwiseMax", 0, "CL")
+    (layer,) = (key for key in tuner.lws_table() if key.startswith("layer_"))
+    assert set(tuner.measured(layer)) == set(FLAT)
+    tuner.save_to_file(tmp_path / "tuned.csv")
+    loaded = CLTuner(tune_new_kernels=False)
+    loaded.load_from_file(tmp_path / "tuned.csv")
+    CLScheduler.get().set_tuner(loaded)
+    check_stored("NEElementwiseMax", 0, "CL")
+    assert loaded.lws_table() == tuner.lws_table()
+
+
+def test_groups_of_kernels_without_tiles_are_as_configured() -> None:
+    x = relay.var("x", shape=(1000,), dtype="float32")
+    for items in (16, 128):
+        with PassContext(config={"opencl.group": items}):
+            library = relay.build(IRModule.from_expr(relay.Function([x], relay.exp(x))), target="opencl")
+        assert f"reqd_work_group_size({items}, 1, 1)" in library.imported_modules[0].get_source()
+    with (
+        PassContext(config={"opencl.group": 0}),
+        pytest.raises(ConfigError, match=r"opencl\.group=0: a group has 1 to"),
+    ):
+        relay.build(IRModule.from_expr(relay.Function([x], relay.tanh(x))), target="opencl")
 
 
 @pytest.mark.parametrize("numbers", [range(2), pytest.param(range(2, 50), marks=pytest.mark.slow)])

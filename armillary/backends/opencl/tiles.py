@@ -14,7 +14,9 @@ from functools import cache
 from itertools import product
 
 from armillary.base.record import record
+from armillary.transform import register_config_option
 
+GROUP = register_config_option("opencl.group", int, 64, "work-items of a group of a kernel that has no tiles")
 FLOATS = ("float32", "float16")  # of what is computed by tiles
 ITEMS = (64, 128, 192, 224, 256)  # upper bounds of work-items that are tried; at least a third of the least
 MAX_SUMS = 64  # of a work-item

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from armillary.base.digest import blake2b
+from armillary.base.dtype import DType
 from armillary.base.files import make_folder, write_atomic
 from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
@@ -27,6 +28,7 @@ from armillary.compute.core.window import Coordinates, Dimension, Window
 from armillary.driver.te_build import build
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.device import Device
+from armillary.runtime.ndarray import DeviceArray
 from armillary.tir import build as T
 from armillary.tir import decl_buffer
 from armillary.tir.expr import BufferLoad, Expr, Var
@@ -190,15 +192,25 @@ class CLFormulaKernel(IKernel):
         whole = window or self.window()
         self.window().validate(whole)
         arrays = [t.array_on_device() for t in self._tensors]
-
-        def run(lws: Lws) -> None:
-            CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*arrays)
-            queue.finish()
-
         tuner = CLScheduler.get().tuner()
-        lws = tuner.choose(self._of(whole, DEFAULT_LWS).name(), run) if tuner is not None else DEFAULT_LWS
+        lws = DEFAULT_LWS
+        if tuner is not None:
+            tried: list[DeviceArray] = []
+
+            def run(lws: Lws) -> None:
+                # What is read and written (accumulated images) must not change: trials write elsewhere.
+                tried.extend(self._with_other_outputs(arrays, queue.device) if not tried else ())
+                CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*tried)
+                queue.finish()
+
+            lws = tuner.choose(self._of(whole, DEFAULT_LWS).name(), run)
         CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*arrays)
         queue.count()
+
+    def _with_other_outputs(self, arrays: Sequence[DeviceArray], device: Device) -> list[DeviceArray]:
+        """The arrays, with new ones in place of the outputs."""
+        inputs = len(self.formula.inputs)
+        return [*arrays[:inputs], *(DeviceArray(a.shape, DType(a.dtype), device) for a in arrays[inputs:])]
 
     def run(self, *given: object) -> None:  # (queue, window), (window, queue) or (window), as the texts have it
         """Enqueue the kernel over a window."""

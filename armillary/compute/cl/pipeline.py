@@ -16,9 +16,13 @@ import numpy as np
 from armillary import relay
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.aliases import Array
+from armillary.base.digest import blake2b
 from armillary.base.dtype import DType
+from armillary.compute.cl.kernels import CLFormulaKernel
 from armillary.compute.cl.scheduler import CLScheduler
 from armillary.compute.cl.tensor import ALIGNMENT, CLTensor
+from armillary.compute.cl.tuner import DEFAULT_LWS, FLAT, Lws
+from armillary.compute.core.compiled import Formula, Numbers, Read
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.functions.nn.body import Body, Build
@@ -28,6 +32,7 @@ from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device
 from armillary.runtime.ndarray import DeviceArray
+from armillary.tir.expr import Expr
 from armillary.transform import PassContext
 
 _NOP = "__nop"
@@ -54,8 +59,10 @@ class CLPipeline:
             if tensor.info().data_type is DataType.F16:
                 raise TypeMismatch(f"{tensor.describe()}: layers of OpenCL take no F16", hint="use F32")
         self.body = Body(inputs, weights, output, build, shapes)
-        self._inputs, self._output, self._module = self.body.inputs, output, self.body.module()
+        self._inputs, self._module = self.body.inputs, self.body.module()
         self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})
+        self._tensors = tuple(t for t in (*self._inputs.values(), output) if isinstance(t, CLTensor))  # all of them
+        self._copies: dict[int, CLTensor] = {}  # without padding, of tensors that have some
         self._scratch: CLTensor | None = None
         self._plan: _DevicePlan | None = None
         if memory_manager is not None:
@@ -68,8 +75,34 @@ class CLPipeline:
             self._group.manage(self._scratch)
             self._scratch.allocator().allocate()
 
+    def config_id(self) -> str:
+        """By which a tuner knows the layer: its expression and its tensors."""
+        kinds = [(name, self.body.shapes[name], self.body.kinds[name]) for name in self.body.shapes]
+        return f"layer_{blake2b(repr((str(self._module), kinds, self._config)).encode()).hexdigest()[:12]}"
+
     def _planned(self, weights: Mapping[str, Array]) -> _DevicePlan:
-        with PassContext(opt_level=3, config=self._config):
+        """The plan, with work-groups as the tuner says, if there is one."""
+        tuner = CLScheduler.get().tuner()
+        if tuner is None:
+            return self._compiled(weights, DEFAULT_LWS)
+        plans: dict[Lws, tuple[_DevicePlan, CLTensor]] = {}
+        tensors: list[DeviceArray] = []  # of trials: the function's own need not be there yet
+
+        def run(lws: Lws) -> None:
+            if lws not in plans:
+                plan = self._compiled(weights, lws)
+                plans[lws] = plan, _scratch(plan.scratch_bytes)
+                plans[lws][1].allocator().allocate()
+            if not tensors:
+                tensors.extend(_zeros(t.info()) for t in self._tensors)
+            plans[lws][0].run(tensors, plans[lws][1])
+            CLScheduler.get().queue().finish()
+
+        lws = tuner.choose(self.config_id(), run, FLAT)
+        return plans[lws][0] if lws in plans else self._compiled(weights, lws)
+
+    def _compiled(self, weights: Mapping[str, Array], lws: Lws) -> _DevicePlan:
+        with PassContext(opt_level=3, config={**self._config, "opencl.group": math.prod(lws)}):
             library: GraphLibrary = relay.build(self._module, target="opencl", params=dict(weights))
         return _DevicePlan(library, tuple(self._inputs), CLScheduler.get().use())
 
@@ -100,17 +133,49 @@ class CLPipeline:
         raise ExecutionError("kernels of a device are launched whole", hint="call run()")
 
     def run(self) -> None:
-        """Enqueue the kernels; tensors with padding are refused."""
+        """Enqueue the kernels; tensors with padding are copied by kernels in front and behind."""
         with self._group:
             self.prepare()
             assert self._plan is not None and self._scratch is not None, "prepare makes both"
-            arrays = []
-            for tensor in (*self._inputs.values(), self._output):
-                if tensor.info().padding != type(tensor.info().padding)():
-                    raise ExecutionError(f"{tensor.describe()} has padding, which kernels of a device do not skip")
-                arrays.append(tensor.array_on_device())  # type: ignore[attr-defined]  # a CLTensor
-            self._plan.run(arrays, self._scratch)
+            dense = [self._dense(n, tensor) for n, tensor in enumerate(self._tensors)]
+            for tensor, copy in zip(self._tensors[:-1], dense[:-1], strict=True):
+                if copy is not tensor:
+                    self._copy(tensor, copy)
+            self._plan.run([tensor.array_on_device() for tensor in dense], self._scratch)
+            if dense[-1] is not self._tensors[-1]:
+                self._copy(dense[-1], self._tensors[-1])
             CLScheduler.get().queue().count()
+
+    def _dense(self, number: int, tensor: CLTensor) -> CLTensor:
+        """A tensor, or one of the same values without padding."""
+        if not tensor.info().has_padding():
+            return tensor
+        found = self._copies.get(number)
+        if found is None:
+            found = self._copies[number] = CLTensor()
+            info = tensor.info()
+            found.allocator().init(TensorInfo(info.shape, 1, info.data_type))
+            found.allocator().allocate()
+        return found
+
+    def _copy(self, source: CLTensor, target: CLTensor) -> None:
+        kind = source.info().data_type
+        kernel = CLFormulaKernel(Formula("copy_elements", (kind,), (kind,), _same))
+        kernel.configure([source], [target])
+        kernel.enqueue(CLScheduler.get().queue())
+
+
+def _same(read: Read, y: Expr, x: Expr, _: Numbers) -> tuple[Expr, ...]:
+    """What is at the same place."""
+    return (read(0, y, x),)
+
+
+def _zeros(info: TensorInfo) -> DeviceArray:
+    """An array of a tensor's elements, without padding."""
+    shape, dtype = tuple(reversed(info.shape)), DType(info.data_type.dtype)
+    made = DeviceArray(shape, dtype, CLScheduler.get().use())
+    made.copyfrom(np.zeros(shape, info.data_type.dtype))
+    return made
 
 
 def _scratch(size: int) -> CLTensor:

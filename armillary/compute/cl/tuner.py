@@ -20,6 +20,7 @@ DEFAULT_LWS: Lws = (64, 1, 1)
 CANDIDATES: tuple[Lws, ...] = tuple(
     (x, y, 1) for x in (1, 4, 8, 16, 32, 64, 128, 256) for y in (1, 2, 4, 8, 16) if 4 <= x * y <= 256
 )
+FLAT: tuple[Lws, ...] = tuple((2**n, 1, 1) for n in range(3, 9))  # of layers, whose grids have one direction
 _FEW: tuple[Lws, ...] = ((4, 1, 1), (8, 4, 1), (16, 8, 1), (32, 4, 1), (128, 1, 1))
 _RUNS = 5
 
@@ -62,10 +63,14 @@ class CLTuner:
         """Seconds of each LWS that was tried, least of several runs."""
         return dict(self._seconds.get(kernel_id, {}))
 
-    def choose(self, kernel_id: str, run: Callable[[Lws], None]) -> Lws:
-        """The LWS of a kernel: from the table, measured, or the default. `run` runs it and waits."""
+    def choose(self, kernel_id: str, run: Callable[[Lws], None], candidates: tuple[Lws, ...] = ()) -> Lws:
+        """The LWS of a kernel: from the table, measured (of `candidates`, or those of the mode), or the default.
+
+        `run` runs it and waits.
+        """
         if kernel_id not in self._table and self._tunes:
-            seconds = {lws: _least(run, lws) for lws in dict.fromkeys((DEFAULT_LWS, *self._candidates))}
+            tried = candidates or self._candidates
+            seconds = {lws: _least(run, lws) for lws in dict.fromkeys((DEFAULT_LWS, *tried))}
             self._seconds[kernel_id] = seconds
             self._table[kernel_id] = min(seconds, key=lambda lws: seconds[lws])
         return self._table.get(kernel_id, DEFAULT_LWS)

@@ -47,7 +47,7 @@ class Tensor:
     def __init__(self) -> None:
         self._info = TensorInfo()
         self._memory: Bytes | None = None
-        self._address = 0  # of memory of its own
+        self._address = self._dense_address = 0  # of memory of its own; the second of memory without padding
         self._group: MemoryGroup | None = None
         self._is_allocated = False
         self._is_constant = False
@@ -114,12 +114,13 @@ class Tensor:
         """Memory of its own, of zeros."""
         self._memory = aligned(np.zeros(size, np.uint8))
         self._address = self._memory.ctypes.data
+        self._dense_address = 0 if self._info.has_padding() else self._address
 
     def free(self) -> None:
         """As `allocator().free`."""
         if self._group is not None:
             raise ExecutionError(f"{self.describe()} has no memory of its own", hint="its memory group frees it")
-        self._memory, self._is_allocated, self._address = None, False, 0
+        self._memory, self._is_allocated, self._address, self._dense_address = None, False, 0, 0
         self.info().is_resizable = True
 
     def buffer(self) -> Bytes:
@@ -133,6 +134,10 @@ class Tensor:
     def address(self) -> int:
         """Where the first byte of the buffer is."""
         return self._address or self.buffer().ctypes.data
+
+    def dense_address(self) -> int:
+        """Where the elements lie one after another; 0 where there is padding."""
+        return self._dense_address or (0 if self._info.has_padding() else self.address())
 
     def planes(self) -> Array:
         """The buffer as (planes, padded rows, padded columns)."""

@@ -12,15 +12,16 @@ import math
 from collections.abc import Sequence
 
 from armillary import te
-from armillary.backends.opencl.tiles import FLOATS
+from armillary.backends.opencl.tiles import FLOATS, GROUP
 from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
-from armillary.errors import UnsupportedError
+from armillary.errors import ConfigError, UnsupportedError
 from armillary.target.texture import PIXEL
 from armillary.tir import build as T
 from armillary.tir.expr import IterVar, ProducerLoad, Reduce
+from armillary.transform import PassContext
 
-GROUP = 64  # work-items of a group of a flat grid
+MOST_ITEMS = 4096  # of a group, on any device
 MANY_READERS = 3  # from which on a stage with a function call is stored
 DEAR = 256  # nodes from which on an element that is read twice is stored
 LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
@@ -166,8 +167,9 @@ def schedule_stage(schedule: te.Schedule, tensor: te.Tensor) -> None:
         bind_flat(schedule[tensor])
 
 
-def bind_flat(stage: te.Stage, items: int = GROUP) -> IterVar | None:
-    """All data axes as one, over groups of work-items; gives the axis of the work-items of a group."""
+def bind_flat(stage: te.Stage, items: int = 0) -> IterVar | None:
+    """All data axes as one, over groups of work-items (0: `opencl.group`); gives the axis of those of a group."""
+    items = items or group_items()
     axes = list(stage.op.axis)
     if not axes:
         return None
@@ -180,6 +182,14 @@ def bind_flat(stage: te.Stage, items: int = GROUP) -> IterVar | None:
     stage.bind(group, te.thread_axis("blockIdx.x"))
     stage.bind(item, te.thread_axis("threadIdx.x"))
     return item
+
+
+def group_items() -> int:
+    """Work-items of a group, as configured."""
+    items: int = PassContext.current().get(GROUP)
+    if not 1 <= items <= MOST_ITEMS:
+        raise ConfigError(f"opencl.group={items}: a group has 1 to {MOST_ITEMS} work-items")
+    return items
 
 
 def reduce_in_register(schedule: te.Schedule, tensor: te.Tensor) -> None:

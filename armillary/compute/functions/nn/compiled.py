@@ -16,6 +16,7 @@ import numpy as np
 from armillary import relay
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.aliases import Array
+from armillary.base.aligned import aligned, aligned_empty
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel, Program
@@ -124,7 +125,8 @@ class Pipeline:
         with self._group:
             at_once, places = Scheduler.runner(), self._places()
             if at_once is not None and places is not None:
-                self.prepare()
+                if self._plan is None:
+                    self.prepare()
                 assert self._plan is not None and self._scratch is not None, "prepare makes both"
                 self._check_threads(self._plan)
                 if not self._plan.is_copy:
@@ -134,15 +136,16 @@ class Pipeline:
 
     def _places(self) -> tuple[int, ...] | None:
         """Where inputs and output lie, unless one has padding or an input is the output."""
-        places = tuple([t.address() for t in self._tensors])
+        places = tuple([t.dense_address() for t in self._tensors])
         found = self._apart.get(places)
         if found is None:
             if len(self._apart) >= _MOST_BOUND:
                 self._apart.clear()
             ends = [at + t.info().total_size() for at, t in zip(places, self._tensors, strict=True)]
             inputs = zip(places[:-1], ends[:-1], strict=True)
-            found = self._apart[places] = all(at >= ends[-1] or end <= places[-1] for at, end in inputs)
-        return places if found and not any(t.info().has_padding() for t in self._tensors) else None
+            are_apart = all(at >= ends[-1] or end <= places[-1] for at, end in inputs)
+            found = self._apart[places] = are_apart and all(places)
+        return places if found else None
 
     def _check_threads(self, plan: _Plan) -> None:
         threads = Scheduler.get().num_threads()
@@ -189,7 +192,7 @@ class _Plan:
     def __init__(self, library: GraphLibrary, inputs: Sequence[str]) -> None:
         self.spec = GraphSpec.from_json(library.graph_json)
         self._loops = CompiledLoops.of(library)
-        self._params = {name: np.ascontiguousarray(value) for name, value in library.params.items()}
+        self._params = {name: aligned(np.ascontiguousarray(value)) for name, value in library.params.items()}
         self._inputs = {name: k for k, name in enumerate(inputs)}
         self.threads = max(1, Scheduler.get().num_threads())
         rows = [self._loops[node.func_name].row for _, node in self._calls()]
@@ -216,7 +219,7 @@ class _Plan:
             if not _is_load(node):
                 continue
             output = spec.entry(at)
-            made = np.empty(spec.shapes[output], spec.dltypes[output])
+            made = aligned_empty(spec.shapes[output], np.dtype(spec.dltypes[output]))
             packed[spec.storage_ids[output]] = made
             loops = self._loops[node.func_name]
             scratch = np.zeros(loops.row.workspace + loops.row.thread_workspace + 128, np.uint8)
