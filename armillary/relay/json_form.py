@@ -31,12 +31,14 @@ from armillary.relay.op import Op, get_op
 from armillary.relay.printer import array_record
 from armillary.relay.types import ANY_DIM, AnyDim, FuncType, TensorType, TupleType, Type
 from armillary.relay.walk import post_order
+from armillary.target.target import Target
 from armillary.te.stored import json_form as te_form
 from armillary.tir.parser import parse_module as parse_tir
 from armillary.tir.printer import print_global
 from armillary.tir.stmt import PrimFunc
 
 FORMAT, VERSION = "armillary-ir", 1
+TARGET_FORMAT = "armillary-target"
 _DEEPEST = 64  # levels of tuples in attributes and types
 _TIR_NAME = "tir_function"
 Json = Any  # Any: a JSON value
@@ -47,6 +49,8 @@ _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError,
 @boundary("save_json", arguments=True)
 def save_json(item: IRModule | Expr | BaseFunc) -> str:
     """The JSON text of a module, expression or function."""
+    if isinstance(item, Target):
+        return json.dumps({"format": TARGET_FORMAT, "version": VERSION, "target": item.export()})
     if te_form.has_form(item):
         return te_form.save(item)
     writer = _Writer()
@@ -62,6 +66,8 @@ def load_json(text: str | bytes | bytearray) -> Any:  # Any: an IRModule, Expr o
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"not the JSON of a module: {error}") from None
+    if isinstance(content, dict) and content.get("format") == TARGET_FORMAT:
+        return Target(content.get("target"))
     if isinstance(content, dict) and content.get("format") == te_form.FORMAT:
         return te_form.load(content)
     return _Reader(content).load()

@@ -6,8 +6,17 @@ more than the Python type of the same meaning; scripts that test `isinstance` fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
+from armillary.artifact import load_params, save_params
+from armillary.base.aliases import Array as Values
+from armillary.base.aligned import Deferred
 from armillary.base.arguments import Arguments
+from armillary.base.boundary import boundary
+from armillary.base.files import write_atomic
 from armillary.runtime.device import device
+from armillary.runtime.ndarray import NDArray, array
 
 Array, Map, String, ShapeTuple, ADT = list, dict, str, tuple, list
 _KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm", "hexagon")
@@ -25,6 +34,18 @@ class PackedFunc(metaclass=_Callables):
 
     def __new__(cls, function: PackedFunc) -> PackedFunc:
         return function
+
+
+@boundary("save_param_dict_to_file", arguments=True)
+def save_param_dict_to_file(params: Mapping[str, Values | Deferred], path: str | Path) -> None:
+    """Write parameters to a file, whole or not at all."""
+    write_atomic(path, save_params(params))
+
+
+@boundary("load_param_dict_from_file", arguments=True)
+def load_param_dict_from_file(path: str | Path) -> dict[str, NDArray]:
+    """The parameters of a file, by name; ArtifactError where it is damaged."""
+    return {name: array(value) for name, value in load_params(Path(path).read_bytes()).items()}
 
 
 def enabled(target: str) -> bool:

@@ -28,6 +28,11 @@ _FEATURES = {
     "has_sme": "sme",
     "has_sve": "sve",
 }
+_CONTROLLERS = {  # Arm's Cortex-M, by Arm's datasheets; attributes that begin with no take a feature away
+    **dict.fromkeys(("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m35p"), frozenset({"dsp"})),
+    **dict.fromkeys(("cortex-m52", "cortex-m55", "cortex-m85"), frozenset({"dsp", "mve"})),
+    **dict.fromkeys(("cortex-m0", "cortex-m0plus", "cortex-m1", "cortex-m3", "cortex-m23"), frozenset[str]()),
+}
 
 
 class TargetFeatures:
@@ -47,4 +52,11 @@ class TargetFeatures:
     def __getattr__(self, name: str) -> bool:
         if name not in _FEATURES:
             raise AttributeError(f"a target has no feature {name!r}; it has: is_aarch64, {', '.join(_FEATURES)}")
+        controller = _CONTROLLERS.get(str(self._target.attrs.get("mcpu", "")))
+        if controller is not None and self._is_cpu():
+            given = self._target.attrs.get("mattr", ())
+            told = {str(one) for one in (given if isinstance(given, tuple | list) else ())}
+            feature = _FEATURES[name]
+            taken = {f"+no{feature}", f"-{feature}"} | ({"+nodsp", "-dsp"} if feature == "mve" else set())
+            return (feature in controller or f"+{feature}" in told) and not told & taken
         return self._is_cpu() and bool(_cpu_model(self._target).has(_FEATURES[name]))

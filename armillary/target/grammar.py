@@ -24,6 +24,7 @@ with deferred():
 
 Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
 _ARM = ("aarch64", "arm", "thumb")  # how the triples of Arm begin
+_CONTROLLERS = "cortex-m"  # named without a triple, as there is no other processor of the name
 _TRUE, _FALSE = ("1", "true", "True"), ("0", "false", "False")
 
 
@@ -109,10 +110,16 @@ def check(raw: Mapping[str, object]) -> Parsed:
     device = attributes.get("device")
     if kind.family == "cpu":
         _fill_from_board(kind, attributes)
-    if kind.family == "cpu" and str(attributes.get("mtriple", "")).lower().startswith(_ARM):
+    if kind.family == "cpu" and _is_arm(attributes):
         user_keys = (*(key for key in user_keys if key not in kind.default_keys), "arm_cpu")
     keys = (*user_keys, *((str(device),) if device else ()), *kind.default_keys)
     return kind, tuple(dict.fromkeys(keys)), attributes
+
+
+def _is_arm(attributes: Mapping[str, Attribute]) -> bool:
+    """Whether a target's triple, or its controller, is Arm's."""
+    is_controller = str(attributes.get("mcpu", "")).lower().startswith(_CONTROLLERS)
+    return is_controller or str(attributes.get("mtriple", "")).lower().startswith(_ARM)
 
 
 def _fill_from_board(kind: TargetKind, attributes: dict[str, Attribute]) -> None:

@@ -92,5 +92,9 @@ __all__ = [
 __all__ += _functions
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"hybrid": "armillary.te.hybrid", "create_prim_func": "armillary.te.prim_func:create_prim_func"},
+    {
+        "gradient": "armillary.te.autodiff.gradient:gradient",
+        "hybrid": "armillary.te.hybrid",
+        "create_prim_func": "armillary.te.prim_func:create_prim_func",
+    },
 )

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from armillary.errors import TargetError, UnsupportedError
+from armillary.ir import load_json, save_json
 from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
 from armillary.target.boards import BOARDS
 from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
@@ -329,3 +330,28 @@ def test_llvm_hears_a_triple_with_its_vendor() -> None:
 def test_other_systems_are_refused_by_name(triple: str, system: str) -> None:
     with pytest.raises(UnsupportedError, match=f"code for {system} is not supported"):
         check_attributes(Target(f"llvm -mtriple={triple}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "dsp", "mve"),
+    [
+        ("c -mcpu=cortex-m55", True, True),
+        ("llvm -mcpu=cortex-m7", True, False),
+        ("c -mcpu=cortex-m3", False, False),
+        ("llvm -mcpu=cortex-m55 -mattr=+nomve", True, False),
+        ("llvm -mcpu=cortex-m55 -mattr=+nodsp", False, False),
+    ],
+)
+def test_controllers_are_arm_without_a_triple(text, dsp, mve):
+    target = Target(text)
+    assert target.keys == ("arm_cpu", "cpu")
+    assert (target.features.has_dsp, target.features.has_mve) == (dsp, mve)
+
+
+def test_target_has_a_json_form():
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon", host="c")
+    loaded = load_json(save_json(target))
+    assert isinstance(loaded, Target)
+    assert (str(loaded), str(loaded.host)) == (str(target), str(target.host))
+    with pytest.raises(TargetError):
+        load_json(save_json(target).replace("cortex-a72", "cortex-a72 -x").replace('"mcpu"', '"mcpuu"'))

@@ -242,3 +242,24 @@ def test_attributes_come_from_a_mapping():
 def test_type_of_a_vendor_builtin_may_be_named():
     item = tir.ptx_ldmatrix(True, 4, ".b16", 0, dtype="float16")
     assert (item.dtype, item.name, len(item.args)) == ("float16", "ptx_ldmatrix", 4)
+
+
+def test_functions_are_packed_functions_and_libraries_say_which_they_hold():
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + 1, name="b")
+    library = armillary.build(te.create_schedule(b.op), [a, b], name="plus")
+    assert library.implements_function("plus")
+    assert library.module.implements_function("plus")
+    assert not library.implements_function("minus")
+    assert isinstance(library["plus"], armillary.runtime.PackedFunc)
+    assert isinstance(armillary.runtime.convert(lambda x: x), armillary.runtime.PackedFunc)
+    assert not isinstance(3, armillary.runtime.PackedFunc)
+
+
+def test_parameters_go_to_a_file_and_back(tmp_path):
+    given = {"x": np.arange(5, dtype="float32"), "y": np.ones((2, 3), "int8")}
+    armillary.runtime.save_param_dict_to_file(given, tmp_path / "p.params")
+    found = armillary.runtime.load_param_dict_from_file(tmp_path / "p.params")
+    assert list(found) == ["x", "y"]
+    for name, value in given.items():
+        np.testing.assert_array_equal(found[name].numpy(), value)
