@@ -162,8 +162,9 @@ def function_row(function: PhasedFunction) -> FunctionRow:
     arguments, names = [], _var_names(function)
     for buffer, shape in zip(function.params, function.shapes, strict=True):
         role = "out" if buffer in written else "in"
-        dims = tuple(_dim(function, buffer.name, extent, names) for extent in shape)
-        arguments.append(ArgRow(told_name(buffer.name), dims, buffer.dtype, "out" if role == "out" else "in"))
+        lanes = (buffer.dtype.lanes,) if buffer.dtype.lanes > 1 else ()  # of elements that are vectors: an axis more
+        dims = (*(_dim(function, buffer.name, extent, names) for extent in shape), *lanes)
+        arguments.append(ArgRow(told_name(buffer.name), dims, buffer.dtype.element, "out" if role == "out" else "in"))
     phases = []
     for index, phase in enumerate(function.phases):
         extent = base.constant_extent(phase)

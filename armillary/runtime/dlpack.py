@@ -93,11 +93,16 @@ _BY_CODE: dict[tuple[int, int], DType] = {(6, 8): DType("bool"), (1, 1): DType("
 
 
 def describe(array: Array, dtype: DType) -> tuple[CTensor, object]:
-    """A CTensor over a numpy array, and the object that must live as long as it does."""
+    """A CTensor over a numpy array, and the object that must live as long as it does.
+
+    The last axis of an array of vectors holds their lanes; the tensor has the others.
+    """
     if not array.flags.c_contiguous and any(s % array.itemsize for s in array.strides):
         raise TypeMismatch("an array whose strides are no multiples of its element cannot be passed without copying")
-    ndim = array.ndim
-    numbers = (c_int64 * (2 * ndim or 1))(*array.shape, *(s // array.itemsize for s in array.strides))
+    if dtype.lanes > 1 and array.shape[-1:] != (dtype.lanes,):
+        raise TypeMismatch(f"an array of shape {array.shape} holds no {dtype}: its last axis are the lanes")
+    ndim, step = array.ndim - (dtype.lanes > 1), array.itemsize * dtype.lanes
+    numbers = (c_int64 * (2 * ndim or 1))(*array.shape[:ndim], *(s // step for s in array.strides[:ndim]))
     shape = ctypes.cast(numbers, POINTER(c_int64))
     strides = None
     if not array.flags.c_contiguous:

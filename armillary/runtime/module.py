@@ -35,6 +35,7 @@ from armillary.artifact_package import (
 )
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary, bounded
+from armillary.base.dtype import DType
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
@@ -118,8 +119,9 @@ def _is_number(arg: object) -> bool:
 
 
 def _as_tensor(arg: object) -> NDArray:  # as in Function.__call__
-    if isinstance(arg, NDArray):
-        return arg
+    if isinstance(arg, NDArray):  # lanes of vectors are an axis to kernels
+        kind = DType(arg.dtype)
+        return arg if kind.lanes == 1 else NDArray(arg.memory, kind.element)
     if isinstance(arg, np.ndarray):
         return NDArray(arg)
     if hasattr(arg, "__dlpack__"):

@@ -50,7 +50,7 @@ class NDArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self._array.shape)
+        return tuple(self._array.shape if self._dtype.lanes == 1 else self._array.shape[:-1])
 
     @property
     def dtype(self) -> str:
@@ -58,12 +58,12 @@ class NDArray:
 
     @property
     def ndim(self) -> int:
-        return self._array.ndim
+        return len(self.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._array.size
+        return self._array.size // self._dtype.lanes
 
     @property
     def ctx(self) -> Device:
@@ -178,8 +178,9 @@ class DeviceArray(NDArray):
         """New memory, or that at the device address `at`, which belongs to `owner`."""
         self.device = require(device)
         self._dtype = dtype
-        self._array = np.broadcast_to(np.zeros((), dtype.numpy), shape)  # shape and dtype; one element of memory
-        host, self._keep = describe(np.empty(shape, dtype.numpy) if 0 in shape else self._array, dtype)
+        whole = _with_lanes(shape, dtype)
+        self._array = np.broadcast_to(np.zeros((), dtype.numpy), whole)  # shape and dtype; one element of memory
+        host, self._keep = describe(np.empty(whole, dtype.numpy) if 0 in shape else self._array, dtype)
         self._memory = owner
         if not at:
             self._memory = allocated = _allocate(device, self._array.size * dtype.numpy.itemsize)
@@ -195,7 +196,7 @@ class DeviceArray(NDArray):
 
     def numpy(self) -> Array:
         """A numpy copy; waits until the values are there."""
-        result = NDArray(aligned_empty(self.shape, self._dtype.numpy), self._dtype)
+        result = NDArray(aligned_empty(self._array.shape, self._dtype.numpy), self._dtype)
         self._copy(self, result)
         return result.memory
 
@@ -206,7 +207,7 @@ class DeviceArray(NDArray):
         if isinstance(source, DeviceArray) and source.dtype == self.dtype and source.shape == self.shape:
             self._copy(source, self)
             return self
-        between = NDArray(aligned_empty(self.shape, self._dtype.numpy), self._dtype)
+        between = NDArray(aligned_empty(self._array.shape, self._dtype.numpy), self._dtype)
         _assign(between.memory, as_bits(_as_numpy(source), between.memory.dtype))
         self._copy(between, self)
         return self
@@ -241,6 +242,11 @@ class DeviceArray(NDArray):
 
     def __repr__(self) -> str:
         return f"<armillary.nd.NDArray shape={self.shape}, {self.device}>\n{self.numpy()!r}"
+
+
+def _with_lanes(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """The shape of the numbers in a tensor: vectors have an axis more."""
+    return (*shape, dtype.lanes) if dtype.lanes > 1 else shape
 
 
 def _allocate(device: Device, size: int) -> Handle:
@@ -286,7 +292,7 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
         return device.empty_elsewhere(sizes, DType(dtype))  # type: ignore[no-any-return]  # stands for an NDArray
     if device is not None and device.device_type != 1:
         return DeviceArray(sizes, DType(dtype), device)
-    return NDArray(aligned_empty(sizes, DType(dtype).numpy), DType(dtype), device)
+    return NDArray(aligned_empty(_with_lanes(sizes, DType(dtype)), DType(dtype).numpy), DType(dtype), device)
 
 
 @boundary("nd.array", arguments=True)
@@ -294,7 +300,10 @@ def array(value: object, device: Device | None = None, dtype: str | None = None)
     """A new tensor with a copy of the values."""
     source = _as_numpy(value)
     wanted = DType(dtype) if dtype is not None else dtype_of_array(source)
-    result = empty(source.shape, wanted, device)
+    if wanted.lanes > 1 and source.shape[-1:] != (wanted.lanes,):
+        told = f"values of shape {source.shape} are no {wanted}"
+        raise TypeMismatch(told, hint=f"the last axis holds the {wanted.lanes} lanes")
+    result = empty(source.shape if wanted.lanes == 1 else source.shape[:-1], wanted, device)
     if isinstance(device, ElsewhereDevice):
         return result.copyfrom(source.astype(wanted.numpy, copy=False))
     if isinstance(result, DeviceArray):

@@ -11,6 +11,8 @@ from armillary import te, tir
 from armillary.driver.build_module import schedule_to_module
 from armillary.errors import TypeMismatch
 
+RNG = np.random.default_rng(2)
+
 
 def _chain():
     m, n = te.var("m"), te.var("n")
@@ -263,3 +265,16 @@ def test_parameters_go_to_a_file_and_back(tmp_path):
     assert list(found) == ["x", "y"]
     for name, value in given.items():
         np.testing.assert_array_equal(found[name].numpy(), value)
+
+
+def test_loops_over_elements_that_are_vectors_stay_loops():
+    a = te.placeholder((8,), "float32x2", name="a")
+    b = te.compute((8,), lambda i: a[i] + tir.const(1, "float32x2"), name="b")
+    s = te.create_schedule(b.op)
+    _, inner = s[b].split(b.op.axis[0], 4)
+    s[b].vectorize(inner)
+    x = RNG.standard_normal((8, 2)).astype("float32")
+    given, got = (armillary.nd.empty((8,), "float32x2") for _ in range(2))
+    given.copyfrom(x)
+    armillary.build(s, [a, b])(given, got)
+    np.testing.assert_array_equal(got.numpy(), x + 1)

@@ -45,8 +45,8 @@ class Solution:
 
 def solve(equations: Sequence[Equation], axes: Mapping[Var, int | Expr]) -> Solution:
     """Solve for as many axes as the equations tell, those of the most values first."""
-    found, open_ = Solution(dict(axes)), _joined(list(equations), found_conditions := [])
-    found.conditions += found_conditions
+    found = Solution(dict(axes))
+    open_ = _joined(list(equations), found.conditions)
     while True:
         best = _best(found, open_)
         if best is None:
@@ -126,12 +126,14 @@ Row = tuple[Expr, int, int | None, Expr]
 
 def _digit(index: Expr) -> Digit:
     """An index as f // m % a; a is None where nothing is cut off."""
-    digits = None
+    digits: int | None = None
     if isinstance(index, E.FloorMod) and isinstance(index.b, E.IntImm):
-        index, digits = index.a, index.b.value
+        digits = index.b.value
+        index = index.a
     step = 1
     while isinstance(index, E.FloorDiv) and isinstance(index.b, E.IntImm):
-        index, step = index.a, step * index.b.value
+        step *= index.b.value
+        index = index.a
     return index, step, digits
 
 

@@ -240,8 +240,8 @@ def _load(v: Vectorizer, e: E.BufferLoad) -> E.Expr:
     indices = tuple([v.expr(i) for i in e.indices])
     if all(a is b for a, b in zip(indices, e.indices)):
         return e
-    if any(i.dtype.lanes > 1 for i in indices[:-1]):
-        raise CannotVectorize
+    if any(i.dtype.lanes > 1 for i in indices[:-1]) or e.buffer.dtype.lanes > 1:
+        raise CannotVectorize  # elements that are vectors are one instruction already
     return E.BufferLoad(e.buffer, indices)
 
 
@@ -310,7 +310,7 @@ def _store(v: Vectorizer, s: S.BufferStore) -> S.Stmt:
     if wide is not None:
         return S.BufferStore(wide, v.widen(value), (_wide_index(v, v.expr(s.indices[0])),))
     indices = tuple([v.expr(i) for i in s.indices])
-    if indices[-1].dtype.lanes != v.lanes or any(i.dtype.lanes > 1 for i in indices[:-1]):
+    if s.buffer.dtype.lanes > 1 or indices[-1].dtype.lanes != v.lanes or any(i.dtype.lanes > 1 for i in indices[:-1]):
         raise CannotVectorize
     return S.BufferStore(s.buffer, v.widen(value), indices)
 
