@@ -21,7 +21,7 @@ from armillary.te.reduction import sum as total
 from armillary.te.tensor import Tensor, shape_text
 from armillary.tir import build as T
 from armillary.tir import expr as E
-from armillary.tir.expr import CommReducer, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.expr import CommReducer, Expr, IterVar, ProducerLoad, Range, Reduce, Var
 
 Element = Callable[[Sequence[Expr]], Expr]
 
@@ -128,7 +128,8 @@ def _through(
         if not source.dtype.is_float:
             continue
         if whole is None:
-            found: Tensor | None = _by_jacobian(tensor, adjoint, lead, source)
+            assert isinstance(body, Reduce), "others are passed through"
+            found: Tensor | None = _by_jacobian(tensor, body, adjoint, lead, source)
         else:
             found = _adjoint(tensor, adjoint, lead, source, *whole)
         if found is not None:
@@ -158,7 +159,7 @@ def _passed_through(tensor: Tensor, body: Expr) -> Whole | None:
 
 def _count(tensor: Tensor, condition: Expr, axes: tuple[IterVar, ...]) -> Tensor:
     """How many elements are the largest, or the smallest."""
-    fresh = [reduce_axis(a.dom, a.var.name) for a in axes]
+    fresh = [reduce_axis(_range(a), a.var.name) for a in axes]
 
     def element(*at: Expr) -> Expr:
         old = (*tensor.op.axis, *axes)
@@ -227,18 +228,21 @@ def _scattered(
     return made
 
 
-def _extent(axis: IterVar) -> Expr:
+def _range(axis: IterVar) -> Range:
     assert axis.dom is not None, "axes of a compute have a range"
-    return axis.dom.extent
+    return axis.dom
 
 
-def _by_jacobian(tensor: Tensor, adjoint: Tensor, lead: int, source: Tensor) -> Tensor | None:
+def _extent(axis: IterVar) -> Expr:
+    return _range(axis).extent
+
+
+def _by_jacobian(tensor: Tensor, body: Reduce, adjoint: Tensor, lead: int, source: Tensor) -> Tensor | None:
     """Through a reduction of any kind: the derivatives of all elements by all, then their sum."""
-    body = tensor.op.body[tensor.value_index]
     (value,), loads = body.source, _loads(body.source[0], source)
     if not loads:
         return None
-    fresh = [reduce_axis(a.dom, a.var.name) for a in body.axis]
+    fresh = [reduce_axis(_range(a), a.var.name) for a in body.axis]
     count, dual = tensor.ndim, _dual(body.combiner)
 
     def element(*at: Expr) -> tuple[Expr, ...]:
