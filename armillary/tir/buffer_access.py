@@ -36,14 +36,14 @@ def load(buffer: Buffer, begin: object, dtype: str | None = None) -> Expr:  # po
 def store(buffer: Buffer, begin: object, value: Any) -> BufferStore:  # Any: positions, a value
     """Write one element, or a vector along the last axis."""
     made = build.convert(value)
-    return BufferStore(buffer, made, _positions(buffer, begin, made.dtype.lanes))
+    return BufferStore(buffer, made, _positions(buffer, begin, max(1, made.dtype.lanes // buffer.dtype.lanes)))
 
 
 def _lanes(buffer: Buffer, dtype: str | None) -> int:
     wanted = DType(dtype) if dtype is not None else buffer.dtype
     if wanted.with_lanes(1) != buffer.dtype.with_lanes(1):
         raise TypeMismatch(f"buffer {buffer.name} holds {buffer.dtype}, cannot load {wanted}")
-    return wanted.lanes
+    return max(1, wanted.lanes // buffer.dtype.lanes)  # elements
 
 
 def _positions(buffer: Buffer, begin: object, lanes: int) -> tuple[Expr, ...]:

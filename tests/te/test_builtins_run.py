@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary import tir
-from armillary.errors import ArmillaryError, TypeMismatch
+from armillary import te, tir
+from armillary.errors import ArmillaryError, TypeMismatch, UnsupportedError
 from armillary.script import ir as I  # noqa: F401  (what scripts import)
 from armillary.script import tir as T
 
@@ -104,3 +104,22 @@ def test_prefetch_takes_an_address():
     library(x, got)
     np.testing.assert_array_equal(got, x)
     assert "llvm.prefetch" in library.get_source()
+
+
+def test_elements_that_are_vectors_are_stored_whole():
+    x, y, out = tir.Var("x", "int32"), tir.Var("y", "int32"), tir.decl_buffer((2,), "int32x2", name="out")
+    function = tir.PrimFunc([x, y, out], out.vstore(1, tir.Shuffle([x, y], [1, 0])))
+    got = np.zeros((2, 2), "int32")
+    armillary.build(function)(5, 7, got)
+    assert got.tolist() == [[0, 0], [7, 5]]
+
+
+def test_what_should_run_once_is_refused():
+    builder = tir.ir_builder.create()
+    buffer = tir.decl_buffer((4,), "int64", name="a")
+    a = builder.buffer_ptr(buffer)
+    builder.scope_attr(te.thread_axis((0, 1), "cop"), "coproc_uop_scope", tir.StringImm("TVMBackendRunOnce"))
+    with builder.for_range(0, 4, "i") as i:
+        a[i] = a[i] + tir.const(1, "int64")
+    with pytest.raises(UnsupportedError, match="what runs once, or on a coprocessor"):
+        armillary.build(tir.PrimFunc([buffer], builder.get()))

@@ -26,6 +26,7 @@ STACK_BYTES = 16 * 1024
 LOCAL_BYTES = 256 * 1024
 LIFTED_ITERATIONS = 4
 _ALIGN = 64
+_ELSEWHERE = ("coproc_uop_scope", "coproc_scope")  # notes that change what a body means
 Wrap = Callable[[S.Stmt], S.Stmt]
 
 
@@ -35,6 +36,9 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
     Raises UnsupportedError for an allocation of symbolic size and for loops bound to GPU threads.
     """
     label = name or func.get_attr("global_symbol", "main")
+    if any(isinstance(item, S.AttrStmt) and item.key in _ELSEWHERE for item in all_statements(func.body)):
+        told = f"{label}: what runs once, or on a coprocessor, has no code here"
+        raise UnsupportedError(told, hint=f"leave out the note {_ELSEWHERE[0]}")
     tensors = tuple(p for p in func.params if isinstance(p, S.Buffer))
     scalars = (*(p for p in func.params if isinstance(p, E.Var)), *free_vars(func))
     splitter = _Splitter(label, frozenset(scalars))
