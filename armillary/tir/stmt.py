@@ -151,6 +151,16 @@ class IfThenElse(Stmt):
     then_body: Stmt
     else_body: Stmt | None = None
 
+    @property
+    def then_case(self) -> Stmt:
+        """The first body, by its old name."""
+        return self.then_body
+
+    @property
+    def else_case(self) -> Stmt | None:
+        """The second body, by its old name."""
+        return self.else_body
+
 
 @node
 class BufferStore(Stmt):

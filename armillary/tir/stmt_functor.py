@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from armillary.base.boundary import boundary
-from armillary.base.node import Node, post_order
+from armillary.base.node import Node, map_children, post_order
+from armillary.tir.buffer_access import data_of
 from armillary.tir.expr import Expr, Var
-from armillary.tir.stmt import Stmt
+from armillary.tir.stmt import Buffer, PrimFunc, Stmt
 from armillary.tir.substitute import map_stmt, substitute_expr
 from armillary.tir.substitute import substitute as _substitute
 
-__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "substitute"]
+__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "substitute"]
 
 
 def post_order_visit(stmt: Node, fvisit: Callable[[Node], object]) -> None:
@@ -33,6 +34,37 @@ def pre_order_visit(stmt: Node, fvisit: Callable[[Node], object]) -> None:
         if fvisit(item):
             parts = [v for n in item._fields for v in _nodes(getattr(item, n))]
             stack.extend(reversed(parts))
+
+
+@boundary("renew_defs", arguments=True)
+def renew_defs(func: PrimFunc) -> PrimFunc:
+    """The same function over variables, buffers and axes of its own."""
+    buffers = [item for item in post_order(func) if isinstance(item, Buffer)]
+    made: dict[Node, Node] = {}
+    for buffer in buffers:
+        _renew(buffer, made)
+    for buffer in buffers:
+        fresh = made[buffer]
+        assert isinstance(fresh, Buffer), "a buffer stays one"
+        made[data_of(buffer)] = data_of(fresh)
+    _renew(func, made)
+    renewed = made[func]
+    assert isinstance(renewed, PrimFunc), "a function stays one"
+    return renewed
+
+
+def _renew(root: Node, made: dict[Node, Node]) -> None:
+    """Add what stands for each node under `root`."""
+    for item in post_order(root):
+        if item in made:
+            continue
+        if isinstance(item, Var):
+            made[item] = Var(item.name, item.dtype)
+            continue
+        rebuilt = map_children(item, made.__getitem__)
+        if rebuilt is item and isinstance(item, Buffer):
+            rebuilt = Buffer(*(getattr(item, name) for name in item._fields))
+        made[item] = rebuilt
 
 
 def _nodes(value: object) -> Sequence[Node]:  # a field's value

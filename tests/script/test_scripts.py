@@ -8,6 +8,7 @@ import pytest
 
 import armillary
 from armillary import script, te, tir
+from armillary.base.node import post_order
 from armillary.errors import ParseError, TypeMismatch
 from armillary.script import ir as I
 from armillary.script import tir as T
@@ -330,3 +331,26 @@ def test_recurrences_and_ragged_sums_become_plain_loops() -> None:
     values, result = _floats(6, 6), np.full(6, 9, np.float32)
     _run(function, values, result)
     np.testing.assert_allclose(result, [values[i, :i].sum() for i in range(6)], rtol=1e-5)
+
+
+def test_renewed_functions_share_no_definition():
+    @T.prim_func
+    def doubled(a: T.handle, b: T.handle):
+        m = T.int32()
+        A = T.match_buffer(a, (m, 4))
+        B = T.match_buffer(b, (m, 4))
+        for i, j in T.grid(m, 4):
+            with T.block("double"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2.0)
+
+    renewed = tir.stmt_functor.renew_defs(doubled)
+    armillary.ir.assert_structural_equal(doubled, renewed)
+    kinds = (tir.Var, tir.Buffer, tir.IterVar)
+    own, others = ({n for n in post_order(f) if isinstance(n, kinds)} for f in (doubled, renewed))
+    assert len(own) == len(others) > 8
+    assert not own & others
+    assert renewed.params[0].data is not doubled.params[0].data
+    x, got = np.arange(8, dtype="float32").reshape(2, 4), np.zeros((2, 4), "float32")
+    armillary.build(renewed)(x, got)
+    np.testing.assert_array_equal(got, 2 * x)
