@@ -27,7 +27,9 @@ from armillary.runtime import container as container
 from armillary.registry import convert as convert
 from armillary.runtime.container import enabled as enabled
 from armillary.artifact import load_params as load_param_dict
+from armillary.runtime.container import load_param_dict_from_file as load_param_dict_from_file
 from armillary.artifact import save_params as save_param_dict
+from armillary.runtime.container import save_param_dict_to_file as save_param_dict_to_file
 
 __all__ = [
     "BenchmarkResult",
@@ -54,8 +56,10 @@ __all__ = [
     "from_package",
     "load_module",
     "load_param_dict",
+    "load_param_dict_from_file",
     "num_threads",
     "open_library",
     "opencl",
     "save_param_dict",
+    "save_param_dict_to_file",
 ]
