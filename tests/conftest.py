@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
+from grids import mark_slow_combinations
 from hanging import SECONDS, SLOW_SECONDS, deadline, end_left_over, mark_children
 
 from armillary.base.digest import blake2b
@@ -22,6 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionstart() -> None:
     mark_children()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow_combinations(items)  # before pytest leaves out what is marked
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -73,7 +73,7 @@ def network(channels: list[int], kernel: int, side: int, units: int) -> tuple[on
     ("channels", "kernel", "side"),
     [
         ([64, 64, 64, 64], 3, 56),
-        ([256, 256, 256], 3, 28),
+        pytest.param([256, 256, 256], 3, 28, marks=pytest.mark.slow),  # sums of a length between its neighbours'
         ([512, 512, 512], 3, 14),
         ([1024, 256, 1024], 1, 14),
         ([64, 64, 64, 64], 7, 40),

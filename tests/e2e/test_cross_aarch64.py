@@ -36,12 +36,16 @@ def cross_runner(built_runner: Callable[..., Path]) -> Path:
 
 
 def _squeezenet() -> tuple[Any, Any, models.Arrays]:
+    return models.workload("squeezenet", version="1.1", image_shape=(3, 64, 64), num_classes=10)
+
+
+def _light_squeezenet() -> tuple[Any, Any, models.Arrays]:
     model = models.with_random_weights(models.light_model("squeezenet"))
     return *models.import_light(model), models.light_inputs(model)
 
 
 def _resnet() -> tuple[Any, Any, models.Arrays]:
-    return models.workload("resnet", num_layers=18, image_shape=(3, 32, 32), num_classes=10)
+    return models.workload("resnet", num_layers=8, image_shape=(3, 28, 28), num_classes=10)
 
 
 def _perceptron() -> tuple[Any, Any, models.Arrays]:
@@ -50,6 +54,7 @@ def _perceptron() -> tuple[Any, Any, models.Arrays]:
 
 CASES = [
     pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"),
+    pytest.param(_light_squeezenet, "gcc", "tar", id="light-squeezenet-gcc", marks=pytest.mark.slow),
     pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
     pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"),
     pytest.param(_perceptron, "zig", "so", id="mlp-zig"),

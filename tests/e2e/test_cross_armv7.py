@@ -26,7 +26,7 @@ HALVES = "llvm -device=arm_cpu -mtriple=armv8l-linux-gnueabihf -mattr=+v8.2a,+fu
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
 NETWORKS: dict[str, dict[str, Any]] = {
     "mlp": {"batch_size": 3},
-    "resnet": {"num_layers": 18, "image_shape": (3, 32, 32), "num_classes": 10},
+    "resnet": {"num_layers": 8, "image_shape": (3, 28, 28), "num_classes": 10},
     "mobilenet": {"image_shape": (3, 32, 32)},
 }
 

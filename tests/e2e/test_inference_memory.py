@@ -58,7 +58,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[GraphL
     folder = tmp_path_factory.mktemp("networks")
     made = {}
     for name, options in (
-        ("resnet", {"num_layers": 18, "image_shape": (3, 64, 64), "num_classes": 20}),
+        ("resnet", {"num_layers": 8, "image_shape": (3, 28, 28), "num_classes": 20}),
         ("squeezenet", {"image_shape": (3, 64, 64), "num_classes": 20}),
     ):
         module, params, inputs = models.workload(name, batch_size=1, **options)

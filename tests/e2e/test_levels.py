@@ -63,8 +63,14 @@ DISABLED = (
 )
 
 
-@pytest.mark.parametrize("disabled", DISABLED, ids="+".join)
-@pytest.mark.parametrize("name", ["mobilenet", "resnet"])
+@pytest.mark.parametrize(
+    ("name", "disabled"),
+    [
+        pytest.param(name, disabled, marks=() if k % 2 == at else pytest.mark.slow, id=f"{name}-{'+'.join(disabled)}")
+        for at, name in enumerate(("mobilenet", "resnet"))  # in turns
+        for k, disabled in enumerate(DISABLED)
+    ],
+)
 def test_network_survives_disabled_passes(name: str, disabled: tuple[str, ...]) -> None:
     (module, params, inputs), want = _network(name)
     library = models.compiled(module, params, disabled_pass=list(disabled))
@@ -93,8 +99,19 @@ def test_parameters_left_unbound_are_inputs() -> None:
     assert models.relative_error(models.run(library, {**params, **inputs}), want) < 1e-5
 
 
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("target", ["llvm", "c", "llvm -mcpu=x86-64", "llvm -opt-level=1"])
+@pytest.mark.parametrize(
+    ("target", "level"),
+    [
+        ("llvm", 0),
+        ("llvm", 3),
+        pytest.param("c", 0, marks=pytest.mark.slow),  # half a megabyte of C; level 0 in C: the operator matrix
+        ("c", 3),
+        pytest.param("llvm -mcpu=x86-64", 0, marks=pytest.mark.slow),
+        ("llvm -mcpu=x86-64", 3),
+        ("llvm -opt-level=1", 0),
+        pytest.param("llvm -opt-level=1", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_targets_agree(target: str, level: int) -> None:
     (module, params, inputs), want = _network("resnet")
     library = models.compiled(module, params, target, level)

@@ -22,10 +22,12 @@ NAMES = (
     "zfnet512",
 )
 QUICK = ("squeezenet", "shufflenet")
+DRAWN = ("densenet121", "inception_v2", "resnet50", *QUICK)  # with drawn weights always
+STORED = ("bvlc_alexnet", "inception_v1", "squeezenet")  # with their own always: what the others compute is drawn too
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")  # hundreds of megabytes of weights
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in STORED else pytest.mark.slow) for n in NAMES])
 def test_stored_output_on_llvm(name: str) -> None:
     model = models.light_model(name)
     got = models.run(models.compile_light(model), models.light_inputs(model))
@@ -42,10 +44,10 @@ def test_stored_output_on_c(name: str) -> None:
 
 
 def _levels() -> Iterator[Any]:
-    """(network, opt level): the highest level for the networks of usual size, all levels for two small ones."""
+    """(network, opt level): the highest level for the networks of usual size, lower ones for two small ones."""
     for name in NAMES:
         for level in range(4):
-            usual = name not in LARGE and (level == 3 or name in QUICK)
+            usual = name in DRAWN and (level == 3 or (name == QUICK[level % 2]))
             yield pytest.param(name, level, id=f"{name}-{level}", marks=() if usual else pytest.mark.slow)
 
 

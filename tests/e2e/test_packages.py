@@ -37,7 +37,7 @@ assert not loaded, loaded
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """A small residual network, exported both ways, with an input and its double-precision output."""
     module, params, inputs = models.workload(
-        "resnet", batch_size=request.param, num_layers=18, image_shape=(3, 48, 48), num_classes=20
+        "resnet", batch_size=request.param, num_layers=8, image_shape=(3, 28, 28), num_classes=20
     )
     library = models.compiled(module, params)
     folder = tmp_path_factory.mktemp("packages")

@@ -9,9 +9,15 @@ import pytest
 
 RUN = {"mlp": {}, "mobilenet": {}, "resnet": {"num_layers": 18}}
 BUILT = {"squeezenet": {}, "inception_v3": {}, "vgg": {"num_layers": 11}}
+LARGE = ("resnet", "vgg")  # seconds of float64, or of weights: ResNet-50 of this size is run with drawn weights
 
 
-@pytest.mark.parametrize(("name", "options"), RUN.items(), ids=RUN)
+def _cases(networks: dict[str, dict[str, Any]]) -> list[Any]:
+    """The large ones are slow."""
+    return [pytest.param(*row, marks=pytest.mark.slow if row[0] in LARGE else ()) for row in networks.items()]
+
+
+@pytest.mark.parametrize(("name", "options"), _cases(RUN), ids=RUN)
 def test_error_against_double_precision(name: str, options: dict[str, Any]) -> None:
     module, params, inputs = models.workload(name, **options)
     library = models.compiled(module, params)
@@ -20,7 +26,7 @@ def test_error_against_double_precision(name: str, options: dict[str, Any]) -> N
     assert error < 1e-4
 
 
-@pytest.mark.parametrize("layers", [34, 50])
+@pytest.mark.parametrize("layers", [pytest.param(34, marks=pytest.mark.slow), 50])
 def test_small_resnets_agree_with_double_precision(layers: int) -> None:
     module, params, inputs = models.workload("resnet", num_layers=layers, image_shape=(3, 64, 64), num_classes=10)
     error = models.relative_error(
@@ -30,7 +36,7 @@ def test_small_resnets_agree_with_double_precision(layers: int) -> None:
     assert error < 1e-4
 
 
-@pytest.mark.parametrize(("name", "options"), BUILT.items(), ids=BUILT)
+@pytest.mark.parametrize(("name", "options"), _cases(BUILT), ids=BUILT)
 def test_network_builds(name: str, options: dict[str, Any]) -> None:
     module, params, inputs = models.workload(name, **options)
     graph = models.compiled(module, params)["default"]()

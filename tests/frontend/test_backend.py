@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,18 @@ def test_a_worker_that_hangs_is_replaced() -> None:
     assert {r.status for r in results} <= {"timeout", "passed"} and len(results) == 3
 
 
-@pytest.mark.parametrize("engine", ["reference", "armillary"])
+def test_a_quarter_of_the_suite_has_no_wrong_answer_by_the_references() -> None:
+    """Drawn: the importer is seen by compiled code on every case below, the references by the operator matrix."""
+    cases = load_cases()
+    drawn = random.Random(20).sample(sorted(cases), len(cases) // 4)
+    found = run_suite({name: cases[name] for name in drawn}, "reference", jobs=2, timeout=120)
+    results = {r.case: r for r in found}
+    wrong = [(r.case, r.reason) for r in results.values() if r.status not in ("passed", "unsupported")]
+    assert not wrong, wrong
+    assert counts(results)["all"]["passed"] >= len(drawn) * FLOOR // len(cases) - 10 and len(drawn) > 500
+
+
+@pytest.mark.parametrize("engine", [pytest.param("reference", marks=pytest.mark.slow), "armillary"])
 def test_the_suite_passes_the_floor_without_a_wrong_answer(engine: str) -> None:
     results = {r.case: r for r in run_suite(load_cases(), engine, jobs=2, timeout=120)}
     table = counts(results)["all"]

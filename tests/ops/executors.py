@@ -96,7 +96,7 @@ def leaf_names(name: str, ty: Type) -> list[str]:
 EXECUTORS: dict[str, Executor] = {
     "interpreter": by_interpreter,
     **{f"llvm-O{level}": partial(by_compiler, "llvm", level) for level in (0, 1, 2, 3)},
-    "c-O3": partial(by_compiler, "c", 3),
+    **{f"c-O{level}": partial(by_compiler, "c", level) for level in (0, 3)},
 }
 
 

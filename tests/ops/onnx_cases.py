@@ -29,14 +29,15 @@ def node_cases() -> dict[str, Any]:
     return {case.name.removeprefix("test_"): case for case in cases}
 
 
-def cases_of(op_types: frozenset[str]) -> list[str]:
-    """Names of the cases of which the (only) operator is one of these."""
-    names = []
-    for name, case in node_cases().items():
+@functools.cache
+def cases_of(op_types: frozenset[str]) -> dict[str, list[str]]:
+    """Names of the cases all of whose operators are among these, by the last of them."""
+    names: dict[str, list[str]] = {}
+    for name, case in sorted(node_cases().items()):
         nodes = case.model.graph.node
         if nodes and has_arrays(case) and all(n.op_type in op_types for n in nodes) and not case.model.functions:
-            names.append(name)
-    return sorted(names)
+            names.setdefault(nodes[-1].op_type, []).append(name)
+    return names
 
 
 def has_arrays(case: Any) -> bool:

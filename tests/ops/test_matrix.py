@@ -1,8 +1,9 @@
-"""The operator matrix: every operator, every sample, against its reference, at every level that can run it."""
+"""The operator matrix: every operator, every sample, against its reference, by loops, by LLVM and by C, at levels."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import executors
@@ -73,8 +74,22 @@ def _constants(value: Any) -> Any:
     return Constant(np.ascontiguousarray(value).reshape(value.shape))
 
 
-@pytest.mark.parametrize("executor", sorted(executors.EXECUTORS))
-@pytest.mark.parametrize(("name", "number"), SAMPLES, ids=IDS)
+def _executors() -> Iterator[Any]:
+    """(operator, sample, executor): an operator's first sample by loops, at every level and as C with all passes.
+
+    The others by loops, without passes and with all; levels 1 and 2 in turns; one in two as C, at levels 0 and 3 in
+    turns. The rest is slow.
+    """
+    for at, (name, number) in enumerate(SAMPLES):
+        often = {"interpreter", "llvm-O0", "llvm-O3", *((f"llvm-O{1 + at % 2}",) if number else ("llvm-O1", "llvm-O2"))}
+        if number % 2 == 0:
+            often.add("c-O0" if number // 2 % 2 else "c-O3")
+        for executor in sorted(executors.EXECUTORS):
+            marks = () if executor in often else pytest.mark.slow
+            yield pytest.param(name, number, executor, id=f"{name}-{number}-{executor}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "number", "executor"), list(_executors()))
 def test_compute_equals_the_reference(name: str, number: int, executor: str) -> None:
     op, sample, arrays = _case(name, number)
     types = [sampling.type_of(a) for a in arrays]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,8 +26,10 @@ def local_device(tmp_path_factory: pytest.TempPathFactory, built_runner: Callabl
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if base.name.startswith("popen-") else base) / "acl"
     folder.mkdir(exist_ok=True)
-    if not (folder / FILE_NAME).exists():
-        build_runtime(folder, "aarch64-linux-gnu-g++", flags=("-Wall", "-Wextra"))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait for it
+        if not (folder / FILE_NAME).exists():
+            build_runtime(folder, "aarch64-linux-gnu-g++", flags=("-Wall", "-Wextra"))
     return infrastructure.Device(built_runner(["aarch64-linux-gnu-gcc"]), folder)
 
 

@@ -26,15 +26,14 @@ from armillary.errors import ArtifactError
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, const, var
 from armillary.rpc.launch import Launched
-from armillary.runtime.build_native import build_rpc_server
 
 RNG = np.random.default_rng(29)
 
 
 @pytest.fixture(scope="module")
-def server_command(local_device: Device, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    program = build_rpc_server(["aarch64-linux-gnu-gcc"], tmp_path_factory.mktemp("armrpc") / "armrpc")
-    return ["env", f"ARMILLARY_EXTERNAL_PATH={local_device.libraries}", *emulated(), str(program), "--port=0"]
+def server_command(local_device: Device, server_for_aarch64: Path) -> list[str]:
+    libraries = f"ARMILLARY_EXTERNAL_PATH={local_device.libraries}"
+    return ["env", libraries, *emulated(), str(server_for_aarch64), "--port=0"]
 
 
 @pytest.fixture(params=["remote", "tracker"])
