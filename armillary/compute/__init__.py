@@ -274,5 +274,17 @@ _DEVICE = {
 _NAMES |= {name: f"armillary.compute.cl.{file}:{name}" for file, names in _DEVICE.items() for name in names}
 _NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
 _NAMES["CPPPermute"] = "armillary.compute.functions.nn.shape:NEPermute"
+# The text's interfaces, each by the class that has its methods.
+_NAMES |= {
+    "ICPPKernel": _NAMES["IKernel"],
+    "IFunction": "armillary.compute.graph.registry:IFunction",
+    "IMemoryGroup": _NAMES["MemoryGroup"],
+    "IMemoryPool": "armillary.compute.runtime.memory.pool:IMemoryPool",
+    "INEKernel": _NAMES["IKernel"],
+    "IPoolManager": _NAMES["PoolManager"],
+    "ITensor": _NAMES["Tensor"],
+    "ITensorInfo": _NAMES["TensorInfo"],
+    "TensorAllocator": "armillary.compute.runtime.tensor:TensorAllocator",
+}
 __all__ = sorted(_NAMES)
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -12,11 +12,22 @@ from pathlib import Path
 import pytest
 from opencl_device import needs_opencl
 
-from armillary.compute import OMPScheduler, Scheduler
+from armillary import compute
+from armillary.compute import OMPScheduler, Scheduler, graph
 
 FOLDER = Path(__file__).parents[2] / "examples/compute"
 MARK = "# Output:\n"
 FILES = sorted(FOLDER.glob("[0-9]*.py"))
+NAMES = """Allocator BlobLifetimeManager BlobMemoryPool BorderMode CLBufferAllocator CLConvolutionLayer CLKernelLibrary
+CLMemoryGroup CLScheduler CLTensor CLTuner CPPDetectionWindowNonMaximaSuppressionKernel CPPPermute CPPScheduler
+ConvolutionMethod Coordinates DataType DimensionRoundingType Format IAllocator IFunction IKernel ILifetimeManager
+IMemoryGroup IMemoryManager IMemoryPool INEKernel IPoolManager IScheduler ITensor ITensorInfo Image InterpolationPolicy
+Iterator MemoryGroup MemoryManagerOnDemand NEConvolution3x3 NEConvolutionLayer NEGaussian3x3 NEGaussianPyramidHalf
+NEHarrisCorners NEScheduler NESoftmaxLayer NEWinogradLayer OMPScheduler PPMLoader PadStrideInfo PoolManager Scheduler
+SingleThreadScheduler Tensor TensorAllocator TensorInfo TensorShape ThreadInfo ValidRegion WeightsInfo Window"""
+GRAPH_NAMES = """DummyAccessor Graph GraphHints INode IOperation ITensorAccessor ITensorObject NodeContext
+OperationRegistrar OperationRegistry OperationType Stage Target TargetHint Tensor TopNPredictionsAccessor
+register_simple_operation"""
 CL = {path for path in FILES if "CLScheduler" in path.read_text()}
 
 
@@ -57,6 +68,20 @@ def test_a_listing_prints_what_it_says(path: Path, monkeypatch: pytest.MonkeyPat
     assert expected(path).strip(), "a listing without output proves nothing"
     said = [line.rstrip() for line in printed(path).splitlines()]
     assert said == expected(path).splitlines()
+
+
+def test_the_names_of_the_text_are_there() -> None:
+    """Classes and interfaces that the text names; those of listings are used by the files."""
+    for module, names in ((compute, NAMES), (graph, GRAPH_NAMES)):
+        assert [name for name in names.split() if not hasattr(module, name)] == []
+    made = graph.Operation("Mine", graph.Target.NEON, lambda ctx: compute.NEActivationLayer())
+    registry = graph.OperationRegistry.get()
+    before = registry.find_operation(graph.OperationType.SoftmaxLayer, graph.Target.NEON)
+    try:
+        graph.OperationRegistrar(graph.OperationType.SoftmaxLayer, made)
+        assert registry.find_operation(graph.OperationType.SoftmaxLayer, graph.Target.NEON) is made
+    finally:
+        registry.add_operation(graph.OperationType.SoftmaxLayer, before)
 
 
 if __name__ == "__main__":

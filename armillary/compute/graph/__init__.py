@@ -45,7 +45,7 @@ _FILES = {
         "SoftmaxLayer",
     ),
     "operations": ("NodeContext", "OperationRegistry"),
-    "registry": ("register_simple_operation",),
+    "registry": ("IFunction", "Operation", "OperationRegistrar", "register_simple_operation"),
     "relay_bridge": ("RelayLayer", "from_relay", "to_relay"),
     "tensor": ("Tensor",),
 }
@@ -54,6 +54,8 @@ _NAMES |= {
     "TargetHint": _NAMES["Target"],
     "ConvolutionMethod": "armillary.compute.core.types:ConvolutionMethod",
     "ConvolutionMethodHint": "armillary.compute.core.types:ConvolutionMethod",
+    "IOperation": "armillary.compute.graph.registry:Operation",
+    "ITensorObject": _NAMES["Tensor"],
 }
 __all__ = sorted(_NAMES)
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -131,13 +131,20 @@ class OperationRegistry:
         return found
 
 
+class OperationRegistrar:
+    """Registers an operation by being made, as the text's static objects do."""
+
+    def __init__(self, operation_type: OperationType, operation: Operation) -> None:
+        OperationRegistry.get().add_operation(operation_type, operation)
+
+
 def register_simple_operation(
     name: str, target: Target, operation_type: OperationType
 ) -> Callable[[Configure], Configure]:
     """Register the function below as an operation (the text's REGISTER_SIMPLE_OPERATION)."""
 
     def register(configure: Configure) -> Configure:
-        OperationRegistry.get().add_operation(operation_type, Operation(name, target, configure))
+        OperationRegistrar(operation_type, Operation(name, target, configure))
         return configure
 
     return register
