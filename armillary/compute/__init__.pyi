@@ -127,10 +127,18 @@ from armillary.compute.functions.vision.hog import HOG as HOG
 from armillary.compute.functions.vision.hog import HOGInfo as HOGInfo
 from armillary.compute.functions.vision.hog import HOGNormType as HOGNormType
 from armillary.compute.runtime.memory.pool import IAllocator as IAllocator
+from armillary.compute.core.kernel import IKernel as ICPPKernel
+from armillary.compute.graph.registry import IFunction as IFunction
 from armillary.compute.core.kernel import IKernel as IKernel
 from armillary.compute.runtime.memory.lifetime import ILifetimeManager as ILifetimeManager
+from armillary.compute.runtime.memory.manager import MemoryGroup as IMemoryGroup
 from armillary.compute.runtime.memory.manager import IMemoryManager as IMemoryManager
+from armillary.compute.runtime.memory.pool import IMemoryPool as IMemoryPool
+from armillary.compute.core.kernel import IKernel as INEKernel
+from armillary.compute.runtime.memory.pool import PoolManager as IPoolManager
 from armillary.compute.runtime.scheduler import IScheduler as IScheduler
+from armillary.compute.runtime.tensor import Tensor as ITensor
+from armillary.compute.core.tensor_info import TensorInfo as ITensorInfo
 from armillary.compute.runtime.tensor import Image as Image
 from armillary.compute.functions.vision.base import InterpolationPolicy as InterpolationPolicy
 from armillary.compute.core.iterator import Iterator as Iterator
@@ -251,6 +259,7 @@ from armillary.compute.core.types import Size2D as Size2D
 from armillary.compute.core.kernel import Status as Status
 from armillary.compute.core.window import Steps as Steps
 from armillary.compute.runtime.tensor import Tensor as Tensor
+from armillary.compute.runtime.tensor import TensorAllocator as TensorAllocator
 from armillary.compute.core.tensor_info import TensorInfo as TensorInfo
 from armillary.compute.core.tensor_info import TensorShape as TensorShape
 from armillary.compute.functions.vision.flow import Termination as Termination
@@ -392,10 +401,18 @@ __all__ = [
     "HOGInfo",
     "HOGNormType",
     "IAllocator",
+    "ICPPKernel",
+    "IFunction",
     "IKernel",
     "ILifetimeManager",
+    "IMemoryGroup",
     "IMemoryManager",
+    "IMemoryPool",
+    "INEKernel",
+    "IPoolManager",
     "IScheduler",
+    "ITensor",
+    "ITensorInfo",
     "Image",
     "InterpolationPolicy",
     "Iterator",
@@ -516,6 +533,7 @@ __all__ = [
     "Status",
     "Steps",
     "Tensor",
+    "TensorAllocator",
     "TensorInfo",
     "TensorShape",
     "Termination",
