@@ -76,6 +76,24 @@ def test_one_row_reads_weights_in_four_streams_for_eight_sums(cross_runner: Path
     assert len(sums) == 32 and len(set(sums)) == 8
 
 
+@pytest.mark.parametrize(
+    ("kernel", "size", "padding"),
+    [(3, (28, 28), (1, 1)), (5, (13, 29), (2, 2)), (3, (9, 30), (1, 1)), (7, (14, 30), (3, 3))],
+)
+def test_two_units_take_a_strided_depthwise_layer_result_by_result(
+    kernel: int, size: tuple[int, int], padding: tuple[int, int], cross_runner: Path, tmp_path: Path
+) -> None:
+    """All taps of a line for one column before the next, so that a tile's sums are more than the units wait for."""
+
+    def layer(x: Expr) -> Expr:
+        return _conv(x, 8, kernel, strides=(2, 2), groups=8, padding=padding)
+
+    text = _check((1, 8, *size), layer, "neoverse-n1", cross_runner, tmp_path)
+    longest = max(re.split(r"^\.LBB\w+:", text, flags=re.MULTILINE), key=lambda block: block.count("fmla"))
+    sums = re.findall(r"fmla\t(v\d+)", longest)
+    assert len(set(sums)) >= 8 and not re.search(r"st[rp]\tq\d+.*\[sp", longest), longest
+
+
 def _check(shape: tuple[int, ...], layer: Callable[[Expr], Expr], cpu: str, runner: Path, tmp_path: Path) -> str:
     """Run a layer of an input on the emulator and compare; its assembly."""
     x = var("x", shape=shape)

@@ -13,6 +13,7 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     choose_depthwise,
     depthwise_estimate,
     depthwise_tiles,
+    goes_by_column,
 )
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
@@ -99,6 +100,15 @@ def test_a_tile_of_a_memory_bound_layer_stays_narrow() -> None:
     tile = choose_depthwise(case, AVX512)
     assert tile.rows * tile.vectors <= 8
     assert depthwise_estimate(case, tile, AVX512).bound == "reading and writing"
+
+
+def test_only_two_units_of_arm_take_strided_layers_column_by_column() -> None:
+    """With twice the sums of a memory-bound layer's tile elsewhere; one unit has sums enough, x86 was measured so."""
+    n1, a72 = (cpu_model(f"llvm -mtriple=aarch64-linux-gnu -mcpu={name}") for name in ("neoverse-n1", "cortex-a72"))
+    case = DepthwiseNest(28, 8 * 28, 8, (3, 3), (3.0, 3.0), 2, 1, moved=1e7)
+    assert [goes_by_column(case, cpu_) for cpu_ in (n1, a72, AVX512, AVX2)] == [True, False, False, False]
+    assert choose_depthwise(case, n1).rows == 14 and choose_depthwise(case, a72).rows < 8
+    assert not any(goes_by_column(nest(28, taps, stride), n1) for taps, stride in ((3, 1), (2, 2), (31, 2)))
 
 
 @pytest.mark.parametrize(("kernel", "products"), [(3, 3 * 2 * 41), (31, 628)])

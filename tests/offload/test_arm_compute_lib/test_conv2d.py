@@ -153,44 +153,38 @@ def test_nchw_models_are_converted_so_that_they_offload(device: Device, tmp_path
     verify(run(device, after, {"x": value}, tmp_path), [evaluate(module, [value])], atol=0.002, rtol=0.01)
 
 
-def test_nodes_of_a_convolution_with_pad_bias_and_relu() -> None:
-    trial = Trial((3, 3), (1, 1), 1, 4, (10, 10, 14), "pad bias relu")
-    (rows,) = nodes(partitioned(module_of(layer(trial, var("x", shape=(1, 10, 10, 14))))))
-    shapes = [row["attrs"]["shape"] for row in rows]
-    assert shapes == [[[[1, 10, 10, 14]]], [[[4, 3, 3, 14]]], [[[1, 1, 1, 4]]], [[[1, 10, 10, 4]]]]
-    attrs = {
-        "num_inputs": "3",
-        "num_outputs": "1",
-        "groups": [["1"]],
-        "data_layout": [["NHWC"]],
-        "kernel_layout": [["OHWI"]],
-        "channels": [["4"]],
-        "dilation": [["1", "1"]],
-        "out_layout": [[""]],
-        "out_dtype": [[""]],
-        "kernel_size": [["3", "3"]],
-        "shape": [[[1, 10, 10, 4]]],
-        "dtype": [["float32"]],
-        "padding": [["1", "1", "1", "1"]],
-        "strides": [["1", "1"]],
-        "activation_type": [["relu"]],
-    }
-    assert rows[-1] == {
-        "op": "kernel",
-        "name": "nn.conv2d",
-        "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
-        "attrs": attrs,
-    }
+def leaf(op: str, dtype: str, *shape: int) -> dict[str, object]:
+    return {"op": op, "name": "", "attrs": {"shape": [[list(shape)]], "dtype": [[dtype]]}}
 
 
-def test_nodes_of_a_depthwise_convolution_of_bytes() -> None:
-    trial = Trial((3, 3), (1, 1), 2, 14, (10, 10, 14), "bias", True)
-    (rows,) = nodes(partitioned(module_of(qnn_layer(trial, var("x", shape=(1, 10, 10, 14), dtype="uint8"), "uint8"))))
-    assert rows[-1]["name"] == "qnn.depthwise_conv2d" and len(rows[-1]["inputs"]) == 9
-    assert rows[1]["attrs"]["shape"] == [[[1, 3, 3, 14]]] and rows[-1]["attrs"]["kernel_layout"] == [["IHWO"]]
-    dtypes = [row["attrs"]["dtype"][0][0] for row in rows]
-    assert dtypes == ["uint8", "uint8", "int32", "int32", "float32", "float32", "int32", "float32", "int32", "uint8"]
-    assert rows[2]["attrs"]["shape"] == [[[]]]
+def expected_nodes(trial: Trial, dtype: str) -> list[dict[str, object]]:
+    """The JSON of a trial, as the text's test set has it."""
+    (kh, kw), (height, width, inner), units = trial.kernel, trial.shape, trial.channels
+    is_float, (down, across) = dtype == "float32", trial.pad
+    rows = [leaf("input", dtype, 1, height, width, inner)]
+    rows += [leaf("const", dtype, *((1, kh, kw, units) if trial.is_depthwise else (units, kh, kw, inner)))]
+    rows += [] if is_float else [leaf("const", d) for d in ("int32", "int32", "float32", "float32")]
+    rows += [leaf("const", "float32" if is_float else "int32", 1, 1, 1, units)] if "bias" in trial.has else []
+    rows += [] if is_float else [leaf("const", d) for d in ("float32", "int32")]
+    size = [(n + 2 * p - k) // trial.stride + 1 for n, p, k in ((height, down, kh), (width, across, kw))]
+    attrs: dict[str, object] = {"num_inputs": str(len(rows)), "num_outputs": "1"}
+    attrs |= {"shape": [[[1, *size, units]]], "dtype": [[dtype]], "data_layout": [["NHWC"]], "out_layout": [[""]]}
+    attrs |= {"groups": [[str(inner if trial.is_depthwise else 1)]], "dilation": [["1", "1"]]}
+    attrs |= {"kernel_layout": [["IHWO" if trial.is_depthwise else "OHWI"]], "channels": [[str(units)]]}
+    attrs |= {"out_dtype": [["" if is_float else "int32"]], "kernel_size": [[str(kh), str(kw)]]}
+    attrs |= {"padding": [[str(p) for p in (down, across, down, across)]], "strides": [[str(trial.stride)] * 2]}
+    attrs |= {"activation_type": [["relu"]]} if "relu" in trial.has else {}
+    name = f"{'nn' if is_float else 'qnn'}.{'depthwise_' if trial.is_depthwise else ''}conv2d"
+    inputs = [[k, 0, 0] for k in range(len(rows))]
+    return [*rows, {"op": "kernel", "name": name, "inputs": inputs, "attrs": attrs}]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
+def test_nodes_of_the_trials(dtype: str) -> None:
+    xs = [var(f"x{k}", shape=(1, *trial.shape), dtype=dtype) for k, trial in enumerate(TRIALS)]
+    layers = [layer(t, x) if dtype == "float32" else qnn_layer(t, x, dtype) for t, x in zip(TRIALS, xs, strict=True)]
+    found = nodes(partitioned(module_of(*layers), 0, len(TRIALS)))
+    assert found == [expected_nodes(trial, dtype) for trial in TRIALS]
 
 
 def reason(expr: Expr, of: str = "conv2d") -> str:

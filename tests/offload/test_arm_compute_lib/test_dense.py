@@ -22,6 +22,10 @@ TRIALS = (
     ((11, 2), 2, False),
     ((11, 2), 2, True),
     ((7, 33), 5, True),
+    ((1, 2), 2, False),
+    ((1, 2), 2, True),
+    ((4, 4), 4, True),
+    ((16, 16), 16, False),
 )
 
 
@@ -60,13 +64,32 @@ def test_trials_are_those_of_the_reference(device: Device, dtype: str, tmp_path:
     verify(found, expected, **tolerance)
 
 
-def test_nodes_of_dense() -> None:
-    (rows,) = nodes(partitioned(module_of(layer(var("x", shape=(1, 32)), 32, 8, True))))
-    assert [row["attrs"]["shape"] for row in rows] == [[[[1, 32]]], [[[8, 32]]], [[[1, 8]]], [[[1, 8]]]]
-    attrs = rows[-1]["attrs"]
-    assert (rows[-1]["name"], attrs["units"], attrs["out_dtype"]) == ("nn.dense", [["8"]], [[""]])
-    (rows,) = nodes(partitioned(module_of(qnn_layer(var("x", shape=(1, 32), dtype="uint8"), 32, 8, True, "uint8"))))
-    assert rows[-1]["name"] == "qnn.dense" and rows[-1]["attrs"]["num_inputs"] == "9"
+def expected_nodes(shape: tuple[int, ...], units: int, has_bias: bool, dtype: str) -> list[dict[str, object]]:
+    """The JSON of a trial, as the text's test set has it."""
+    wide, is_float = ("float32", True) if dtype == "float32" else ("int32", False)
+    numbers = [((), d) for d in ("int32", "int32", "float32", "float32")]
+    leaves: list[tuple[tuple[int, ...], str]] = [(shape, dtype), ((units, shape[1]), dtype)]
+    leaves += ([] if is_float else numbers) + ([((1, units), wide)] if has_bias else [])
+    leaves += [] if is_float else [((), "float32"), ((), "int32")]
+    made = [{"shape": [[list(size)]], "dtype": [[d]]} for size, d in leaves]
+    rows: list[dict[str, object]] = [
+        {"op": "const" if k else "input", "name": "", "attrs": attrs} for k, attrs in enumerate(made)
+    ]
+    attrs = {"num_inputs": str(len(rows)), "num_outputs": "1", "units": [[str(units)]]}
+    attrs |= {"shape": [[[shape[0], units]]], "dtype": [[dtype]], "out_dtype": [["" if is_float else "int32"]]}
+    inputs = [[k, 0, 0] for k in range(len(rows))]
+    return [*rows, {"op": "kernel", "name": "nn.dense" if is_float else "qnn.dense", "inputs": inputs, "attrs": attrs}]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
+def test_nodes_of_the_trials(dtype: str) -> None:
+    layers = []
+    for k, (shape, units, has_bias) in enumerate(TRIALS):
+        x = var(f"x{k}", shape=shape, dtype=dtype)
+        made = (x, shape[1], units, has_bias)
+        layers.append(layer(*made) if dtype == "float32" else qnn_layer(*made, dtype))
+    found = nodes(partitioned(module_of(*layers), 0, len(TRIALS)))
+    assert found == [expected_nodes(*trial, dtype) for trial in TRIALS]
 
 
 def test_scales_by_unit_are_not_offloaded() -> None:

@@ -52,14 +52,23 @@ def test_reshape(device: Device, dtype: str, tmp_path: Path) -> None:
     verify(found, [value.reshape(shape) for shape in shapes], atol=0, rtol=0)
 
 
-def test_concatenate_is_off_unless_asked_for(device: Device, tmp_path: Path) -> None:
-    given = {name: RNG.uniform(-1, 1, (1, 3, 4, c)).astype("float32") for name, c in (("x", 5), ("y", 5), ("z", 5))}
-    values = [var(name, shape=value.shape) for name, value in given.items()]
-    axes = (3, 1, -2)
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
+def test_concatenate_is_off_unless_asked_for(device: Device, dtype: str, tmp_path: Path) -> None:
+    low = 0 if dtype == "uint8" else -100
+    given = {name: RNG.integers(low, 100, (1, 3, 4, 5)).astype(dtype) for name in "xyz"}
+    values = [var(name, shape=value.shape, dtype=dtype) for name, value in given.items()]
+    axes = (3, 1, -2, 2, -4)
     module = module_of(*(relay.concatenate(values, axis=axis) for axis in axes))
-    partitioned(module, 3, 0)
-    found = run(device, partitioned(module, 0, 3, disabled=()), given, tmp_path)
+    partitioned(module, len(axes), 0)
+    found = run(device, partitioned(module, 0, len(axes), disabled=()), given, tmp_path)
     verify(found, [np.concatenate(list(given.values()), axis) for axis in axes], atol=0, rtol=0)
+
+
+def test_concatenate_along_an_axis_of_different_sizes(device: Device, tmp_path: Path) -> None:
+    given = {f"x{k}": RNG.uniform(-1, 1, (1, 3, 4, size)).astype("float32") for k, size in enumerate((5, 1, 18))}
+    values = [var(name, shape=value.shape) for name, value in given.items()]
+    after = partitioned(module_of(relay.concatenate(values, axis=3)), disabled=())
+    verify(run(device, after, given, tmp_path), [np.concatenate(list(given.values()), 3)], atol=0, rtol=0)
 
 
 def test_operators_can_be_switched_off() -> None:
@@ -82,6 +91,21 @@ def test_nodes_of_add_and_qnn_add() -> None:
     numbers = [const(v) for v in (0.02, 1, 0.03, 2, 0.09, 3)]
     (rows,) = nodes(partitioned(module_of(relay.qnn.add(x, y, *numbers))))
     assert rows[-1]["attrs"]["lhs_axis"] == [["-1"]] and rows[-1]["attrs"]["num_inputs"] == "8"
+
+
+def test_nodes_of_maximum_reshape_and_concatenate() -> None:
+    x, y = (var(name, shape=(2, 3)) for name in "xy")
+    leaf = {"op": "input", "name": "", "attrs": {"shape": [[[2, 3]]], "dtype": [["float32"]]}}
+    common = {"num_outputs": "1", "dtype": [["float32"]]}
+    two, one = ({"inputs": [[k, 0, 0] for k in range(n)], "op": "kernel"} for n in (2, 1))
+    (rows,) = nodes(partitioned(module_of(relay.maximum(x, y))))
+    assert rows == [leaf, leaf, two | {"name": "maximum", "attrs": common | {"num_inputs": "2", "shape": [[[2, 3]]]}}]
+    (rows,) = nodes(partitioned(module_of(relay.reshape(x, newshape=(3, -1)))))
+    attrs = common | {"num_inputs": "1", "shape": [[[3, 2]]], "newshape": [["3", "-1"]], "allowzero": [["0"]]}
+    assert rows == [leaf, one | {"name": "reshape", "attrs": attrs}]
+    (rows,) = nodes(partitioned(module_of(relay.concatenate([x, y], axis=-1)), disabled=()))
+    attrs = common | {"num_inputs": "2", "shape": [[[2, 6]]], "axis": [["-1"]]}
+    assert rows == [leaf, leaf, two | {"name": "concatenate", "attrs": attrs}]
 
 
 def test_operands_that_the_library_cannot_pair_stay() -> None:

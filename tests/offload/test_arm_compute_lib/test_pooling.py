@@ -124,3 +124,25 @@ def test_nodes_of_pools() -> None:
         {"op": "input", "name": "", "attrs": {"shape": [[[1, 16, 16, 16]]], "dtype": [["float32"]]}},
         {"op": "kernel", "name": "nn.avg_pool2d", "inputs": [[0, 0, 0]], "attrs": attrs},
     ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
+def test_each_pool_is_one_node(dtype: str) -> None:
+    """Its name, the size of its result, and what it adds to a global pool's attributes."""
+    x = var("x", shape=(1, 16, 14, 24), dtype=dtype)
+    wanted = [("nn.max_pool2d", [7, 6]), ("nn.max_pool2d", [9, 8]), ("nn.max_pool2d", [8, 14])]
+    wanted += [("nn.global_max_pool2d", [1, 1])]
+    wanted += [("nn.avg_pool2d", [17, 7]), ("nn.avg_pool2d", [8, 7])] if dtype == "float32" else []
+    wanted += [("nn.avg_pool2d", [7, 6])] if dtype != "float32" else []
+    wanted += [("nn.global_avg_pool2d", [1, 1])] + ([("nn.l2_pool2d", [14, 12])] if dtype == "float32" else [])
+    found = nodes(partitioned(module_of(*pools(x, dtype)), 0, len(wanted)))
+    assert [(rows[-1]["name"], rows[-1]["attrs"]["shape"][0][0][1:3]) for rows in found] == wanted
+    local = {"padding", "strides", "dilation", "pool_size", "ceil_mode"}
+    common = {"num_inputs", "num_outputs", "layout", "out_layout", "shape", "dtype"}
+    for first, last in found:
+        assert first["attrs"] == {"shape": [[[1, 16, 14, 24]]], "dtype": [[dtype]]}
+        own = set() if "global" in last["name"] else local
+        assert set(last["attrs"]) == common | own | (
+            {"count_include_pad"} if own and "max" not in last["name"] else set()
+        )
+        assert last["attrs"]["dtype"] == [[dtype]] and last["inputs"] == [[0, 0, 0]]

@@ -3,7 +3,8 @@
 In: a `DepthwiseNest`, a `CpuModel`. Out: register tiles and their `Estimate`s. Invariant: a tile is `rows` columns of
 an output line times `vectors` blocks of channels. Beside its sums it holds the columns of the data that further taps of
 a line of the window will read - the sums slide along them, so that each is loaded once - and a weight of each block: a
-full tile loads less than once for three products, and the FMA units are its limit.
+full tile loads less than once for three products, and the FMA units are its limit. Or it holds the weights of the line
+and no columns (`goes_by_column`).
 Who asks: backends/cpu/conv2d/depthwise/schedule.py. Products with one number for all lanes: cost/model.py.
 """
 
@@ -21,6 +22,7 @@ MOVING_SHARE = 1.5  # reading and writing are the bound from two thirds of the c
 MOVING_COLUMNS = 8  # of a tile, where that is the bound
 SLACK = 1.125  # chains of sums, in those that hide the latency: a few more are better
 SHARE = 0.5  # of the cycles of loads, which shows beside the arithmetic
+HELD_WEIGHTS = 7  # of a line of the window, that lie in registers beside the sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class DepthwiseNest:
         return min(step, max(0, self.kernel[1] - step))
 
 
+def goes_by_column(nest: DepthwiseNest, cpu: CpuModel) -> bool:
+    """Whether a tile takes all taps of a line for one column of results before the next, with the line's weights held.
+
+    A data column serves neighbouring results at once, so a tile may have twice as many sums: two Arm units that wait
+    for their last result need eight and more. With stride 1 there is room for that anyway.
+    """
+    waits = cpu.multiplies_lanes and cpu.fma_ports > 1
+    return waits and nest.dilation == 1 < nest.stride < nest.kernel[1] <= HELD_WEIGHTS
+
+
 def depthwise_tiles(nest: DepthwiseNest, cpu: CpuModel) -> list[Tile]:
     """The tiles whose sums, columns and weights fit the vector registers; at least 1 x 1."""
     found = []
@@ -63,7 +75,7 @@ def ranked_depthwise(nest: DepthwiseNest, cpu: CpuModel) -> tuple[tuple[Tile, Es
     """Every tile, the cheapest first; of equal ones that of fewest vectors, that divides a line, with most columns."""
     found = [(tile, depthwise_estimate(nest, tile, cpu)) for tile in depthwise_tiles(nest, cpu)]
     ranked = sorted(found, key=lambda row: _rank(nest, *row))
-    if ranked[0][1].bound == MOVING:  # sorting is stable
+    if ranked[0][1].bound == MOVING and not goes_by_column(nest, cpu):  # sorting is stable
         ranked.sort(key=lambda row: row[0].rows * row[0].vectors > MOVING_COLUMNS)
     return tuple(ranked)
 

@@ -2,9 +2,10 @@
 
 In: a fused function whose anchor is nn.contrib_depthwise_conv2d_NCHWc. Out: for each tile of the output - `rows`
 neighbouring columns times `vectors` blocks of channels - the sum over the window in registers, consumers on the tile.
-The sums of a tile slide along a line of the data: each tap of a line of the window reads one new column. A line of the
-window is spelled out; its lines are where the code stays small (MAX_SPELLED), else they are a loop. Taps on the padding
-are left out: lines by a test, columns when the code is made.
+The sums of a tile slide along a line of the data: each tap of a line of the window reads one new column; or they go
+result by result, with the weights of a line held (cost.py: `goes_by_column`). A line of the window is spelled out; its
+lines are where the code stays small (MAX_SPELLED), else they are a loop. Taps on the padding are left out: lines by a
+test, columns when the code is made.
 Invariant: sums, the columns that later taps read and the weights fit the registers (conv2d/depthwise/cost.py).
 """
 
@@ -16,6 +17,7 @@ from armillary import te
 from armillary.backends.cpu.conv2d.depthwise.cost import (
     DepthwiseNest,
     choose_depthwise,
+    goes_by_column,
 )
 from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest, explain_depthwise
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
@@ -112,7 +114,7 @@ def tile_depthwise(
     schedule[accumulator].compute_at(stage, width_outer)
     spells_lines = _products(nest, tile, tiles, is_spelled=is_spelled) <= MAX_SPELLED
     for inner in accumulators(schedule, accumulator, _longest(workload)):
-        _schedule_sum(inner, spells_lines=spells_lines)
+        _schedule_sum(inner, spells_lines=spells_lines, by_column=goes_by_column(nest, cpu))
     return width_outer
 
 
@@ -129,11 +131,12 @@ def _products(nest: DepthwiseNest, tile: Tile, tiles: int, *, is_spelled: bool) 
     return nest.kernel[0] * nest.met[1] * nest.wide * tile.rows * tile.vectors * different
 
 
-def _schedule_sum(inner: te.Stage, *, spells_lines: bool) -> None:
-    """One tile: lines of the window outside, then its columns, all registers unrolled."""
+def _schedule_sum(inner: te.Stage, *, spells_lines: bool, by_column: bool) -> None:
+    """One tile: lines of the window outside, then its columns - `by_column`: the results' -, all registers unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inner.op.axis
-    reduce_axes = list(inner.op.reduce_axis)
-    inner.reorder(*blocks, row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
+    line, column = inner.op.reduce_axis
+    inside = (width_tile, column) if by_column else (column, width_tile)
+    inner.reorder(*blocks, row_tile, line, *inside, chunk_tile, block_tile)
     inner.vectorize(block_tile)
-    for axis in (width_tile, chunk_tile, *reduce_axes[0 if spells_lines else -1 :]):
+    for axis in (width_tile, chunk_tile, *([line] if spells_lines else []), column):
         inner.unroll(axis)
