@@ -28,7 +28,7 @@ from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.types import TensorType
 
 ROUNDINGS = ("UPWARD", "TONEAREST", "TOEVEN")
-_LARGEST_SHIFT, _LARGEST_SHORT = 62, 1 << 16
+_LARGEST_SHIFT, _LARGEST_SHORT, _LARGEST_WORD = 62, 1 << 16, (1 << 31) - 1
 
 
 # --- scales and zero points -----------------------------------------------------------------------------------------
@@ -319,15 +319,18 @@ def requantize_reference(
     steps = data.astype(np.int64) - placed_array(zero, ndim, attrs.axis).astype(np.int64)
     offset = placed_array(to_zero, ndim, attrs.axis).astype(np.int64)
     if compute == "int64":
-        multiplier, shift = fixed_point(_factor(attrs, ndim, scale, to, "float64"))
-        half = np.int64(1) << (shift - 1)
-        product = steps * multiplier
-        half = half if rounding == "UPWARD" else np.where(product >= 0, half, half - 1)
-        return saturated(((product + half) >> shift) + offset, dtype)
+        scaled = _fixed(steps, *fixed_point(_factor(attrs, ndim, scale, to, "float64")), rounding)
+        return saturated(scaled + offset, dtype)
     product = steps.astype(compute) * _factor(attrs, ndim, scale, to, compute)
     limit = product.dtype.type(2.0**40)
     rounded = np.clip(_rounded(product, rounding), -limit, limit).astype(np.int64)
     return saturated(rounded + offset, dtype)
+
+
+def _fixed(steps: Array, multiplier: Array, shift: Array, rounding: str) -> Array:
+    """Whole numbers times a fraction, rounded, in 64 bits."""
+    half, product = np.int64(1) << (shift - 1), steps * multiplier
+    return np.asarray((product + (half if rounding == "UPWARD" else np.where(product >= 0, half, half - 1))) >> shift)
 
 
 def _rounded(x: Array, rounding: str) -> Array:
@@ -345,6 +348,10 @@ def requantize_decompose(attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: 
         steps = centred(data, zero, ndim, attrs.axis, "int32")
         product = _real_product(attrs, steps, scale, to, compute)
         return _shifted(product, rounding, placed(to_zero, ndim, attrs.axis), dtype)
+    narrow = _scaled_byte(attrs, data, scale, zero, to, rounding) if compute == "int64" else None
+    if narrow is not None and _fits_short(to_zero):
+        moved = narrow if is_zero(to_zero) else add(narrow, cast(placed(to_zero, ndim, attrs.axis), "int32"))
+        return moved if dtype == "int32" else saturate(moved, dtype)
     steps = centred(data, zero, ndim, attrs.axis, "int64")
     scaled = _scaled_fixed if compute == "int64" else _scaled_real
     result = scaled(attrs, steps, scale, to, rounding, compute)
@@ -393,6 +400,33 @@ def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, ro
     if rounding != "UPWARD":
         rounder = where(greater_equal(product, const(0, "int64")), rounder, const(half - 1))
     return right_shift(add(product, rounder), const(shift))
+
+
+def _scaled_byte(attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: Expr, to: Expr, rounding: str) -> Expr | None:
+    """Bytes scaled in 32 bits; None where that is not exact.
+
+    A byte has 256 values: a multiplier and a number that rounds are looked for, which give what 64 bits give for each.
+    """
+    ty, constants = tensor_of(data), [e for e in (scale, zero, to) if isinstance(e, Constant)]
+    if ty.dtype.bits > 8 or len(constants) < 3:
+        return None
+    factor = _factor(attrs, ty.ndim, constants[0].data, constants[2].data, "float64")
+    zeros = placed_array(constants[1].data, ty.ndim, attrs.axis).astype(np.int64)
+    shape = np.broadcast_shapes(factor.shape, zeros.shape)
+    steps = np.arange(ty.dtype.min_value, ty.dtype.max_value + 1).reshape(-1, *[1] * len(shape)) - zeros
+    wanted = _fixed(steps, *fixed_point(factor), rounding)
+    for bits in range(1, 31):
+        multiplier = np.round(np.ldexp(factor, bits)).astype(np.int64)
+        product = steps * multiplier
+        least = ((wanted << bits) - product).max(0)
+        if np.any(least > (((wanted + 1) << bits) - 1 - product).min(0)):
+            continue
+        ends = product, product + least, wanted
+        if any(np.abs(end).max(initial=0) > _LARGEST_WORD for end in ends):
+            return None
+        narrow = multiply(centred(data, zero, ty.ndim, attrs.axis), const(multiplier.astype(np.int32)))
+        return right_shift(add(narrow, const(least.astype(np.int32))), const(np.int32(bits)))
+    return None
 
 
 def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
