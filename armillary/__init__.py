@@ -36,6 +36,7 @@ _MODULES = (
     "script",
     "target",
     "te",
+    "testing",
     "tir",
     "topi",
     "transform",

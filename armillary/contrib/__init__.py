@@ -6,13 +6,19 @@ In: a name. Out: the module. Invariant: each is imported when it is first asked 
 from armillary.base.lazy import lazy_names
 
 _MODULES = (
+    "cblas",
     "cc",
+    "clang",
     "debug_executor",
     "debugger",
     "download",
     "graph_executor",
     "graph_runtime",
     "ndk",
+    "nvcc",
+    "popen_pool",
+    "relay_viz",
+    "tedd",
     "utils",
     "variants",
 )

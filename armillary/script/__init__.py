@@ -19,5 +19,6 @@ __getattr__, __dir__ = lazy_names(
     {
         **{name: f"armillary.script.{name}" for name in ("ir", "tir", "parser", "printer")},
         **{name: f"armillary.script.source:{name}" for name in ("from_source", "parse")},
+        "ir_module": "armillary.script.ir:ir_module",
     },
 )
