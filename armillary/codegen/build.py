@@ -31,6 +31,7 @@ from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
 
 _EXTERN = re.compile(r"^declare .*@(?!llvm\.)([\w.]+)\(", re.MULTILINE)
+_DEFINED = re.compile(r"^define .*@([\w.]+)\(", re.MULTILINE)
 FORMATS = ("ll", "asm", "c", "tir")
 
 
@@ -102,8 +103,13 @@ def emit_functions(functions: Sequence[PhasedFunction], target: object) -> Compi
         raise TargetError(f"code for kind {where.kind.name} is not built by the CPU path")
     sources = {function.name: text for function, text in zip(functions, emit(functions, where), strict=True)}
     rows = {function.name: function_row(function) for function in functions}
-    externs = sorted({name for text in sources.values() for name in _EXTERN.findall(text)})
+    externs = sorted({name for text in sources.values() for name in foreign(text)})
     return CompiledModule(where, (), Descriptor(str(where), rows), sources, tuple(functions), externs=tuple(externs))
+
+
+def foreign(text: str) -> set[str]:
+    """The C functions that a source calls and no module in it defines."""
+    return set(_EXTERN.findall(text)) - set(_DEFINED.findall(text))
 
 
 def _emit_llvm(functions: Sequence[PhasedFunction], target: Target) -> list[str]:

@@ -1,7 +1,8 @@
 """LLVM IR from C and C++ by clang, for loops that import it: `s[C].pragma(axis, "import_llvm", create_llvm(code))`.
 
 In: source text or paths. Out: LLVM IR as text, optimised. Invariant: its pointers are opaque, as the LLVM that compiles
-kernels reads them (clang 15 and later; zig's clang is one). Where it is joined with a kernel: `codegen/llvm/machine.py`.
+kernels reads them (clang 15 and later; zig's clang is one). Where it is joined with a
+kernel: `codegen/llvm/machine.py`.
 """
 
 from __future__ import annotations

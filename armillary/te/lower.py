@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.boundary import boundary
+from armillary.base.imported import IMPORTS
 from armillary.base.node import post_order, replace
 from armillary.errors import ScheduleError, TypeMismatch
 from armillary.te.affine import ZERO, Linear, to_expr
@@ -83,12 +84,20 @@ class Lowering:
         body = seq(*(self.statement(p) for p in outside)) if outside else Evaluate(T.const(0))
         for plan in reversed(roots):
             body = self._allocated(plan, body)
-        attrs = (("global_symbol", name), ("noalias", True))
+        attrs: tuple[tuple[str, object], ...] = (("global_symbol", name), ("noalias", True))
+        imported = IMPORTS.join(self._imports())
+        attrs = (*attrs, ("import_llvm", imported)) if imported else attrs
         layouts = {buffer: new for t, buffer in self.buffers.items() if (new := self._in_layout(t, buffer)) is not None}
         if not layouts:
             return PrimFunc(self.params, body, attrs)
         params = tuple(layouts[p][0] if isinstance(p, Buffer) and p in layouts else p for p in self.params)
         return PrimFunc(params, moved(body, layouts), attrs)
+
+    def _imports(self) -> list[str]:
+        """The modules of LLVM IR that loops import: a loop may be gone when its code is made."""
+        notes = (note for stage in self.schedule.stages for note in stage.notes.values())
+        pragmas = (pragma for note in notes for pragma in note.pragmas)
+        return list(dict.fromkeys(str(value) for key, value in pragmas if key == "pragma_import_llvm"))
 
     def _in_layout(self, tensor: Tensor, buffer: Buffer) -> tuple[Buffer, IndexMap, tuple[int, ...]] | None:
         """The buffer in the layout that the stage was given, with the map and the shape before it."""

@@ -51,4 +51,5 @@ class PhasedFunction:
     asserts: tuple[str, ...] = ()
     assert_codes: dict[Stmt, int] = field(default_factory=dict)
     noalias: bool = True
+    imports: str = ""  # modules of LLVM IR that define C functions it calls, with IMPORTS between
     outputs: tuple[Buffer, ...] = ()  # written even when no statement says so: tensors without elements

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from armillary.base.dtype import DType
+from armillary.base.imported import IMPORTS
 from armillary.base.names import symbol
 from armillary.base.node import Visits
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
@@ -92,7 +93,8 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
     math = {name: text for m in emitters for name, text in m.math.items()}
     notes = _LOOP_NOTES + (NOTES if any(m.has_streamed for m in emitters) else "")
     head = [f"; {symbol(function.name)}", *(declared[name] for name in sorted(declared))]
-    return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
+    text = "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
+    return IMPORTS.join(filter(None, (text, function.imports)))
 
 
 @dataclass(slots=True)

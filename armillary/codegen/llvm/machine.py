@@ -1,7 +1,7 @@
 """LLVM IR text to machine code, by LLVM itself.
 
 In: IR text and the strings that name a machine (triple, CPU, features). Out: bytes of an object file, or assembly text.
-Invariant: imports nothing but llvmlite, so that compile workers start fast; target machines are made once per process.
+Invariant: imports nothing but llvmlite and a constant, so that workers start fast; target machines are made once.
 The emitter has already unrolled, hoisted and shared, so the pipeline is short: see `_optimise`.
 """
 
@@ -11,6 +11,8 @@ import functools
 from typing import Any
 
 import llvmlite.binding as llvm
+
+from armillary.base.imported import IMPORTS
 
 
 @functools.cache
@@ -36,14 +38,30 @@ def machine(  # Any: llvmlite has no types
 
 def parse(ir: str, triple: str, tm: Any) -> Any:
     """The verified module of `ir`; ValueError with LLVM's words if it is malformed."""
+    own, *others = ir.split(IMPORTS)
     try:
-        module = llvm.parse_assembly(ir)
+        module = llvm.parse_assembly(own)
+        for text in others:
+            _import(module, text)
         module.triple = triple
         module.data_layout = str(tm.target_data)
         module.verify()
     except RuntimeError as error:
         raise ValueError(f"LLVM refuses the IR: {error}") from None
     return module
+
+
+def _import(module: Any, text: str) -> None:
+    """Join what another module defines, for this one's use alone: two kernels may import the same functions."""
+    try:
+        other = llvm.parse_assembly(text)
+    except RuntimeError as error:
+        raise ValueError(f"what a loop imports (pragma import_llvm) is no LLVM IR: {error}") from None
+    other.triple, other.data_layout = module.triple, module.data_layout
+    names = [f.name for f in other.functions if not f.is_declaration]
+    module.link_in(other)
+    for name in names:
+        module.get_function(name).linkage = llvm.Linkage.internal
 
 
 def _optimise(module: object, tm: object) -> None:

@@ -36,7 +36,7 @@ class RelayVisualizer:
         parser, params = parser or TermVizParser(), dict(relay_param or {})
         for name, function in relay_mod.functions.items():
             if isinstance(function, Function):
-                self._add(name, function, params, parser)
+                self._add(str(getattr(name, "name_hint", name)), function, params, parser)
 
     def _add(self, name: str, function: Function, params: Parameters, parser: VizParser) -> None:
         graph = self._plotter.create_graph(name)

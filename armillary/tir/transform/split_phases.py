@@ -61,6 +61,7 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
         asserts=tuple(s.message for s in asserts),
         assert_codes={s: k for k, s in enumerate(asserts, 1)},
         noalias=bool(func.get_attr("noalias", True)),
+        imports=str(func.get_attr("import_llvm", "")),
     )
 
 
