@@ -49,6 +49,7 @@ from armillary import runtime as runtime
 from armillary import script as script
 from armillary import target as target
 from armillary import te as te
+from armillary import testing as testing
 from armillary import tir as tir
 from armillary import topi as topi
 from armillary import transform as transform
@@ -104,6 +105,7 @@ __all__ = [
     "script",
     "target",
     "te",
+    "testing",
     "tir",
     "topi",
     "transform",

@@ -73,7 +73,7 @@ def check_numerical_grads(
     Raises AssertionError, TypeMismatch for gradients that do not fit the inputs.
     """
     names = list(input_values) if isinstance(input_values, Mapping) else list(range(len(input_values)))
-    values = {name: np.asarray(input_values[name]) for name in names}  # type: ignore[call-overload, index]
+    values = {name: np.asarray(input_values[name]) for name in names}  # type: ignore[index]
     grads = _as_dict(grad_values, names)
 
     def value_at(moved: Mapping[Any, Array]) -> float:

@@ -35,7 +35,8 @@ def lower(
 ) -> IRModule:
     """The loops of a schedule as a module; `simple_mode` keeps them as a person wrote them (no loop partition).
 
-    `inputs` is a te.Schedule (then `args` lists its tensors and variables), a PrimFunc or a module of PrimFuncs;
+    `inputs` is a te.Schedule (then `args` lists its tensors and variables; in `simple_mode`, which is for reading,
+    outputs that it leaves out come last), a PrimFunc or a module of PrimFuncs;
     `target` chooses the rules that users registered for intrinsics.
     """
     if binds is not None:
@@ -43,7 +44,8 @@ def lower(
     if isinstance(inputs, te.Schedule):
         if args is None:
             raise TypeMismatch("lower: a schedule needs args=, the tensors the function takes, in order")
-        loops = te.lower_schedule(inputs, list(args), name).with_attr("global_symbol", name)
+        shown = _unnamed_outputs(inputs, args) if simple_mode and target is None else []
+        loops = te.lower_schedule(inputs, [*args, *shown], name).with_attr("global_symbol", name)
         return IRModule({name: lower_function(loops, target=target, simple=simple_mode)})
     if isinstance(inputs, PrimFunc):
         label = inputs.get_attr("global_symbol", name)
@@ -51,6 +53,13 @@ def lower(
     if isinstance(inputs, IRModule):
         return inputs.map_functions(lambda _, f: _lowered(f, target, simple_mode))
     raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
+
+
+def _unnamed_outputs(schedule: te.Schedule, args: Sequence[object]) -> list[te.Tensor]:
+    """The outputs of a schedule that are not among the arguments."""
+    given = {id(item.op.output(item.value_index)) for item in args if isinstance(item, te.Tensor)}
+    outputs = (op.output(k) for op in schedule.outputs for k in range(op.num_outputs))
+    return [tensor for tensor in outputs if id(tensor) not in given]
 
 
 def _merged(modules: Sequence[object]) -> IRModule:

@@ -70,6 +70,11 @@ class Device:
         return None
 
     @property
+    def compute_version(self) -> str | None:
+        """The version of a GPU that CUDA programs; there is none."""
+        return None
+
+    @property
     def exist(self) -> bool:
         """Whether this process can use the device."""
         return not self.objection()

@@ -8,7 +8,9 @@ their variables allow. Regions and loop variables: `te/bounds.py`. Passes that c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.boundary import boundary
@@ -52,8 +54,26 @@ if TYPE_CHECKING:
 
 @boundary("te.lower_schedule", arguments=True)
 def lower_schedule(schedule: Schedule, args: Sequence[Any], name: str = "main") -> PrimFunc:
-    """The loops of a schedule as a function of `args` (tensors and variables)."""
-    return Lowering(schedule, args).function(name)
+    """The loops of a schedule as a function of `args` (tensors and variables).
+
+    A stage that is an argument is computed at root, wherever it was put: all of it is asked for.
+    """
+    with _arguments_at_root(schedule, args):
+        return Lowering(schedule, args).function(name)
+
+
+@contextmanager
+def _arguments_at_root(schedule: Schedule, args: Sequence[object]) -> Iterator[None]:
+    found = [schedule.stage_map.get(item.op) for item in args if isinstance(item, Tensor)]
+    placed = [(s, s.is_inline, s.attach) for s in found if s is not None and (s.is_inline or s.attach is not None)]
+    for stage, _, _ in placed:
+        warnings.warn(f"stage {stage.key} is an argument, so it is computed at root", stacklevel=4)
+        stage.is_inline, stage.attach = False, None
+    try:
+        yield
+    finally:
+        for stage, is_inline, attach in placed:
+            stage.is_inline, stage.attach = is_inline, attach
 
 
 def lower_statement(schedule: Schedule, bounds: object = None) -> Stmt:
@@ -121,8 +141,6 @@ class Lowering:
         tensor = stage.op.output(item.value_index)
         if tensor in self.buffers:
             raise TypeMismatch(f"lower: tensor {item.name} is given twice as an argument")
-        if stage.is_inline or stage.attach is not None:
-            raise ScheduleError(f"stage {stage.key} is an argument, so it must be computed at root")
         self.buffers[tensor] = Buffer(item.name, tensor.shape, tensor.dtype)
         return self.buffers[tensor]
 

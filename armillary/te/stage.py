@@ -444,8 +444,7 @@ class Stage:
         """
         self._check_loops("prefetch")
         self._loop("prefetch", axis)
-        source = self.schedule[tensor]
-        number = T.as_int(offset)
+        source, number = self.schedule[tensor], T.as_int(offset)
         if number is None:
             self._refuse("prefetch", f"the offset is {offset!r}, wanted an integer")
         if locality not in range(4):
@@ -453,21 +452,19 @@ class Stage:
         own = getattr(self.op, "axis", ())
         for sharer in shared:
             if not any(sharer.axis is a for a in own) or min(sharer.step, sharer.count) < 1:
-                hint = "name an axis of the operation, a step and a count from 1 on"
-                self._refuse("prefetch", f"{sharer} is no sharer", hint)
+                self._refuse("prefetch", f"{sharer} is no sharer", "wanted an own axis, a step and a count from 1 on")
         more: dict[str, object] = {} if locality == T.EVERY_CACHE else {"locality": locality}
         if shared:
             more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
         if spread is not None:
-            known = (*own, axis)
             asked = [(x, t.parts) for t in spread.terms for x, _ in t.of]
-            if shared or not all(parts >= 1 and any(x is a for a in known) for x, parts in asked):
+            if shared or not all(parts >= 1 and any(x is a for a in (*own, axis)) for x, parts in asked):
                 self._refuse("prefetch", f"the spread is {spread}", "wanted data axes and the loop, one part at least")
             more["spread"] = tuple(
                 (tuple((self.key_of(x), times) for x, times in t.of), t.by, t.parts, t.shift) for t in spread.terms
             )
-        place = {"tensor": source.key, "output": tensor.value_index}
-        self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
+        more = {"tensor": source.key, "output": tensor.value_index, "offset": number, **more}
+        self._record("prefetch", axis=self.key_of(axis), **more)
         self._note(axis).prefetch.append(Request(tensor, number, locality, tuple(shared), spread))
 
     # place and storage
@@ -551,11 +548,15 @@ class Stage:
         A reader of 20 columns then gets 32 of a stage that has as many: two whole vectors, of which it leaves a part.
         """
         self._check_data_axis("round_up", axis)
+        self._check_movable("round_up")
         if not isinstance(factor, int) or factor < 1:
             self._refuse("round_up", f"factor {factor!r}: wanted at least 1")
-        self._check_movable("round_up")
         self._record("round_up", axis=self.key_of(axis), factor=factor)
         self.multiples[axis] = factor
+
+    def set_store_predicate(self, predicate: Expr) -> None:
+        """Taken from old scripts, where it kept threads from storing a value twice: all elements are stored."""
+        self._check_loops("set_store_predicate")
 
     def double_buffer(self) -> None:
         """Keep two copies of the storage, so that filling one overlaps with using the other."""

@@ -39,12 +39,12 @@ from armillary.ops.shape.shape import squeeze
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
 from armillary.relay.op.facts import Fact, Follows, Precision
-from armillary.relay.types import Dim, TensorType
+from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
-D = TypeVar("D", bound=Dim)
+D = TypeVar("D")  # a number, or an expression of one
 
 
 @record
@@ -90,7 +90,7 @@ def reduce_tensor(
     data: te.Tensor, axes: Sequence[int], keepdims: bool, reducer: AnyFunction, dtype: str, name: str
 ) -> te.Tensor:
     """`reducer` over the axes, accumulated in `dtype`; a single value as a vector of one, for which there are lanes."""
-    shape = te.static_shape(data)
+    shape = tuple(extent if (known := T.as_int(extent)) is None else known for extent in data.shape)
     result = reduced_shape(shape, axes, keepdims)
     inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
 
@@ -212,11 +212,11 @@ def _define(row: Row) -> Op:
 
     @op.compute
     def compute(attrs: ReduceAttrs, data: te.Tensor) -> te.Tensor:
-        dtype, shape = DType(data.dtype), te.static_shape(data)
-        axes = reduced_axes(row.name, attrs, len(shape))
+        dtype, axes = DType(data.dtype), reduced_axes(row.name, attrs, len(data.shape))
         wide = mean_accumulator(dtype) if row.name == "mean" else accumulator(dtype) if row.wide else dtype
         total = reduce_tensor(data, axes, attrs.keepdims, row.reducer, wide, row.name)
-        return _finish(row, total, math.prod(shape[a] for a in axes), dtype)
+        count = math.prod(te.static_shape(data)[a] for a in axes) if row.name == "mean" else 0  # the one that divides
+        return _finish(row, total, count, dtype)
 
     @op.samples
     def samples() -> Iterator[Sample]:
