@@ -548,9 +548,9 @@ class Stage:
         A reader of 20 columns then gets 32 of a stage that has as many: two whole vectors, of which it leaves a part.
         """
         self._check_data_axis("round_up", axis)
-        self._check_movable("round_up")
         if not isinstance(factor, int) or factor < 1:
             self._refuse("round_up", f"factor {factor!r}: wanted at least 1")
+        self._check_movable("round_up")
         self._record("round_up", axis=self.key_of(axis), factor=factor)
         self.multiples[axis] = factor
 
