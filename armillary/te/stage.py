@@ -452,7 +452,8 @@ class Stage:
         own = getattr(self.op, "axis", ())
         for sharer in shared:
             if not any(sharer.axis is a for a in own) or min(sharer.step, sharer.count) < 1:
-                self._refuse("prefetch", f"{sharer} is no sharer", "wanted an own axis, a step and a count from 1 on")
+                hint = "name an axis of the operation, a step and a count from 1 on"
+                self._refuse("prefetch", f"{sharer} is no sharer", hint)
         more: dict[str, object] = {} if locality == T.EVERY_CACHE else {"locality": locality}
         if shared:
             more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
