@@ -7,24 +7,26 @@ functions: `relay/testing/gradients.py`; where a network first goes wrong: `driv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from armillary.base.aliases import Array
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.runtime import Device, cpu, device
 from armillary.runtime.container import enabled
 
+Key: TypeAlias = int | str
+Arrays: TypeAlias = "Sequence[Array] | Mapping[str, Array]"
 _TARGETS = ("llvm", "c", "opencl")
 
 
 @boundary("assert_allclose", arguments=True)
 def assert_allclose(
-    actual: Any,  # Any: what numpy takes for an array, or an NDArray
-    desired: Any,
+    actual: object,  # what numpy takes for an array, or an NDArray
+    desired: object,
     rtol: float = 1e-7,
     atol: float = 1e-7,
     verbose: bool = True,
@@ -39,7 +41,7 @@ def assert_allclose(
     np.testing.assert_allclose(have, want, rtol=rtol, atol=atol, verbose=verbose)
 
 
-def _values(given: Any) -> Array:
+def _values(given: object) -> Array:
     return np.asarray(given.numpy() if hasattr(given, "numpy") else given)
 
 
@@ -57,9 +59,9 @@ def enabled_targets() -> list[tuple[str, Device]]:
 
 @boundary("check_numerical_grads", arguments=True)
 def check_numerical_grads(
-    function: Callable[..., Any],  # Any: a number, or an array of one
-    input_values: Sequence[Array] | Mapping[str, Array],
-    grad_values: Sequence[Array] | Mapping[str, Array],
+    function: AnyFunction,  # gives a number, or an array of one
+    input_values: Arrays,
+    grad_values: Arrays,
     function_value: float | None = None,
     delta: float = 1e-3,
     atol: float = 1e-2,
@@ -72,13 +74,13 @@ def check_numerical_grads(
     checked if it is given. `acceptable_fail_percentage` of the elements may be off (0 by default).
     Raises AssertionError, TypeMismatch for gradients that do not fit the inputs.
     """
-    names = list(input_values) if isinstance(input_values, Mapping) else list(range(len(input_values)))
-    values = {name: np.asarray(input_values[name]) for name in names}  # type: ignore[index]
-    grads = _as_dict(grad_values, names)
+    values, grads = _as_dict(input_values), _as_dict(grad_values)
+    if set(values) != set(grads):
+        raise TypeMismatch(f"check_numerical_grads: gradients of {[*grads]}, inputs are {[*values]}")
 
-    def value_at(moved: Mapping[Any, Array]) -> float:
+    def value_at(moved: Mapping[Key, Array]) -> float:
         is_named = isinstance(input_values, Mapping)
-        made = function(**moved) if is_named else function(*moved.values())
+        made = function(**{str(key): x for key, x in moved.items()}) if is_named else function(*moved.values())
         return float(np.sum(_values(made), dtype=np.float64))
 
     if function_value is not None:
@@ -97,17 +99,16 @@ def check_numerical_grads(
             raise AssertionError(f"{told}: got {grads[name][at]:.6g}, differences give {found[at]:.6g}")
 
 
-def _as_dict(given: Any, names: Sequence[object]) -> dict[Any, Array]:
-    keys = list(given) if isinstance(given, Mapping) else list(range(len(given)))
-    if set(keys) != set(names):
-        raise TypeMismatch(f"check_numerical_grads: gradients of {keys}, inputs are {list(names)}")
-    return {name: np.asarray(given[name]) for name in keys}
+def _as_dict(given: Arrays) -> dict[Key, Array]:
+    """Arrays by name, or by place."""
+    items: Iterable[tuple[Key, Array]] = given.items() if isinstance(given, Mapping) else enumerate(given)
+    return {key: np.asarray(value) for key, value in items}
 
 
 def _slope(
-    value_at: Callable[[Mapping[Any, Array]], float],
-    values: Mapping[Any, Array],
-    name: object,
+    value_at: Callable[[Mapping[Key, Array]], float],
+    values: Mapping[Key, Array],
+    name: Key,
     at: tuple[int, ...],
     delta: float,
 ) -> float:

@@ -17,6 +17,7 @@ _MODULES = (
     "ndk",
     "nvcc",
     "popen_pool",
+    "random",
     "relay_viz",
     "tedd",
     "utils",

@@ -31,6 +31,19 @@ def have_tensorcore(compute_version: str | None = None, target: object = None) -
     return compute_version is not None and parse_compute_version(compute_version)[0] >= 7
 
 
+@boundary("have_fp16", arguments=True)
+def have_fp16(compute_version: str | None) -> bool:
+    """Whether a GPU of this version computes in half; of this machine: False."""
+    version = (0, 0) if compute_version is None else parse_compute_version(compute_version)
+    return version == (5, 3) or version[0] >= 6
+
+
+@boundary("have_int8", arguments=True)
+def have_int8(compute_version: str | None) -> bool:
+    """Whether a GPU of this version adds up products of four bytes; of this machine: False."""
+    return compute_version is not None and parse_compute_version(compute_version) >= (6, 1)
+
+
 def get_target_compute_version(target: object = None) -> NoReturn:
     """Refused: there is no GPU that is programmed by CUDA."""
     _refuse("get_target_compute_version")

@@ -16,14 +16,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
-from typing import Any
+from typing import IO, TypeAlias
 
 from armillary.base.aliases import AnyFunction
 from armillary.errors import ConfigError, ExecutionError
 
+Stream: TypeAlias = "int | IO[bytes] | IO[str] | None"
 HEADER = 8  # bytes that say how long a message is
 _GRACE = 1.0  # seconds in which a process ends by itself
 
@@ -39,7 +40,7 @@ class StatusKind(IntEnum):
 class MapResult:
     """One result of `map_with_error_catching`: its status, and the value or the error."""
 
-    def __init__(self, status: StatusKind, value: Any) -> None:  # Any: what a function returns
+    def __init__(self, status: StatusKind, value: object) -> None:
         self.status, self.value = status, value
 
     def __repr__(self) -> str:
@@ -70,16 +71,16 @@ class PopenWorker:
         initializer: AnyFunction | None = None,
         initargs: Sequence[object] = (),
         maximum_uses: int | None = None,
-        stdout: Any = None,
-        stderr: Any = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
     ) -> None:
         if initializer is not None and not callable(initializer):
             raise ConfigError(f"PopenWorker: the initializer is {type(initializer).__name__}, wanted a function")
         self._first = (initializer, tuple(initargs))
         self._maximum, self._uses = maximum_uses, 0
-        self._streams = {"stdout": stdout, "stderr": stderr}
+        self._streams = stdout, stderr
         self._process: subprocess.Popen[bytes] | None = None
-        self._ends: tuple[Any, Any] | None = None  # Any: files of bytes, to and from the process
+        self._ends: tuple[IO[bytes], IO[bytes]] | None = None  # to and from the process
         self._deadline: float | None = None
 
     def is_alive(self) -> bool:
@@ -128,7 +129,7 @@ class PopenWorker:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._write(message)
 
-    def recv(self) -> Any:  # Any: what the function returns
+    def recv(self) -> object:
         """What the function returned, or raises what it raised; TimeoutError, ChildProcessError if the process died."""
         if self._ends is None or self._process is None:
             raise ExecutionError("recv: nothing was sent to the process", hint="send a function first")
@@ -164,7 +165,8 @@ class PopenWorker:
                 pass_fds=(to_read, from_write),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
-                **self._streams,
+                stdout=self._streams[0],
+                stderr=self._streams[1],
             )
         finally:
             os.close(to_read)
@@ -182,13 +184,13 @@ class PopenWorker:
             self._ends[0].flush()
 
 
-def _read(stream: Any) -> bytes | None:  # Any: a file of bytes
+def _read(stream: IO[bytes]) -> bytes | None:
     """A message; None where the other side ended."""
     head = stream.read(HEADER)
     if len(head) < HEADER:
         return None
     size = int.from_bytes(head, "little")
-    body: bytes = stream.read(size)
+    body = stream.read(size)
     return body if len(body) == size else None
 
 
@@ -205,8 +207,8 @@ class PopenPoolExecutor:
         initializer: AnyFunction | None = None,
         initargs: Sequence[object] = (),
         maximum_process_uses: int | None = None,
-        stdout: Any = None,
-        stderr: Any = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ConfigError(f"PopenPoolExecutor: {max_workers} workers, wanted at least one")
@@ -216,11 +218,11 @@ class PopenPoolExecutor:
         for _ in range(count):
             self._idle.put(PopenWorker(initializer, initargs, maximum_process_uses, stdout, stderr))
 
-    def submit(self, fn: AnyFunction, *args: object, **kwargs: object) -> Future[Any]:  # Any: what it returns
+    def submit(self, fn: AnyFunction, *args: object, **kwargs: object) -> Future[object]:
         """Call a function in one of the processes."""
         return self._threads.submit(self._call, fn, args, kwargs)
 
-    def _call(self, fn: AnyFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+    def _call(self, fn: AnyFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         worker = self._idle.get()
         try:
             worker.send(fn, args, kwargs, self._timeout)
@@ -228,7 +230,7 @@ class PopenPoolExecutor:
         finally:
             self._idle.put(worker)
 
-    def map_with_error_catching(self, fn: Callable[[Any], object], iterator: Iterable[object]) -> Iterator[MapResult]:
+    def map_with_error_catching(self, fn: AnyFunction, iterator: Iterable[object]) -> Iterator[MapResult]:
         """A result for each item, in order: what the function returned, or how it failed."""
         for made in [self.submit(fn, item) for item in iterator]:
             try:

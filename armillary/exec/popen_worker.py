@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-from typing import Any
 
 _HEADER = 8
 
@@ -17,8 +16,7 @@ def answer(message: bytes) -> bytes:
     """The reply to one message."""
     try:
         function, args, kwargs = pickle.loads(message)
-        made: tuple[bool, Any] = (True, function(*args, **kwargs))  # Any: what it returns
-        return pickle.dumps(made)
+        return pickle.dumps((True, function(*args, **kwargs)))
     except Exception as error:
         try:
             return pickle.dumps((False, error))

@@ -132,12 +132,24 @@ def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Pair, eps
 
 
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Pair, epsilon: float = 1e-5) -> Tensor:
-    """`topi.nn.instance_norm` over some axes; `gamma` and `beta` go along axis 1."""
-    _, mean, var = _over_axes(data, axis)
+    """`topi.nn.instance_norm` over some axes, whose sizes are those of `gamma` and `beta`, or are channels (axis 1)."""
+    axes, mean, var = _over_axes(data, axis)
+    sizes, given = get_const_tuple(data.shape), get_const_tuple(gamma.shape)
+    if given == tuple(sizes[a] for a in sorted(axes)):
+        return layer_norm(data, gamma, beta, axis, epsilon)
+    if len(sizes) < 2 or given != sizes[1:2]:
+        wanted = f"{[sizes[a] for a in sorted(axes)]} (the axes) or {list(sizes[1:2])} (channels)"
+        raise TypeMismatch(f"topi.nn.instance_norm: gamma is {list(given)}, wanted {wanted}")
     shape = tuple(-1 if k == 1 else 1 for k in range(data.ndim))
     result: Tensor = (data - mean) / single("sqrt", [var + epsilon])
     result = result * single("reshape", [gamma], {"newshape": shape})
     return _sum(result, single("reshape", [beta], {"newshape": shape}))
+
+
+def reorg(data: Tensor, stride: int) -> Tensor:
+    """`topi.vision.reorg`: the channels of YOLO's passthrough layer."""
+    made: Tensor = of_function(relay.vision.yolo_reorg, [data], {"stride": stride})
+    return made
 
 
 def group_norm(
@@ -326,6 +338,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "nn.instance_norm": instance_norm,
     "nn.group_norm": group_norm,
     "nn.rms_norm": rms_norm,
+    "vision.reorg": reorg,
     "nn.lrn": lrn,
     **{f"nn.pool{rank}d": _pool(rank) for rank in (1, 2, 3)},
     **{f"nn.adaptive_pool{suffix}": _adaptive(rank) for suffix, rank in (("", 2), ("1d", 1), ("3d", 3))},

@@ -74,6 +74,8 @@ def test_compiled_code_calls_the_product_by_its_name() -> None:
 def test_what_scripts_ask_of_cudas_compiler() -> None:
     assert nvcc.parse_compute_version("7.5") == (7, 5) and nvcc.parse_compute_version("8") == (8, 0)
     assert nvcc.have_tensorcore("7.0") and not nvcc.have_tensorcore("6.1") and not nvcc.have_tensorcore()
+    assert nvcc.have_int8("6.1") and not nvcc.have_int8("6.0") and not nvcc.have_int8(None)
+    assert nvcc.have_fp16("5.3") and nvcc.have_fp16("6.0") and not nvcc.have_fp16("6.0".replace("6", "4"))
     with pytest.raises(TargetError, match="no compute version"):
         nvcc.parse_compute_version("new")
     with pytest.raises(TargetError, match="code for cuda"):

@@ -51,7 +51,7 @@ def parse(ir: str, triple: str, tm: Any) -> Any:
     return module
 
 
-def _import(module: Any, text: str) -> None:
+def _import(module: llvm.ModuleRef, text: str) -> None:
     """Join what another module defines, for this one's use alone: two kernels may import the same functions."""
     try:
         other = llvm.parse_assembly(text)
