@@ -104,7 +104,7 @@ class FunctionLibrary:
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether a function of that name is compiled here."""
-        return name in self.descriptor.functions
+        return isinstance(name, str) and name in self.descriptor.functions
 
     def get_function(self, name: str) -> Any:  # Any: a runtime Function
         return self.module[name]

@@ -215,7 +215,7 @@ class Module:
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a compiled function of that name."""
-        return name in self.descriptor.functions
+        return isinstance(name, str) and name in self.descriptor.functions
 
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a Function or a factory
         """The function of a name; "default" is the factory of graph executors if the module holds a graph."""
