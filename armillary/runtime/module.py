@@ -83,7 +83,8 @@ class PreparedCall:
 
     def __init__(self, function: Function, args: Sequence[object]) -> None:  # as in Function.__call__
         tensors = [_as_tensor(arg) for arg in args if not _is_number(arg)]
-        scalars = scalar_bits(function.row, [arg for arg in args if _is_number(arg)])
+        given = _without_sizes(function.row, [arg for arg in args if _is_number(arg)], [t.shape for t in tensors])
+        scalars = scalar_bits(function.row, given)
         self._keep = (function.module, tensors)
         self._error = ErrorText()
         table = (CTensor * max(1, len(tensors)))(*(t.tensor for t in tensors))
@@ -127,6 +128,19 @@ def _as_tensor(arg: object) -> NDArray:  # as in Function.__call__
     if hasattr(arg, "__dlpack__"):
         return from_dlpack(arg)
     raise TypeMismatch(f"a tensor is expected, got {type(arg).__name__}", hint="pass armillary.nd.array(...)")
+
+
+def _without_sizes(row: FunctionRow, values: list[object], shapes: list[tuple[int, ...]]) -> list[object]:
+    """The scalars that shapes do not tell, where a caller gives sizes, too: the function's variables in their order."""
+    told = {dim: size for arg, shape in zip(row.args, shapes) for dim, size in zip(arg.shape, shape)}
+    free = [var for var in row.vars if var.name not in told]
+    listed, rest = row.vars[: len(values)], row.vars[len(values) :]
+    if len(values) <= len(free) or len(listed) < len(values) or any(var.name not in told for var in rest):
+        return values
+    for var, value in zip(listed, values):
+        if var.name in told and value != told[var.name]:
+            raise TypeMismatch(f"{row.name}: {var.name} is given as {value}, the tensors have {told[var.name]}")
+    return [value for var, value in zip(listed, values) if var.name not in told]
 
 
 def scalar_bits(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: python and numpy numbers

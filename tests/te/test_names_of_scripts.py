@@ -278,3 +278,19 @@ def test_loops_over_elements_that_are_vectors_stay_loops():
     given.copyfrom(x)
     armillary.build(s, [a, b])(given, got)
     np.testing.assert_array_equal(got.numpy(), x + 1)
+
+
+def test_sizes_that_are_arguments_may_be_given_and_must_be_true():
+    n, m, k = te.var("n"), te.var("m"), te.var("k", "float32")
+    a = te.placeholder((n, m), name="a")
+    b = te.compute((n, m), lambda i, j: a[i, j] * k, name="b")
+    run = armillary.build(te.create_schedule(b.op), [a, b, k, n, m])
+    x, got = RNG.standard_normal((3, 5)).astype("float32"), np.zeros((3, 5), "float32")
+    for sizes in ((), (3,), (3, 5)):
+        got[:] = 0
+        run(x, got, 2.0, *sizes)
+        np.testing.assert_array_equal(got, x * 2)
+    with pytest.raises(TypeMismatch, match="n is given as 4, the tensors have 3"):
+        run(x, got, 2.0, 4, 5)
+    with pytest.raises(TypeMismatch, match="4 scalar arguments given, but 1 are wanted"):
+        run(x, got, 2.0, 3, 5, 7)
