@@ -13,6 +13,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,27 @@ class FunctionLibrary:
         """Whether a function of that name is compiled here."""
         return isinstance(name, str) and name in self.descriptor.functions
 
-    def get_function(self, name: str) -> Any:  # Any: a runtime Function
+    @boundary("import_module", arguments=True, first=1)
+    def import_module(self, module: FunctionLibrary) -> None:
+        """Take in the functions of another library for the same target: called by name here, exported with these."""
+        if not isinstance(module, FunctionLibrary) or str(module.target) != str(self.target):
+            got = f"code for {module.target}" if isinstance(module, FunctionLibrary) else type(module).__name__
+            raise TypeMismatch(f"import_module: got {got}, wanted functions compiled for {self.target}")
+        own, other = self.descriptor, module.descriptor
+        twice = sorted(own.functions.keys() & other.functions.keys())
+        if twice or (own.device_code and other.device_code):
+            told = f"both have a function {twice[0]!r}" if twice else "both have kernels of a device"
+            raise TypeMismatch(f"import_module: {told}", hint="compile them as one: build([module, module])")
+        needs = tuple(dict.fromkeys((*own.needs, *other.needs)))
+        functions, code = {**own.functions, **other.functions}, {**own.device_code, **other.device_code}
+        self.descriptor = replace(own, functions=functions, needs=needs, device_code=code)
+        self.objects = (*self.objects, *module.objects)
+        self._externs = tuple(dict.fromkeys((*self._externs, *module._externs)))
+        sources = self._source, module._source
+        self._source = lambda form: "\n".join(source(form) for source in sources if source is not None)
+        self.__dict__.pop("module", None)  # what was loaded lacks the new functions
+
+    def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a runtime Function
         return self.module[name]
 
     def __getitem__(self, name: str) -> Any:  # Any: a runtime Function

@@ -294,3 +294,26 @@ def test_sizes_that_are_arguments_may_be_given_and_must_be_true():
         run(x, got, 2.0, 4, 5)
     with pytest.raises(TypeMismatch, match="4 scalar arguments given, but 1 are wanted"):
         run(x, got, 2.0, 3, 5, 7)
+
+
+def _plus(name, number, target="llvm"):
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + number, name="b")
+    return armillary.build(te.create_schedule(b.op), [a, b], target, name=name)
+
+
+def test_libraries_are_joined(tmp_path):
+    library, other = _plus("one", 1.0), _plus("two", 2.0)
+    x, got = np.arange(4, dtype="float32"), np.zeros(4, "float32")
+    library["one"](x, got)
+    library.import_module(other)
+    library.export_library(str(tmp_path / "both.so"))
+    for where in (library, armillary.runtime.load_module(str(tmp_path / "both.so"))):
+        for name, number in (("one", 1), ("two", 2)):
+            where.get_function(name, query_imports=True)(x, got)
+            np.testing.assert_array_equal(got, x + number)
+    assert "two__p0" in library.get_source()
+    with pytest.raises(TypeMismatch, match="both have a function 'two'"):
+        library.import_module(_plus("two", 3.0))
+    with pytest.raises(TypeMismatch, match="wanted functions compiled for"):
+        library.import_module(_plus("three", 3.0, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
