@@ -43,7 +43,12 @@ _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 def has_form(item: object) -> TypeGuard[Saved]:
     """Whether `save` takes it."""
-    return isinstance(item, Tensor | Operation | Schedule) or (type(item).__name__ in _NODES and isinstance(item, Node))
+    return isinstance(item, Tensor | Operation | Schedule) or _is_node(item)
+
+
+def _is_node(item: object) -> bool:
+    """Whether it is a node of loop programs; graphs have classes of the same names."""
+    return _NODES.get(type(item).__name__) is type(item)
 
 
 def save(item: Saved) -> str:
@@ -128,7 +133,7 @@ def _fields(item: object) -> dict[str, object]:
                     "a schedule with tensor intrinsics has no JSON form", hint="tensorize after loading"
                 )
             return {"outputs": item.outputs, "told": directives_to_json(item.directives())}
-        case Node() if type(item).__name__ in _NODES:
+        case Node() if _is_node(item):
             return {name: getattr(item, name) for name in item._fields}
     raise UnsupportedError(
         f"a {type(item).__name__} has no JSON form", hint="save a tensor, an operation or a schedule"
