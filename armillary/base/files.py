@@ -201,7 +201,11 @@ def regular(path: str, flags: int) -> int:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a regular file; OSError for anything else."""
+    """The bytes of a regular file; OSError for anything else: a number would be an open file, which would be closed."""
+    try:
+        os.fspath(path)
+    except TypeError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
     with open(path, "rb", opener=regular) as stream:
         return stream.read()
 

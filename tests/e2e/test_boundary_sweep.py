@@ -26,7 +26,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import armillary
-from armillary import InferenceSession, relay, rpc, te, tir
+from armillary import InferenceSession, compute, relay, rpc, te, tir
+from armillary.compute.graph import Graph, OperationRegistry
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ArmillaryError, InternalError
 from armillary.relay.dataflow_pattern import is_op, wildcard
@@ -36,6 +37,7 @@ MODULES = [
     "armillary",
     "armillary.arith",
     "armillary.compute",
+    "armillary.compute.graph",
     "armillary.contrib.cc",
     "armillary.contrib.graph_executor",
     "armillary.contrib.utils",
@@ -146,7 +148,16 @@ def objects() -> list[object]:
     nodes = [tir.Var("v", "int32"), tir.const(1, "int32"), tir.decl_buffer((4,), "float32"), tir.ir_builder.create()]
     others = [armillary.target.Target("llvm"), PassContext(), armillary.arith.Analyzer(), is_op("add"), wildcard()]
     made = [armillary.nd.array(np.ones((2, 3), np.float32)), device, executor, executor.module, library, kernels]
-    return [*programs, *nodes, *others, *made, loops, loops["f"], InferenceSession(model_bytes()), *sessions()]
+    library_of_arm = [
+        Graph(),
+        OperationRegistry(),
+        compute.CLTuner(),
+        compute.TensorInfo(),
+        compute.HOG(),
+        compute.Pyramid(),
+    ]
+    own = [loops, loops["f"], InferenceSession(model_bytes()), *library_of_arm]
+    return [*programs, *nodes, *others, *made, *own, *sessions()]
 
 
 def sessions() -> list[object]:

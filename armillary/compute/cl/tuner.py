@@ -7,13 +7,15 @@ used whether it is or not. Files are lines `kernel;x;y;z`. Source: the architect
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
+from armillary.base.boundary import bounded_methods
 from armillary.base.files import read_regular, write_atomic
-from armillary.errors import ArtifactError
+from armillary.errors import ArtifactError, ConfigError
 
 Lws = tuple[int, int, int]
 DEFAULT_LWS: Lws = (64, 1, 1)
@@ -22,7 +24,7 @@ CANDIDATES: tuple[Lws, ...] = tuple(
 )
 FLAT: tuple[Lws, ...] = tuple((2**n, 1, 1) for n in range(3, 9))  # of layers, whose grids have one direction
 _FEW: tuple[Lws, ...] = ((4, 1, 1), (8, 4, 1), (16, 8, 1), (32, 4, 1), (128, 1, 1))
-_RUNS = 5
+_RUNS, _MOST = 5, 4096  # runs of a trial; work-items of a group along a direction
 
 
 class CLTunerMode(Enum):
@@ -31,6 +33,7 @@ class CLTunerMode(Enum):
     EXHAUSTIVE, RAPID = "exhaustive", "rapid"
 
 
+@bounded_methods("add_lws_to_table", "measured", "save_to_file", "load_from_file", "choose")
 class CLTuner:
     """Tries work-groups of several sizes at a kernel's first run and remembers the best."""
 
@@ -57,6 +60,9 @@ class CLTuner:
 
     def add_lws_to_table(self, kernel_id: str, optimal_lws: Lws) -> None:
         """Set an LWS."""
+        sizes = tuple(optimal_lws)
+        if not isinstance(kernel_id, str) or len(sizes) != 3 or not all(0 < operator.index(n) <= _MOST for n in sizes):
+            raise ConfigError(f"{kernel_id!r}: {optimal_lws!r} are no three sizes of 1 to {_MOST}")
         self._table[kernel_id] = optimal_lws
 
     def measured(self, kernel_id: str) -> Mapping[Lws, float]:
@@ -89,7 +95,7 @@ class CLTuner:
         read: dict[str, Lws] = {}
         for number, line in enumerate(text.splitlines(), 1):
             name, *sizes = line.split(";")
-            if len(sizes) != 3 or not all(s.isascii() and s.isdecimal() and 0 < int(s) <= 4096 for s in sizes):
+            if len(sizes) != 3 or not all(s.isascii() and s.isdecimal() and 0 < int(s) <= _MOST for s in sizes):
                 raise ArtifactError(f"{filename}:{number}: {line[:60]!r} is no line 'kernel;x;y;z'")
             read[name] = (int(sizes[0]), int(sizes[1]), int(sizes[2]))
         self._table |= read

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from armillary.base.boundary import bounded
+from armillary.base.boundary import bounded, bounded_methods
 from armillary.base.record import record
 from armillary.compute.core.layout import DataLayout, as_nchw
 from armillary.compute.core.window import NUM_MAX_DIMENSIONS, Coordinates
@@ -155,6 +155,7 @@ class ValidRegion:
         return self.anchor[dimension] + self.shape[dimension]
 
 
+@bounded_methods("init", "init_auto_padding")
 class TensorInfo:
     """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`; `TensorInfo()` waits.
 

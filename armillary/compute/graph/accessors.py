@@ -16,6 +16,7 @@ from typing import Protocol, TextIO
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.boundary import boundary, bounded
 from armillary.base.files import read_regular, regular, write_atomic
 from armillary.compute.core.layout import DataLayout
 from armillary.compute.runtime.ppm import read_image
@@ -30,6 +31,7 @@ class ITensorAccessor(Protocol):
         """Fill or read a tensor; false: nothing more to do."""
 
 
+@bounded
 class DummyAccessor:
     """Touches nothing; says to go on `maximum` times, always with 0."""
 
@@ -46,6 +48,7 @@ class DummyAccessor:
         return goes_on
 
 
+@bounded
 class RandomAccessor:
     """Fills tensors with random values of a range, the same for the same seed."""
 
@@ -62,6 +65,7 @@ class RandomAccessor:
         return True
 
 
+@bounded
 class NumPyAccessor:
     """Fills a tensor with an array of numpy's."""
 
@@ -74,6 +78,7 @@ class NumPyAccessor:
         return True
 
 
+@bounded
 class NumPyBinLoader:
     """Fills a tensor from a .npy file; images and kernels of another layout than the file's are turned."""
 
@@ -96,6 +101,7 @@ class NumPyBinLoader:
         return True
 
 
+@bounded
 class SaveNumPyAccessor:
     """Writes a tensor to a .npy file."""
 
@@ -123,6 +129,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
+@bounded
 class CaffePreproccessor:
     """Takes a mean from each channel (in the order red, green, blue), as networks of Caffe want it."""
 
@@ -134,6 +141,7 @@ class CaffePreproccessor:
         return (pixels.astype(np.float32) - self._mean) * self._scale
 
 
+@bounded
 class TFPreproccessor:
     """Maps 0..255 to a range, as networks of TensorFlow want it."""
 
@@ -145,6 +153,7 @@ class TFPreproccessor:
         return pixels.astype(np.float32) / np.float32(255.0) * self._span + self._low
 
 
+@bounded
 class ImageAccessor:
     """Fills a tensor of three planes from an image: PPM, or anything that Pillow reads. Once; then the run ends."""
 
@@ -172,6 +181,7 @@ class ImageAccessor:
         return self._is_loaded
 
 
+@bounded
 class TopNPredictionsAccessor:
     """Prints the `top_n` largest elements with the labels of a file, one a line."""
 
@@ -196,11 +206,13 @@ class TopNPredictionsAccessor:
             print(f"{scores[at]:.4f} - [id = {at}], {self._labels[at]}", file=stream)
 
 
+@boundary("get_weights_accessor", arguments=True)
 def get_weights_accessor(path: str | Path, data_file: str) -> ITensorAccessor:
     """The loader of a file in a folder; without a folder, nothing is loaded."""
     return NumPyBinLoader(f"{path}{data_file}") if str(path) else DummyAccessor()
 
 
+@boundary("get_input_accessor", arguments=True)
 def get_input_accessor(
     image: str | Path, preprocessor: CaffePreproccessor | TFPreproccessor | None = None, bgr: bool = True
 ) -> ITensorAccessor:
@@ -212,11 +224,13 @@ def get_input_accessor(
     return ImageAccessor(image, bgr, preprocessor)
 
 
+@boundary("get_output_accessor", arguments=True)
 def get_output_accessor(labels_path: str | Path, top_n: int = 5) -> ITensorAccessor:
     """What prints the best classes; without labels, nothing is printed and the run ends."""
     return TopNPredictionsAccessor(labels_path, top_n) if str(labels_path) else DummyAccessor(0)
 
 
+@boundary("get_random_accessor", arguments=True)
 def get_random_accessor(lower: float, upper: float, seed: int = 0) -> RandomAccessor:
     """What fills a tensor with random values."""
     return RandomAccessor(lower, upper, seed)

@@ -7,12 +7,14 @@ without layers is that value itself.
 
 from __future__ import annotations
 
+from armillary.base.boundary import bounded
 from armillary.compute.core.types import ConvolutionMethod
 from armillary.compute.graph.hints import BranchMergeMethod, EltwiseOperation, Target
 from armillary.compute.graph.nodes import DepthConcatenateNode, EltwiseNode, INode
 from armillary.errors import TypeMismatch
 
 
+@bounded
 class SubGraph:
     """Layers and hints, streamed as into a graph."""
 
@@ -46,6 +48,7 @@ class IBranches:
         return self
 
 
+@bounded
 class BranchLayer(IBranches):
     """`BranchLayer(BranchMergeMethod.DEPTH_CONCATENATE, *sub_graphs)`, or one SubGraph that goes on."""
 
@@ -59,6 +62,7 @@ class BranchLayer(IBranches):
         super().__init__(tuple(given[1:]), DepthConcatenateNode(), 2)  # type: ignore[arg-type]  # it checks them
 
 
+@bounded
 class ConcatLayer(IBranches):
     """Branches whose channels follow one another."""
 
@@ -66,6 +70,7 @@ class ConcatLayer(IBranches):
         super().__init__(sub_graphs, DepthConcatenateNode(), 2)
 
 
+@bounded
 class EltwiseLayer(IBranches):
     """Two branches, element by element."""
 
@@ -73,6 +78,7 @@ class EltwiseLayer(IBranches):
         super().__init__((sub_graph0, sub_graph1), EltwiseNode(op), 2, 2)
 
 
+@bounded
 class ResidualLayer(IBranches):
     """A branch added to the value it starts from, or to another branch."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from armillary.base.boundary import bounded_methods
 from armillary.compute.cl.scheduler import CLScheduler
 from armillary.compute.cl.tuner import CLTuner
 from armillary.compute.core.kernel import Status
@@ -27,6 +28,7 @@ from armillary.compute.runtime.tensor import shape_of
 from armillary.errors import ArmillaryError, ExecutionError, Span, TypeMismatch
 
 
+@bounded_methods("add_node", "add_tensor", "gives", "graph_init", "value", "__lshift__")
 class Graph:
     """`graph << Target.NEON << Tensor(info, accessor) << ConvolutionLayer(…) << … << Tensor(accessor)`."""
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from armillary.base.boundary import bounded
 from armillary.compute.core.layout import from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import (
@@ -79,6 +80,7 @@ def _biases(input: TensorInfo, count: int, accessor: ITensorAccessor | None) -> 
     return [(TensorInfo(TensorShape(count), 1, kind), accessor)]
 
 
+@bounded
 class ConvolutionLayer(INode):
     """`ofm` kernels of `conv_width` x `conv_height` over the image; no biases: None."""
 
@@ -120,6 +122,7 @@ class ConvolutionLayer(INode):
         return {**named, "ActivationInfo": self._activation}
 
 
+@bounded
 class DepthwiseConvolutionLayer(INode):
     """Each channel by `depth_multiplier` kernels of its own."""
 
@@ -154,6 +157,7 @@ class DepthwiseConvolutionLayer(INode):
         return {**named, "ActivationInfo": self._activation}
 
 
+@bounded
 class FullyConnectedLayer(INode):
     """`num_outputs` sums of all inputs; weights are (inputs, outputs)."""
 
@@ -178,6 +182,7 @@ class FullyConnectedLayer(INode):
         return [matrix, *_biases(first, self._outputs, self._biases)]
 
 
+@bounded
 class BatchNormalizationLayer(INode):
     """(x - mean) / sqrt(var + epsilon) * gamma + beta, by channel."""
 
@@ -277,6 +282,7 @@ class DequantizationLayer(INode):
     operation = OperationType.DequantizationLayer
 
 
+@bounded
 class ReshapeLayer(INode):
     """The same elements in another shape."""
 
@@ -291,6 +297,7 @@ class ReshapeLayer(INode):
         return {"OutputInfo": _info(inputs[0], *self._shape)}
 
 
+@bounded
 class QuantizationLayer(INode):
     """Real numbers as bytes of a scale and an offset."""
 

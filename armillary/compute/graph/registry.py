@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+from armillary.base.boundary import boundary, bounded, bounded_methods
 from armillary.base.record import record
 from armillary.compute.graph.hints import GraphHints, OperationType, Target
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
@@ -24,6 +25,7 @@ class IFunction(Protocol):
         """Compute the output."""
 
 
+@bounded
 class NodeContext:
     """A node, as an operation sees it: tensors, parameters, hints."""
 
@@ -98,6 +100,7 @@ class Operation:
     configure: Configure
 
 
+@bounded_methods("add_operation", "contains", "find_operation")
 class OperationRegistry:
     """`OperationRegistry.get()`: the one of this process."""
 
@@ -131,6 +134,7 @@ class OperationRegistry:
         return found
 
 
+@bounded
 class OperationRegistrar:
     """Registers an operation by being made, as the text's static objects do."""
 
@@ -138,6 +142,7 @@ class OperationRegistrar:
         OperationRegistry.get().add_operation(operation_type, operation)
 
 
+@boundary("register_simple_operation", arguments=True)
 def register_simple_operation(
     name: str, target: Target, operation_type: OperationType
 ) -> Callable[[Configure], Configure]:

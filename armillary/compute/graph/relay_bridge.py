@@ -14,6 +14,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.base.aliases import Array
+from armillary.base.boundary import boundary, bounded
 from armillary.compute.cl.pipeline import CLPipeline
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import ConvolutionMethod
@@ -45,6 +46,7 @@ def _sizes(expr: Expr) -> tuple[tuple[int, ...], str]:
     return shape_in(kind), str(kind.dtype)
 
 
+@boundary("to_relay", arguments=True)
 def to_relay(graph: Graph, name: str = "data") -> tuple[IRModule, dict[str, Array]]:
     """The graph as a module, and its weights by name; targets and methods are left to whoever compiles it."""
     first = graph.value(0).info()
@@ -81,6 +83,7 @@ def _body_of(layer: INode, infos: Sequence[TensorInfo]) -> Body:
     return body
 
 
+@bounded
 class RelayLayer(INode):
     """A network as one node: a module or function of Relay of one result, with its parameters."""
 
@@ -190,6 +193,7 @@ def _leaves(root: Expr, known: Mapping[int, int]) -> list[Expr]:
     return [e for e in post_order(root, lambda e: id(e) not in known) if id(e) in known]
 
 
+@boundary("from_relay", arguments=True)
 def from_relay(
     network: IRModule | Function,
     params: Mapping[str, Array] | None = None,

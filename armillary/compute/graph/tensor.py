@@ -6,6 +6,7 @@ pinned to one target; an accessor sees the host's view, a device's tensor mapped
 
 from __future__ import annotations
 
+from armillary.base.boundary import bounded, bounded_methods
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.core.tensor_info import TensorInfo
 from armillary.compute.graph.accessors import ITensorAccessor
@@ -14,6 +15,8 @@ from armillary.compute.runtime.tensor import Tensor as ComputeTensor
 from armillary.errors import ExecutionError, TypeMismatch
 
 
+@bounded
+@bounded_methods("set_target")
 class Tensor:
     """`Tensor(info, accessor)` where a graph begins, `Tensor(accessor)` where it ends."""
 

@@ -85,6 +85,8 @@ class Tensor:
 
     def set_info(self, info: TensorInfo) -> None:
         """As `allocator().init`."""
+        if not isinstance(info, TensorInfo):
+            raise TypeMismatch(f"a {type(info).__name__} is no TensorInfo")
         if self._is_allocated:
             raise ExecutionError("the tensor is allocated", hint="free it before it gets other information")
         self._info = copy(info)

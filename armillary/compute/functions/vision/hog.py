@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from armillary.base.boundary import bounded
+from armillary.base.boundary import bounded, bounded_methods
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo, TensorShape
@@ -98,6 +98,7 @@ def _pair(size: Size2D) -> tuple[int, int]:
     return size.width, size.height
 
 
+@bounded_methods("init")
 class HOG:
     """Sizes, and a linear classifier: a factor for each value of a window's descriptor, then the bias."""
 

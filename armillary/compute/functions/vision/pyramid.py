@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from armillary.base.boundary import bounded_methods
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import STEP, FormulaKernel
 from armillary.compute.core.kernel import IKernel, Status
@@ -38,6 +39,7 @@ SCALE_PYRAMID_HALF, SCALE_PYRAMID_ORB = 0.5, 0.8408964
 U8, S16 = DataType.U8, DataType.S16
 
 
+@bounded_methods("init")
 class Pyramid:
     """`init(levels, scale, width, height, format)`; levels are images, the largest first."""
 
