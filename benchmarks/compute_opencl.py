@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tests.compute.acl_oracle.record import BUILDERS, COUNT, case_of, has_near_n
 CANNY = "NECannyEdge"  # has no stored cases: compared with the CPU's, which is compared with OpenCV
 TUNED = ("Gaussian5x5", "Sobel3x3", "Dilate", "Median3x3")
 SIZE, TURNS = (1920, 1080), 30
+GRACE = 20  # seconds that running cases have to end
 Pair = tuple[str, int]
 
 
@@ -93,30 +95,49 @@ def check(pair: Pair) -> list[str]:
 
 
 def check_all(names: Sequence[str], cases: range, jobs: int, seconds: float) -> bool:
-    """Cases of all functions until the time is over; a line for each function."""
-    end, wrong = time.monotonic() + seconds, dict[str, list[str]]()
-    done = dict.fromkeys(names, 0)
+    """Cases of all functions until the time is over; what is wrong at once, then a line for each function."""
     pairs: Iterator[Pair] = ((name, number) for number in cases for name in names)
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        running: dict[Future[list[str]], Pair] = {}
-        while True:
-            while len(running) < 2 * jobs and time.monotonic() < end and (pair := next(pairs, None)):
-                running[pool.submit(check, pair)] = pair
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                name = running.pop(future)[0]
-                done[name] += 1
-                wrong.setdefault(name, []).extend(future.result())
+    wrong, done = dict[str, int](), dict.fromkeys(names, 0)
+    for (name, number), told in checked(pairs, jobs, seconds):
+        done[name] += 1
+        wrong[name] = wrong.get(name, 0) + bool(told)
+        print("".join(f"    {line}\n" for line in told), end="")
+        if sum(done.values()) % 100 == 0:
+            print(f"{sum(done.values())} cases, the last one {name} {number}", flush=True)
     for name, count in done.items():
-        told = wrong.get(name, [])
-        state = "DIFFERS" if told else "agrees" if count else "not reached"
+        state = f"DIFFERS in {wrong[name]}" if wrong.get(name) else "agrees" if count else "not reached"
         print(f"CL{name.removeprefix('NE').removeprefix('CPP'):44} {count:3} cases  {state}")
-        print("".join(f"    {line}\n" for line in told[:3]), end="")
-    bad = sum(1 for told in wrong.values() if told)
-    reached = sum(1 for count in done.values() if count)
+    bad, reached = sum(map(bool, wrong.values())), sum(map(bool, done.values()))
     print(f"{sum(done.values())} cases of {reached} of {len(names)} lists, {bad} of them with differences", flush=True)
     return not bad and reached == len(names)
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+
+
+def checked(pairs: Iterator[Pair], jobs: int, seconds: float) -> Iterator[tuple[Pair, list[str]]]:
+    """Cases with what is wrong with them, as they end; those that run when the time is over have a while to end."""
+    end = time.monotonic() + seconds
+    pool = _pool(jobs)
+    running: dict[Future[list[str]], Pair] = {}
+    while time.monotonic() < end + GRACE:
+        while len(running) < 2 * jobs and time.monotonic() < end and (pair := next(pairs, None)):
+            try:
+                running[pool.submit(check, pair)] = pair
+            except BrokenExecutor:  # a driver ended a process
+                pool, pairs = _pool(jobs), itertools.chain([pair], pairs)
+        if not running:
+            break
+        for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
+            pair, error = running.pop(future), future.exception()
+            yield pair, future.result() if error is None else [f"the process ended: {error}"]
+    for pair in running.values():
+        print(f"    not ended in time: {pair[0]} {pair[1]}")
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes if running else ():
+        process.kill()
 
 
 def _filter(name: str, side: str, pixels: np.ndarray[Any, Any]) -> tuple[Any, Any]:  # Any: a function, its output
