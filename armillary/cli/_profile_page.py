@@ -24,7 +24,7 @@ CLASSES = (
 DIVISION = ("#3d9b8f", "#d8a13a", "#b3476b", "#7a5aa6", "#8b929c")  # colours of Profile.division
 WIDTH, BAR, LABEL, LETTERS = 1080, 20, 300, 42
 
-_STYLE = """
+PAGE_STYLE = """
 :root{--ink:#1d2430;--soft:#5b6573;--line:#e3e7ec;--paper:#fff;--page:#f6f7f9}
 *{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1320px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 2px}
@@ -48,7 +48,7 @@ td.w small{display:block;color:var(--soft);font-size:12px;line-height:1.4}
 font-size:13px;line-height:1.45;pointer-events:none;white-space:pre-line;z-index:9;box-shadow:0 4px 18px #0003}
 """
 
-_SCRIPT = """
+PAGE_SCRIPT = """
 const tip=document.getElementById('tip');
 document.querySelectorAll('.k').forEach(g=>{const t=g.querySelector('title'),s=t?t.textContent:g.title;
 if(t)t.remove();else g.removeAttribute('title');
@@ -75,12 +75,12 @@ def page(profile: Profile, title: str, names: Sequence[str]) -> str:
         f"<section><h2>Kernels by time: the dark part is what the roof allows</h2>{_bars(ordered)}</section>",
         f"<section><h2>All kernels</h2>{_table(profile, rows)}</section>",
     )
-    head = f"<title>Profile of {_text(title)}</title><style>{_STYLE}{STYLE}</style>"
+    head = f"<title>Profile of {escaped(title)}</title><style>{PAGE_STYLE}{STYLE}</style>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">{head}</head><body><main>'
-        f"<h1>{_text(title)}</h1>{_subtitle(profile)}{_cards(profile)}{''.join(sections)}</main>"
-        f'<div id="tip"></div><script>{_SCRIPT}{SCRIPT}</script></body></html>\n'
+        f"<h1>{escaped(title)}</h1>{_subtitle(profile)}{_cards(profile)}{''.join(sections)}</main>"
+        f'<div id="tip"></div><script>{PAGE_SCRIPT}{SCRIPT}</script></body></html>\n'
     )
 
 
@@ -89,7 +89,7 @@ def tail(name: str, letters: int) -> str:
     return name if len(name) <= letters else f"…{name[1 - letters :]}"
 
 
-def _text(value: str) -> str:
+def escaped(value: str) -> str:
     return html.escape(value, quote=True)
 
 
@@ -100,7 +100,7 @@ def _subtitle(profile: Profile) -> str:
         f"reads L1 {roof.l1:.0f}, L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s · "
         f"medians of {profile.runs} runs"
     )
-    return f'<p class="sub">{_text(text)}</p>'
+    return f'<p class="sub">{escaped(text)}</p>'
 
 
 def _cards(profile: Profile) -> str:
@@ -112,7 +112,7 @@ def _cards(profile: Profile) -> str:
         (f"{flops / (profile.in_kernels or 1.0) / 1e9:.0f} GFLOP/s", f"{flops / 1e9:.2f} GFLOP{saved}"),
         (str(len(profile.kernels)), "kernels"),
     )
-    inside = "".join(f'<div class="card"><b>{_text(a)}</b><span>{_text(b)}</span></div>' for a, b in cards)
+    inside = "".join(f'<div class="card"><b>{escaped(a)}</b><span>{escaped(b)}</span></div>' for a, b in cards)
     return f'<div class="cards">{inside}</div>'
 
 
@@ -147,7 +147,7 @@ def _hover(kernel: KernelProfile, name: str) -> str:
         f"{name}  (#{kernel.index}, gives {kernel.shape})\n{1e3 * kernel.seconds:.4f} ms · {kernel.gflops:.1f} GFLOP/s"
         f" · {kernel.gbytes:.1f} GB/s · {kernel.percent:.0f} % of the roof"
     )
-    return f"<title>{_text(chr(10).join([head, *kernel.reasons()]))}</title>"
+    return f"<title>{escaped(chr(10).join([head, *kernel.reasons()]))}</title>"
 
 
 def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
@@ -162,7 +162,7 @@ def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
         shown = tail(name, LETTERS)
         parts.append(
             f'<g class="k">{_hover(kernel, name)}<rect x="0" y="{y}" width="{WIDTH}" height="{BAR}" fill="#fff0"/>'
-            f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{_text(shown)}</text>'
+            f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{escaped(shown)}</text>'
             f'<rect class="body" x="{LABEL}" y="{y + 3}" width="{max(1.0, width):.1f}" height="14" rx="2" '
             f'fill="{color}" fill-opacity="0.35"/>'
             f'<rect x="{LABEL}" y="{y + 3}" width="{max(0.5, roof):.1f}" height="14" rx="2" fill="{color}"/>'
@@ -187,10 +187,10 @@ def _table(profile: Profile, rows: Sequence[tuple[KernelProfile, str]]) -> str:
             (k.percent, ".0f", ""),
         )
         cells = "".join(f'<td class="n" data-v="{v:.6g}">{v:{form}}{unit}</td>' for v, form, unit in figures)
-        choice, *reasons = map(_text, k.reasons())
+        choice, *reasons = map(escaped, k.reasons())
         told = f'<td class="w">{choice}<small>{"<br>".join(reasons)}</small></td>'
         lines.append(
-            f'<tr><td class="n" data-v="{k.index}">{k.index}</td><td class="name">{_text(name)}</td>'
-            f"<td>{_text(k.shape)}</td>{cells}<td>{_text(k.bound)}</td>{told}</tr>"
+            f'<tr><td class="n" data-v="{k.index}">{k.index}</td><td class="name">{escaped(name)}</td>'
+            f"<td>{escaped(k.shape)}</td>{cells}<td>{escaped(k.bound)}</td>{told}</tr>"
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

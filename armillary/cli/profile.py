@@ -5,8 +5,8 @@ kernel: time (median of --runs), share, how much of their time the threads wait 
 machine's roof (the least time that its measured arithmetic and bandwidth allow), algorithm, register tile. --why adds
 the reasons of the cost model; --html writes a page with a bar chart and a timeline of the threads, --json the figures.
 Winograd kernels count the operations they do, kernels in a loop all its iterations. A network for a device (target
-opencl) runs on --device: times are those of the device's own clock, and each kernel's tensors are listed with the
-memory (buffer, texture) and layout they are in.
+opencl) runs on --device: times are those of the device's own clock, the roof is the device's, and each kernel's tensors
+are listed with the memory (buffer, texture) and layout they are in.
 
 examples:
   armc profile resnet18.onnx
@@ -30,14 +30,16 @@ from rich.table import Table
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
+from armillary.cli._profile_device_page import device_page, roof_text
 from armillary.cli._profile_page import page, tail
 from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.driver.device_profile import DeviceKernel, DeviceProfile, profile_device
+from armillary.driver.device_roof import measured_device_roof
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
-from armillary.errors import ArtifactError, ConfigError, Span
+from armillary.errors import ArtifactError, Span
 from armillary.runtime import Device, cpu, device, load_module
 from armillary.runtime.threads import config_threadpool
 from armillary.transform import MAX_LEVEL, PassContext
@@ -86,8 +88,10 @@ def run(args: argparse.Namespace) -> int:
         for name, value in fill_inputs(module, given, "random").items():
             module.set_input(name, value)
         if executor.device != cpu(0):
+            progress.start("measuring the device")
+            device_roof = measured_device_roof(executor.device, again=args.measure_roof)
             progress.start("running")
-            return _report_device(args, profile_device(executor, graph_json, args.runs))
+            return _report_device(args, profile_device(executor, graph_json, device_roof, args.runs))
         progress.start("measuring this machine")
         roof = measured_roof(again=args.measure_roof)
         progress.start("running")
@@ -131,29 +135,32 @@ def _device(args: argparse.Namespace, module: Any) -> Device:  # Any: a package 
 
 
 def _report_device(args: argparse.Namespace, profile: DeviceProfile) -> int:
-    """Kernels of a device as a table, and as JSON."""
-    if args.html:
-        raise ConfigError("--html: the page is of CPUs, this network runs on a device", hint="--json has the figures")
+    """Kernels of a device as a table, as JSON, as a page."""
     kernels = sorted(profile.kernels, key=lambda k: (-k.seconds, k.index))[: args.top or None]
     output.print(device_table(profile, kernels))
     whole, inside = 1e3 * profile.seconds, 1e3 * profile.in_kernels
-    output.print(
-        f"inference {whole:.3f} ms, its kernels {inside:.3f} ms (medians of {profile.runs} runs)\n{profile.device}"
-    )
+    told = f"inference {whole:.3f} ms, its kernels {inside:.3f} ms (medians of {profile.runs} runs)"
+    output.print(f"{told}; {profile.percent:.0f} % of the roof reached\n{roof_text(profile.roof)}", highlight=False)
     if args.json:
         write_atomic(args.json, (json.dumps(profile.to_plain(), indent=1) + "\n").encode())
+    if args.html:
+        text = device_page(profile, Path(args.FILE).name, [short_name(k) for k in profile.kernels])
+        write_atomic(args.html, text.encode("utf-8", "replace"))
+        errors.print(f"{args.html}: written", highlight=False)
     return 0
 
 
 def device_table(profile: DeviceProfile, kernels: Sequence[DeviceKernel]) -> Table:
     """The kernels as rows; what lies in which memory comes last."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("#", "kernel", "ms", "share", "GFLOP/s", "GB/s", "tensors"):
-        shown.add_column(heading, justify="left" if heading in ("kernel", "tensors") else "right", no_wrap=True)
+    for heading in ("#", "kernel", "ms", "share", "GFLOP/s", "GB/s", "% roof", "bound", "tensors"):
+        words = heading in ("kernel", "bound", "tensors")
+        shown.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for k in kernels:
         share = f"{100 * k.seconds / (profile.in_kernels or 1.0):.1f} %"
         name, told = escape(tail(short_name(k), NAME)), ", ".join(k.tensors)
-        shown.add_row(str(k.index), name, f"{1e3 * k.seconds:.4f}", share, f"{k.gflops:.1f}", f"{k.gbytes:.1f}", told)
+        figures = f"{1e3 * k.seconds:.4f}", share, f"{k.gflops:.1f}", f"{k.gbytes:.1f}", f"{k.percent:.0f}"
+        shown.add_row(str(k.index), name, *figures, k.bound, told)
     return shown
 
 

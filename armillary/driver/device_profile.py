@@ -1,7 +1,8 @@
 """Measure a graph on a device kernel by kernel, by the device's own clock.
 
 In: a graph executor on a device with its inputs set, its graph JSON. Out: a `DeviceProfile`: for each call of a kernel
-the median time, arithmetic, bytes, and where its tensors lie: in a buffer or a texture, in which layout. Invariant:
+the median time, arithmetic, bytes, the least time of the device's roof (driver/device_roof.py), and where its tensors
+lie: in a buffer or a texture, in which layout. Invariant:
 kernels run alone, one after another, so gaps between launches are in the time of an inference and in no kernel; what
 runs when the network is loaded is left out. Bytes count each tensor once. CPUs: driver/profile.py.
 """
@@ -12,6 +13,7 @@ import statistics
 
 from armillary.artifact import GraphSpec, tensor_bytes
 from armillary.base.record import record
+from armillary.driver.device_roof import DeviceRoof
 from armillary.driver.explain import read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.runtime import GraphExecutor
@@ -35,6 +37,13 @@ class DeviceKernel:
     flops: int
     nbytes: int
     tensors: tuple[str, ...]
+    least: float
+    bound: str
+
+    @property
+    def percent(self) -> float:
+        """Of the roof."""
+        return 100 * self.least / self.seconds if self.seconds else 0.0
 
     @property
     def gflops(self) -> float:
@@ -54,11 +63,17 @@ class DeviceProfile:
     seconds: float
     runs: int
     device: str
+    roof: DeviceRoof
 
     @property
     def in_kernels(self) -> float:
         """Seconds of all kernels together."""
         return sum(kernel.seconds for kernel in self.kernels)
+
+    @property
+    def percent(self) -> float:
+        """Of the roof that all kernels together reach."""
+        return 100 * sum(k.least for k in self.kernels) / self.in_kernels if self.in_kernels else 0.0
 
     def to_plain(self) -> dict[str, object]:
         """As JSON values; times in milliseconds."""
@@ -73,15 +88,18 @@ class DeviceProfile:
                 "gbytes_per_s": k.gbytes,
                 "flops": k.flops,
                 "bytes": k.nbytes,
+                "percent_of_roof": k.percent,
+                "bound": k.bound,
                 "tensors": list(k.tensors),
             }
             for k in self.kernels
         ]
-        total = {"ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels}
-        return {"device": self.device, "runs": self.runs, "total": total, "kernels": rows}
+        total = {"ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels, "percent_of_roof": self.percent}
+        roof = {"gflops": self.roof.gflops, "memory": self.roof.memory, "cache": self.roof.cache}
+        return {"device": self.device, "runs": self.runs, "roof": roof, "total": total, "kernels": rows}
 
 
-def profile_device(executor: GraphExecutor, graph_json: str, runs: int = 20) -> DeviceProfile:
+def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, runs: int = 20) -> DeviceProfile:
     """Run the graph `runs` times with a time for each kernel, and as often without; inputs must be set."""
     spec = GraphSpec.from_json(graph_json)
     executor.run()
@@ -97,10 +115,10 @@ def profile_device(executor: GraphExecutor, graph_json: str, runs: int = 20) -> 
         nbytes = sum(tensor_bytes(spec.shapes[e], spec.dltypes[e]) for e in set(entries))
         told = tuple(tensor_text(spec, entry) for entry in entries)
         flops = read_attrs(node.attrs).flops
-        rows.append(DeviceKernel(index, node.name, node.func_name, seconds, flops, nbytes, told))
-    facts = executor.device.facts()
-    name = f"{facts.get('name', executor.device)}, driver {facts.get('driver', '?')}"
-    return DeviceProfile(tuple(rows), statistics.median(wholes), runs, name)
+        rows.append(
+            DeviceKernel(index, node.name, node.func_name, seconds, flops, nbytes, told, *roof.seconds(flops, nbytes))
+        )
+    return DeviceProfile(tuple(rows), statistics.median(wholes), runs, roof.device, roof)
 
 
 def tensor_text(spec: GraphSpec, entry: int) -> str:

@@ -9,6 +9,9 @@ import pytest
 from opencl_device import needs_opencl
 
 from armillary.cli.main import main
+from armillary.driver import device_roof
+from armillary.driver.device_roof import SMALL, DeviceRoof, measured_device_roof
+from armillary.runtime import Device, opencl
 
 MODEL = """
 def @main(%x: Tensor[(1, 16, 20, 20), float32]) {
@@ -40,4 +43,49 @@ def test_kernels_of_a_device_are_timed_and_their_tensors_told(
     assert "buffer 1x16x20x20" in texts
     shown = capsys.readouterr().out
     assert "GFLOP/s" in shown and "tensors" in shown and "driver" in shown
-    assert main(["profile", str(package), "--html", str(tmp_path / "p.html")]) == 4
+    assert "% roof" in shown and "GFLOP/s (float32), reads memory" in shown
+    roof = told["roof"]
+    assert roof["gflops"] > 0 and roof["memory"] > 0 and roof["cache"] > 0 and told["total"]["percent_of_roof"] > 0
+    place = "cache" if conv["bytes"] <= 1 << 20 else "memory"
+    least = max(conv["flops"] / roof["gflops"], conv["bytes"] / roof[place]) / 1e9
+    assert conv["percent_of_roof"] == pytest.approx(100 * least / (conv["ms"] / 1e3))
+    assert conv["bound"] in ("arithmetic", place)
+
+
+@needs_opencl
+def test_the_page_of_a_device_has_roof_scope_and_layout(tmp_path: Path) -> None:
+    model, page = tmp_path / "m.relay", tmp_path / "p.html"
+    model.write_text(MODEL)
+    options = ["--target", "opencl -device=adreno", "--runs", "1", "--html", str(page)]
+    assert main(["profile", str(model), *options]) == 0
+    text = page.read_text("utf-8")
+    assert text.count("<tr>") == 1 + text.count('class="name"') > 3 and "% roof" in text
+    assert "texture 1x8x20x20x4 NCHW4c" in text and "buffer 1x16x20x20" in text and "of the roof" in text
+
+
+@needs_opencl
+def test_a_devices_roof_is_kept_and_damaged_ones_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    made: list[DeviceRoof] = []
+
+    def measure(_device: Device, name: str, units: int, memory: int) -> DeviceRoof:
+        assert units >= 1 and memory > 0
+        made.append(DeviceRoof(name, 100.0 + len(made), 10.0, 40.0))
+        return made[-1]
+
+    monkeypatch.setattr(device_roof, "measure", measure)
+    device = opencl()
+    assert measured_device_roof(device) == measured_device_roof(device) == made[0]
+    assert measured_device_roof(device, again=True) == made[1] and len(made) == 2
+    (file,) = (tmp_path / "roof").iterdir()
+    file.write_text('{"device": 1}')
+    assert measured_device_roof(device) == made[2]
+
+
+def test_small_tensors_are_read_from_caches() -> None:
+    roof = DeviceRoof("a device", 1000.0, 10.0, 100.0)
+    assert roof.seconds(0, SMALL) == (SMALL / 1e11, "cache")
+    assert roof.seconds(0, SMALL + 1) == ((SMALL + 1) / 1e10, "memory")
+    assert roof.seconds(1e12, SMALL) == (1.0, "arithmetic")
