@@ -116,6 +116,21 @@ def test_a_dense_layer_is_right_for_many_rows_and_for_one(left, right):
 
 
 @needs_opencl
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_long_dense_layer_and_what_follows_are_one_launch(rows):
+    x, w, b = relay.var("x", shape=(rows, 1000)), relay.var("w", shape=(24, 1000)), relay.var("b", shape=(24,))
+    random = np.random.default_rng(5)
+    given = {"w": random.standard_normal((24, 1000)).astype("float32"), "b": random.random(24).astype("float32")}
+    body = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, w), b))
+    library = relay.build(armillary.IRModule.from_expr(relay.Function([x, w, b], body)), "opencl", params=given)
+    source = library.get_lib().imported_modules[0].get_source()
+    assert source.count("__kernel") == 1 and source.count("barrier(") == 2 and "< 64" not in source
+    value = random.standard_normal((rows, 1000)).astype("float32")
+    wanted = np.maximum(value.astype("float64") @ given["w"].T + given["b"], 0)
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_opencl
 def test_a_batch_of_products_goes_through_shared_memory():
     x, w = relay.var("x", shape=(3, 16, 20)), relay.var("w", shape=(3, 24, 20))
     weights = np.random.default_rng(5).standard_normal((3, 24, 20)).astype("float32")

@@ -25,7 +25,7 @@ MOST_ITEMS = 4096  # of a group, on any device
 MANY_READERS = 3  # from which on a stage with a function call is stored
 DEAR = 256  # nodes from which on an element that is read twice is stored
 LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
-TREE = 64  # work-items that share a reduction
+TREE, BRANCHES = 64, 8  # work-items that share a reduction; of these, those that sum what the others have
 GRID = 3  # directions of a grid
 IMAGE_AXES = 5  # of a tensor in blocks of channels
 
@@ -38,6 +38,9 @@ def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
         *kept, reduction, output = kept
         for tensor in kept:
             schedule_stage(schedule, tensor)
+        if is_tree(reduction.op):
+            reduce_by_tree(schedule, reduction, output)
+            return
         item = bind_flat(schedule[output])
         assert item is not None, "an epilogue has axes"
         schedule[reduction].set_scope("local")
@@ -55,7 +58,7 @@ def is_epilogue(schedule: te.Schedule, reduction: te.Tensor, output: te.Tensor) 
         return False
     if not isinstance(source.body[0], Reduce) or isinstance(op.body[0], Reduce) or len(op.body) > 1 or not op.axis:
         return False
-    if is_long(source):
+    if is_long(source) and (not is_tree(source) or is_of_pixels(op) or len(op.axis) != len(source.axis)):
         return False
     found = [reads_in_place(schedule, s.op, source) for s in schedule.stages if not s.is_inline and s.op is not source]
     return all(places is None or (places and s is op) for s, places in found)
@@ -92,6 +95,13 @@ def is_long(op: te.ComputeOp) -> bool:
     """Whether a reduction has many terms and few elements, so that a work-group takes each."""
     elements, terms = (math.prod(map(static_extent, axes)) for axes in (op.axis, op.reduce_axis))
     return terms >= LONG_SUM and elements <= FEW_SUMS
+
+
+def is_tree(op: te.Operation) -> bool:
+    """Whether a reduction is one of a work-group for each element, whose places a grid has directions for."""
+    if not isinstance(op, te.ComputeOp) or len(op.body) > 1 or not op.axis or not is_long(op):
+        return False
+    return sum(static_extent(axis) > 1 for axis in op.axis[:-1]) < GRID
 
 
 def is_own_place(op: te.ComputeOp, load: ProducerLoad) -> bool:
@@ -158,8 +168,7 @@ def schedule_stage(schedule: te.Schedule, tensor: te.Tensor) -> None:
     if not isinstance(op.body[0], Reduce):
         bind_flat(schedule[tensor])
         return
-    is_tree = op.axis and is_long(op) and sum(static_extent(axis) > 1 for axis in op.axis[:-1]) < GRID
-    if len(op.body) == 1 and is_tree:
+    if is_tree(op):
         reduce_by_tree(schedule, tensor)
     elif len(op.body) == 1 and op.axis:
         reduce_in_register(schedule, tensor)
@@ -216,26 +225,38 @@ def sum_pixels(stage: te.Stage) -> None:
         stage.vectorize(lane)
 
 
-def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor) -> None:
-    """A work-group for each element: each work-item sums a part in a register, and one of them the parts."""
-    stage = schedule[tensor]
-    axes = list(stage.op.reduce_axis)
-    flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
-    _, part = stage.split(flat, factor=TREE)
-    parts = schedule.rfactor(tensor, part)
-    made = schedule[parts]
-    sums = schedule.cache_write(parts, "local")
-    made.set_scope("shared")
+def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor, output: te.Tensor | None = None) -> None:
+    """A work-group for each element: its work-items sum parts in registers, some of them a few parts each, one the
+    rest, and computes the `output` of its element."""
+    axes = list(schedule[tensor].op.reduce_axis)
+    flat = schedule[tensor].fuse(*axes) if len(axes) > 1 else axes[0]
+    parts = _factored(schedule, tensor, flat, TREE)
+    branches = _factored(schedule, tensor, schedule[tensor].op.reduce_axis[0], BRANCHES)
+    stage = schedule[tensor if output is None else output]
     last = stage.op.axis[-1]
     *groups, one = [axis for axis in stage.op.axis if static_extent(axis) > 1 or axis is last]
     one, item = stage.split(one, factor=1)
+    stage.reorder(*(axis for axis in stage.op.axis if axis is not last), one, item)
     for axis, tag in zip((*groups, one), "xyz", strict=False):
         stage.bind(axis, te.thread_axis(f"blockIdx.{tag}"))
-    made.compute_at(stage, one)
-    place = made.fuse(*made.op.axis)
-    made.bind(place, te.thread_axis("threadIdx.x"))
-    schedule[sums].compute_at(made, place)
+    for part in (parts, branches):
+        made = schedule[part]
+        sums = schedule.cache_write(part, "local")
+        made.set_scope("shared")
+        made.compute_at(stage, one)
+        place = made.fuse(*made.op.axis)
+        made.bind(place, te.thread_axis("threadIdx.x"))
+        schedule[sums].compute_at(made, place)
     stage.bind(item, te.thread_axis("threadIdx.x"))
+    if output is not None:
+        schedule[tensor].set_scope("local")
+        schedule[tensor].compute_at(stage, item)
+
+
+def _factored(schedule: te.Schedule, tensor: te.Tensor, axis: te.IterVar, count: int) -> te.Tensor:
+    """Split a reduction into `count` parts, which become a tensor that it sums."""
+    _, part = schedule[tensor].split(axis, factor=count)
+    return schedule.rfactor(tensor, part)
 
 
 def static_extent(axis: IterVar) -> int:
