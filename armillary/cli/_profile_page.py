@@ -90,6 +90,7 @@ def tail(name: str, letters: int) -> str:
 
 
 def escaped(value: str) -> str:
+    """Text as it stands in a page."""
     return html.escape(value, quote=True)
 
 
