@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.cli._profile_page import BAR, LABEL, LETTERS, PAGE_SCRIPT, PAGE_STYLE, WIDTH, escaped, tail
-from armillary.driver.device_profile import DeviceKernel, DeviceProfile
-from armillary.driver.device_roof import SMALL, DeviceRoof
+from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile
+from armillary.driver.devices.device_roof import SMALL, DeviceRoof
 
 BUFFERS, IMAGES = "#3d9b8f", "#2f6db3"  # colours: a kernel of buffers alone, one that has textures
 NUMBERS = ("ms", "share", "GFLOP/s", "GB/s", "% roof")

@@ -35,8 +35,8 @@ from armillary.cli._profile_page import page, tail
 from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
-from armillary.driver.device_profile import DeviceKernel, DeviceProfile, profile_device
-from armillary.driver.device_roof import measured_device_roof
+from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile, profile_device
+from armillary.driver.devices.device_roof import measured_device_roof
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
 from armillary.errors import ArtifactError, Span

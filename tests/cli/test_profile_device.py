@@ -9,8 +9,8 @@ import pytest
 from opencl_device import needs_opencl
 
 from armillary.cli.main import main
-from armillary.driver import device_roof
-from armillary.driver.device_roof import SMALL, DeviceRoof, measured_device_roof
+from armillary.driver.devices import device_roof
+from armillary.driver.devices.device_roof import SMALL, DeviceRoof, measured_device_roof
 from armillary.runtime import Device, opencl
 
 MODEL = """

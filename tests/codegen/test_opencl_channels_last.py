@@ -13,7 +13,7 @@ import armillary
 from armillary import relay
 from armillary.artifact import GraphSpec
 from armillary.contrib import graph_executor
-from armillary.driver.device_profile import tensor_text
+from armillary.driver.devices.device_profile import tensor_text
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.walk import post_order

@@ -3,7 +3,7 @@
 In: a device. Out: a `DeviceRoof`, measured once per device and driver and kept beside the kernel cache. Invariant: as
 of the CPU's (driver/roof.py): a ceiling for people, which enters no compiler's decision. Arithmetic is float32's; the
 kernels: polynomials whose values stay in registers, sums over an array that no cache holds, and many over one that all
-do. Used by driver/device_profile.py.
+do. Used by driver/devices/device_profile.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Measure a graph on a device kernel by kernel, by the device's own clock.
 
-In: a graph executor on a device with its inputs set, its graph JSON. Out: a `DeviceProfile`: for each call of a kernel
-the median time, arithmetic, bytes, the least time of the device's roof (driver/device_roof.py), and where its tensors
-lie: in a buffer or a texture, in which layout. Invariant:
-kernels run alone, one after another, so gaps between launches are in the time of an inference and in no kernel; what
-runs when the network is loaded is left out. Bytes count each tensor once. CPUs: driver/profile.py.
+In: a graph executor on a device with its inputs set, its graph JSON, the device's roof (`device_roof.py`). Out: a
+`DeviceProfile`: for each call of a kernel the median time, arithmetic, bytes, the least time of the roof, and where its
+tensors lie: in a buffer or a texture, in which layout. Invariant: kernels run alone, one after another, so gaps between
+launches are in the time of an inference and in no kernel; what runs when the network is loaded is left out. Bytes count
+each tensor once. CPUs: driver/profile.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 
 from armillary.artifact import GraphSpec, tensor_bytes
 from armillary.base.record import record
-from armillary.driver.device_roof import DeviceRoof
+from armillary.driver.devices.device_roof import DeviceRoof
 from armillary.driver.explain import read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.runtime import GraphExecutor
