@@ -84,8 +84,9 @@ def measure(device: Device, name: str, units: int, memory: int) -> DeviceRoof:
     is_gpu = device.facts().get("gpu") != "0"
     items, lanes = (ITEMS * max(1, units), 4) if is_gpu else (GROUP * max(1, units), 16)
     large = min(LARGE if is_gpu else LARGE // 4, memory // 8)
-    rates = (_read_rate(device, items, lanes, *sizes) for sizes in ((large, 1), (SMALL, TIMES)))
-    return DeviceRoof(name, _peak(device, items, lanes), *rates)
+    memory_rate = _read_rate(device, items, lanes, large, 1)
+    cache_rate = _read_rate(device, items, lanes, SMALL, TIMES)
+    return DeviceRoof(name, _peak(device, items, lanes), memory_rate, cache_rate)
 
 
 def _peak(device: Device, items: int, lanes: int) -> float:

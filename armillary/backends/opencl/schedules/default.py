@@ -256,7 +256,8 @@ def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor, output: te.Tensor |
 def _factored(schedule: te.Schedule, tensor: te.Tensor, axis: te.IterVar, count: int) -> te.Tensor:
     """Split a reduction into `count` parts, which become a tensor that it sums."""
     _, part = schedule[tensor].split(axis, factor=count)
-    return schedule.rfactor(tensor, part)
+    made: te.Tensor = schedule.rfactor(tensor, part)
+    return made
 
 
 def static_extent(axis: IterVar) -> int:
