@@ -303,12 +303,13 @@ def test_a_model_that_imports_another_domain_alone() -> None:
     assert from_onnx(made.SerializeToString(), opset=13)
 
 
-@pytest.mark.parametrize("where", ["input", "node", "inside"])
+@pytest.mark.parametrize("where", ["input", "node", "attribute", "inside"])
 def test_a_name_that_is_no_text(where: str) -> None:
     inner = helper.make_graph([node("Relu", ["x"], ["QQQQ"])], "inner", [], [value("QQQQ", None)])
     nodes = {
         "input": [node("Add", ["x", "QQQQ"], ["y"])],
         "node": [node("Relu", ["x"], ["y"], name="QQQQ")],
+        "attribute": [node("Elu", ["x"], ["y"], QQQQ=1.0)],
         "inside": [node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
     }[where]
     data = model(nodes, inputs=[value("x", [2]), value("c", [], TensorProto.BOOL), value("QQQQ", [2])])

@@ -145,7 +145,8 @@ def refuse_names(graph: GraphProto, source: str) -> None:
     for part in graphs:
         named = (entry.name for group in (part.input, part.output, part.initializer, part.node) for entry in group)
         values = (name for node in part.node for names in (node.input, node.output) for name in names)
-        wrong = next((name for name in chain(named, values) if not isinstance(name, str)), None)
+        attributes = (a.name for node in part.node for a in node.attribute)
+        wrong = next((name for name in chain(named, values, attributes) if not isinstance(name, str)), None)
         if wrong is not None:
             raise ModelError(f"the name {wrong!r} in the model is not valid UTF-8", span=Span(source))
         graphs.extend(inner for node in part.node for inner in subgraphs(node))

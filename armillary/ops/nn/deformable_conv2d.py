@@ -201,6 +201,7 @@ def _places(offset: Expr, sizes: tuple[int, ...], taps: Taps, image: tuple[int, 
         base = np.broadcast_to(grid, (kh, kw, oh, ow)).reshape(1, kh * kw, oh, ow)
         place = call("take", moved, const(np.array(axis, np.int64)), axis=2)
         place = place + const(np.ascontiguousarray(base).astype(dtype))
+        place = call("clip", place, a_min=-2.0, a_max=image[axis] + 1.0)  # beyond these is zero, infinitely far too
         axes.append((place * 2.0 + 1.0) * (1.0 / image[axis]) - 1.0)
         if taps.inside_only:
             here = call("cast", place >= const(np.zeros((), dtype)), dtype=dtype)

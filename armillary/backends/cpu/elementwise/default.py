@@ -332,16 +332,16 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     op = tensor.op
     assert isinstance(op, te.ComputeOp), "only computes have reductions"
     work = math.prod(static_extent(a) for a in (*op.axis, *op.reduce_axis))
+    contiguous = contiguous_axis(schedule, op) if work else None
+    if contiguous is not None:
+        run = reduced_run(schedule, op, contiguous)
+        contiguous = fuse_all(schedule[tensor], run)  # one vector that is not full at the end, not one a line
+        reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=bool(op.axis) and work >= MIN_PARALLEL)
+        return
     if not op.axis or len(op.body) > 1 or not work:
         _parallel(schedule[tensor], list(op.axis), work)
         return
     lanes = lanes_of(cpu, tensor.dtype)
-    contiguous = contiguous_axis(schedule, op)
-    if contiguous is not None:
-        run = reduced_run(schedule, op, contiguous)
-        contiguous = fuse_all(schedule[tensor], run)  # one vector that is not full at the end, not one a line
-        reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=work >= MIN_PARALLEL)
-        return
     inner, count = static_extent(op.axis[-1]), axes_of_run(schedule, tensor)
     if inner % lanes and math.prod(map(static_extent, op.axis[-count:])) > inner:
         _reduce_run(schedule[tensor], count, lanes, work)

@@ -97,7 +97,7 @@ def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor
     """The operator over the last axes seen as one, in the shape of the data."""
     shape, count = te.static_shape(data), 1 if isinstance(attrs.axis, int) else len(attrs.axis)
     leading, sizes = len(shape) - count, shape[len(shape) - count :]
-    if count == 1 or shape[-1] == 1:
+    if count == 1 or (leading and shape[-1] == 1):
         return computed(op, attrs, data)
     flat = te.compute(
         (*shape[:leading], math.prod(sizes)),
@@ -132,6 +132,18 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
     for tensor in reversed(kept):
         _schedule_stage(schedule, tensor, leading, cpu)
         schedule[tensor].compute_at(stage, at)
+
+
+def _is_all(workload: Workload) -> str | None:
+    """There is a single row, of several axes."""
+    axes, ndim = reduced_axes(workload), len(workload.types[0].shape)  # type: ignore[attr-defined]
+    return None if 1 < len(axes) == ndim else f"{len(axes)} of {ndim} axes"
+
+
+@implement_rows("all", _is_all, _as_one_axis)
+def all_axes(schedule: te.Schedule, fused: Fused) -> None:
+    """Every stage on its own: sums over all axes seen as one go in lanes, not element by element."""
+    schedule_default(schedule, fused)
 
 
 def _schedule_stage(schedule: te.Schedule, tensor: te.Tensor, leading: int, cpu: CpuModel) -> None:

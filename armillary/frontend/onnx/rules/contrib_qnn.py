@@ -223,7 +223,7 @@ def _direction_weights(node: OnnxNode, index: int, scale: int) -> Expr:
 def _embedded(
     node: OnnxNode, tables: Sequence[Expr], gamma: Expr, beta: Expr, mask: int, positions: Expr
 ) -> list[Expr]:
-    """The norm of the sum of word, position and segment rows; how many words count; the sum."""
+    """The norm of the sum of word, position and segment rows; how many words count (a mask of 1); the sum."""
     ids = node.input(0)
     parts = [call("take", tables[0], ids, axis=0), call("take", tables[1], positions, axis=0)]
     if not node.missing(1):
@@ -234,7 +234,7 @@ def _embedded(
     count = (
         const(np.zeros(batch, np.int32))
         if node.missing(mask)
-        else call("sum", call("cast", node.input(mask), dtype="int32"), axis=(1,))
+        else call("sum", call("cast", call("equal", node.input(mask), const(1, "int32")), dtype="int32"), axis=(1,))
     )
     return [y, count, total]
 
