@@ -3,7 +3,8 @@
 In: a `Drawn` (model and inputs), levels, a target. Out: a graph_check.Outcome: `agrees`, `wrong`, `refused`, `error`,
 `rejected` where there is no truth, `doubtful` where the reference evaluator alone says otherwise, which is for reading.
 Invariant: a result is wrong if it differs from both truths by more than rounding can explain, or from ONNX Runtime
-where it is the only one and gives the same node by node; how far rounding goes is measured, not guessed (onnx_truth.spread).
+where it is the only one and gives the same node by node; how far rounding
+goes is measured, not guessed (onnx_truth.spread).
 """
 
 from __future__ import annotations

@@ -222,9 +222,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     ),
     NotTrue("ReduceLogSumExp", ORT, "integers: adds the whole part of the logarithm", lambda s: not _is_float(s)),
     NotTrue("QLinearSoftmax", ORT, "takes the whole part of how many steps of the scale are in 1", _odd_steps),
-    NotTrue(
-        "Loop", ORT, "no iterations: the shapes that the body declares, not those that it has", _declares_otherwise
-    ),
+    NotTrue("Loop", ORT, "no iterations: the shapes that the body declares, not its own", _declares_otherwise),
     NotTrue(
         "ConvTranspose",
         BOTH,
