@@ -27,6 +27,7 @@ from armillary.relay.evaluate import HeldValue, evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper, Var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
+from armillary.relay.transform.simplify._shape_branches import values_read, with_branches_chosen
 from armillary.relay.transform.simplify.dynamic_to_static import dynamic_to_static
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import is_interpreted, post_order
@@ -151,7 +152,7 @@ def _of_sizes(function: Function) -> tuple[int, ...]:
     """The parameters whose values are attributes of `dynamic` calls, or have a part in them."""
     asked = [e for e in post_order(function) if isinstance(e, Call) and isinstance(e.attrs, DynamicAttrs)]
     exprs = [x for e in asked if isinstance(e.args[0], Tuple) for x in e.args[0].fields[-len(e.attrs.names) :]]
-    used = {id(var) for x in exprs for var in free_vars(x)}
+    used = {key for x in exprs for key in values_read(x)}
     tensors = [isinstance(p.checked_type, TensorType) for p in function.params]
     return tuple(k for k, p in enumerate(function.params) if id(p) in used and tensors[k])
 
@@ -161,13 +162,19 @@ def _with_values(
 ) -> tuple[IRModule, tuple[Type, ...]]:
     """The module with parameters bound to their values, and what `dynamic` calls become; the types of the others."""
     if not fixed:
-        return module, types
+        return _with_branches(module, bind_types(module["main"], types)), types
     main = with_own_names(module["main"])
     module = module.copy()
     module["main"] = bind_params_by_name(main, {main.params[k].name_hint: values[k] for k in fixed})
     others = tuple(ty for k, ty in enumerate(types) if k not in fixed)
-    module["main"] = bind_types(module["main"], others)
-    return dynamic_to_static(module), others
+    return dynamic_to_static(_with_branches(module, bind_types(module["main"], others))), others
+
+
+def _with_branches(module: IRModule, main: Function) -> IRModule:
+    """The module with this main function, in which the branches that shapes decide are taken."""
+    result = module.copy()
+    result["main"] = with_branches_chosen(main)
+    return result
 
 
 def _fields(param: Var) -> tuple[TensorType, ...]:

@@ -95,6 +95,7 @@ from armillary.relay import ty as ty
 from armillary.relay import types as types
 from armillary.relay.expr import var as var
 from armillary.relay.visualization import visualize as visualize
+from armillary.relay import vm as vm
 from armillary.relay import walk as walk
 from armillary.ops.misc.fourier import dft as dft
 from armillary.ops.misc.user import gather as gather
@@ -209,6 +210,7 @@ __all__ = [
     "var",
     "variance",
     "visualize",
+    "vm",
     "walk",
 ]
 
@@ -1045,8 +1047,8 @@ class _Qnn:
         """hardswish of affine integers, by table."""
 
     @staticmethod
-    def leaky_relu(x: _Operand, scale: _Operand, zero_point: _Operand, output_scale: _Operand, output_zero_point: _Operand, alpha: float = 0.01) -> _Call:
-        """nn.leaky_relu of affine integers."""
+    def leaky_relu(x: _Expr, alpha: float, input_scale: _Expr, input_zero_point: _Expr, output_scale: _Expr, output_zero_point: _Expr) -> _Expr:
+        """nn.leaky_relu of affine integers, in the argument order of scripts."""
 
     @staticmethod
     def log(x: _Operand, scale: _Operand, zero_point: _Operand, output_scale: _Operand, output_zero_point: _Operand) -> _Call:
@@ -1073,12 +1075,12 @@ class _Qnn:
         """sigmoid of affine integers, by table."""
 
     @staticmethod
-    def simulated_dequantize(data: _Operand, scale: _Operand, zero_point: _Operand, axis: int = -1, out_dtype: str = 'float32') -> _Call:
-        """qnn.dequantize of integers held in float."""
+    def simulated_dequantize(data: _Expr, input_scale: _Expr, input_zero_point: _Expr, axis: int = -1, in_dtype: str | _Expr = 'int8') -> _Expr:
+        """qnn.dequantize of integers in float32. The type may be an input: a number of SQNN_DTYPE_TO_CODE."""
 
     @staticmethod
-    def simulated_quantize(data: _Operand, scale: _Operand, zero_point: _Operand, axis: int = -1, out_dtype: str = 'int8') -> _Call:
-        """qnn.quantize, in float."""
+    def simulated_quantize(data: _Expr, output_scale: _Expr, output_zero_point: _Expr, axis: int = -1, out_dtype: str | _Expr = 'int8') -> _Expr:
+        """qnn.quantize with its result in float32. The type may be an input: a number of SQNN_DTYPE_TO_CODE."""
 
     @staticmethod
     def softmax(x: _Operand, scale: _Operand, zero_point: _Operand, output_scale: _Operand, output_zero_point: _Operand, axis: int = -1) -> _Call:

@@ -15,10 +15,11 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.dtype import dtype_of
 from armillary.errors import TypeMismatch
-from armillary.relay.expr import Constant, Expr, Function, Var, const
+from armillary.ir import GlobalVar
+from armillary.relay.expr import Call, Constant, Expr, Function, Var, const
 from armillary.relay.infer import is_compatible
 from armillary.relay.types import TensorType, Type
-from armillary.relay.walk import substitute
+from armillary.relay.walk import rewrite, substitute
 
 
 @boundary("bind", arguments=True)
@@ -38,15 +39,30 @@ def bind_params_by_name(function: Function, params: Mapping[str, object]) -> Fun
 
 def bind_types(function: Function, types: Sequence[Type]) -> Function:
     """The function with parameters of other types: those of values, for dimensions that were unknown."""
-    made: list[Var] = []
     for param, ty in zip(function.params, types, strict=True):
         if not is_compatible(ty, param.checked_type):
             raise TypeMismatch(f"%{param.name_hint}: got {ty}, wanted {param.checked_type}", span=param.span)
-        made.append(param if ty == param.checked_type else Var(param.name_hint, ty, param.span))
+    return with_types(function, types)
+
+
+def with_types(function: Function, types: Sequence[Type]) -> Function:
+    """The function with parameters of these types; its result's type is found anew."""
+    made = [
+        param if ty == param.checked_type else Var(param.name_hint, ty, param.span)
+        for param, ty in zip(function.params, types, strict=True)
+    ]
     changed = {id(old): new for old, new in zip(function.params, made, strict=True) if new is not old}
     if not changed:
         return function
-    return Function(tuple(made), substitute(function.body, dict(changed)), None, function.attrs, function.span)
+    body = rewrite(substitute(function.body, dict(changed)), _untyped)
+    return Function(tuple(made), body, None, function.attrs, function.span)
+
+
+def _untyped(expr: Expr) -> Expr | None:
+    """A call of a global function without the type it had: its arguments are of other types now."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, GlobalVar):
+        return None
+    return Call(expr.op, expr.args, expr.attrs, expr.span)
 
 
 def with_own_names(function: Function) -> Function:

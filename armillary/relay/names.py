@@ -50,6 +50,8 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
         return functools.partial(register_legalize, kind=kinds[name]) if name in kinds else None
     if name == "transform":
         return importlib.import_module("armillary.relay.transform.quantize._qnn")
+    if name == "requantize_config":
+        return importlib.import_module("armillary.ops.qnn.quantize").requantize_config
     return space if name in ("op", "qnn") else None
 
 

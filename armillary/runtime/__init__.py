@@ -23,6 +23,7 @@ __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the co
         **{n: f"armillary.runtime.container:{n}" for n in ("load_param_dict_from_file", "save_param_dict_to_file")},
         "load_param_dict": "armillary.artifact:load_params",
         "save_param_dict": "armillary.artifact:save_params",
+        "vm": "armillary.runtime.vm",
     },
 )
 

@@ -30,6 +30,7 @@ from armillary.artifact import load_params as load_param_dict
 from armillary.runtime.container import load_param_dict_from_file as load_param_dict_from_file
 from armillary.artifact import save_params as save_param_dict
 from armillary.runtime.container import save_param_dict_to_file as save_param_dict_to_file
+from armillary.runtime import vm as vm
 
 __all__ = [
     "BenchmarkResult",
@@ -62,4 +63,5 @@ __all__ = [
     "opencl",
     "save_param_dict",
     "save_param_dict_to_file",
+    "vm",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 from armillary.base.boundary import boundary
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
 from armillary.ops.gradient.rules import number, op, tensor
@@ -167,6 +168,78 @@ def conv2d_backward_weight(
     return op("cast", made, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(made).dtype) else made
 
 
+# --- quantised --------------------------------------------------------------------------------------------------------
+
+SQNN_DTYPE_TO_CODE = {"disable": 0, "int8": 1, "uint8": 2, "int32": 3}  # what scripts write for a type that is an input
+Simulated = Callable[[Expr, Expr, Expr, str], Expr]
+
+
+@boundary("qnn.leaky_relu", arguments=True)
+def quantized_leaky_relu(
+    x: Expr,
+    alpha: float,
+    input_scale: Expr,
+    input_zero_point: Expr,
+    output_scale: Expr,
+    output_zero_point: Expr,
+) -> Expr:
+    """nn.leaky_relu of affine integers, in the argument order of scripts."""
+    return op("qnn.leaky_relu", x, input_scale, input_zero_point, output_scale, output_zero_point, alpha=alpha)
+
+
+@boundary("qnn.simulated_quantize", arguments=True)
+def simulated_quantize(
+    data: Expr, output_scale: Expr, output_zero_point: Expr, axis: int = -1, out_dtype: str | Expr = "int8"
+) -> Expr:
+    """qnn.quantize with its result in float32. The type may be an input: a number of SQNN_DTYPE_TO_CODE."""
+    return _simulated(data, (output_scale, output_zero_point), axis, out_dtype, _steps)
+
+
+@boundary("qnn.simulated_dequantize", arguments=True)
+def simulated_dequantize(
+    data: Expr, input_scale: Expr, input_zero_point: Expr, axis: int = -1, in_dtype: str | Expr = "int8"
+) -> Expr:
+    """qnn.dequantize of integers in float32. The type may be an input: a number of SQNN_DTYPE_TO_CODE."""
+    return _simulated(data, (input_scale, input_zero_point), axis, in_dtype, _values)
+
+
+def _simulated(data: Expr, parameters: tuple[Expr, Expr], axis: int, dtype: str | Expr, formula: Simulated) -> Expr:
+    if isinstance(dtype, str) and dtype not in SQNN_DTYPE_TO_CODE:
+        raise TypeMismatch(f"simulated quantization to {dtype!r}", hint=f"one of {', '.join(SQNN_DTYPE_TO_CODE)}")
+    scale, zero = (_along_axis(p, tensor(data).ndim, axis) for p in parameters)
+    zero = op("cast", zero, dtype="float32")
+    if isinstance(dtype, str):
+        return data if dtype == "disable" else formula(data, scale, zero, dtype)
+    result = data
+    for name, code in SQNN_DTYPE_TO_CODE.items():
+        if name != "disable":
+            is_asked = op("equal", dtype, const(code, str(tensor(dtype).dtype)))
+            result = op("where", is_asked, formula(data, scale, zero, name), result)
+    return result
+
+
+def _steps(data: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
+    kind = DType(dtype)
+    steps = op("add", op("round", op("divide", data, scale)), zero)
+    return op("clip", steps, a_min=float(kind.min_value), a_max=float(kind.max_value))
+
+
+def _values(data: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
+    del dtype  # the integers are what they are
+    return op("multiply", op("subtract", data, zero), scale)
+
+
+def _along_axis(parameter: Expr, ndim: int, axis: int) -> Expr:
+    """A number as it is; one for each index of an axis where that axis lies."""
+    if tensor(parameter).ndim != 1:
+        return parameter
+    if not -ndim <= axis < ndim:
+        raise TypeMismatch(f"simulated quantization: axis {axis} is out of range for {ndim} dimensions")
+    shape = [1] * ndim
+    shape[axis] = -1
+    return op("reshape", parameter, newshape=tuple(shape))
+
+
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "dft": dft,
     "stft": stft,
@@ -178,6 +251,9 @@ FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "nn.cross_entropy_with_logits": cross_entropy_with_logits,
     "nn.max_pool2d_grad": max_pool2d_grad,
     "nn.nll_loss": nll_loss,
+    "qnn.leaky_relu": quantized_leaky_relu,
+    "qnn.simulated_dequantize": simulated_dequantize,
+    "qnn.simulated_quantize": simulated_quantize,
     "reverse_reshape": reverse_reshape,
     "vision.all_class_non_max_suppression": all_class_suppressed,
     "vision.non_max_suppression": suppressed,

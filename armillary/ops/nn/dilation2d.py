@@ -59,8 +59,19 @@ class _Window:
     dilations: tuple[int, ...]
 
 
+def _spatial(attrs: Dilation2dAttrs, what: str) -> tuple[int, ...]:
+    """The two values along height and width of two, or of one for each axis of the data (1 for batch and channels)."""
+    values: tuple[int, ...] = getattr(attrs, what)
+    if not isinstance(values, tuple | list) or len(values) != 4 or attrs.data_layout not in _KERNELS:
+        return values
+    others = [v for v, axis in zip(values, attrs.data_layout, strict=True) if axis in "NC"]
+    if others != [1, 1]:
+        raise TypeMismatch(f"{NAME}: {what} {values} must be 1 for batch and channels of {attrs.data_layout}")
+    return tuple(v for v, axis in zip(values, attrs.data_layout, strict=True) if axis in "HW")
+
+
 def _window(attrs: Dilation2dAttrs) -> _Window:
-    strides, dilations = (per_axis(NAME, w, getattr(attrs, w), 2) for w in ("strides", "dilations"))
+    strides, dilations = (per_axis(NAME, w, _spatial(attrs, w), 2) for w in ("strides", "dilations"))
     return _Window(strides, pad_pairs(NAME, attrs.padding, 2), dilations)
 
 

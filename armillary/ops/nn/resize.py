@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, 
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows, Precision
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import ANY_DIM, TensorType, Type
 
 FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
 METHODS = ("nearest_neighbor", "linear", "cubic")
@@ -314,6 +313,25 @@ upsampling = Op("nn.upsampling", kind=Kind.INJECTIVE, doc="image.resize2d by fac
 upsampling.attrs(UpsamplingAttrs)
 
 
+def _scaled_type(data: TensorType, axes: Sequence[int], scales: Sequence[float]) -> TensorType | None:
+    """The type of what factors enlarge where a size is not known; None where all sizes are."""
+    if all(isinstance(data.shape[a], int) for a in axes):
+        return None
+    shape = list(data.shape)
+    for a, scale in zip(axes, scales, strict=True):
+        size = shape[a]
+        if isinstance(size, int):
+            shape[a] = round(size * scale)
+        else:
+            shape[a] = size * int(scale) if float(scale).is_integer() else ANY_DIM
+    return TensorType(tuple(shape), data.dtype)
+
+
+def _numbers(data: TensorType) -> list[int]:
+    """The sizes, 0 for those that are not known and that nothing reads."""
+    return [d if isinstance(d, int) else 0 for d in data.shape]
+
+
 def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[int]) -> ResizeAttrs:
     height, width = spatial_axes("nn.upsampling", attrs.layout, 2)
     size = (round(shape[height] * attrs.scale_h), round(shape[width] * attrs.scale_w))
@@ -328,7 +346,8 @@ def _infer_upsampling(attrs: UpsamplingAttrs, data: Type) -> TensorType:
     x = need_tensor("nn.upsampling", data)
     if len(letters(attrs.layout)) != x.ndim:
         raise TypeMismatch(f"nn.upsampling: data has {x.ndim} dimensions, its layout is {attrs.layout}")
-    return _infer("nn.upsampling", 2, _as_resize(attrs, x.static), x)
+    axes, scales = spatial_axes("nn.upsampling", attrs.layout, 2), (attrs.scale_h, attrs.scale_w)
+    return _scaled_type(x, axes, scales) or _infer("nn.upsampling", 2, _as_resize(attrs, _numbers(x)), x)
 
 
 upsampling.reference(lambda attrs, x: _reference("nn.upsampling", 2, _as_resize(attrs, x.shape), x))
@@ -355,7 +374,7 @@ class Upsampling3dAttrs:
     coordinate_transformation_mode: str = "half_pixel"
 
 
-def _as_resize3d(attrs: Upsampling3dAttrs, shape: Sequence[Any]) -> ResizeAttrs:
+def _as_resize3d(attrs: Upsampling3dAttrs, shape: Sequence[int]) -> ResizeAttrs:
     axes = spatial_axes("nn.upsampling3d", attrs.layout, 3)
     scales = (attrs.scale_d, attrs.scale_h, attrs.scale_w)
     size = tuple(round(shape[a] * scale) for a, scale in zip(axes, scales, strict=True))
@@ -370,7 +389,8 @@ def _infer_upsampling3d(attrs: Upsampling3dAttrs, data: Type) -> TensorType:
     x = need_tensor("nn.upsampling3d", data)
     if len(letters(attrs.layout)) != x.ndim:
         raise TypeMismatch(f"nn.upsampling3d: data has {x.ndim} dimensions, its layout is {attrs.layout}")
-    return _infer("nn.upsampling3d", 3, _as_resize3d(attrs, x.static), x)
+    axes, scales = spatial_axes("nn.upsampling3d", attrs.layout, 3), (attrs.scale_d, attrs.scale_h, attrs.scale_w)
+    return _scaled_type(x, axes, scales) or _infer("nn.upsampling3d", 3, _as_resize3d(attrs, _numbers(x)), x)
 
 
 upsampling3d.reference(lambda attrs, x: _reference("nn.upsampling3d", 3, _as_resize3d(attrs, x.shape), x))

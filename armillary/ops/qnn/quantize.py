@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.types import TensorType
 
 ROUNDINGS = ("UPWARD", "TONEAREST", "TOEVEN")
+_COMPUTED_IN = ("int64", "float32", "float64")
 _LARGEST_SHIFT, _LARGEST_SHORT, _LARGEST_WORD = 62, 1 << 16, (1 << 31) - 1
 
 
@@ -272,10 +275,29 @@ requantize = Op(
 requantize.attrs(RequantizeAttrs)
 
 
+_DEFAULTS: ContextVar[tuple[str, str]] = ContextVar("requantize_defaults", default=("UPWARD", "int64"))
+
+
+@contextmanager
+def requantize_config(rounding: str = "UPWARD", compute_dtype: str = "int64") -> Iterator[None]:
+    """What qnn.requantize takes where its attributes say nothing, while the block runs: building included."""
+    if rounding not in ROUNDINGS or compute_dtype not in _COMPUTED_IN:
+        raise TypeMismatch(
+            f"requantize_config: rounding {rounding!r} in {compute_dtype!r} is not known",
+            hint=f"one of {', '.join(ROUNDINGS)} in {', '.join(_COMPUTED_IN)}",
+        )
+    token = _DEFAULTS.set((rounding, compute_dtype))
+    try:
+        yield
+    finally:
+        _DEFAULTS.reset(token)
+
+
 def _mode(attrs: RequantizeAttrs) -> tuple[str, str]:
     """(rounding, compute dtype), with the defaults filled in."""
-    rounding = "UPWARD" if attrs.rounding == "None" else attrs.rounding
-    return rounding, "int64" if attrs.compute_dtype == "None" else attrs.compute_dtype
+    rounding, compute = _DEFAULTS.get()
+    given = attrs.compute_dtype
+    return rounding if attrs.rounding == "None" else attrs.rounding, compute if given == "None" else given
 
 
 @requantize.infer
@@ -286,7 +308,7 @@ def infer_requantize(
     check_parameters("qnn.requantize", data, attrs.axis, scale, zero)
     check_parameters("qnn.requantize", data, attrs.axis, to, to_zero)
     rounding, compute = _mode(attrs)
-    if rounding not in ROUNDINGS or compute not in ("int64", "float32", "float64"):
+    if rounding not in ROUNDINGS or compute not in _COMPUTED_IN:
         raise TypeMismatch(f"qnn.requantize: rounding {rounding!r} in {compute!r} is not known")
     if rounding == "TOEVEN" and compute == "int64":
         raise TypeMismatch("qnn.requantize: rounding TOEVEN needs compute_dtype float32 or float64")

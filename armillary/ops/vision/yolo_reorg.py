@@ -31,8 +31,8 @@ yolo_reorg.attrs(YoloReorgAttrs)
 @yolo_reorg.infer
 def _infer(attrs: YoloReorgAttrs, data: Type) -> TensorType:
     x, s = need_rank(NAME, data, 4), attrs.stride
-    n, c, h, w = x.shape[0], *x.static[1:]
-    if s < 1 or c % (s * s) or h % s or w % s:
+    n, c, h, w = x.shape
+    if s < 1 or any(isinstance(d, int) and d % by for d, by in ((c, s * s), (h, s), (w, s))):
         raise TypeMismatch(f"{NAME}: data {x.shape} does not divide by the stride {s} (channels by its square)")
     return TensorType((n, c * s * s, h // s, w // s), x.dtype)
 

@@ -31,6 +31,7 @@ from armillary.transform import (
 with deferred():
     from armillary.ops.gradient import gradient as _gradient
     from armillary.relay.transform.layout._layout_config import LayoutConfig as _LayoutConfig
+    from armillary.relay.transform.quantize._recast import recast as _recast
 
 _NO_PASSES = ("infer_layout_utils.py",)  # files that scripts import by name
 FunctionPass = Pass
@@ -67,9 +68,8 @@ def module_names() -> list[str]:
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:
-    if name == "gradient":
-        found: Callable[..., Pass] = _gradient
-        return found
+    if name in ("gradient", "recast"):
+        return cast("Callable[..., Pass]", _gradient if name == "gradient" else _recast)  # functions of expressions
     if name == "LayoutConfig":
         return cast("Callable[..., Pass]", _LayoutConfig)  # a context, where others are makers of passes
     by_name = {} if name.startswith("__") else load_all()

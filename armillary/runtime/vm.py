@@ -1,0 +1,103 @@
+"""`runtime.vm`: calling the functions of an executable by name.
+
+In: an executable (`relay.vm.compile`) and a device. Out: tensors, and lists of them for tuples. Invariant: no part of
+the compiler is imported here; the executable brings what it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from armillary.base.boundary import bounded
+from armillary.errors import TypeMismatch
+from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
+from armillary.runtime.device import Device, cpu
+from armillary.runtime.ndarray import NDArray
+
+Result: TypeAlias = "NDArray | list[Result]"
+
+
+class Compiled(Protocol):
+    """What a virtual machine asks of an executable."""
+
+    def function(self, name: str, device: Device) -> tuple[list[str], Callable[..., Result]]:
+        """The names of a function's arguments, and a callable."""
+
+
+@bounded
+class VirtualMachine:
+    """Functions of an executable on a device: `invoke` calls, `set_input` and `run` call in two steps."""
+
+    def __init__(
+        self, exe: Compiled, device: Device | Sequence[Device] | None = None, memory_cfg: object = None
+    ) -> None:
+        del memory_cfg  # buffers are planned when a call is compiled
+        if not callable(getattr(exe, "function", None)):
+            wanted = "wanted what relay.vm.compile gives"
+            raise TypeMismatch(f"VirtualMachine: the executable is {type(exe).__name__}, {wanted}")
+        devices = [device] if isinstance(device, Device) or device is None else list(device)
+        self._exe, self._device = exe, devices[0] if devices and devices[0] is not None else cpu(0)
+        self._made: dict[str, tuple[list[str], Callable[..., Result]]] = {}
+        self._inputs: dict[str, list[object]] = {}
+        self._outputs: list[Result] = []
+
+    def invoke(self, func_name: str, *args: object, **kwargs: object) -> Result:
+        """Call a function with arguments in order, or by name."""
+        if not args and not kwargs:
+            args = tuple(self._inputs.get(func_name, ()))
+        _, call = self._function(func_name)
+        return call(*self._ordered(func_name, args, kwargs))
+
+    def set_input(self, func_name: str, *args: object, **kwargs: object) -> None:
+        """Keep the arguments of the next `run`."""
+        self._inputs[func_name] = self._ordered(func_name, args, kwargs)
+
+    def run(self, *args: object, **kwargs: object) -> Result:
+        """Call main."""
+        return self.invoke("main", *args, **kwargs)
+
+    def invoke_stateful(self, func_name: str, *args: object, **kwargs: object) -> None:
+        """Call a function and keep its results for `get_outputs`."""
+        result = self.invoke(func_name, *args, **kwargs)
+        self._outputs = list(result) if isinstance(result, list) else [result]
+
+    def get_outputs(self) -> list[Result]:
+        """The results of the last `invoke_stateful`."""
+        return self._outputs
+
+    def get_input_index(self, input_name: str, func_name: str = "main") -> int:
+        """The place of an argument, -1 if the function has none of that name."""
+        names, _ = self._function(func_name)
+        return names.index(input_name) if input_name in names else -1
+
+    def benchmark(
+        self, device: Device, *args: object, func_name: str = "main", repeat: int = 5, number: int = 5, **kwargs: object
+    ) -> BenchmarkResult:
+        """Time calls: `repeat` times `number`, after one that compiles."""
+        del device  # that of the machine
+        _, call = self._function(func_name)
+        values = self._ordered(func_name, args, kwargs) or self._inputs.get(func_name, [])
+
+        def measure(count: int) -> float:
+            start = time.perf_counter()
+            for _ in range(count):
+                call(*values)
+            return time.perf_counter() - start
+
+        return evaluate(measure, Timing(number=number, repeat=repeat))
+
+    def _function(self, name: str) -> tuple[list[str], Callable[..., Result]]:
+        if name not in self._made:
+            self._made[name] = self._exe.function(name, self._device)
+        return self._made[name]
+
+    def _ordered(self, func_name: str, args: Sequence[object], named: dict[str, object]) -> list[object]:
+        names, _ = self._function(func_name)
+        strangers = [name for name in named if name not in names[len(args) :]]
+        missing = [name for name in names[len(args) :] if name not in named]
+        if len(args) > len(names) or strangers or (missing and (args or named)):
+            told = f"{func_name}: got {len(args)} arguments and {', '.join(named) or 'none by name'}"
+            raise TypeMismatch(f"{told}, wanted {', '.join(names) or 'none'}")
+        return [*args, *(named[name] for name in names[len(args) :] if name in named)]

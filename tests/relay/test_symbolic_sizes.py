@@ -1,0 +1,47 @@
+"""Types of operators on sizes that are variables, and windows written with one number for each axis of the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from armillary import relay, te
+from armillary.errors import TypeMismatch
+
+
+def _ty(expr: relay.Expr) -> str:
+    return str(expr.checked_type)
+
+
+def test_upsampling_keeps_symbols_and_scales_them_by_whole_factors() -> None:
+    n, c, h, w = (te.size_var(name) for name in "nchw")
+    x = relay.var("x", relay.TensorType((n, 16, 32, 32)))
+    assert _ty(relay.nn.upsampling(x, 2.0, 1.5)) == "Tensor[(n, 16, 64, 48), float32]"
+    y = relay.var("y", relay.TensorType((n, c, h, w)))
+    doubled = relay.nn.upsampling(y, 2, 2).checked_type.shape
+    assert doubled[:2] == y.type_annotation.shape[:2]
+    assert relay.analysis.free_vars(y) and str(doubled[2]) in ("h * 2", "2 * h", "h*2")
+    assert _ty(relay.nn.upsampling(y, 1.5, 1.5)) == "Tensor[(n, c, ?, ?), float32]"
+    z = relay.var("z", relay.TensorType((n, c, 4, 5, 6)))
+    assert _ty(relay.nn.upsampling3d(z, 2, 2, 2)) == "Tensor[(n, c, 8, 10, 12), float32]"
+
+
+def test_yolo_reorg_divides_symbols() -> None:
+    n, c = te.size_var("n"), te.size_var("c")
+    made = relay.vision.yolo_reorg(relay.var("x", relay.TensorType((n, c, 20, 20))), stride=2).checked_type
+    assert made.shape[0] == n and made.shape[2:] == (10, 10)
+    with pytest.raises(TypeMismatch, match="does not divide by the stride 3"):
+        relay.vision.yolo_reorg(relay.var("x", relay.TensorType((n, c, 20, 20))), stride=3).checked_type  # noqa: B018
+
+
+def test_dilation2d_takes_a_number_for_each_axis_of_the_data() -> None:
+    x, w = relay.var("x", shape=(1, 3, 9, 8)), relay.var("w", shape=(3, 2, 3))
+    data, weight = np.random.RandomState(1).rand(1, 3, 9, 8).astype("float32"), np.zeros((3, 2, 3), "float32")
+    run = relay.create_executor("graph")
+    got = [
+        run.evaluate(relay.Function([x, w], relay.image.dilation2d(x, w, strides=s, dilations=d)))(data, weight).numpy()
+        for s, d in (((2, 1), (1, 2)), ((1, 1, 2, 1), (1, 1, 1, 2)))
+    ]
+    np.testing.assert_array_equal(*got)
+    with pytest.raises(TypeMismatch, match="must be 1 for batch and channels of NCHW"):
+        relay.image.dilation2d(x, w, strides=(2, 1, 1, 1)).checked_type  # noqa: B018
