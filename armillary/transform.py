@@ -167,8 +167,9 @@ class PassContext:
 
     def override_instruments(self, instruments: Sequence[object]) -> None:
         """Other instruments from here on: the old ones leave, the new ones enter."""
-        wanted = _instruments(instruments)
-        _each(i.exit_pass_ctx for i in self.instruments)
+        wanted, old = _instruments(instruments), self.instruments
+        self.instruments = ()  # should one of them fail to leave
+        _each(i.exit_pass_ctx for i in old)
         self.instruments = wanted
         self._enter_instruments()
 
@@ -197,7 +198,11 @@ class PassContext:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _CURRENT.reset(self._tokens.pop())
-        _each(i.exit_pass_ctx for i in self.instruments)
+        try:
+            _each(i.exit_pass_ctx for i in self.instruments)
+        except BaseException:
+            self.instruments = ()  # what failed to leave does not enter again
+            raise
 
     def __repr__(self) -> str:
         return (

@@ -4,7 +4,7 @@ In: a kind ("debug": the reference interpreter; "graph", "vm", "aot": compiled),
 `Executor`, whose `evaluate` gives a callable, or the value of an expression without free variables. Invariant: what is
 compiled knows every shape: dimensions that are written as unknown are those of the arguments, and each new set of them
 is compiled once. Programs whose shapes depend on values are refused by "graph" and "aot"; "debug" runs them, and "vm"
-by the same interpreter.
+by the same interpreter. `relay.vm.compile` keeps such a program as an `Executable`, whose functions are called by name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.aliases import AnyFunction, Array
+from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -31,6 +32,7 @@ from armillary.relay.transform.simplify._shape_branches import values_read, with
 from armillary.relay.transform.simplify.dynamic_to_static import dynamic_to_static
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import is_interpreted, post_order
+from armillary.target import as_target
 
 if TYPE_CHECKING:
     from armillary.runtime import Device
@@ -271,3 +273,43 @@ def create_executor(
     if kind not in KINDS:
         raise UnsupportedError(f"executor kind {kind!r} is not supported", hint=f"kinds: {', '.join(KINDS)}")
     return Executor(kind, mod if mod is not None else IRModule(), device or runtime.cpu(0), target, params)
+
+
+@bounded
+class Executable:
+    """The functions of a module, each by an executor of kind "vm"; parameters are those of main."""
+
+    def __init__(self, module: IRModule, target: object, params: Params | None) -> None:
+        self.mod, self.target, self.params = module, target, dict(params or {})
+
+    def function(self, name: str, device: Device) -> tuple[list[str], AnyFunction]:
+        """The names of a function's arguments, without those that are parameters, and a callable."""
+        found = {v.name_hint: (v, f) for v, f in self.mod.functions.items()}
+        if name not in found:
+            raise TypeMismatch(f"the executable has no function {name!r}; it has: {', '.join(sorted(found))}")
+        variable, function = found[name]
+        if not isinstance(function, Function):
+            raise TypeMismatch(f"{name!r} is a {type(function).__name__}, wanted a graph function")
+        params = self.params if name == "main" else {}
+        made = create_executor("vm", mod=self.mod, device=device, target=self.target, params=params)
+        call = made.evaluate() if name == "main" else made.evaluate(variable)
+        return [p.name_hint for p in function.params if p.name_hint not in params], call
+
+    def save(self) -> None:
+        """Refused: what is compiled depends on the shapes of calls."""
+        raise UnsupportedError("an executable is not saved", hint="relay.build and export_library, with known shapes")
+
+
+@boundary("relay.vm.compile", arguments=True)
+def compile_executable(
+    mod: IRModule | Function, target: object = "llvm", target_host: object = None, params: Params | None = None
+) -> Executable:
+    """An executable of a module or a function. Kernels are made when it is called, for the shapes of that call."""
+    del target_host  # the host is this one
+    if isinstance(mod, Function):
+        mod = IRModule.from_expr(mod)
+    if not isinstance(mod, IRModule):
+        raise TypeMismatch(f"relay.vm.compile: got {type(mod).__name__}, wanted a module or a function")
+    if not mod.functions:
+        raise TypeMismatch("relay.vm.compile: the module has no function")
+    return Executable(mod, as_target(target), params)

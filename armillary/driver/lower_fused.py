@@ -21,7 +21,7 @@ from armillary.base.aliases import Array
 from armillary.base.node import post_order
 from armillary.base.node import replace as replace_node
 from armillary.errors import UnsupportedError
-from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
@@ -31,7 +31,6 @@ from armillary.tir.stmt import Buffer, PrimFunc
 from armillary.tir.substitute import rename_buffers
 
 Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
-LARGEST_SPLAT = 64  # elements of a constant that may be spelled out inside a kernel
 
 
 def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:

@@ -91,7 +91,7 @@ _NAMES = {
     "scalar_type": "armillary.relay.types:scalar_type",
     "testing": "armillary.relay.testing",
     "visualize": "armillary.relay.visualization:visualize",
-    "vm": "armillary.relay.vm",
+    "vm": "armillary.relay.backend.vm",
 }
 _resolve, _listing = lazy_names(__name__, _NAMES)
 

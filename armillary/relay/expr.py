@@ -168,6 +168,11 @@ class TupleWrapper:
         return iter([self[k] for k in range(self.size)])
 
 
+def _as_whole(value: object) -> object:
+    """Of several results the tuple; any other body as it is."""
+    return value.tuple_value if type(value) is TupleWrapper else value
+
+
 def call(op: object, args: Sequence[object]) -> Call:  # what is called; expressions, numbers
     """A call of a function, a global name or a variable."""
     return Call(op, tuple(as_expr(a) for a in args))
@@ -195,6 +200,9 @@ def _as_held(value: object) -> Any:  # Any: an array, a runtime NDArray, what is
         return value
     array = np.asarray(value.numpy())
     return np.ascontiguousarray(array).reshape(array.shape)  # numpy gives a scalar an axis
+
+
+LARGEST_SPLAT = 64  # elements of a constant that may be spelled out inside a kernel
 
 
 @node
@@ -319,7 +327,7 @@ class Function(Expr, BaseFunc):
     Relay-era scripts give type parameters before the attributes: `Function(params, body, ret_type, [], attrs)`.
     """
 
-    _made: ClassVar[FieldMakers] = {"params": tuple, "type_params": tuple}  # Any: as given
+    _made: ClassVar[FieldMakers] = {"params": tuple, "body": _as_whole, "type_params": tuple}  # Any: as given
     _module_printer: ClassVar[ModulePrinter] = _print_function
     _verifier: ClassVar[Verifier | None] = _verify_function
     _admits: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}

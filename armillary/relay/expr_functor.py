@@ -29,7 +29,20 @@ _NAMES: dict[type, str] = {
     TupleGetItem: "tuple_getitem",
     Var: "var",
 }
+_DATA_TYPES = {  # nodes of relay/adt, which only programs that have them import
+    "Clause": "clause",
+    "Constructor": "constructor",
+    "Match": "match",
+    "RefCreate": "ref_create",
+    "RefRead": "ref_read",
+    "RefWrite": "ref_write",
+}
 _STEP = 64  # nodes on the longest way that the Python stack takes at once
+
+
+def _name_of(expr: object) -> str | None:
+    """What methods for a node's class are called."""
+    return _NAMES.get(type(expr)) or _DATA_TYPES.get(type(expr).__name__)
 
 
 class ExprFunctor:
@@ -43,7 +56,7 @@ class ExprFunctor:
         """The value of a node, computed once."""
         if expr in self.memo_map:
             return self.memo_map[expr]
-        name = _NAMES.get(type(expr))
+        name = _name_of(expr)
         if name is None:
             raise UnsupportedError(f"{type(self).__name__} has no method for {type(expr).__name__}")
         self._depth += 1
@@ -54,11 +67,12 @@ class ExprFunctor:
         return result
 
     def _unknown(self, expr: object) -> object:  # see visit
-        name = _NAMES[type(expr)]
+        name = _name_of(expr)
         raise UnsupportedError(f"{type(self).__name__} defines no visit_{name}", hint=f"add a method visit_{name}")
 
     visit_call = visit_constant = visit_function = visit_global_var = visit_if = visit_let = visit_loop = _unknown
     visit_op = visit_tuple = visit_tuple_getitem = visit_var = _unknown
+    visit_clause = visit_constructor = visit_match = visit_ref_create = visit_ref_read = visit_ref_write = _unknown
 
 
 class ExprVisitor(ExprFunctor):
@@ -85,7 +99,8 @@ class ExprVisitor(ExprFunctor):
         return None
 
     visit_call = visit_function = visit_if = visit_let = visit_loop = visit_tuple = visit_tuple_getitem = _below
-    visit_constant = visit_global_var = visit_op = visit_var = _leaf
+    visit_clause = visit_match = visit_ref_create = visit_ref_read = visit_ref_write = _below
+    visit_constructor = visit_constant = visit_global_var = visit_op = visit_var = _leaf
 
 
 class ExprMutator(ExprFunctor):
@@ -104,4 +119,5 @@ class ExprMutator(ExprFunctor):
         return expr
 
     visit_call = visit_function = visit_if = visit_let = visit_loop = visit_tuple = visit_tuple_getitem = _rebuilt
-    visit_constant = visit_global_var = visit_op = visit_var = _same
+    visit_clause = visit_match = visit_ref_create = visit_ref_read = visit_ref_write = _rebuilt
+    visit_constructor = visit_constant = visit_global_var = visit_op = visit_var = _same

@@ -130,7 +130,7 @@ def _type(expr: Expr) -> Type:
 
 def _bind(var: Var, ty: Type, what: str) -> None:
     """Give a variable its type, which must agree with its annotation."""
-    if var.type_annotation is not None:
+    if var.type_annotation is not None and not isinstance(var.type_annotation, IncompleteType):
         if not is_compatible(ty, var.type_annotation):
             raise TypeMismatch(f"{what} %{var.name_hint}: got {ty}, wanted {var.type_annotation}", span=var.span)
     elif not _is_typed(var):
@@ -212,9 +212,13 @@ def _needs_of_call(expr: Call, walk: _Walk) -> Sequence[Expr]:
     return (op,)
 
 
+def _is_open_type(annotation: Type | None) -> bool:
+    return annotation is None or isinstance(annotation, IncompleteType)
+
+
 def _complete(expr: Call, op: Op) -> Sequence[Expr]:
     """The arguments that can be typed by themselves; once they are, the operator types variables without a type."""
-    untyped = [a for a in expr.args if type(a) is Var and a.type_annotation is None and not _is_typed(a)]
+    untyped = [a for a in expr.args if type(a) is Var and not _is_typed(a) and _is_open_type(a.type_annotation)]
     others = [a for a in expr.args if not any(a is u for u in untyped)]
     if not untyped or not all(map(_is_typed, others)) or op.complete_rule is None:
         return others

@@ -10,30 +10,10 @@ import ctypes
 import operator
 from typing import Any, ClassVar
 
+from armillary.base.device_types import CODES, NAMES
 from armillary.base.record import record
 from armillary.errors import TargetError, TypeMismatch
 from armillary.runtime.native_library import CDevice, ErrorText, native
-
-_CODES = {
-    "cpu": 1,
-    "llvm": 1,
-    "c": 1,
-    "cuda": 2,
-    "cl": 4,
-    "opencl": 4,
-    "vulkan": 7,
-    "metal": 8,
-    "rocm": 10,
-    "hexagon": 16,
-    "sdaccel": 6,
-    "aocl": 5,
-    "aocl_sw_emu": 5,
-    "vpi": 9,
-    "ext_dev": 12,
-    "webgpu": 15,
-}
-_NAMES = {1: "cpu", 2: "cuda", 4: "cl", 7: "vulkan", 8: "metal", 10: "rocm", 16: "hexagon"}
-_NAMES |= {5: "aocl", 6: "sdaccel", 9: "vpi", 12: "ext_dev", 15: "webgpu"}
 
 
 @record(slots=True)
@@ -62,7 +42,7 @@ class Device:
     @property
     def kind(self) -> str:
         """Short name of the kind of device, such as "cpu"."""
-        return _NAMES.get(self.device_type, f"type{self.device_type}")
+        return NAMES.get(self.device_type, f"type{self.device_type}")
 
     @property
     def available_global_memory(self) -> int | None:
@@ -161,9 +141,9 @@ def device(
     words = str(kind).split()
     head, colon, number = words[0].partition(":") if words else ("", "", "")
     index = int(number) if number.isdecimal() else index
-    code = _CODES.get(head) if not colon or number.isdecimal() else None
+    code = CODES.get(head) if not colon or number.isdecimal() else None
     if code is None:
-        raise TargetError(f"unknown device kind {kind!r}", hint=f"known are {', '.join(_CODES)}")
+        raise TargetError(f"unknown device kind {kind!r}", hint=f"known are {', '.join(CODES)}")
     return Device(code, index)
 
 

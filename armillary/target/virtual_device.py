@@ -23,6 +23,11 @@ class VirtualDevice:
         return int(getattr(self.device, "device_type", 0))
 
     @property
+    def device_type_int(self) -> int:
+        """The kind of device, by DLPack's code; -1 without a device, as scripts of the Relay era read it."""
+        return self.device_type if self.device is not None else -1
+
+    @property
     def virtual_device_id(self) -> int:
         """The device's number; -1 without a device."""
         return int(getattr(self.device, "device_id", -1))

@@ -68,3 +68,13 @@ def test_leaky_relu_takes_its_slope_second() -> None:
     real = (np.array([[255, 133, 0, 9]]) - 60) * 0.125
     want = np.clip(np.rint(np.where(real < 0, real * 0.9, real) / 0.6 + 17), 0, 255)
     assert np.abs(got.astype(int) - want).max() <= 1
+
+
+def test_sums_of_wide_integers_do_not_wrap() -> None:
+    x = relay.var("x", shape=(3,), dtype="int32")
+    one, none = relay.const(1.0), relay.const(0)
+    total = relay.qnn.add(x, x, one, none, one, none, one, none)
+    values = np.array([2**31 - 1, -(2**31), 7], "int32")
+    np.testing.assert_array_equal(_run(total, values), [2**31 - 1, -(2**31), 14])
+    with pytest.raises(TypeMismatch, match="wanted at most 8 bits"):
+        relay.qnn.mul(x, x, one, none, one, none, one, none).checked_type  # noqa: B018

@@ -296,3 +296,65 @@ def test_kernels_of_a_module_that_is_not_fused_are_extracted():
     found = relay.analysis.extract_fused_functions(armillary.IRModule.from_expr(relay.nn.relu(relay.exp(x))))
     (kernel,) = found.values()
     assert kernel.get_attr("Primitive") == 1 and kernel.body.op.name == "nn.relu"
+
+
+def test_visitors_meet_matches_and_cells(prelude):
+    class Names(relay.ExprVisitor):
+        def __init__(self):
+            super().__init__()
+            self.found = []
+
+        def visit_var(self, var):
+            self.found.append(var.name_hint)
+
+    _, cons, nil = prelude.mod.get_type("List")
+    head, tail, given = relay.var("head"), relay.var("tail"), relay.var("given")
+    pattern = relay.PatternConstructor(cons, [relay.PatternVar(head), relay.PatternVar(tail)])
+    match = relay.Match(given, [relay.Clause(pattern, tail)])
+    cell = relay.RefRead(relay.RefCreate(match))
+    names = Names()
+    names.visit(cell)
+    assert {"given", "tail"} <= set(names.found)
+    assert relay.ExprMutator().visit(cell) is cell
+
+    class Other(relay.ExprMutator):
+        def visit_var(self, var):
+            return nil() if var is given else var
+
+    assert "given" not in str(Other().visit(cell)) and "given" in str(cell)
+
+
+def test_type_variables_are_listed_in_order():
+    a, b, c = (relay.TypeVar(name) for name in "abc")
+    ty = relay.FuncType([c], relay.TupleType([b]), [a, b])
+    assert relay.analysis.all_type_vars(ty) == [a, b, c]
+    assert relay.analysis.bound_type_vars(ty) == [a, b]
+    assert relay.analysis.free_type_vars(ty) == [c]
+    x = relay.Var("x", relay.TupleType([a, INT]))
+    let = relay.Let(x, relay.Var("y"), x)
+    assert relay.analysis.free_type_vars(let) == [a]
+    function = relay.Function([x], x, None, [a])
+    assert relay.analysis.bound_type_vars(function) == [a] and relay.analysis.free_type_vars(function) == []
+    with pytest.raises(TypeMismatch, match="expected a type or a relay expression"):
+        relay.analysis.free_type_vars(3)
+
+
+def test_a_variable_of_an_incomplete_type_takes_that_of_its_value():
+    x = relay.Var("x", relay.IncompleteType())
+    module = armillary.IRModule.from_expr(relay.Let(x, _const(1) + _const(2), x + x))
+    typed = relay.transform.InferType()(module)
+    assert typed["main"].checked_type.ret_type == INT
+
+
+def test_a_gradient_through_a_cell_or_a_match_is_refused(prelude):
+    x, cell, unit = relay.var("x", shape=(3,)), relay.Var("r"), relay.Var("u")
+    written = relay.RefWrite(cell, relay.RefRead(cell) + relay.RefRead(cell))
+    body = relay.Let(cell, relay.RefCreate(x), relay.Let(unit, written, relay.RefRead(cell)))
+    with pytest.raises(UnsupportedError, match=r"a Ref\w+ has no gradient"):
+        relay.transform.gradient(relay.Function([x], body))
+    _, cons, nil = prelude.mod.get_type("List")
+    head, tail = relay.var("head"), relay.var("tail")
+    pattern = relay.PatternConstructor(cons, [relay.PatternVar(head), relay.PatternVar(tail)])
+    match = relay.Match(cons(x, nil()), [relay.Clause(pattern, head)], complete=False)
+    with pytest.raises(UnsupportedError, match="has no gradient"):
+        relay.transform.gradient(relay.Function([x], match), prelude.mod)

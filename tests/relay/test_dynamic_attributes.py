@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary import relay
+from armillary import relay, te
 from armillary.errors import TypeMismatch, UnsupportedError
 
 X = np.arange(24, dtype="float32").reshape(2, 3, 4)
@@ -82,3 +82,48 @@ def test_values_that_do_not_fit_and_builds_without_them_are_refused():
         relay.reshape(x, relay.var("s", relay.TensorType((relay.Any(),), "int64"))).checked_type  # noqa: B018
     with pytest.raises(TypeMismatch, match="unknown attribute 'shape'"):
         relay.reshape(x, shape=y)
+
+
+def test_sizes_that_a_resize_does_not_touch_stay_known() -> None:
+    n = te.size_var("n")
+    image, size = relay.var("x", relay.TensorType((n, 3, 8, 8))), _vector("size", 2)
+    ty = relay.image.resize2d(image, size, layout="NCHW").checked_type
+    assert ty.shape[:2] == image.type_annotation.shape[:2] and not any(isinstance(d, int) for d in ty.shape[2:])
+    factor = relay.var("f", relay.TensorType((), "float32"))
+    ty = relay.nn.upsampling(image, factor, factor).checked_type
+    assert ty.shape[:2] == image.type_annotation.shape[:2] and not any(isinstance(d, int) for d in ty.shape[2:])
+
+
+def test_a_reshape_to_a_shape_that_is_a_value_has_a_gradient() -> None:
+    x, shape = _data(), _vector("y", 2)
+    function = relay.Function([x, shape], relay.reshape(x, shape) * relay.const(3.0))
+    value, (grad, _) = relay.create_executor("debug").evaluate(relay.transform.gradient(function))(X, np.array([8, 3]))
+    np.testing.assert_array_equal(value.numpy(), 3 * X.reshape(8, 3))
+    np.testing.assert_array_equal(grad.numpy(), np.full_like(X, 3))
+
+
+def test_what_else_a_value_may_be_has_no_gradient() -> None:
+    x, reps = _data(), _vector("reps", 3)
+    with pytest.raises(UnsupportedError, match="operator tile with attributes that are values has no gradient"):
+        relay.transform.gradient(relay.Function([x, reps], relay.tile(x, reps)))
+
+
+@pytest.mark.parametrize("kind", ["debug", "vm"])
+def test_a_count_in_a_tensor_of_one_float_is_a_count(kind):
+    x, k = _data(), relay.var("k", relay.TensorType((1,), "float32"))
+    body = relay.topk(x, k, axis=2, ret_type="both")
+    run = relay.create_executor(kind, armillary.IRModule.from_expr(relay.Function([x, k], body))).evaluate()
+    values, places = run(X, np.array([2], "float32"))
+    np.testing.assert_array_equal(values.numpy(), X[..., :1:-1])
+    np.testing.assert_array_equal(places.numpy(), np.broadcast_to([3, 2], (2, 3, 2)))
+
+
+def test_axes_that_a_slice_with_ends_that_are_values_leaves_whole_stay_known():
+    x, end, step = _data(), _vector("e", 2), _vector("s", 1)
+    any_dim = relay.Any()
+    cut = relay.strided_slice(x, [0, 0], end)
+    assert cut.checked_type == relay.TensorType((any_dim, any_dim, 4)) and cut.checked_type.shape[2] == 4
+    named = relay.strided_slice(x, [0], step, axes=[1])
+    assert named.checked_type.shape[0] == 2 and named.checked_type.shape[2] == 4
+    stepped = relay.strided_slice(x, [0, 0, 0], [2, 2, 2], step)
+    assert not any(isinstance(d, int) for d in stepped.checked_type.shape)

@@ -385,3 +385,23 @@ def test_copies_keep_what_is_computed() -> None:
     planned = T.PlanDevices()(annotated(4))
     got = relay.create_executor("debug", planned).evaluate()(value)
     np.testing.assert_array_equal(got.numpy(), -np.maximum(value, 0))
+
+
+class Broken(PassInstrument):
+    """Cannot leave."""
+
+    def exit_pass_ctx(self) -> None:
+        raise RuntimeError("cannot leave")
+
+
+def test_instruments_that_fail_to_leave_are_gone() -> None:
+    context = PassContext(instruments=[Broken()])
+    with pytest.raises(RuntimeError, match="cannot leave"), context:
+        pass
+    assert not context.instruments
+    outer = PassContext()
+    with outer:
+        outer.override_instruments([Broken()])
+        with pytest.raises(RuntimeError, match="cannot leave"):
+            outer.override_instruments([PassInstrument()])
+        assert not outer.instruments

@@ -7,6 +7,7 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.errors import TargetError
 from armillary.relay.dataflow_pattern import is_op, wildcard
 from armillary.relay.testing import run_opt_pass, synthetic
 
@@ -151,3 +152,34 @@ def test_parallel_dense_layers_as_one_batched_product():
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
     apart = relay.transform.CombineParallelDense(2, to_batch=False)(module)
     assert apart.astext().count("nn.dense(") == 1 and "batch_matmul" not in apart.astext()
+
+
+def test_few_numbers_lie_in_their_kernel_where_parameters_are_linked() -> None:
+    x = relay.var("x", shape=(10, 2))
+    places = relay.const(np.array([[0, 3], [1, 0]]), dtype="int64")
+    body = relay.nn.relu(relay.gather_nd(x, places)) * relay.const(np.array([2, 3], "float32"))
+    data = np.random.default_rng(1).standard_normal((10, 2)).astype("float32")
+    for is_linked in (False, True):
+        with armillary.transform.PassContext(opt_level=3, config={"relay.FuseOps.link_params": is_linked}):
+            fused = relay.transform.FuseOps()(relay.transform.InferType()(armillary.IRModule.from_expr(body)))
+            run = relay.create_executor("graph", mod=armillary.IRModule.from_expr(body)).evaluate()
+        assert ("%p1" in str(fused)) is not is_linked
+        np.testing.assert_allclose(run(data).numpy(), np.maximum(data[[0, 3], [1, 0]], 0) * [2, 3])
+
+
+def test_collapse_sum_like_takes_the_shape_where_it_is_known() -> None:
+    x, like = relay.var("x", shape=(3, 3)), relay.var("y", shape=(3,))
+    text = str(run_opt_pass(relay.collapse_sum_like(x, like), relay.transform.SimplifyExpr()))
+    assert "collapse_sum_to(%x, shape=[3])" in text
+
+
+def test_notes_of_devices_take_names_and_tell_virtual_devices() -> None:
+    x = relay.var("x")
+    note = relay.annotation.on_device(x, "cuda", constrain_result=True)
+    assert note.attrs.virtual_device.device_type_int == 2 and note.attrs.virtual_device.virtual_device_id == 0
+    free = relay.annotation.on_device(x, "cuda", constrain_result=False, constrain_body=False)
+    assert free.attrs.virtual_device.device_type_int == -1
+    copy = relay.device_copy(x, "opencl", armillary.cpu())
+    assert (copy.attrs.src_virtual_device.device_type, copy.attrs.dst_virtual_device.device_type) == (4, 1)
+    with pytest.raises(TargetError, match="unknown device kind 'bogus'"):
+        relay.annotation.on_device(x, "bogus")

@@ -45,3 +45,12 @@ def test_dilation2d_takes_a_number_for_each_axis_of_the_data() -> None:
     np.testing.assert_array_equal(*got)
     with pytest.raises(TypeMismatch, match="must be 1 for batch and channels of NCHW"):
         relay.image.dilation2d(x, w, strides=(2, 1, 1, 1)).checked_type  # noqa: B018
+
+
+@pytest.mark.parametrize(("transposed", "shape"), [(False, (6, 2)), (True, (2, 6))])
+def test_a_product_types_its_second_side_by_units(transposed: bool, shape: tuple[int, int]) -> None:
+    n = te.size_var("n")
+    for second in (relay.var("w"), relay.var("w", relay.IncompleteType())):
+        made = relay.nn.matmul(relay.var("x", relay.TensorType((n, 3, 6))), second, units=2, transpose_b=transposed)
+        assert made.checked_type == relay.TensorType((n, 3, 2))
+        assert second.checked_type == relay.TensorType(shape)

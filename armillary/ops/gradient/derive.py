@@ -21,7 +21,7 @@ from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
 from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, TupleType, Type
-from armillary.relay.walk import map_children, post_order, substitute
+from armillary.relay.walk import is_interpreted, map_children, post_order, substitute
 
 _RULE_FILES = (elementwise, networks, shapes)
 _DEPTH = 200  # functions called within functions
@@ -58,6 +58,10 @@ def _opened(expr: Expr, mod: IRModule | None) -> Expr:
     """The expression with its lets and calls of functions replaced by what they stand for."""
     for _ in range(_DEPTH):
         order = post_order(expr)
+        held = next((e for e in order if is_interpreted(e)), None)
+        if held is not None:
+            hint = "write the program without cells and data types; lets and calls are opened"
+            raise UnsupportedError(f"gradient: a {type(held).__name__} has no gradient", hint=hint)
         if not any(_is_open(e) for e in order):
             return expr
         expr = _opened_once(expr, mod)

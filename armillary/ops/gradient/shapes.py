@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from armillary.errors import UnsupportedError
+from armillary.ops._common import tuple_fields
 from armillary.ops.gradient.rules import (
     Grads,
     collapse,
@@ -23,6 +24,7 @@ from armillary.ops.gradient.rules import (
 )
 from armillary.relay.expr import Call, Expr, Tuple
 from armillary.relay.op import get_op
+from armillary.relay.op.facts import Fact
 
 
 @rule_of("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "contrib_reverse_reshape", "reverse_reshape")
@@ -35,6 +37,20 @@ def same_elements(call: Call, grad: Expr) -> Grads:
 def reshape_like(call: Call, grad: Expr) -> Grads:
     """As above; none for what gave the shape."""
     return [reshaped(grad, call.args[0]), None]
+
+
+@rule_of("dynamic")
+def dynamic(call: Call, grad: Grads | Expr) -> Grads:
+    """That of the operator for its tensors, where a shape alone is a value; none for values."""
+    fields, attrs = call.args[0], call.attrs
+    count = len(tuple_fields(call.op.name, fields.checked_type))
+    asked = get_op(attrs.op)
+    if Fact.FLAT in asked.facts:
+        return [[None] * count]
+    if Fact.VIEW not in asked.facts or not isinstance(fields, Tuple):
+        hint = f"say how with relay.op.register_gradient({attrs.op!r}, rule), and bind the values"
+        raise UnsupportedError(f"operator {attrs.op} with attributes that are values has no gradient", hint=hint)
+    return [[reshaped(grad, fields.fields[0]), *[None] * (count - 1)]]  # type: ignore[arg-type]  # of a tensor
 
 
 @rule_of("broadcast_to")

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from armillary.base.device_types import CODES, DeviceNumber
+from armillary.base.lazy import deferred
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import TargetError, TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32
 from armillary.relay.op import BadSample, Kind, Op, Sample
 from armillary.relay.types import Type
+
+with deferred():
+    from armillary.target.virtual_device import VirtualDevice as _VirtualDevice
 
 
 @record
@@ -26,13 +31,45 @@ class OnDeviceAttrs:
     constrain_body: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "device_type", getattr(self.device_type, "device_type", self.device_type))
+        object.__setattr__(self, "device_type", _type_number(self.device_type))
+
+    @property
+    def virtual_device(self) -> _VirtualDevice:
+        """The device that is asked for; none where nothing is constrained."""
+        is_asked = self.constrain_result or self.constrain_body
+        return _VirtualDevice(DeviceNumber(self.device_type)) if is_asked else _VirtualDevice()
 
 
 @record
 class DeviceCopyAttrs:
+    """Devices as in OnDeviceAttrs."""
+
     src_dev_type: int
     dst_dev_type: int
+
+    def __post_init__(self) -> None:
+        for name in ("src_dev_type", "dst_dev_type"):
+            object.__setattr__(self, name, _type_number(getattr(self, name)))
+
+    @property
+    def src_virtual_device(self) -> _VirtualDevice:
+        """The device that has the value."""
+        return _VirtualDevice(DeviceNumber(self.src_dev_type))
+
+    @property
+    def dst_virtual_device(self) -> _VirtualDevice:
+        """The device that gets it."""
+        return _VirtualDevice(DeviceNumber(self.dst_dev_type))
+
+
+def _type_number(device: object) -> object:
+    """DLPack's number of a device, of its name, or of a virtual device; anything else as it is."""
+    if isinstance(device, str):
+        if device not in CODES:
+            raise TargetError(f"unknown device kind {device!r}", hint=f"known are {', '.join(CODES)}")
+        return CODES[device]
+    number: object = getattr(device, "device_type", device)
+    return number
 
 
 def _identity(name: str, attrs_class: type, doc: str) -> Op:

@@ -135,6 +135,14 @@ def _infer_dense(attrs: DenseAttrs, data: Type, weight: Type) -> TensorType:
     return TensorType((*a.shape[:-1], b.shape[0]), result_dtype(attrs, a))
 
 
+@matmul.complete
+def _complete_matmul(attrs: MatmulAttrs, first: Type | None, second: Type | None) -> tuple[Type | None, Type | None]:
+    if second is None and isinstance(first, TensorType) and first.ndim >= 2 and attrs.units is not None:
+        inner = first.shape[-2 if attrs.transpose_a else -1]
+        second = TensorType((attrs.units, inner) if attrs.transpose_b else (inner, attrs.units), first.dtype)
+    return first, second
+
+
 @matmul.infer
 def _infer_matmul(attrs: MatmulAttrs, first: Type, second: Type) -> TensorType:
     a, b = _operands("nn.matmul", attrs, first, second, 2)

@@ -1,6 +1,7 @@
 """qnn.add, qnn.subtract, qnn.mul, qnn.concatenate: operators on affine integers of different scales.
 
-In: tensors of one 8-bit dtype, a scale and a zero point for each and for the result. Out: that dtype, saturated.
+In: tensors of one 8-bit dtype (sums: of up to 32 bits), a scale and a zero point for each and for the result. Out:
+that dtype, saturated.
 Invariant: qnn.add and qnn.subtract bring both sides to the result's scale (as qnn.requantize does) first; qnn.mul
 multiplies exactly in int32 and requantizes once; qnn.concatenate requantizes each part whose parameters differ from the
 result's.
@@ -71,12 +72,12 @@ qsubtract.attrs(QBinaryAttrs)
 qmul.attrs(QBinaryAttrs)
 
 
-def _infer_binary(name: str, attrs: QBinaryAttrs, types: Sequence[TensorType]) -> TensorType:
+def _infer_binary(name: str, attrs: QBinaryAttrs, types: Sequence[TensorType], bits: int = 32) -> TensorType:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = types
     dtype = check_same_dtype(name, (lhs, rhs))
     check_kind(name, "its input", lhs, "integer")
-    if dtype.bits > 8:
-        raise TypeMismatch(f"{name}: its input has dtype {dtype}, wanted int8 or uint8")
+    if dtype.bits > bits or dtype == "uint32":
+        raise TypeMismatch(f"{name}: its input has dtype {dtype}, wanted at most {bits} bits")
     check_parameters(name, lhs, attrs.lhs_axis, lhs_scale, lhs_zero)
     check_parameters(name, rhs, attrs.rhs_axis, rhs_scale, rhs_zero)
     result = TensorType(broadcast_shapes(name, lhs.shape, rhs.shape), dtype)
@@ -86,7 +87,7 @@ def _infer_binary(name: str, attrs: QBinaryAttrs, types: Sequence[TensorType]) -
 
 qadd.infer(lambda attrs, *types: _infer_binary("qnn.add", attrs, types))
 qsubtract.infer(lambda attrs, *types: _infer_binary("qnn.subtract", attrs, types))
-qmul.infer(lambda attrs, *types: _infer_binary("qnn.mul", attrs, types))
+qmul.infer(lambda attrs, *types: _infer_binary("qnn.mul", attrs, types, 8))
 
 
 # --- add, subtract ----------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def _bad_binary() -> Iterator[BadSample]:
     one = (f32(), i32()) * 3
     yield BadSample(QBinaryAttrs(), (of_type("int8", 3), of_type("uint8", 3), *one), "got uint8, wanted int8")
     yield BadSample(QBinaryAttrs(), (of_type("int8", 3), of_type("int8", 4), *one), "do not broadcast")
-    yield BadSample(QBinaryAttrs(), (i32(3), i32(3), *one), "wanted int8 or uint8")
+    yield BadSample(QBinaryAttrs(), (of_type("int64", 3), of_type("int64", 3), *one), "wanted at most")
 
 
 for _op in (qadd, qsubtract, qmul):

@@ -24,6 +24,8 @@ from armillary.relay.op.static_value import static_value
 from armillary.relay.types import ANY_DIM, TensorType, TupleType, Type
 
 NAME = "dynamic"
+_SIZES = frozenset({"size", "scale_d", "scale_h", "scale_w"})  # of what is resized, along some axes
+_ENDS = frozenset({"begin", "end", "strides"})  # of a part, along its first axes or those it names
 _DUMMIES: dict[str, object] = {"begin": 0, "start": 0, "k1": 0, "k2": 0, "pad_width": 0}  # 1 for all others
 
 
@@ -66,13 +68,20 @@ def resolved(expr: Expr) -> Expr | None:
 def _fitting(op: Op, name: str, value: object) -> object:
     """Whole floats as integers, where the attribute is not one of floats."""
     if isinstance(value, list):
+        if len(value) == 1 and _type_of(op, name) in ("int", "float"):
+            return _fitting(op, name, value[0])
         return [part if isinstance(part, int) else _fitting(op, name, part) for part in value]
-    fields: dict[str, Field[object]] = getattr(op.attrs_class, "__dataclass_fields__", {})
-    wanted = str(fields[name].type) if name in fields else ""
+    wanted = _type_of(op, name)
     if isinstance(value, int) and wanted.startswith("tuple"):
         return (value,)
     is_whole = isinstance(value, float) and value.is_integer() and "float" not in wanted
     return int(value) if is_whole and isinstance(value, float) else value
+
+
+def _type_of(op: Op, name: str) -> str:
+    """What is written as the type of an attribute."""
+    fields: dict[str, Field[object]] = getattr(op.attrs_class, "__dataclass_fields__", {})
+    return str(fields[name].type) if name in fields else ""
 
 
 @dynamic.infer
@@ -85,9 +94,39 @@ def _infer(attrs: DynamicAttrs, inputs: Type) -> Type:
     if attrs.op == "squeeze":  # the axes that go must have size 1
         return TensorType((ANY_DIM,) * (own[0].ndim - fields[count].size), own[0].dtype)
     given = op.make_attrs((), {**dict(attrs.settings), **values})
+    if Fact.PICKS in op.facts and _ENDS.issuperset(attrs.names):
+        return _cut(attrs, own[0], [ty.size for ty in fields[count:]])
+    if _SIZES.issuperset(attrs.names):
+        return _kept(op, attrs, values, own)
     with suppress(TypeMismatch):
         return _unknown(op.infer_type(given, [TensorType((1,) * ty.ndim, ty.dtype) for ty in own]))
     return _unknown(op.infer_type(given, list(own)))  # sizes that say something of the others
+
+
+def _cut(attrs: DynamicAttrs, data: TensorType, counts: Sequence[int]) -> TensorType:
+    """The type of a part of `data`: axes behind the `counts` of which ends are given stay whole."""
+    settings = dict(attrs.settings)
+    given = settings.get("axes")
+    known = [len(v) for name in _ENDS if isinstance(v := settings.get(name), tuple | list)]
+    axes = (
+        [a % data.ndim for a in given] if isinstance(given, tuple | list) and given else range(max(*counts, *known, 0))
+    )
+    return TensorType(tuple(ANY_DIM if k in axes else size for k, size in enumerate(data.shape)), data.dtype)
+
+
+def _kept(op: Op, attrs: DynamicAttrs, values: dict[str, object], own: Sequence[TensorType]) -> Type:
+    """The type of an operator that is told sizes or factors: what two of them leave as it is stays."""
+    first, second = (
+        op.infer_type(op.make_attrs((), {**dict(attrs.settings), **_times(values, by)}), list(own)) for by in (2, 3)
+    )
+    if not isinstance(first, TensorType) or not isinstance(second, TensorType):
+        return _unknown(first)
+    pairs = zip(first.shape, second.shape, strict=True)
+    return TensorType(tuple(a if a == b and type(a) is type(b) else ANY_DIM for a, b in pairs), first.dtype)
+
+
+def _times(values: dict[str, object], by: int) -> dict[str, object]:
+    return {k: [by for _ in v] if isinstance(v, list | tuple) else by for k, v in values.items()}
 
 
 def _dummy(op: str, name: str, ty: TensorType) -> object:

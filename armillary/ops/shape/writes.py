@@ -29,7 +29,7 @@ from armillary.ops._deferred import S, T, by_name, te
 from armillary.ops._loops import load, loop, nest_apart, rows, store
 from armillary.ops.nn._windows import type_of, wide
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, Dim, TensorType, Type
 
@@ -343,7 +343,10 @@ def collapse_sum_to_rule(attrs: CollapseSumAttrs, data: Expr) -> Expr:
 
 @collapse_sum_like.infer
 def infer_collapse_sum_like(attrs: None, data: TensorType, like: TensorType) -> TensorType:
-    return _infer_collapse("collapse_sum_like", data, like.static)
+    if all(isinstance(d, int) for d in (*data.shape, *like.shape)):
+        return _infer_collapse("collapse_sum_like", data, like.static)
+    check_kind("collapse_sum_like", "data", data, "numeric")
+    return TensorType(like.shape, data.dtype)
 
 
 @collapse_sum_like.reference
@@ -354,6 +357,19 @@ def collapse_sum_like_reference(attrs: None, data: Array, like: Array) -> Array:
 @collapse_sum_like.decompose
 def collapse_sum_like_rule(attrs: None, data: Expr, like: Expr) -> Expr:
     return _collapse(data, type_of(data).static, type_of(like).static)
+
+
+def _to_known_shape(call: Call) -> Expr | None:
+    """collapse_sum_like(x, y)  ->  collapse_sum_to(x, shape of y)   if that is known"""
+    data, like = call.args
+    ty = like.checked_type
+    if not isinstance(ty, TensorType) or not all(isinstance(d, int) for d in ty.shape):
+        return None
+    made: Expr = collapse_sum_to(data, shape=ty.static)
+    return made
+
+
+collapse_sum_like.simplify(_to_known_shape)
 
 
 @collapse_sum_to.samples

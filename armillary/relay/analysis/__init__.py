@@ -2,7 +2,7 @@
 
 In: expressions or modules. Out: lists, counts, truths, hashes. Invariant: nothing here changes anything or recurses;
 `structural_hash` is the same for structurally equal graphs, on every machine and in every run, so it can name kernels
-and cache entries. The language has no type variables, so the functions that list them give empty lists.
+and cache entries. Type variables: relay/adt/type_variables.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ with deferred():
 __all__ = [
     "Feature",
     "all_dtypes",
-    "all_type_vars",
     "all_vars",
-    "bound_type_vars",
     "bound_vars",
     "check_basic_block_normal_form",
     "check_constant",
@@ -42,7 +40,6 @@ __all__ = [
     "detect_feature",
     "extract_fused_functions",
     "extract_intermediate_expr",
-    "free_type_vars",
     "free_vars",
     "get_total_mac_number",
     "infer_type",
@@ -55,9 +52,11 @@ __all__ = [
 ]
 
 
+_TYPE_VARIABLES = ("all_type_vars", "bound_type_vars", "free_type_vars")
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        **{name: f"armillary.relay.adt.type_variables:{name}" for name in _TYPE_VARIABLES},
         "AnnotatedRegionSet": "armillary.relay.transform.partition._region_sets:AnnotatedRegionSet",
         "CallGraph": "armillary.relay.analysis.call_graph:CallGraph",
         "get_calibration_data": "armillary.relay.backend.calibration:get_calibration_data",
@@ -97,15 +96,6 @@ def free_vars(expr: Expr) -> list[Var]:
     """Variables used but not bound, in post order."""
     bound = {id(v) for v in bound_vars(expr)}
     return [v for v in all_vars(expr) if id(v) not in bound]
-
-
-def all_type_vars(expr: Expr, mod: IRModule | None = None) -> list[object]:  # there is no such node
-    """The type variables of an expression: none, the language has no polymorphic functions."""
-    infer_type(expr, mod)
-    return []
-
-
-bound_type_vars = free_type_vars = all_type_vars
 
 
 def all_dtypes(expr: Expr) -> set[str]:

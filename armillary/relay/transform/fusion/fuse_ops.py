@@ -21,7 +21,7 @@ from __future__ import annotations
 from functools import partial
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.fusion._fusion_groups import assigned, build_nodes, group
@@ -29,6 +29,9 @@ from armillary.relay.walk import copy_type, map_children, not_primitive, post_or
 from armillary.transform import PassContext, define_pass, register_config_option
 
 MAX_DEPTH = register_config_option("relay.FuseOps.max_depth", int, 256, "largest number of calls in one kernel")
+LINK_PARAMS = register_config_option(
+    "relay.FuseOps.link_params", bool, False, "constants of a few elements are written into the kernels that read them"
+)
 DEEPEST = 96  # calls of a kernel: lowering a chain of them walks as many expressions deep, in Python's stack
 
 
@@ -38,25 +41,26 @@ def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1) -> IRModule:
     context = PassContext.current()
     level = context.opt_level if fuse_opt_level < 0 else fuse_opt_level
     depth = min(context.get(MAX_DEPTH), DEEPEST) if level > 0 else 1
-    return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0))
+    inside = LARGEST_SPLAT if context.get(LINK_PARAMS) else 1
+    return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0, inside=inside))
 
 
-def _fuse(function: Function, max_depth: int) -> Expr | None:
-    inside = [e for e in post_order(function, not_primitive) if not isinstance(e, Var | Constant)]
-    order = [e for e in inside if not isinstance(e, Function) or not_primitive(e)]
+def _fuse(function: Function, max_depth: int, inside: int) -> Expr | None:
+    computed = [e for e in post_order(function, not_primitive) if not isinstance(e, Var | Constant)]
+    order = [e for e in computed if not isinstance(e, Function) or not_primitive(e)]
     nodes = build_nodes(order, function.body, scopes(function)[0])
     groups = assigned(group(nodes, max_depth)) if max_depth else range(len(nodes))
     members: dict[int, list[Expr]] = {}
     for k, node in enumerate(nodes):
         members.setdefault(groups[k], []).append(node.expr)
-    return _Builder(members, function).run(order)
+    return _Builder(members, function, inside).run(order)
 
 
 class _Builder:
     """Rebuilds the function; a group is built when its root, the last of its members, is met."""
 
-    def __init__(self, members: dict[int, list[Expr]], function: Function) -> None:
-        self.function = function
+    def __init__(self, members: dict[int, list[Expr]], function: Function, inside: int) -> None:
+        self.function, self.inside = function, inside  # elements of constants that stay inside
         self.memo: dict[int, Expr] = {}
         self.group_of: dict[int, list[Expr]] = {}
         for group_members in members.values():
@@ -75,6 +79,9 @@ class _Builder:
     def _get(self, expr: Expr) -> Expr:
         return self.memo.get(id(expr), expr)
 
+    def _stays(self, constant: Constant) -> bool:
+        return constant.nbytes <= 16 * self.inside and 1 <= constant.data.size <= self.inside
+
     def _kernel(self, members: list[Expr]) -> Expr:
         """A call of a primitive function made of the members, in post order."""
         root = members[-1]
@@ -84,7 +91,7 @@ class _Builder:
         inside = {id(e) for e in members}
 
         def local(expr: Expr) -> Expr:
-            if id(expr) in inner or (isinstance(expr, Constant) and expr.nbytes <= 16 and expr.data.size == 1):
+            if id(expr) in inner or (isinstance(expr, Constant) and self._stays(expr)):
                 return inner.get(id(expr), expr)
             if id(expr) in inside:
                 raise AssertionError("members of a group are in post order")
