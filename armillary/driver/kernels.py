@@ -78,9 +78,10 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 
 def compile_kernels(
-    kernels: Sequence[Kernel], target: Target, progress: Progress = no_progress
+    kernels: Sequence[Kernel], target: Target, progress: Progress = no_progress, *, is_alone: bool = False
 ) -> dict[str, CompiledKernel]:
-    """Compile every kernel, reading what the cache has and writing what it lacks."""
+    """Compile every kernel, reading what the cache has and writing what it lacks; `is_alone`: without other
+    processes, for one that lives no longer than this."""
     context = PassContext.current()
     # Code of the user's is no part of the key, and unknown to a worker.
     is_custom = bool(context.get(ADD_LOWER_PASS)) or not is_built_in(target)
@@ -95,7 +96,7 @@ def compile_kernels(
         size = len(kernel.function.params) + sum(1 for _ in post_order(kernel.function.body))
         KERNEL_SIZE.check(size, f"kernel {kernel.name}", kernel.function.span)
     progress("compile", len(done), len(kernels))
-    make = _compile_here if is_custom or is_watched else _compile_in_workers
+    make = _compile_alone if is_alone else _compile_here if is_custom or is_watched else _compile_in_workers
     for kernel, made in make(missing, keys, target):
         done[kernel.name] = made
         if kernel.name in stored:
@@ -122,6 +123,11 @@ def _compile_here(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Ta
         made = kernel_code.compile_kernel(kernel, target, jobs=0)
         _warn_if_slow(kernel, time.monotonic() - begin)
         yield kernel, made  # in a worker: LLVM takes 50 MB, kept for good
+
+
+def _compile_alone(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
+    del keys  # as in _compile_in_workers
+    return ((kernel, kernel_code.compile_kernel(kernel, target, jobs=1)) for kernel in kernels)
 
 
 def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:

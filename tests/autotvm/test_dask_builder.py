@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import templates
 from armillary import autotvm, relay
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, create_measure_batch
+from armillary.autotvm.tuner.feature_reader import FeatureReader
+from armillary.autotvm.tuner.xgb_tuner import XGBTuner
 
 if os.environ.get("CI") != "true":
     pytest.importorskip("distributed", reason="the extra cluster is not installed")
@@ -26,7 +30,8 @@ def client() -> Iterator[Any]:
     import cloudpickle
     import distributed
 
-    cloudpickle.register_pickle_by_value(templates)
+    for module in (templates, sys.modules[__name__]):
+        cloudpickle.register_pickle_by_value(module)
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50
@@ -97,6 +102,54 @@ def test_a_worker_that_dies_costs_a_retry(client: Any) -> None:
     client.wait_for_workers(2, timeout=60)
     assert set(client.run(os.getpid).values()) != before
     builder.close()
+
+
+def test_a_search_of_the_trees_reads_features_there_and_finds_the_same(client: Any) -> None:
+    pytest.importorskip("xgboost")
+    task, builder = convolution(), autotvm.DaskBuilder(client, timeout=60)
+    assert os.getpid() not in builder.spread(_process_of, range(4)), "it is computed on workers"
+    indices = [int(i) for i in task.config_space.valid_indices()[:10]]
+    there, here = FeatureReader(task, "itervar"), FeatureReader(task, "itervar")
+    asked: list[int] = []
+
+    def spread(function: Any, works: Any) -> list[Any]:
+        asked.extend(index for _, _, part in works for index in part)
+        return builder.spread(function, works)
+
+    there.spread = spread
+    there.ahead(indices)
+    assert asked == indices
+    for index in indices:
+        np.testing.assert_array_equal(there(index), here(index))
+    there.ahead(indices)
+    assert asked == indices, "each is computed once"
+    tuner = XGBTuner(task, feature_type="itervar")
+    tuner.tune(1, autotvm.measure_option(builder, autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)))
+    assert tuner.read.spread == builder.spread
+
+
+def test_a_part_of_a_search_whose_worker_dies_is_tried_again_and_one_that_fails_is_done_here(
+    client: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    builder = autotvm.DaskBuilder(client, timeout=60)
+    assert builder.spread(_dying_once, [str(tmp_path / "died")]) == [1]
+    assert builder.spread(_failing, [0, 1]) == [None, 1]
+    assert "is done here, not on the cluster: " in caplog.text
+
+
+def _process_of(place: int) -> int:
+    return os.getpid()
+
+
+def _dying_once(path: str) -> int:
+    if not os.path.exists(path):
+        Path(path).touch()
+        os._exit(1)
+    return 1
+
+
+def _failing(place: int) -> float:
+    return 1 / place
 
 
 def test_a_cluster_without_workers_is_an_error() -> None:

@@ -14,6 +14,7 @@ from armillary.autotvm import record
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
 from armillary.contrib import graph_executor
+from armillary.driver import kernel_code
 from armillary.driver.build import optimized
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -271,6 +272,26 @@ def test_trials_of_networks_are_checked_and_timed(name: str, tmp_path: Path) -> 
     batch.close()
     assert [r.error for r in results] == ["", ""]
     assert all(0 < r.mean < 1 for r in results)
+
+
+def test_a_configuration_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    task = tasks("nn.conv2d")["conv2d_NCHWc.cpu(1, 1)"]
+    first, other = (index for index, _ in task.template.estimates(task)[:2])
+
+    def built(index: int) -> str:
+        builder = autotvm.LocalBuilder(timeout=60)  # a fresh one, whose builds are processes
+        builder.set_task(task)
+        (result,) = builder.build([MeasureInput(task.target, task, task.config_space.get(index))])
+        builder.close()
+        return result.error
+
+    def refused(*_: object, **__: object) -> None:
+        raise TuningError("nothing is compiled")
+
+    assert built(first) == ""
+    monkeypatch.setattr(kernel_code, "compile_kernel", refused)
+    assert built(first) == "" and "nothing is compiled" in built(other)
 
 
 def test_products_of_matrices_are_tasks() -> None:

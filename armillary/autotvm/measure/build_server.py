@@ -53,6 +53,13 @@ def packed(given: MeasureInput, build_func: BuildFunction | None, build_kwargs: 
     return made
 
 
+def call_there(work: bytes) -> object:
+    """On a worker: a function of one argument, both as bytes; it compiles nothing, so it runs in the worker itself."""
+    function, argument = pickle.loads(work)
+    result: object = function(argument)
+    return result
+
+
 class _Server(threading.local):
     """One process for each thread of a worker."""
 

@@ -3,18 +3,20 @@
 In: `MeasureInput`s, a client of `dask.distributed` or a scheduler's address (extra `cluster`). Out: a `BuildResult`
 each, in order, as `LocalBuilder` gives them; the libraries come back as bytes and lie in a temporary folder here.
 Invariant: a build that crashes or takes longer than `timeout` costs one trial; a worker that dies costs a retry on
-another one. Devices stay on the tracker: any runner measures. What runs on workers: `build_server.py`.
+another one. `spread` computes there what a search needs (features of loops, `../tuner/feature_reader.py`). Devices stay
+on the tracker: any runner measures. What runs on workers: `build_server.py`.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.build_server import Built, build_there, packed
+from armillary.autotvm.measure.build_server import Built, build_there, call_there, packed
 from armillary.autotvm.measure.local_builder import BuildFunction, LocalBuilder, Options
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput
 from armillary.autotvm.measure.processes import short_error
@@ -25,8 +27,10 @@ from armillary.base.lazy import deferred
 if TYPE_CHECKING:
     from pathlib import Path
 with deferred():
+    import cloudpickle
     import distributed
 
+logger = logging.getLogger("autotvm")
 _CLIENT = ("nthreads",)
 RETRIES = 2  # of a build whose worker dies
 WAIT = 120.0  # seconds for the cluster, besides those of the builds
@@ -64,6 +68,22 @@ class DaskBuilder(LocalBuilder):
         rounds = -(-len(works) // max(1, self.n_parallel))
         until = time.monotonic() + WAIT + rounds * self.timeout * (1 + RETRIES)
         return [self._received(path, future, until) for path, future in zip(paths, futures, strict=True)]
+
+    def spread(self, function: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        """`function` of each of the works, by the workers; None for what none of them answered. Any: what it takes and
+        gives; both travel by value."""
+        carried = [cloudpickle.dumps((function, work)) for work in works]
+        futures = self.client.map(call_there, carried, pure=False, retries=RETRIES)
+        until = time.monotonic() + WAIT
+        return [self._answer(future, until) for future in futures]
+
+    def _answer(self, future: distributed.Future, until: float) -> Any:  # Any: as in `spread`
+        try:
+            return future.result(timeout=max(0.1, until - time.monotonic()))
+        except Exception as error:  # of the cluster or of the worker: who asked computes it
+            future.cancel()
+            logger.warning("a part of a search is done here, not on the cluster: %s", short_error(error))
+            return None
 
     def _received(self, path: Path, future: distributed.Future, until: float) -> BuildResult:
         start = time.monotonic()

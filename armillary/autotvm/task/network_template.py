@@ -24,8 +24,7 @@ from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.driver.build import assembled, optimized
 from armillary.driver.graph_codegen import Kernel, plan_graph
-from armillary.driver.kernel_code import compile_kernel
-from armillary.driver.kernels import CompiledKernel
+from armillary.driver.kernels import CompiledKernel, compile_kernels
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.lower_fused import lower_fused
 from armillary.ir import IRModule
@@ -159,5 +158,6 @@ def _is_tensor(arg: object) -> bool:  # an argument of a task
 
 
 def _compile_here(kernels: Sequence[Kernel], where: Target, progress: object) -> dict[str, CompiledKernel]:
-    """In this process, which is one trial's own (Any: the progress callback, which nobody watches)."""
-    return {k.name: compile_kernel(k, where, jobs=1) for k in kernels}
+    """In this process, which is one trial's own, through the cache: finals, a resumed run and the network itself find
+    what a trial compiled."""
+    return compile_kernels(kernels, where, is_alone=True)

@@ -11,26 +11,24 @@ The loop around it: `tuner.py`; features: `../feature.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.feature import curve_feature, itervar_feature
-from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult
 from armillary.autotvm.task.space import ConfigSpace, knob2point, point2knob
 from armillary.autotvm.task.task import Task
-from armillary.autotvm.tuner.tuner import Pairs, Tuner
+from armillary.autotvm.tuner.feature_reader import FEATURES, FeatureReader, features_of, with_estimate
+from armillary.autotvm.tuner.tuner import Callback, Pairs, Tuner
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
-from armillary.errors import ArmillaryError, UnsupportedError
-from armillary.tir.stmt import PrimFunc
+from armillary.errors import UnsupportedError
 
 Numbers = Array
 logger = logging.getLogger("autotvm")
-FEATURES = ("itervar", "knob", "curve")
 LOSSES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:pairwise"}
 _PARAMS = {
     "max_depth": 3,
@@ -60,40 +58,6 @@ def xgboost() -> ModuleType:  # the module, which has no types
     except ImportError:
         raise UnsupportedError("XGBTuner needs xgboost", hint="pip install 'armillary[tune]'") from None
     return module
-
-
-class FeatureReader:
-    """Features of a task's configurations, each computed once; None for those that cannot be instantiated."""
-
-    def __init__(self, task: Task, kind: str, *, uses_model: bool = True) -> None:
-        self.task, self.kind = task, kind
-        self._known: dict[int, Numbers | None] = {}
-        estimates = task.template.estimates(task) if uses_model else []
-        self._expected = {index: np.log(max(seconds, 1e-12)) for index, seconds in estimates}
-        self.ranking = list(self._expected)  # the most promising first
-
-    def __call__(self, index: int) -> Numbers | None:
-        if index not in self._known:
-            found = self._read(index)
-            self._known[index] = None if found is None else with_estimate(found, self._expected.get(index, np.nan))
-        return self._known[index]
-
-    def _read(self, index: int) -> Numbers | None:
-        config = self.task.config_space.get(index)
-        if self.kind == "knob":
-            return config.get_flatten_feature()
-        try:
-            loops: PrimFunc = self.task.template.loops(self.task, config)
-        except ArmillaryError:
-            logger.debug("no features of %s", config)
-            return None
-        of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
-        return np.concatenate([of_loops, config.get_flatten_feature()])
-
-
-def with_estimate(features: Numbers, expected: float = np.nan) -> Numbers:
-    """Features and what the compiler's model of costs expects; not a number where that is not known, of other tasks."""
-    return np.append(features, expected)
 
 
 class XGBCostModel:
@@ -196,6 +160,19 @@ class XGBTuner(Tuner):
         self.columns = slice(None)  # of the features, that the trees see
         self._fitted = 0
 
+    def tune(
+        self,
+        n_trial: int,
+        measure_option: MeasureOption,
+        early_stopping: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        si_prefix: str = "G",
+    ) -> None:
+        """As every tuner; a builder that spreads work over a cluster computes the features there, too."""
+        builder = measure_option.get("builder") if isinstance(measure_option, dict) else None
+        self.read.spread = getattr(builder, "spread", None)
+        super().tune(n_trial, measure_option, early_stopping, callbacks, si_prefix)
+
     def propose(self, count: int) -> list[int]:
         found: list[int] = []
         while len(found) < count and len(self.visited) + len(found) < len(self.space):
@@ -238,15 +215,8 @@ class XGBTuner(Tuner):
         mine = self.task.config_space.entity_map
         if given.task.name != self.task.name or given.config.entity_map.keys() != mine.keys():
             return None
-        if self.kind == "knob":
-            return with_estimate(given.config.get_flatten_feature())
-        try:
-            loops = given.task.template.loops(given.task, given.config)
-        except ArmillaryError:
-            logger.debug("no features of %s", given.config)
-            return None
-        of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
-        return with_estimate(np.concatenate([of_loops, given.config.get_flatten_feature()]))
+        found = features_of(given.task, given.config, self.kind)
+        return None if found is None else with_estimate(found)
 
     def _planned(self, taken: set[int]) -> list[int]:
         """The next plan: at random until something is known, then what the trees expect most of."""
@@ -282,6 +252,7 @@ class XGBTuner(Tuner):
 
     def _data(self) -> tuple[list[Numbers], list[float]]:
         rows, speeds = list(self.past[0]), list(self.past[1])
+        self.read.ahead(self.seen)
         most = max(self.speeds, default=0.0) or 1.0
         for index, speed in zip(self.seen, self.speeds, strict=True):
             row = self.read(index)
@@ -290,7 +261,8 @@ class XGBTuner(Tuner):
                 speeds.append(speed / most)
         return rows, speeds
 
-    def _scores(self, model: XGBCostModel, indices: Iterable[int]) -> Numbers:
+    def _scores(self, model: XGBCostModel, indices: Sequence[int]) -> Numbers:
+        self.read.ahead(indices)
         rows = [self.read(index) for index in indices]
         known = [row for row in rows if row is not None]
         scores = np.full(len(rows), -np.inf)
