@@ -30,13 +30,13 @@ from pathlib import Path
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
+from armillary.cli._layouts import add_layout_arguments, in_desired_layout
 from armillary.cli._model import FORMS, comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
 from armillary.cli._targets import add_target_arguments, target_of
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
-from armillary.driver.tvmc.transform import LAYOUT_OPS, convert_graph_layout
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
 
@@ -68,10 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="take the best choices of this log")
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
-    layouts = parser.add_argument("--desired-layout", nargs="+", default=[], metavar="LAYOUT")
-    layouts.help = "NCHW, or NHWC:HWIO: convert the graph to it, one for all operators or one for each"
-    ops = parser.add_argument("--desired-layout-ops", nargs="+", default=LAYOUT_OPS, metavar="OP")
-    ops.help = f"operators that get it (default: {' '.join(LAYOUT_OPS)})"
+    add_layout_arguments(parser)
     add_precision_arguments(parser)
     add_pass_arguments(parser)
 
@@ -99,8 +96,7 @@ def _compile(
     progress.start(f"reading {args.FILE}")
     shapes, many = input_shapes(args.input_shapes), variants(args.variants)
     module, params = load_model(args.FILE, shapes, many, assume=True, form=args.model_format)
-    if args.desired_layout:
-        module = convert_graph_layout(module, args.desired_layout, args.desired_layout_ops)
+    module = in_desired_layout(module, args)
     progress.start("compiling")
     with pass_context(args, timing, [progress]), _records(args.tuning_records):
         library = build(

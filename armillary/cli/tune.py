@@ -44,8 +44,11 @@ from armillary.base.aliases import Array
 from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
+from armillary.cli._layouts import add_layout_arguments, in_desired_layout
 from armillary.cli._model import FORMS, comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.cli._targets import add_target_arguments, target_of
 from armillary.cli._tune_table import closing_table, named
+from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target import Target
@@ -69,8 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
     parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
     parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
-    parser.add_argument("--target", default="llvm", help="default: this machine")
+    add_target_arguments(parser)
+    parser.set_defaults(target="llvm")
     parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")
+    add_layout_arguments(parser)
+    parser.add_argument("--enable-autoscheduler", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tasks", default="", help='"0", "0,2", "3-5", "-3"; "list" shows them (default: all)')
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="trials of other models, to learn from")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
@@ -96,6 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Extract tasks, tune each, measure the front-runners again, keep what makes the network faster."""
     _check_device(args)
+    if args.enable_autoscheduler:
+        raise ConfigError("--enable-autoscheduler: AutoTVM tunes here", hint="leave it out")
+    args.target = target_of(args)
     log = Path(args.output)
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
@@ -104,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     module, params = load_model(args.FILE, input_shapes(args.input_shapes), form=args.model_format)
     if args.resume and log.exists():
         _another_chance(log)
-    return tune_module(module, params, args)
+    return tune_module(in_desired_layout(module, args), params, args)
 
 
 def _another_chance(log: Path) -> None:

@@ -103,6 +103,21 @@ def test_a_record_serves_its_convolution_however_the_padding_is_written() -> Non
     assert told in chosen(autotvm.ApplyHistoryBest([(pair[0]._replace(task=given), pair[1])]))
 
 
+def test_convolutions_with_channels_last_are_tasks_too() -> None:
+    """An extraction outside of a PassContext saw none."""
+    found = []
+    for data, kernel, image, weight in (
+        ("NHWC", "HWIO", (1, 14, 14, 16), (3, 3, 16, 32)),
+        ("NCHW", "OIHW", (1, 16, 14, 14), (32, 16, 3, 3)),
+    ):
+        w = relay.const(np.ones(weight, "float32"))
+        sizes = {"padding": (1, 1), "kernel_size": (3, 3), "channels": 32}
+        body = relay.nn.conv2d(relay.var("x", shape=image), w, **sizes, data_layout=data, kernel_layout=kernel)
+        (task,) = autotvm.task.extract_from_program(relay.Function(relay.analysis.free_vars(body), body), target=TARGET)
+        found.append(task.workload)
+    assert found[0] == found[1]
+
+
 def test_the_models_first_choice_is_what_a_build_takes() -> None:
     task = tasks()["conv2d_NCHWc.cpu(1, 1)"]
     first = task.config_space.get(task.template.estimates(task)[0][0])

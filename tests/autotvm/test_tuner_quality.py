@@ -15,10 +15,10 @@ from tuner_quality import Space  # noqa: E402  (a script beside the package)
 SHARE, SEEDS = 0.95, range(5)
 
 
-@pytest.fixture(scope="module")
-def space() -> Space:
-    """A 3x3 convolution of 64 to 64 channels, 28 x 28, for AVX-512: measured by benchmarks/tuner_quality.py."""
-    return Space(HERE / "space_conv3x3.json")
+@pytest.fixture(scope="module", params=sorted(path.name for path in HERE.glob("space_*.json")))
+def space(request: pytest.FixtureRequest) -> Space:
+    """A 3x3 convolution for AVX-512, such as 64 to 64 channels, 28 x 28: measured by benchmarks/tuner_quality.py."""
+    return Space(HERE / str(request.param))
 
 
 def middle(space: Space, name: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import random
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from analytic import by_formula
 from armillary import autotvm
 from armillary.autotvm import record
 from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner
+from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.cli.tune import _go_on
@@ -153,6 +155,27 @@ def test_tasks_that_are_tuned_together_get_trials_where_they_promise_most(tmp_pa
     assert order[12:20] == [32] * 8, "then what is called most"
     again = RandomTuner(task(32))
     assert again.resume(record.load_from_file(log)) == 12
+
+
+def test_front_runners_are_measured_again_in_turns() -> None:
+    option, made = by_formula(lambda config: 1e-3 * (1 + chance.random())), task()
+    chance = random.Random(1)
+    first = [1e-3, 1.1e-3, 1.14e-3, 1.2e-3, 2e-3, 1.05e-3]  # by configuration
+    pairs = [
+        (
+            autotvm.MeasureInput(made.target, made, made.config_space.get(place)),
+            autotvm.MeasureResult((s,), 0, 1.0, 1.0),
+        )
+        for place, s in enumerate(first)
+    ]
+    again = finals(made, pairs, option, rounds=5)
+    assert option["runner"].seen == [0, 5, 1, 2] * 5, "those within 15 % of the best, one after another in each round"
+    assert [given.config.index for given, _ in again] == [0, 5, 1, 2]
+    assert all(len(result.costs) == 1 for _, result in again)
+    chance = random.Random(1)
+    rounds = [[1e-3 * (1 + chance.random()) for _ in range(4)] for _ in range(5)]
+    assert [result.mean for _, result in again] == [min(column) for column in zip(*rounds, strict=True)]
+    assert finals(made, pairs[:1], option) == [], "one has nobody to be compared with"
 
 
 def test_time_that_is_left_goes_to_more_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -176,7 +177,9 @@ def slowly(config: Any) -> float:
 
 
 def die_while_tuning(log: Path, after: float) -> bool:
-    """Tune in a fork that is killed after so many seconds; whether it was done before."""
+    """Tune in a fork that is killed after so many seconds, or after its first trial if that is infinite; whether it
+    was done before."""
+    size = log.stat().st_size if log.exists() else 0
     pid = os.fork()
     if not pid:
         try:
@@ -186,7 +189,11 @@ def die_while_tuning(log: Path, after: float) -> bool:
             tuner.tune(1000, by_formula(slowly), callbacks=[autotvm.callback.log_to_file(str(log), fsync=False)])
         finally:
             os._exit(0)
-    time.sleep(after)
+    begin = time.monotonic()
+    while time.monotonic() - begin < min(after, 60.0):
+        if math.isinf(after) and log.exists() and log.stat().st_size > size:
+            break
+        time.sleep(0.001 if math.isinf(after) else after)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1] == 0
@@ -195,8 +202,11 @@ def die_while_tuning(log: Path, after: float) -> bool:
 @pytest.mark.parametrize("kills", [12, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_tuner_may_be_killed_at_any_time(kills: int, tmp_path: Path) -> None:
     chance, log, held, number, done = random.Random(5), tmp_path / "log", 0, 0, 0
+    begin = time.monotonic()
+    die_while_tuning(tmp_path / "first", math.inf)
+    takes = time.monotonic() - begin  # on this machine, as busy as it is
     for _ in range(kills):
-        done += die_while_tuning(log, chance.uniform(0.0, 0.25))
+        done += die_while_tuning(log, chance.uniform(0.0, 3 * takes))
         pairs = list(record.load_from_file(log, report=False)) if log.exists() else []
         indices = [given.config.index for given, _ in pairs]
         assert len(indices) == len(set(indices)) >= held, "a trial was lost, or made twice"

@@ -123,6 +123,24 @@ def test_tasks_are_listed_and_chosen_by_number(
     assert _places("2-", 4) == [2, 3] and _places("", 3) == [0, 1, 2] and _places("", 0) == []
 
 
+def test_options_of_old_say_attributes_and_layouts_of_the_graph(
+    tuned: tuple[Path, Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tune", str(tuned[0]), "-o", str(tmp_path / "l"), "--tasks", "list"]
+    told = []
+    for cpu, *options in (["haswell"], ["x86-64-v4"], ["haswell", "--desired-layout", "NHWC"]):
+        assert main([*words, f"--target-llvm-mcpu={cpu}", *options]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] != told[1], "vectors of another width, tiles of another size"
+    assert all(text.count("(len=") == 1 for text in told), told
+    assert main([*words, "--target-opencl-device=adreno"]) == 4
+    assert "--target-opencl-device: the target 'llvm' has no opencl" in capsys.readouterr().err
+    assert main([*words, "--desired-layout", "NZ"]) == 4
+    assert "NZ" in capsys.readouterr().err
+    assert main([*words, "--enable-autoscheduler"]) == 4
+    assert "AutoTVM tunes here" in capsys.readouterr().err
+
+
 def test_the_host_of_a_device_is_part_of_the_target(tuned: tuple[Path, Path, str], tmp_path: Path) -> None:
     options = ["--target", "opencl", "--target-host", "llvm -mtriple=aarch64-linux-gnu", "--tasks", "list"]
     assert main(["tune", str(tuned[0]), "-o", str(tmp_path / "l"), *options]) == 0

@@ -123,9 +123,10 @@ def _calls(
     if params:
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
-    family, passes = _family(where), build_passes(where)
-    last = [p.name for p in passes].index(family.applied_by.info.name)
+    family = _family(where)
     with at_level(), where:
+        passes = build_passes(where)  # which depend on the level
+        last = [p.name for p in passes].index(family.applied_by.info.name)
         laid_out = Sequential(passes[:last], "until-layouts")(module)
         functions: Iterable[Any] = [f for _, f in laid_out.items() if isinstance(f, Function)]
         for function in functions:

@@ -136,7 +136,7 @@ def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pai
     """The records that make one of their kernels slower, or all of them together hardly faster; and why."""
     told = list[tuple[Pair, str]]()
     for pair in pairs:
-        mine = [c for c in found.changes if c.names & names[pair[0].task.workload]]
+        mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
         slow = max(mine, key=lambda c: c.with_it / c.without, default=None)
         if slow is not None and slow.with_it > SLOWER * slow.without:
             told.append((pair, _said(slow.without, slow.with_it)))
