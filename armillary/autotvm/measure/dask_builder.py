@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.build_server import Built, build_there, call_there, packed
@@ -30,6 +30,8 @@ with deferred():
     import cloudpickle
     import distributed
 
+T = TypeVar("T")
+R = TypeVar("R")
 logger = logging.getLogger("autotvm")
 _CLIENT = ("nthreads",)
 RETRIES = 2  # of a build whose worker dies
@@ -69,17 +71,17 @@ class DaskBuilder(LocalBuilder):
         until = time.monotonic() + WAIT + rounds * self.timeout * (1 + RETRIES)
         return [self._received(path, future, until) for path, future in zip(paths, futures, strict=True)]
 
-    def spread(self, function: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
-        """`function` of each of the works, by the workers; None for what none of them answered. Any: what it takes and
-        gives; both travel by value."""
+    def spread(self, function: Callable[[T], R], works: Sequence[T]) -> list[R | None]:
+        """`function` of each of the works, by the workers; None for what none answered. Both travel by value."""
         carried = [cloudpickle.dumps((function, work)) for work in works]
         futures = self.client.map(call_there, carried, pure=False, retries=RETRIES)
         until = time.monotonic() + WAIT
-        return [self._answer(future, until) for future in futures]
+        return [cast("R | None", self._answer(future, until)) for future in futures]
 
-    def _answer(self, future: distributed.Future, until: float) -> Any:  # Any: as in `spread`
+    def _answer(self, future: distributed.Future, until: float) -> object:
         try:
-            return future.result(timeout=max(0.1, until - time.monotonic()))
+            found: object = future.result(timeout=max(0.1, until - time.monotonic()))
+            return found
         except Exception as error:  # of the cluster or of the worker: who asked computes it
             future.cancel()
             logger.warning("a part of a search is done here, not on the cluster: %s", short_error(error))

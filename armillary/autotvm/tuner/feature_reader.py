@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,8 @@ from armillary.tir.stmt import PrimFunc
 
 Numbers = Array
 Work = tuple[Task, str, list[int]]  # a task, the kind of features, configurations
-Spread = Callable[[Callable[[Work], Any], Sequence[Work]], list[Any]]  # Any: lists of features; None for no answer
+Rows = list[Numbers | None]
+Spread = Callable[[Callable[[Work], Rows], Sequence[Work]], list[Rows | None]]  # None for no answer
 FEATURES = ("itervar", "knob", "curve")
 CHUNK = 8  # configurations that a worker gets at a time
 logger = logging.getLogger("autotvm")
@@ -43,7 +43,7 @@ def features_of(task: Task, config: ConfigSpace, kind: str) -> Numbers | None:
     return np.concatenate([of_loops, config.get_flatten_feature()])
 
 
-def features_there(work: Work) -> list[Numbers | None]:
+def features_there(work: Work) -> Rows:
     """Those of several configurations, on a worker."""
     task, kind, indices = work
     return [features_of(task, task.config_space.get(index), kind) for index in indices]
