@@ -1,4 +1,4 @@
-"""Reading what the command line names: models, shapes, pass options.
+"""Reading what the command line names: models, their shapes and layouts, pass options.
 
 In: strings from the user. Out: modules, parameters, dictionaries. Invariant: anything unreadable is an ArmillaryError
 that quotes the text and says what form it should have.
@@ -24,6 +24,7 @@ from armillary.ir import IRModule
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
 with deferred():
+    from armillary.driver.tvmc import transform
     from armillary.frontend.keras.entry import from_keras
     from armillary.relay.parser import parse as parse_relay
 FORMS = {"onnx": ".onnx", "keras": ".h5", "relay": ".relay", "pytorch": ".pth", "tflite": ".tflite", "pb": ".pb"}
@@ -173,3 +174,18 @@ def fraction(text: str) -> float:
 def comma_list(text: str) -> list[str]:
     """Items between commas, without blanks."""
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that convert a graph to other layouts."""
+    layouts = parser.add_argument("--desired-layout", nargs="+", default=[], metavar="LAYOUT")
+    layouts.help = "NCHW, or NHWC:HWIO: convert the graph to it, one for all operators or one for each"
+    ops = parser.add_argument("--desired-layout-ops", nargs="+", default=transform.LAYOUT_OPS, metavar="OP")
+    ops.help = f"operators that get it (default: {' '.join(transform.LAYOUT_OPS)})"
+
+
+def in_desired_layout(module: IRModule, args: argparse.Namespace) -> IRModule:
+    """The module in the layouts that the options ask for."""
+    if not args.desired_layout:
+        return module
+    return transform.convert_graph_layout(module, args.desired_layout, args.desired_layout_ops)

@@ -30,8 +30,15 @@ from pathlib import Path
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
-from armillary.cli._layouts import add_layout_arguments, in_desired_layout
-from armillary.cli._model import FORMS, comma_list, input_shapes, load_model, variants
+from armillary.cli._model import (
+    FORMS,
+    add_layout_arguments,
+    comma_list,
+    in_desired_layout,
+    input_shapes,
+    load_model,
+    variants,
+)
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
 from armillary.cli._targets import add_target_arguments, target_of

@@ -44,8 +44,17 @@ from armillary.base.aliases import Array
 from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
-from armillary.cli._layouts import add_layout_arguments, in_desired_layout
-from armillary.cli._model import FORMS, comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.cli._model import (
+    FORMS,
+    add_layout_arguments,
+    comma_list,
+    count,
+    fraction,
+    in_desired_layout,
+    input_shapes,
+    load_model,
+    positive,
+)
 from armillary.cli._targets import add_target_arguments, target_of
 from armillary.cli._tune_table import closing_table, named
 from armillary.errors import ConfigError

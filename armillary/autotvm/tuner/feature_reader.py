@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from armillary.autotvm.feature import curve_feature, itervar_feature
-from armillary.autotvm.task.space import ConfigSpace
+from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
 from armillary.errors import ArmillaryError
@@ -30,7 +30,7 @@ CHUNK = 8  # configurations that a worker gets at a time
 logger = logging.getLogger("autotvm")
 
 
-def features_of(task: Task, config: ConfigSpace, kind: str) -> Numbers | None:
+def features_of(task: Task, config: ConfigEntity, kind: str) -> Numbers | None:
     """Features of a configuration, without the estimate."""
     if kind == "knob":
         return config.get_flatten_feature()

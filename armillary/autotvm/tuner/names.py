@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.feature_reader import FEATURES
 from armillary.autotvm.tuner.ga_tuner import GATuner
 from armillary.autotvm.tuner.index_based_tuner import GridSearchTuner, RandomTuner
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.tuner import Tuner
-from armillary.autotvm.tuner.xgb_tuner import FEATURES, XGBTuner
+from armillary.autotvm.tuner.xgb_tuner import XGBTuner
 from armillary.base.arguments import Arguments
 
 _LOSSES = {"xgb": "reg", "xgb_rank": "rank", "xgb_rank_binary": "rank-binary"}
