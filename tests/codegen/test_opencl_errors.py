@@ -14,6 +14,7 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay, te
+from armillary.base.c_compiler import find_compiler
 from armillary.errors import ArmillaryError
 
 
@@ -81,3 +82,73 @@ def test_a_kernel_that_does_not_end_is_named_and_the_process_goes_on() -> None:
     lines = done.stdout.splitlines()
     assert len(lines) >= 3, done.stdout + done.stderr
     assert all("kernel endless_kernel0" in line and "did not end within 0.2 s" in line for line in lines)
+
+
+VANISHED = """
+import ctypes
+import numpy as np
+import armillary
+from armillary import relay, te
+from armillary.errors import ArmillaryError
+
+def built(target, name, body):
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: body(a[i]), name="b")
+    schedule = te.create_schedule(b.op)
+    if target == "opencl":
+        schedule[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    return armillary.build(schedule, [a, b], target, name=name)
+
+device = armillary.opencl()
+library, other = built("opencl", "doubled", lambda v: v + v), built("opencl", "halved", lambda v: v * 0.5)
+x, y = armillary.nd.array(np.ones(4, "float32"), device), armillary.nd.empty((4,), "float32", device)
+library(x, y)
+print(y.numpy())
+library(x, y)
+opencl = ctypes.CDLL("libOpenCL.so.1")
+queued = (y.numpy, device.sync, lambda: library(x, y), lambda: x.copyfrom(np.zeros(4, "float32")), lambda: x.copyto(y))
+made = (lambda: library(x, y), lambda: other(x, y), lambda: armillary.nd.empty((4,), "float32", device))
+for how_much, attempts in ((1, queued), (2, made)):  # behind a launch that nobody waited for
+    opencl.vanish(how_much)
+    for attempt in attempts:
+        try:
+            print("no error:", attempt())
+        except ArmillaryError as error:
+            print(str(error).splitlines()[0])
+del x, y, library, other
+x, y = armillary.nd.array(np.ones(4, "float32")), armillary.nd.empty((4,), "float32")
+built("llvm", "tripled", lambda v: v * 3.0)(x, y)
+print(y.numpy())
+"""
+
+
+@pytest.fixture
+def vanishing(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the OpenCL library is the system's, with a device that can be taken away."""
+    maps = Path("/proc/self/maps").read_text()
+    genuine = next(line.split(maxsplit=5)[5] for line in maps.splitlines() if "libOpenCL.so" in line)
+    compiler, link = [*(find_compiler() or ["cc"]), "-shared", "-fPIC"], tmp_path / "libgenuine_opencl.so"
+    (tmp_path / "empty.c").write_text("int unused_here;\n")
+    subprocess.run([*compiler, f"-Wl,-soname,{link.name}", "empty.c", "-o", link], cwd=tmp_path, check=True)
+    source, output = Path(__file__).with_name("vanishing_opencl.c"), tmp_path / "libOpenCL.so.1"
+    flags = ("-O1", "-Wall", "-Wextra", "-Wl,--no-as-needed", "-ldl")
+    subprocess.run([*compiler, str(source), *flags, str(link), "-o", str(output)], check=True)
+    link.unlink()
+    link.symlink_to(genuine)
+    return {**os.environ, "LD_LIBRARY_PATH": f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+
+
+@needs_opencl
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="puts another library in the loader's way")
+def test_a_device_that_vanishes_is_told_by_whatever_is_asked_of_it(vanishing: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", VANISHED], capture_output=True, text=True, timeout=280, env=vanishing, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *told, last = done.stdout.splitlines()
+    assert (first, last) == ("[2. 2. 2. 2.]", "[3. 3. 3. 3.]")
+    reason = "the device is not available: it was reset, or has gone"
+    assert len(told) == 8 and all(reason in line for line in told), told
+    words = ("behind kernel doubled_kernel0", "waiting for", "doubled_kernel0", "copying to", "copying inside")
+    words = (*words, "making kernel doubled_kernel0", "making a program", "no buffer of 16 bytes")
+    assert all(word in line for word, line in zip(words, told, strict=True)), told

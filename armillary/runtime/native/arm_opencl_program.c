@@ -254,6 +254,12 @@ static int check_items(const prepared_launch *p, arm_error *error) {
                   (long long)count, p->state->name, limit);
 }
 
+static int failed(const prepared_launch *p, const char *what, cl_int code, arm_error *error) {
+  char text[160];
+  snprintf(text, sizeof text, "%s kernel %.100s", what, p->launch->kernel);
+  return arm_cl_check(code, text, error);
+}
+
 int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error) {
   cl_int code;
   arm_cl_state *s = arm_cl_open(id, error);
@@ -264,8 +270,9 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
   snprintf(made->name, sizeof made->name, "%s", launch->kernel);
   made->kernel = arm_cl()->clCreateKernel(program, launch->kernel, &code);
   if (code != CL_SUCCESS) {
+    (void)failed(made, "making", code, error);
     free(made);
-    return arm_fail(error, "OpenCL: kernel %s cannot be made (error %d)", launch->kernel, code);
+    return -1;
   }
   if (check_items(made, error) != 0) {
     arm_cl_forget(made);
@@ -273,12 +280,6 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
   }
   *prepared = made;
   return 0;
-}
-
-static int failed(const prepared_launch *p, const char *what, cl_int code, arm_error *error) {
-  char text[160];
-  snprintf(text, sizeof text, "%s kernel %.100s", what, p->launch->kernel);
-  return arm_cl_check(code, text, error);
 }
 
 static int set_argument(prepared_launch *p, int32_t k, void *const *data, const int64_t *bytes, const int64_t *vars,
