@@ -3,11 +3,12 @@
 In: TE tensors and attributes. Out: TE tensors, computed as the operator of that name computes them (`ops/`). Invariant:
 no computation is written here: `operators.py` finds the operator, passes tensors and attributes by the operator's own
 order, and `signatures.py` holds the functions whose arguments were in another order. `topi.nn`, `topi.image`,
-`topi.vision`, `topi.utils` and `topi.tag` are modules.
+`topi.vision`, `topi.utils`, `topi.tag` and `topi.testing` (references) are modules.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from armillary.topi import image, nn, padding, signatures, tag, utils, vision
@@ -22,5 +23,7 @@ __all__ = ["get_const_tuple", "image", "nn", "padding", "signatures", "tag", "ut
 globals().update(rooms())
 
 
-def __getattr__(name: str) -> AnyFunction:  # a function of tensors
+def __getattr__(name: str) -> AnyFunction:  # a function of tensors, or the module of references
+    if name == "testing":
+        return importlib.import_module("armillary.topi.testing")  # type: ignore[return-value]
     return function_named(__name__, name)

@@ -13,11 +13,15 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.op import OPS
 from armillary.tir import build as T
 from armillary.topi.arrangements import FUNCTIONS as ARRANGEMENTS
+from armillary.topi.compressed_rows import FUNCTIONS as COMPRESSED_ROWS
 from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
 from armillary.topi.expression import of_function
+from armillary.topi.gradients import pool_grad
 from armillary.topi.indexing import FUNCTIONS as INDEXING
 from armillary.topi.keys import FUNCTIONS as KEYS
 from armillary.topi.operators import single
+from armillary.topi.products import FUNCTIONS as PRODUCTS
+from armillary.topi.recurrent import lstm
 from armillary.topi.utils import get_const_tuple
 
 Tensor = te.Tensor
@@ -316,9 +320,11 @@ def _with_known(operator: str, tensors: Sequence[Tensor], named: Mapping[str, ob
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRANGEMENTS,
+    **COMPRESSED_ROWS,
     **CONVOLUTIONS,
     **INDEXING,
     **KEYS,
+    **PRODUCTS,
     "elemwise_sum": elemwise_sum,
     "full": full,
     "full_like": full_like,
@@ -329,7 +335,9 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "nn.flatten": flatten,
     "nn.global_pool": global_pool,
     "nn.leaky_relu": leaky_relu,
+    "nn.lstm": lstm,
     "nn.pad": pad,
+    "nn.pool_grad": pool_grad,
     "nn.scale_shift_nchw": scale_shift_nchw,
     "nn.scale_shift_nhwc": scale_shift_nhwc,
     "nn.scale_shift_nchwc": scale_shift_nchwc,
