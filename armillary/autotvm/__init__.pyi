@@ -20,6 +20,7 @@ from armillary.autotvm.task.dispatcher import apply_history_best as apply_histor
 from armillary.autotvm.tuner import callback as callback
 from armillary.autotvm.measure.measure import create_measure_batch as create_measure_batch
 from armillary.autotvm.task.task import get_config as get_config
+from armillary.autotvm import graph_tuner as graph_tuner
 from armillary.autotvm import measure as measure
 from armillary.autotvm.measure.measure import measure_option as measure_option
 from armillary.autotvm import record as record
@@ -51,6 +52,7 @@ __all__ = [
     "callback",
     "create_measure_batch",
     "get_config",
+    "graph_tuner",
     "measure",
     "measure_option",
     "record",

@@ -8,7 +8,6 @@ indptr[i] to indptr[i + 1], in the columns that `indices` says; indices are int3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +83,7 @@ class CSRNDArray:
     asnumpy = numpy
 
 
-def _part(value: Any, device: Device | None) -> NDArray:  # Any: an NDArray, or what numpy takes for an array
+def _part(value: object, device: Device | None) -> NDArray:  # an NDArray, or what numpy takes for an array
     return value if isinstance(value, NDArray) else _array(np.asarray(value), device)
 
 

@@ -6,7 +6,7 @@ elements which are there; rows run one after the other in one stage.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from armillary import te, tir
 from armillary.errors import TypeMismatch
@@ -14,7 +14,17 @@ from armillary.errors import TypeMismatch
 Tensor = te.Tensor
 
 
-def _product(name: str, a: Any, x: Tensor, y: Tensor | None) -> Tensor:  # Any: of contrib.sparse, above this layer
+class CompressedRows(Protocol):
+    """What `contrib.sparse.placeholder` gives, which is above this layer."""
+
+    stype: str
+    shape: tuple[te.Index, ...]
+    data: Tensor
+    indices: Tensor
+    indptr: Tensor
+
+
+def _product(name: str, a: CompressedRows, x: Tensor, y: Tensor | None) -> Tensor:
     if getattr(a, "stype", None) != "csr" or x.ndim != 2 or (y is not None and y.ndim != 1):
         told = f"topi.sparse.{name}: wanted a matrix in compressed rows, a matrix and a bias of one dimension"
         raise TypeMismatch(told, hint="contrib.sparse.placeholder makes the first")
@@ -38,12 +48,12 @@ def _product(name: str, a: Any, x: Tensor, y: Tensor | None) -> Tensor:  # Any: 
     return made
 
 
-def csrmv(a: Any, x: Tensor, y: Tensor | None = None) -> Tensor:  # Any: see _product
+def csrmv(a: CompressedRows, x: Tensor, y: Tensor | None = None) -> Tensor:
     """A matrix in compressed rows by a column (k, 1), a bias (rows,) added: (rows, 1)."""
     return _product("csrmv", a, x, y)
 
 
-def csrmm(a: Any, b: Tensor, c: Tensor | None = None) -> Tensor:  # Any: see _product
+def csrmm(a: CompressedRows, b: Tensor, c: Tensor | None = None) -> Tensor:
     """A matrix in compressed rows by a matrix (k, n), a bias (rows,) added: (rows, n)."""
     return _product("csrmm", a, b, c)
 

@@ -12,6 +12,7 @@ import numpy as np
 from armillary import relay
 from armillary.base.aliases import AnyFunction, Array
 from armillary.errors import TypeMismatch
+from armillary.relay.expr import Expr
 from armillary.topi.testing.reference import moved, numbers, value_of
 
 Numbers = int | Sequence[int]
@@ -70,9 +71,16 @@ def batch_norm(
         mean, var = x.mean(others), x.var(others)
         moved_mean = moving_mean * (1 - momentum) + mean * momentum
         moved_var = moving_var * (1 - momentum) + var * momentum
-    named = {"axis": axis, "epsilon": epsilon, "center": center, "scale": scale}
-    made = value_of(relay.nn.batch_norm, [x, gamma, beta, mean, var], **named)
-    return [np.asarray(made[0] if isinstance(made, tuple) else made), moved_mean, moved_var]
+
+    def normal(data: Expr, by: Expr, plus: Expr, middle: Expr, spread: Expr) -> Expr:
+        made = relay.nn.batch_norm(
+            data, by, plus, middle, spread, axis=axis, epsilon=epsilon, center=center, scale=scale
+        )
+        first: Expr = made[0]
+        return first
+
+    made = value_of(normal, [x, gamma, beta, mean, var])
+    return [made, moved_mean, moved_var]
 
 
 def _over(data: Array, axes: Numbers) -> tuple[int, ...]:

@@ -1,12 +1,12 @@
 """The value of a Relay expression of arrays, by the operators' references.
 
-In: a function that makes an expression, arrays, attributes. Out: an array, or a list of them. Invariant: no kernel is
+In: a function that makes an expression, arrays, attributes. Out: an array. Invariant: no kernel is
 compiled, and types are checked as in a network.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, TupleWrapper
 
 
-def value_of(function: AnyFunction, arrays: list[Any], /, **named: object) -> Any:  # Any: an array, or a tuple of them
-    """What an operator gives for arrays; None stays None."""
-    given = [None if a is None else Constant(np.ascontiguousarray(a)) for a in arrays]
+def value_of(function: AnyFunction, arrays: Sequence[Array], /, **named: object) -> Array:
+    """What an operator gives for arrays."""
+    given = [Constant(np.asarray(a, order="C")) for a in arrays]
     made = function(*given, **named)
     expr = made.astuple() if isinstance(made, TupleWrapper) else made
     _ = expr.checked_type  # refuses what the operator does not admit
-    return evaluate(expr)
+    found: Array = evaluate(expr)
+    return found
 
 
 def numbers(value: object, rank: int) -> tuple[int, ...]:
