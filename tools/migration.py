@@ -55,6 +55,11 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         "The numbers are those of the published cipher, which ends with the key; Relay left that last step out.",
     ),
     (("topi.argsort",), "`valid_count` is refused."),
+    (
+        ("autotvm.graph_tuner.DPTuner",),
+        "Refused when it is made, as `PBQPTuner` is: a build under `apply_history_best` chooses layouts.",
+    ),
+    (("topi.testing.conv2d_nchw_python",), "References are the operators' own, in the dtype of their inputs."),
     (("relay.op.register_gradient",), "The rule gets the call and the gradient of its result."),
     (("target.cuda", "target.rocm", "cuda", "rocm", "metal"), "Can be named; a build for them is refused."),
     (("tir.call_packed", "tir.tvm_access_ptr", "tir.address_of"), "Calls that print; refused by name when compiled."),
