@@ -305,7 +305,7 @@ def test_numbers_whose_square_is_subnormal_take_no_longer_than_others(name: str)
             assert run(made, "llvm", x, x, got) == 0
             times.append(time.perf_counter() - start)
         least.append(min(times))
-    assert least[1] < 2 * least[0], least  # where processors stop for them 6 to 25 times
+    assert least[1] < 4 * least[0], least  # where processors stop for them 6 to 25 times
 
 
 def pairs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

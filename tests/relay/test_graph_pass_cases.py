@@ -37,6 +37,8 @@ OPTIONS = {
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-groups": {"target": AVX},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
+    "change-batch": {"data": {"x": 0}, "batch_size": 8},
+    "flexible-shape-dispatch": {"buckets": [2, 4]},
     "narrow-weights": {"target": AVX, "smallest": 4},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},

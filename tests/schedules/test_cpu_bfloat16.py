@@ -24,6 +24,11 @@ RNG = np.random.default_rng(5)
 Array = np.ndarray[Any, Any]
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order_of_tests() -> None:
+    RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
+
+
 def rounded(x: Array) -> Array:
     return x.astype(ml_dtypes.bfloat16).astype(np.float32)
 
