@@ -12,13 +12,12 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.base.boundary import boundary
 from armillary.base.c_compiler import as_command, is_zig, run_compiler
-from armillary.base.files import read_regular, write_atomic
+from armillary.base.files import read_regular, scratch_folder, write_atomic
 from armillary.errors import TargetError
 
 _NAMES = ("clang", *(f"clang-{version}" for version in range(22, 14, -1)))
@@ -51,13 +50,13 @@ def create_llvm(
     sources = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     if len(sources) != 1:
         raise TargetError(f"create_llvm takes one source, got {len(sources)}", hint="call it for each")
-    with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-        source = _as_file(sources[0], Path(folder))
+    with scratch_folder() as folder:
+        source = _as_file(sources[0], folder)
         commands = [as_command(cc)] if cc else [as_command(command) for command in find_clang()]
         for place, command in enumerate(commands):
             plain = ["-fno-sanitize=all", "-g0"] if is_zig(command) else []
             full = [*command, "-O3", "-S", "-emit-llvm", *plain, *(options or ()), str(source)]
-            text = run_compiler(full, Path(folder) / f"{place}.ll").read_text("utf-8")
+            text = run_compiler(full, folder / f"{place}.ll").read_text("utf-8")
             if not _TYPED_POINTER.search(text):
                 break
         else:

@@ -38,6 +38,7 @@ _ALLOWED = {
     "armillary/cli/run.py: savez": "into a stream of `written_atomically`",
     "armillary/codegen/toolchain.py: write_bytes": _FOLDER_OF_ITS_OWN,
     "armillary/codegen/toolchain.py: write_text": _FOLDER_OF_ITS_OWN,
+    "armillary/contrib/clang.py: write_text": _FOLDER_OF_ITS_OWN,
     "armillary/contrib/tar.py: open w:": "into a stream of `written_atomically`",
     "armillary/contrib/utils.py: TemporaryDirectory": "the folder itself",
     "armillary/contrib/utils.py: mkdtemp": "the folder itself",
