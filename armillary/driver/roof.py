@@ -9,10 +9,9 @@ beyond L3.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from armillary import te
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_empty
 from armillary.base.config import setting
-from armillary.base.files import make_private_folder, read_private, write_private
+from armillary.base.kept_record import keep, read_kept
 from armillary.driver.te_build import build as te_build
-from armillary.errors import ArtifactError
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
 
@@ -69,37 +67,17 @@ def measured_roof(*, again: bool = False) -> Roof:
     """This machine's roof with the threads the runtime uses now; from disk if measured before and not `again`."""
     count, model = num_threads(), cpu_model(TARGET)
     path = _path(model, count)
-    found = _read(path)
+    found = read_kept(path, Roof, VERSION)
     if found is not None and not again:
         return found
     roof = _best_of(measure(model, count), found)
-    if setting("ARMILLARY_CACHE"):
-        _keep(path, roof)
+    keep(path, roof)
     return roof
-
-
-def _keep(path: Path, roof: Roof) -> None:
-    try:
-        write_private(make_private_folder(path.parent) / path.name, json.dumps(asdict(roof)).encode())
-    except ArtifactError:  # a cache that cannot be written to: it is measured again next time
-        return
 
 
 def _path(model: CpuModel, threads: int) -> Path:
     folder: Path = setting("ARMILLARY_CACHE_DIR")
     return folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', model.name)}-{model.l2}-{model.l3}-{threads}.json"
-
-
-def _read(path: Path) -> Roof | None:
-    """The roof in a file; None if there is none that this version can use."""
-    kept = read_private(path) if setting("ARMILLARY_CACHE") else None
-    if kept is None:
-        return None
-    try:
-        found = Roof(**json.loads(kept))
-    except (ValueError, TypeError):  # unreadable or of another version: it is measured again
-        return None
-    return found if found.version == VERSION else None
 
 
 def measure(model: CpuModel, threads: int) -> Roof:

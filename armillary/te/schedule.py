@@ -47,7 +47,7 @@ class Schedule:
         self.groups: list[StageGroup] = []
         self._directives: list[Directive] = []
         self._threads: dict[str, IterVar] = {}
-        for op in _in_order(self.outputs, _producers):
+        for op in in_order(self.outputs, producers):
             self.add_stage(op, len(self.stages))
 
     def __getitem__(self, item: object) -> Stage:
@@ -148,7 +148,7 @@ class Schedule:
 
     def in_order(self) -> list[Stage]:
         """All stages, producers before their readers."""
-        return _in_order(self.stages, self.sources)
+        return in_order(self.stages, self.sources)
 
     def cache_read(self, tensor: Tensor, scope: str, readers: object) -> Tensor:
         """A copy of `tensor` in `scope`, which the readers use instead."""
@@ -218,11 +218,12 @@ def AutoInlineInjective(schedule: Schedule) -> None:  # noqa: N802  (the name sc
 AutoInlineElemWise = AutoInlineBroadcast = AutoInlineInjective
 
 
-def _producers(op: Operation) -> list[Operation]:
+def producers(op: Operation) -> list[Operation]:
+    """The operations whose results one reads."""
     return [tensor.op for tensor in op.input_tensors]
 
 
-def _in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T]:
+def in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T]:
     """What `roots` need, producers first; iterative, as chains may be long."""
     done: dict[T, None] = {}
     stack = [(item, False) for item in reversed(roots)]

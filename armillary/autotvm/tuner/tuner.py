@@ -87,6 +87,9 @@ class Tuner:
     def load_history(self, data_set: Pairs, min_seed_records: int = 500) -> None:
         """Learn from records of other tasks, where the tuner can."""
 
+    def prepare(self, measure_option: MeasureOption) -> None:
+        """Take what helps from how trials are measured, before the first; the base takes nothing."""
+
     def is_done(self) -> bool:
         """Whether the time is up, or the tuner itself expects no gain from more trials."""
         return time.monotonic() >= self.deadline
@@ -110,6 +113,7 @@ class Tuner:
         for callback in callbacks:
             given.callable("callbacks", callback, "functions (tuner, inputs, results)")
         self.n_trial, patience = n_trial, early_stopping or math.inf
+        self.prepare(measure_option)
         measure = create_measure_batch(self.task, measure_option)
         try:
             while self.trials < n_trial and self.has_next() and not self.is_done():

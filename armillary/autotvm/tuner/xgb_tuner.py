@@ -22,7 +22,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, Measu
 from armillary.autotvm.task.space import ConfigSpace, knob2point, point2knob
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.feature_reader import FEATURES, FeatureReader, features_of, with_estimate
-from armillary.autotvm.tuner.tuner import Callback, Pairs, Tuner
+from armillary.autotvm.tuner.tuner import Pairs, Tuner
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
 from armillary.errors import UnsupportedError
@@ -160,18 +160,10 @@ class XGBTuner(Tuner):
         self.columns = slice(None)  # of the features, that the trees see
         self._fitted = 0
 
-    def tune(
-        self,
-        n_trial: int,
-        measure_option: MeasureOption,
-        early_stopping: int | None = None,
-        callbacks: Sequence[Callback] = (),
-        si_prefix: str = "G",
-    ) -> None:
-        """As every tuner; a builder that spreads work over a cluster computes the features there, too."""
+    def prepare(self, measure_option: MeasureOption) -> None:
+        """A builder that spreads work over a cluster computes the features there, too."""
         builder = measure_option.get("builder") if isinstance(measure_option, dict) else None
         self.read.spread = getattr(builder, "spread", None)
-        super().tune(n_trial, measure_option, early_stopping, callbacks, si_prefix)
 
     def propose(self, count: int) -> list[int]:
         found: list[int] = []

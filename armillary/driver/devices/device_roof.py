@@ -8,9 +8,8 @@ do. Used by driver/devices/device_profile.py.
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from numpy.typing import NDArray
 
 from armillary import te
 from armillary.base.config import setting
-from armillary.base.files import make_private_folder, read_private, write_private
+from armillary.base.kept_record import keep, read_kept
 from armillary.driver.te_build import build as te_build
-from armillary.errors import ArtifactError
 from armillary.runtime import Device
 from armillary.runtime.ndarray import array, empty
 from armillary.target import Target
@@ -56,27 +54,12 @@ def measured_device_roof(device: Device, *, again: bool = False) -> DeviceRoof:
     name = f"{facts.get('name', device)}, driver {facts.get('driver', '?')}"
     folder: Path = setting("ARMILLARY_CACHE_DIR")
     path = folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}.json"
-    found = None if again else _read(path)
+    found = None if again else read_kept(path, DeviceRoof, VERSION)
     if found is not None:
         return found
     roof = measure(device, name, int(facts.get("units", "1")), int(facts.get("memory", LARGE)))
-    if setting("ARMILLARY_CACHE"):
-        try:
-            write_private(make_private_folder(path.parent) / path.name, json.dumps(asdict(roof)).encode())
-        except ArtifactError:  # a cache that cannot be written to: it is measured again next time
-            return roof
+    keep(path, roof)
     return roof
-
-
-def _read(path: Path) -> DeviceRoof | None:
-    kept = read_private(path) if setting("ARMILLARY_CACHE") else None
-    if kept is None:
-        return None
-    try:
-        found = DeviceRoof(**json.loads(kept))
-    except (ValueError, TypeError):  # unreadable or of another version: it is measured again
-        return None
-    return found if found.version == VERSION else None
 
 
 def measure(device: Device, name: str, units: int, memory: int) -> DeviceRoof:

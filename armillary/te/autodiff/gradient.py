@@ -18,6 +18,7 @@ from armillary.te.autodiff.solve import solve
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, Operation, PlaceholderOp, parts
 from armillary.te.reduction import sum as total
+from armillary.te.schedule import in_order, producers
 from armillary.te.tensor import Tensor, shape_text
 from armillary.tir import build as T
 from armillary.tir import expr as E
@@ -95,20 +96,12 @@ def _sum(terms: list[Tensor], of: Tensor) -> Tensor:
 
 def _backwards(output: Operation, wanted: Sequence[Tensor]) -> list[Operation]:
     """The operations between, readers before what they read."""
-    order: dict[Operation, None] = {}
-    stack = [(output, False)]
-    while stack:
-        op, is_ready = stack.pop()
-        if is_ready:
-            order.setdefault(op)
-        elif op not in order:
-            stack.append((op, True))
-            stack.extend((tensor.op, False) for tensor in op.input_tensors if tensor.op not in order)
-    targets, between = {tensor.op for tensor in wanted}, set[Operation]()
+    order = in_order([output], producers)
+    between = set[Operation]()
     for op in order:
         if any(tensor in wanted or tensor.op in between for tensor in op.input_tensors):
             between.add(op)
-    return [op for op in reversed(order) if op in between and (op not in targets or op in between)]
+    return [op for op in reversed(order) if op in between]
 
 
 def _through(
