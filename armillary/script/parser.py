@@ -154,6 +154,8 @@ class _Parser:
                 self.loop(target, iterator, body)
             case ast.If(test, body, orelse):
                 self.choice(test, body, orelse)
+            case ast.While(test, body, []):
+                self.repeat(test, body)
             case ast.With(items, body):
                 self.scoped(items, body)
             case ast.Assert(test, message):
@@ -350,6 +352,14 @@ class _Parser:
                 self.body(orelse)
             other = self.builder._close()
         self.builder.emit(S.IfThenElse(build.cast(condition, "bool"), then, other))
+
+    def repeat(self, test: ast.expr, body: Sequence[ast.stmt]) -> None:
+        condition = self.value(test)
+        if not isinstance(condition, E.Expr):
+            self.refuse(test, f"the condition of while is {condition!r}", "compare what the loop changes")
+        with self.scope():
+            self.body(body)
+        self.builder.emit(S.While(build.cast(condition, "bool"), self.builder._close()))
 
     def scoped(self, items: Sequence[ast.withitem], body: Sequence[ast.stmt]) -> None:
         found = self.value(items[0].context_expr)

@@ -265,6 +265,11 @@ def _if(p: _Printer, s: S.IfThenElse, is_last: bool) -> None:
             p.stmt(s.else_body)
 
 
+def _while(p: _Printer, s: S.While, is_last: bool) -> None:
+    with p.inside(f"while {p.expr(s.condition)}:"):
+        p.stmt(s.body)
+
+
 def _store(p: _Printer, s: S.BufferStore, is_last: bool) -> None:
     p.writer.line(f"{p.access(s.buffer, s.indices)} = {p.expr(s.value)}")
 
@@ -337,6 +342,7 @@ def _block(p: _Printer, s: Block) -> None:
 _STMTS: Visits[_Printer, [bool], None] = {
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.BufferStore: _store,
     S.Allocate: lambda p, s, last: p.governing(p.name(s.buffer), p.buffer(s.buffer, "T.decl_buffer"), s.body, last),
     S.AttrStmt: _attr,

@@ -11,7 +11,7 @@ _EXPR = (
     "Add And Broadcast Call Cast CommReducer Div EQ FloatImm FloorDiv FloorMod GE GT IntImm IterVar LE LT Let Max "
     "Min Mul NE Not Or ProducerLoad Ramp Reduce Select StringImm Sub Var BufferLoad"
 )
-_STMT = "Allocate AssertStmt AttrStmt Buffer BufferStore Evaluate For IfThenElse LetStmt PrimFunc SeqStmt Stmt"
+_STMT = "Allocate AssertStmt AttrStmt Buffer BufferStore Evaluate For IfThenElse LetStmt PrimFunc SeqStmt Stmt While"
 _MATH = (
     "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sigmoid erf sin cos tan sinh cosh tanh asin acos atan asinh acosh "
     "atanh floor ceil trunc round nearbyint"

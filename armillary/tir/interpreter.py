@@ -176,6 +176,16 @@ def _if(s: S.IfThenElse, scope: Scope) -> Run:
     return run
 
 
+def _while(s: S.While, scope: Scope) -> Run:
+    test, body = compile_expr(s.condition, scope), compile_stmt(s.body, scope)
+
+    def run(env: Env) -> None:
+        while test(env):
+            body(env)
+
+    return run
+
+
 def _store(s: S.BufferStore, scope: Scope) -> Run:
     slot = scope.slot(s.buffer)
     value, place = compile_expr(s.value, scope), compile_indices(s.buffer, s.indices, scope, "store")
@@ -262,6 +272,7 @@ def _evaluate(s: S.Evaluate, scope: Scope) -> Run:
 _STMTS: Rules[[Scope], Run] = {
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.AttrStmt: _attr,

@@ -1,6 +1,6 @@
 """Build loop programs by hand, statement by statement: `ib = tir.ir_builder.create()`.
 
-In: calls and `with` blocks (`for_range`, `if_scope`, `else_scope`), reads and writes of `BufferVar`s.
+In: calls and `with` blocks (`for_range`, `while_loop`, `if_scope`, `else_scope`), reads and writes of `BufferVar`s.
 Out: `ib.get()`, one statement. Invariant: blocks close in the order they opened; an allocation lives to the end of the
 block it stands in.
 Used by `te.extern` bodies and by user scripts. Nodes: `tir/stmt.py`.
@@ -147,6 +147,16 @@ class IRBuilder:
         self._blocks.append([])
         yield
         self.emit(replace(last, else_body=self._close()))
+
+    @contextmanager
+    def while_loop(self, condition: Value) -> Iterator[None]:
+        """`with ib.while_loop(c):` runs the block as long as c, evaluated anew before each turn, holds."""
+        test = build.cast(condition, "bool")
+        if isinstance(test, E.IntImm) and test.value:
+            raise ScheduleError("while_loop: its condition always holds", hint="compare what the loop changes")
+        self._blocks.append([])
+        yield
+        self.emit(S.While(test, self._close()))
 
     def scope_attr(self, node: object, attr_key: str, value: Value) -> None:
         """A note on everything that follows in this block."""

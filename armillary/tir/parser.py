@@ -359,6 +359,7 @@ class StatementParser(Parser):
         rule = {
             "for": self.loop,
             "if": self.branch,
+            "while": self.repeat,
             "alloc": self.alloc,
             "let": self.let_stmt,
             "assert": self.check,
@@ -416,6 +417,9 @@ class StatementParser(Parser):
         condition = self.expr()
         then = self.block()
         return S.IfThenElse(condition, then, self.block() if self.cursor.accept("else") else None)
+
+    def repeat(self) -> S.Stmt:
+        return S.While(self.expr(), self.block())
 
     def alloc(self) -> S.Stmt:
         name = self.cursor.name("a buffer name")

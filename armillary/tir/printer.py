@@ -35,7 +35,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of, free_vars
 
-_WORDS = """func attrs for in range if else alloc let assert attr on eval pass with true false parallel vectorized
+_WORDS = """func attrs for in range if else while alloc let assert attr on eval pass with true false parallel vectorized
 unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis where"""
 KEYWORDS = frozenset(_WORDS.split())
 INFIX: dict[type, tuple[str, int]] = {
@@ -290,6 +290,11 @@ def _if(p: Printer, s: S.IfThenElse, is_last: bool) -> None:
             p.stmt(s.else_body)
 
 
+def _while(p: Printer, s: S.While, is_last: bool) -> None:
+    with p.writer.block(f"while {p.expr(s.condition)} {{"):
+        p.stmt(s.body)
+
+
 def _seq(p: Printer, s: S.SeqStmt, is_last: bool) -> None:
     for index, item in enumerate(s.statements):
         p.stmt(item, is_last and index == len(s.statements) - 1)
@@ -313,6 +318,7 @@ def _attr(p: Printer, s: S.AttrStmt, is_last: bool) -> None:
 STATEMENTS: Visits[Printer, [bool], None] = {
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.BufferStore: lambda p, s, _: p.writer.line(f"{p.access(s.buffer, s.indices)} = {p.expr(s.value)}"),
     S.Allocate: lambda p, s, last: p.scoped(f"alloc {p.buffer(s.buffer)}", s.body, last),
     S.AttrStmt: _attr,

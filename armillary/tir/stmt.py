@@ -4,6 +4,7 @@ Grammar:
 
     stmt = For(var, min, extent, kind, body, thread_tag, annotations)
          | IfThenElse(condition, then_body, else_body?)
+         | While(condition, body)
          | BufferStore(buffer, value, indices)
          | Allocate(buffer, body)                the buffer lives while body runs
          | AttrStmt(key, value, body, node?)     pragmas and notes
@@ -160,6 +161,14 @@ class IfThenElse(Stmt):
     def else_case(self) -> Stmt | None:
         """The second body, by its old name."""
         return self.else_body
+
+
+@node
+class While(Stmt):
+    """Run `body` as long as the condition, a scalar bool that is evaluated anew before each turn, holds."""
+
+    condition: Expr
+    body: Stmt
 
 
 @node

@@ -232,6 +232,11 @@ def _if(v: _Verifier, s: S.IfThenElse) -> None:
         v.stmt(s.else_body)
 
 
+def _while(v: _Verifier, s: S.While) -> None:
+    v.located(s, lambda: v.condition(s.condition))
+    v.stmt(s.body)
+
+
 def _store(v: _Verifier, s: S.BufferStore) -> None:
     def check() -> None:
         v.expr(s.value)
@@ -283,6 +288,7 @@ def _seq(v: _Verifier, s: S.SeqStmt) -> None:
 STMT_RULES: Visits[_Verifier, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.AttrStmt: _attr,

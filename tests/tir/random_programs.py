@@ -45,6 +45,8 @@ class RandomProgram:
             if self.random.random() < 0.5:
                 condition = build.likely(condition)
             return S.IfThenElse(condition, self.stmt(depth - 1), other)
+        if roll < 0.75:
+            return self.turns(depth)
         if roll < 0.85:
             return S.seq(self.stmt(depth - 1), self.stmt(depth - 1))
         if roll < 0.92:
@@ -65,6 +67,20 @@ class RandomProgram:
         body = self.lane_store(var) if kind is S.LoopKind.VECTORIZED else self.stmt(depth - 1)
         self.vars.pop()
         return S.For(var, build.const(low), build.const(extent), kind, body)
+
+    def turns(self, depth: int) -> S.Stmt:
+        """A loop that counts its turns in memory, and stops early where the data says so."""
+        counter = S.Buffer(
+            f"N{self.next()}", (build.const(1),), DType("int32"), self.random.choice(("global", "local"))
+        )
+        count = E.BufferLoad(counter, (build.const(0),))
+        test = build.less(count, self.random.randint(0, 4))
+        if self.random.random() < 0.4:
+            test = build.logical_and(test, build.less(E.BufferLoad(self.k, (self.index(16),)), 30))
+        place = S.BufferStore(self.d, build.add(count, self.random.randint(0, 9)), (self.index(16),))
+        following = S.BufferStore(counter, build.add(count, 1), (build.const(0),))
+        start = S.BufferStore(counter, build.const(0), (build.const(0),))
+        return S.Allocate(counter, S.seq(start, S.While(test, S.seq(self.stmt(depth - 1), place, following))))
 
     def lane_store(self, var: E.Var) -> S.Stmt:
         row = self.index(8)

@@ -35,6 +35,9 @@ func @every(A: Buffer[(16,), float32], K: Buffer[(16,), int32], B: Buffer[(16,),
   for j in range(2, extent=14) {
     B[j] = T[j]
   }
+  while K[0] < -1000000 {
+    K[0] = K[0] + 1
+  }
   eval call_extern:int32("note", 1)
   pass
 }

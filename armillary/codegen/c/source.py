@@ -15,7 +15,14 @@ from armillary.base.node import Visits, post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
 from armillary.codegen.c.expr import CALLS, c_type, is_short, memory_type
 from armillary.codegen.c.helpers import HELPERS
-from armillary.codegen.c.statements import StatementEmitter, write_evaluate, write_if, write_let_vector, write_seq
+from armillary.codegen.c.statements import (
+    StatementEmitter,
+    write_evaluate,
+    write_if,
+    write_let_vector,
+    write_seq,
+    write_while,
+)
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import Phase, PhasedFunction
@@ -263,6 +270,7 @@ def _attr(m: CEmitter, s: S.AttrStmt) -> None:
 _STMTS: Visits[CEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: write_if,
+    S.While: write_while,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.LetStmt: _let,

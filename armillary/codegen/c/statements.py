@@ -68,6 +68,15 @@ def write_if(m: StatementEmitter, s: S.IfThenElse) -> None:
             m.stmt(s.else_body)
 
 
+def write_while(m: StatementEmitter, s: S.While) -> None:
+    """The condition stands inside, as what it asks for is asked anew before each turn."""
+    with m.writer.block("for (;;) {", "}"):
+        test = m.value(s.condition)
+        m.flush()
+        m.writer.line(f"if (!({test})) break;")
+        m.stmt(s.body)
+
+
 def write_let_vector(m: StatementEmitter, s: S.LetStmt) -> None:
     """A named vector: an array of its lanes."""
     dtype = s.var.dtype

@@ -361,6 +361,37 @@ def _if(m: FunctionEmitter, s: S.IfThenElse) -> None:
     _merge(m, files, ends[0][0], ends[0][1], ends[1][0], ends[1][1], True)
 
 
+def _while(m: FunctionEmitter, s: S.While) -> None:
+    """The test in front of the body; register files that the body stores to become phi nodes in front of the test."""
+    head, label, done = m.label("while"), m.label("turn"), m.label("done")
+    before = m.block
+    files = [f for b in _ordered(m, s.body) if (f := m.files.get(b)) is not None]
+    saved = [list(f.values) for f in files]
+    m.open(head)
+    names = [[m.fresh() for _ in f.values] for f in files]
+    for file, fresh in zip(files, names, strict=True):
+        file.values[:] = fresh
+    test = m.value(s.condition)
+    tested = m.block
+    m.open(label)
+    m.stmt(s.body)
+    m.do(f"br label %{head}, !llvm.loop !0")
+    latch, turn = m.block, m.close()
+    m.do(f"br i1 {test}, label %{label}, label %{done}")
+    lines = m.close()
+    m.do(f"br label %{head}")
+    out = m.regions[-1].lines
+    out.append(f"{head}:")
+    for file, fresh, old in zip(files, names, saved, strict=True):
+        out.extend(
+            f"  {name} = phi {register_type(file.dtype)} [ {start}, %{before} ], [ {new}, %{latch} ]"
+            for name, start, new in zip(fresh, old, file.values, strict=True)
+        )
+    out.extend([*lines, f"{label}:", *turn])
+    m.start(done)
+    _merge(m, files, saved, before, names, tested, False)
+
+
 def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
     buffer = s.buffer
     if buffer in m.pointers:  # lives in a workspace
@@ -445,6 +476,7 @@ _FLOAT64 = DType("float64")
 _STMTS: Visits[FunctionEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.BufferStore: store,
     S.Allocate: _allocate,
     S.LetStmt: _let,

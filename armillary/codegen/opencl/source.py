@@ -13,7 +13,14 @@ from armillary.base.names import Names, identifier, symbol
 from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, fused_product, refuse
 from armillary.codegen.c.expr import is_short
-from armillary.codegen.c.statements import StatementEmitter, write_evaluate, write_if, write_let_vector, write_seq
+from armillary.codegen.c.statements import (
+    StatementEmitter,
+    write_evaluate,
+    write_if,
+    write_let_vector,
+    write_seq,
+    write_while,
+)
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import stored_vector, vector_store
@@ -344,6 +351,7 @@ def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
 _STMTS: Visits[KernelEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: write_if,
+    S.While: write_while,
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.LetStmt: _let,

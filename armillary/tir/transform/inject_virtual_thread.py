@@ -72,7 +72,7 @@ def _stores(item: S.Stmt, around: tuple[Node, ...]) -> list[tuple[S.Buffer, tupl
     own: tuple[Node, ...] = ()
     if isinstance(item, S.For):
         own = (item.min, item.extent)
-    elif isinstance(item, S.IfThenElse | S.AssertStmt):
+    elif isinstance(item, S.IfThenElse | S.AssertStmt | S.While):
         own = (item.condition,)
     elif isinstance(item, S.LetStmt | S.AttrStmt):
         own = (item.value,)

@@ -56,6 +56,8 @@ class StatementSimplifier:
             return self.loop(item)
         if isinstance(item, S.IfThenElse):
             return self.branch(item)
+        if isinstance(item, S.While):
+            return self.repeat(item)
         if isinstance(item, S.SeqStmt):
             return self.seq(item)
         if isinstance(item, S.LetStmt):
@@ -103,6 +105,12 @@ class StatementSimplifier:
             if is_nothing(then) and other is None
             else replace(item, condition=condition, then_body=then, else_body=other)
         )
+
+    def repeat(self, item: S.While) -> S.Stmt:
+        """What holds at the first turn need not at the next: inside, the condition says nothing."""
+        condition = self.simplifier(item.condition)
+        is_never = isinstance(condition, E.IntImm) and not condition.value
+        return NOTHING if is_never else replace(item, condition=condition, body=self.stmt(item.body))
 
     def seq(self, item: S.SeqStmt) -> S.Stmt:
         parts = [self.stmt(s) for s in item.statements]

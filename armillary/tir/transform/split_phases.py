@@ -91,6 +91,7 @@ class _Splitter:
             S.LetStmt: self.let,
             S.IfThenElse: self.branch,
             S.For: self.loop,
+            S.While: self.repeat,
         }[type(item)]
         rule(item, wrap)  # type: ignore[operator]
 
@@ -147,6 +148,10 @@ class _Splitter:
         for k in range(extent_value):
             body = fresh_copy(item.body) if k else item.body
             self.stmt(substitute(body, {item.var: build.add(item.min, build.const(k, item.var.dtype))}), wrap)
+
+    def repeat(self, item: S.While, wrap: Wrap) -> None:
+        """How often it runs shows only inside: one phase, its loops one after another."""
+        self.pending.append(wrap(item))
 
     def is_known(self, item: E.Expr) -> bool:
         return not has_loads(item) and self.scalars.issuperset(free_vars(item))

@@ -325,6 +325,11 @@ def _if(v: Vectorizer, s: S.IfThenElse) -> S.Stmt:
     return S.IfThenElse(condition, v.stmt(s.then_body), other)
 
 
+def _while(v: Vectorizer, s: S.While) -> S.Stmt:
+    """Lanes may want different numbers of turns."""
+    raise CannotVectorize
+
+
 def _allocate(v: Vectorizer, s: S.Allocate) -> S.Stmt:
     """A buffer private to each lane becomes one that holds all lanes, interleaved."""
     if len(s.buffer.shape) != 1:
@@ -368,6 +373,7 @@ _STMTS: Visits[Vectorizer, [], S.Stmt] = {
     S.BufferStore: _store,
     S.For: _for,
     S.IfThenElse: _if,
+    S.While: _while,
     S.Allocate: _allocate,
     S.AttrStmt: _attr,
     S.LetStmt: _let_stmt,
