@@ -97,15 +97,19 @@ def main() -> None:
     if args.time_one:
         time_network(next(p for p in places if p.name == args.time_one), args)
         return
-    if not args.time:
-        tune_all(places, args)
-    for place in places:
-        if (place.state().is_tuned or args.time) and (args.again or not place.state().default_ms):
-            words = [sys.executable, __file__, *sys.argv[1:], "--time-one", place.name]
-            subprocess.run(words, env=environment(args), check=True)
-    told = table([(place.name, place.state()) for place in places])
-    (args.folder / "table.md").write_text(told + "\n")
-    print(told)
+    try:
+        if not args.time:
+            tune_all(places, args)
+        for place in places:
+            if (place.state().is_tuned or args.time) and (args.again or not place.state().default_ms):
+                words = [sys.executable, __file__, *sys.argv[1:], "--time-one", place.name]
+                subprocess.run(words, env=environment(args), check=True)
+    except KeyboardInterrupt:
+        print("ended early: the next call goes on", flush=True)
+    finally:
+        told = table([(place.name, place.state()) for place in places])
+        (args.folder / "table.md").write_text(told + "\n")
+        print(told, flush=True)
 
 
 def core_sets(args: argparse.Namespace, count: int) -> list[set[int]]:
