@@ -35,7 +35,7 @@ from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect
 from armillary.tir.transform.simplify import Simplify
 from armillary.tir.transform.storage_flatten import StorageFlatten
 from armillary.tir.transform.storage_rewrite import StorageRewrite
-from armillary.tir.transform.unroll_loop import UnrollLoop
+from armillary.tir.transform.unroll_loop import LONG_CODE, LONG_TEXT, UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop
 from armillary.tir.verifier import verify
 from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, register_config_option
@@ -55,6 +55,7 @@ def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModu
     """The passes in force, in order."""
     context = PassContext.current()
     user = _user_passes(context)
+    kind = _kind_name(target)
     return [
         *user[0],
         # phase 1: one-dimensional memory, index types and narrow floats settled
@@ -79,7 +80,7 @@ def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModu
         # no virtual_thread, no double_buffer_scope
         StorageRewrite(),
         # buffers with disjoint lives share memory
-        UnrollLoop(),
+        UnrollLoop(long_code=LONG_TEXT if kind == "c" else LONG_CODE),
         # no loop is marked unrolled; indices of register tiles are sums of constants
         *user[2],
         # phase 3: clean-up
@@ -92,7 +93,7 @@ def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModu
         CommonSubexprElimTIR(),
         *([RemoveAssert()] if context.get(DISABLE_ASSERT) else []),
         *user[3],
-        LowerIntrin(target=_kind_name(target), divisions=False),
+        LowerIntrin(target=kind, divisions=False),
         # no intrinsic that a user's rule lowers
         *([InstrumentBoundCheckers()] if context.get(INSTRUMENT_BOUND_CHECKERS) else []),
     ]

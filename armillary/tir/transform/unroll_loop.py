@@ -4,7 +4,7 @@ In: For(kind=UNROLLED), `attr pragma_auto_unroll_max_step = n`, `attr pragma_unr
 `tir.UnrollLoop`. Out: the body once per iteration with the index a folded constant. Invariant: no UNROLLED loop of
 constant extent is left unless unrolling was asked to be implicit (then the emitter is told by the loop kind); a loop
 that would give more than MAX_STATEMENTS statements stays a loop, and so does a long one that only moves what is read
-and written: from IDLE_CODE statements on around another loop, else from LONG_CODE on.
+and written: from IDLE_CODE statements on around another loop, else from LONG_CODE on (LONG_TEXT where C is written).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from armillary.transform import PassContext, register_config_option
 MAX_STATEMENTS = 16384
 IDLE_CODE = 128  # statements up to which a loop is unrolled on request, whatever it is for
 LONG_CODE = 2048  # statements up to which one is whose variable picks no register and decides nothing
+LONG_TEXT = 256  # the same where a C compiler reads them: gcc 12 takes 26 s for 600 vectors in one block, 2 s for 120
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class UnrollOptions:
 UNROLL_LOOP = register_config_option("tir.UnrollLoop", dict, asdict(UnrollOptions()), "which loops unroll-loop unrolls")
 
 
-def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
-    """Repeat the bodies of unrolled loops.
+def unroll_loop(func: S.PrimFunc, long_code: int = LONG_CODE) -> S.PrimFunc:
+    """Repeat the bodies of unrolled loops; `long_code` bounds what is gained by no register and no decision.
 
     for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
     """
     given = PassContext.current().get(UNROLL_LOOP)
-    body, _ = _Unroller().stmt(func.body, UnrollOptions(**given))
+    body, _ = _Unroller(long_code).stmt(func.body, UnrollOptions(**given))
     return with_body(func, body)
 
 
@@ -61,6 +62,9 @@ class _Size:
 
 class _Unroller:
     """Rebuilds a statement; the second result is its size."""
+
+    def __init__(self, long_code: int) -> None:
+        self.long_code = long_code
 
     def stmt(self, item: S.Stmt, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
         if isinstance(item, S.AttrStmt):
@@ -102,7 +106,7 @@ class _Unroller:
         if extent is None or weight > MAX_STATEMENTS:
             kind = S.LoopKind.SERIAL if is_marked else item.kind
             return replace(item, body=body, kind=kind), size
-        if is_marked and repeated.code > IDLE_CODE and _is_idle(item, repeated.code):
+        if is_marked and repeated.code > IDLE_CODE and self._is_idle(item, repeated.code):
             return replace(item, body=body, kind=S.LoopKind.SERIAL), size
         if is_marked:
             return _repeat(item, body, extent), repeated
@@ -114,21 +118,20 @@ class _Unroller:
             return _repeat(item, body, extent), repeated
         return replace(item, body=body), size
 
+    def _is_idle(self, item: S.For, code: int) -> bool:
+        """Whether only places in memory depend on the loop variable, and the work is in a loop inside, or long."""
+        has_loop = any(isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body))
+        return (
+            (has_loop or code > self.long_code)
+            and not _indexes_local(item)
+            and not any(uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n))
+        )
+
 
 def _indexes_local(item: S.For) -> bool:
     """Whether the loop variable picks an element of a local buffer."""
     accesses = (n for n in nodes_of(item.body) if isinstance(n, S.BufferStore | E.BufferLoad))
     return any(n.buffer.scope == "local" and any(uses_var(i, item.var) for i in n.indices) for n in accesses)
-
-
-def _is_idle(item: S.For, code: int) -> bool:
-    """Whether nothing but places in memory depends on the loop variable, and the work is in a loop inside, or long."""
-    has_loop = any(isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body))
-    return (
-        (has_loop or code > LONG_CODE)
-        and not _indexes_local(item)
-        and not any(uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n))
-    )
 
 
 def _tests(item: Node) -> tuple[E.Expr, ...]:
