@@ -1,13 +1,15 @@
 """One network of gpu_race.py, in a process of its own: made, compiled, and timed when it is asked.
 
-In: a role (`race` or `tune`), a network's name, a scratch folder; then a line of JSON for each thing to do. Out: a line
-of JSON for each. Invariant: before it is asked to race, a process asks the device for its facts only; our side and
-PyTorch's take turns of ten runs; errors are against PyTorch in float64 (without PyTorch: our CPU result).
+In: a role (`race`, `tune` or `tinygrad`), a network's name, a scratch folder; then a line of JSON for each thing to
+do. Out: a line of JSON for each. Invariant: before it is asked to race, a process (but tinygrad's) asks the device for
+its facts only; our side and PyTorch's take turns of ten runs; errors are against PyTorch in float64 (without PyTorch:
+our CPU result).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -42,6 +44,7 @@ try:
 except ImportError:
     torch = torchvision = None
 IN_A_ROW, BATCH, KERNELS, TORCH_THREADS = 10, 4, 10, 4
+TO_CAPTURE, TINY_S = 4, 5.0  # runs until tinygrad's JIT replays; seconds of its rounds
 TEXTURES = "opencl -device=adreno"
 Values = NDArray[np.float32]
 
@@ -65,6 +68,7 @@ class Made:
         (folder / "onnx").mkdir(exist_ok=True)
         stem = Path(name).stem
         self.file, self.values = folder / "onnx" / f"{stem}.onnx", folder / "onnx" / f"{stem}.input.npy"
+        self.wanted = folder / "onnx" / f"{stem}.wanted.npy"
         self.net: object = None
 
     def make(self) -> None:
@@ -187,6 +191,7 @@ class Racer:
         self.wanted = self.torch.wanted if self.torch is not None else None
         if self.wanted is None:
             self.wanted = on_cpu(self.module, self.params, self.data, self.made.input())
+        np.save(self.made.wanted, self.wanted)
         row = self.raced(graph)
         row |= {"load_s": load_s, "first_s": first_s, "kept_load_s": load_kept, "kept_s": kept_s}
         return {**row, "programs": load_s / load_kept, "kernels": _slowest(graph)}
@@ -231,9 +236,14 @@ class Racer:
         return row
 
     def error(self, got: Values) -> float:
-        """The largest, relative to the largest value."""
+        """As below, of what is known to be right."""
         assert self.wanted is not None, "the default comes first"
-        return float(np.abs(got - self.wanted).max() / np.abs(self.wanted).max())
+        return error(got, self.wanted)
+
+
+def error(got: Values, wanted: NDArray[np.float64]) -> float:
+    """The largest difference, relative to the largest value."""
+    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
 def tasks_of(module: IRModule, params: dict[str, Tensor], target: str) -> list[autotvm.task.Task]:
@@ -274,9 +284,44 @@ class Tuner:
         return {**found, **best, "seconds": time.perf_counter() - start}
 
 
+class Tinygrad:
+    """The network's file by tinygrad through OpenCL: its kernels as it makes them by itself, replayed by its JIT."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        os.environ["DEV"] = f"CL:{args.device}" if args.device else "CL"  # read when it is imported
+        self.rounds, self.made = int(args.rounds), Made(args.name, args.folder, args.side)
+        self.run: Callable[[], Any]  # of tinygrad's types nothing is known
+
+    def prepare(self) -> Row:
+        """Read the file, and run it until the JIT has its kernels."""
+        tinygrad, onnx = importlib.import_module("tinygrad"), importlib.import_module("tinygrad.nn.onnx")
+        start = time.perf_counter()
+        network = onnx.OnnxRunner(str(self.made.file))
+        name, x = next(iter(network.graph_inputs)), tinygrad.Tensor(self.made.input()).realize()
+        jit = tinygrad.TinyJit(lambda x: next(iter(network({name: x}).values())).realize())
+        device = tinygrad.Device.DEFAULT
+        self.run, self.wait = lambda: jit(x), tinygrad.Device[device].synchronize
+        for _ in range(TO_CAPTURE):
+            self.run().numpy()
+        return {"tinygrad_device": device, "compiled_s": time.perf_counter() - start}
+
+    def race(self) -> Row:
+        """Rounds of ten runs, three at least, as many as fit."""
+        times: list[float] = []
+        begin = time.perf_counter()
+        while len(times) < min(3, self.rounds) or (len(times) < self.rounds and time.perf_counter() - begin < TINY_S):
+            start = time.perf_counter()
+            for _ in range(IN_A_ROW):
+                self.run()
+            self.wait()
+            times.append(1e3 * (time.perf_counter() - start) / IN_A_ROW)
+        found = error(self.run().numpy(), np.load(self.made.wanted))
+        return {"ms": statistics.median(times), "least_ms": min(times), "rounds": len(times), "error": found}
+
+
 def serve(args: argparse.Namespace) -> None:
     """Answer until the input ends."""
-    holder = Racer(args) if args.role == "race" else Tuner(args)
+    holder = Racer(args) if args.role == "race" else Tuner(args) if args.role == "tune" else Tinygrad(args)
     say(holder.prepare())
     for line in sys.stdin:
         asked = json.loads(line)
@@ -284,6 +329,8 @@ def serve(args: argparse.Namespace) -> None:
         what = str(asked.get("what", ""))
         if isinstance(holder, Tuner):
             say(holder.tune(log, float(asked["seconds"])))
+        elif isinstance(holder, Tinygrad):
+            say(holder.race())
         elif asked["do"] == "compile":
             say(holder.compile(what, log))
         else:
@@ -294,7 +341,7 @@ if __name__ == "__main__":
     ANSWERS = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("role", choices=("race", "tune"))
+    parser.add_argument("role", choices=("race", "tune", "tinygrad"))
     parser.add_argument("name")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", type=int, default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from gpu_race import Race
 from gpu_tune import mobilenet_v2
 from models import Model, fixed_file, inputs_file
 from networks import NETWORKS, build, network_file
@@ -378,3 +380,14 @@ def test_a_network_is_raced_tuned_and_raced_again(model: Path, tmp_path: Path) -
     assert all(rows[what]["error"] < 1e-4 for what in ("default", "tuned", "textures"))
     assert rows["default"]["programs"] > 1 and rows["tuning"]["trials"] >= 1 == rows["compiled tuned"]["tasks"]
     assert rows["tuned"]["to_default"] > 0 and (tmp_path / "tiny.log").exists()
+
+
+def test_a_second_race_takes_over_what_is_measured_once_on_the_same_device(tmp_path: Path) -> None:
+    rows = {"n": {"made": {"device": "A"}, "textures": {"ms": 2.0}, "tinygrad": {"failed": "no"}, "tuned": {"ms": 1.0}}}
+    (tmp_path / "race.json").write_text(json.dumps(rows))
+    race = Race(argparse.Namespace(networks="n,m", seconds=60.0), tmp_path, tmp_path)
+    race.keep("n", "made", {"device": "B"})
+    assert not race.done("n", "textures")  # another device's
+    race.keep("n", "made", {"device": "A"})
+    assert race.done("n", "textures") and race.rows["n"]["textures"] == {"ms": 2.0}
+    assert not any(race.done(*what) for what in (("n", "tinygrad"), ("n", "tuned"), ("m", "textures")))

@@ -1,4 +1,6 @@
-"""The light networks with drawn weights on an OpenCL device, in textures, in three precisions, against the CPU's.
+"""The light networks with drawn weights on an OpenCL device, in buffers and in textures, against the CPU's result.
+
+In textures in three precisions, in buffers in float32.
 
 Half needs a driver that has it: the Python that `.ci/rusticl` prints runs these tests with one. Bounds are of the
 largest value; a network of a hundred layers in half is as far off as its type allows.
@@ -38,15 +40,27 @@ def _drawn(name: str) -> tuple[IRModule, models.Arrays, models.Arrays, models.Ar
     return module, params, inputs, models.run(models.compiled(module, params), inputs)
 
 
+def _error(name: str, target: str, transforms: dict[str, Any] | None) -> float:
+    """Of a network's output on a device, relative to the largest value of the CPU's."""
+    module, params, inputs, wanted = _drawn(name)
+    library = models.compiled(apply_graph_transforms(module, transforms), params, target)
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(inputs)
+    error = models.relative_error(np.asarray(graph.get_output(0).numpy()), wanted)
+    print(f"{name}: relative error {error:.1e} on {target} (seed {models.SEED})")
+    return error
+
+
 @needs_opencl
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, *LARGE])
 @pytest.mark.parametrize(("transforms", "bound"), PRECISIONS)
 def test_output_in_textures_is_that_of_the_cpu(name: str, transforms: dict[str, Any] | None, bound: float) -> None:
-    module, params, inputs, wanted = _drawn(name)
-    library = models.compiled(apply_graph_transforms(module, transforms), params, "opencl -device=adreno")
-    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
-    graph.run(inputs)
-    error = models.relative_error(np.asarray(graph.get_output(0).numpy()), wanted)
-    print(f"{name}: relative error {error:.1e} (seed {models.SEED})")
-    assert error < bound
+    assert _error(name, "opencl -device=adreno", transforms) < bound
+
+
+@needs_opencl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, *LARGE])
+def test_output_in_buffers_is_that_of_the_cpu(name: str) -> None:
+    assert _error(name, "opencl", None) < 1e-4
