@@ -1,7 +1,8 @@
-"""Pooling in blocked layouts agrees with the reference: odd sizes, ceil mode, NaN, threads, fused consumers."""
+"""Pooling in blocks and with channels last agrees with the reference: odd sizes, ceil mode, NaN, threads, consumers."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ def run(function: Any, data: np.ndarray) -> np.ndarray:
     return graph.get_output(0).numpy().copy()
 
 
-def pooled(kind: str, shape: tuple[int, ...], **attrs: Any) -> Any:
-    x = relay.var("x", shape=shape)
-    y = getattr(relay.nn, f"{kind}_pool2d")(x, layout=f"NCHW{shape[-1]}c", **attrs)
+def pooled(kind: str, shape: tuple[int, ...], dtype: str = "float32", **attrs: Any) -> Any:
+    x = relay.var("x", shape=shape, dtype=dtype)
+    y = getattr(relay.nn, f"{kind}_pool2d")(x, layout=f"NCHW{shape[-1]}c" if len(shape) == 5 else "NHWC", **attrs)
+    if dtype != "float32":
+        return relay.Function([x], y)
     return relay.Function([x], relay.tanh(y * relay.const(np.float32(0.5))))
 
 
@@ -90,3 +93,37 @@ def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
         np.testing.assert_array_equal(run(function, data), one)
     finally:
         config_threadpool(0, 2)
+
+
+CHANNELS_LAST = [
+    ((1, 13, 12, 64), {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)}),
+    ((2, 9, 7, 48), {"pool_size": (3, 3), "strides": (2, 2), "ceil_mode": True}),
+    ((1, 6, 19, 32), {"pool_size": (2, 3), "padding": (1, 0, 0, 1), "dilation": (2, 1)}),
+    ((1, 4, 4, 96), {"pool_size": (2, 2), "strides": (3, 1)}),
+    ((1, 3, 40, 16), {"pool_size": (1, 16), "padding": (0, 7)}),
+    ((1, 5, 5, 24), {"pool_size": (3, 3)}),  # no whole vectors everywhere: the default schedule
+    ((1, 9, 9, 32), {"pool_size": (5, 5), "padding": (2, 2)}),  # a large window: so, too
+]
+
+
+@pytest.mark.parametrize(("shape", "attrs"), CHANNELS_LAST)
+@pytest.mark.parametrize("kind", ["max", "avg", "avg including padding", "max of bytes"])
+def test_pooling_with_channels_last_agrees_with_the_reference(
+    shape: tuple[int, ...], attrs: dict[str, Any], kind: str
+) -> None:
+    more = {"count_include_pad": True} if "including" in kind else {}
+    dtype = "int8" if "bytes" in kind else "float32"
+    function = pooled(kind[:3], shape, dtype, **attrs, **more)
+    rng = np.random.default_rng(0)
+    data = rng.integers(-128, 128, shape) if dtype == "int8" else rng.standard_normal(shape) - 2
+    given = data.astype(dtype)
+    np.testing.assert_allclose(run(function, given), evaluate(function, [given]), rtol=1e-5, atol=1e-6)
+
+
+def test_means_with_channels_last_are_divided_in_the_registers_that_hold_their_sums() -> None:
+    x = relay.var("x", shape=(1, 29, 29, 64))
+    function = relay.Function([x], relay.nn.avg_pool2d(x, pool_size=(3, 3), strides=(2, 2), layout="NHWC"))
+    with PassContext(opt_level=3):
+        code = build(function, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").get_source("asm")
+    body = max(re.split(r"^\.LBB\w+:", code, flags=re.MULTILINE), key=lambda block: block.count("fadd"))
+    assert body.count("fdiv") == body.count("fadd") // 9 > 0

@@ -1,1 +1,1 @@
-"""Pooling: blocked (channels in blocks), planes (plain NCHW)."""
+"""Pooling: blocked (channels in blocks), planes (plain NCHW), channels_last (NHWC)."""

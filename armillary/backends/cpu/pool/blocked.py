@@ -31,7 +31,7 @@ from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import lowest, reduce_axes
-from armillary.ops.nn.pool import infer_pool, mean_of, normal
+from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BLOCKED = re.compile(r"NCHW\d+c")
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
-_larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
+larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
 
 
 def _applies(workload: Workload) -> str | None:
@@ -54,20 +54,28 @@ def _applies(workload: Workload) -> str | None:
     return None
 
 
+def element_along(
+    pool: Pool, n: int, axis: te.IterVar, at: te.Expr, size: int, count: int
+) -> tuple[te.Expr, list[te.Expr]]:
+    """Where an element of the window of result `at` lies along spatial axis `n`, and what must hold for it to exist.
+
+    The axis has `size` elements and `count` results.
+    """
+    found = at * pool.strides[n] + axis.var * pool.dilation[n] - pool.pads[n][0]
+    last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
+    return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
+
+
 def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
     given = TensorType(te.static_shape(x), x.dtype)
     pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
-    combine = te.sum if average else _larger
+    combine = te.sum if average else larger
 
     def place(n: int, at: te.Expr) -> tuple[te.Expr, list[te.Expr]]:
-        """Where an element lies along an axis, and what must hold for it to exist."""
-        found = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
-        size, count = given.static[2 + n], result.static[2 + n]
-        last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
-        return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
+        return element_along(pool, n, axes[n], at, given.static[2 + n], result.static[2 + n])
 
     def element(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr, i: te.Expr) -> te.Expr:
         (row, rows), (column, columns) = place(0, y), place(1, z)
