@@ -95,13 +95,13 @@ UNKNOWN = Layout("", ())
 
 
 def named_layout(text: str | Layout, dtype: str = "int32") -> Layout:
-    """`tir.layout("NCHW")`; "" is a layout without axes, which stands for an unknown one."""
+    """`tir.layout("NCHW")`; "" and "__undef__" are a layout without axes, which stands for an unknown one."""
     del dtype
     if isinstance(text, Layout):
         return text
     if not isinstance(text, str):
         raise TypeMismatch(f"a layout is a text, got {text!r}", hint='such as "NCHW16c"')
-    return layout(text) if text else UNKNOWN
+    return layout(text) if text not in ("", "__undef__") else UNKNOWN
 
 
 @record
@@ -131,11 +131,11 @@ class BijectiveLayout:
         return _shape(shape, self.dst_layout, self.src_layout)
 
 
-def bijective_layout(src_layout: str | Layout, dst_layout: str | Layout) -> BijectiveLayout:
-    """`tir.bijective_layout("NCHW", "NCHW16c")`."""
+def bijective_layout(src_layout: str | Layout, dst_layout: str | Layout) -> BijectiveLayout | None:
+    """`tir.bijective_layout("NCHW", "NCHW16c")`; None where one is unknown, or their axes are not the same."""
     source, target = named_layout(src_layout), named_layout(dst_layout)
-    if sorted(source.whole) != sorted(target.whole):
-        raise TypeMismatch(f"the layouts {source} and {target} have different axes")
+    if UNKNOWN in (source, target) or sorted(source.whole) != sorted(target.whole):
+        return None
     return BijectiveLayout(source, target)
 
 

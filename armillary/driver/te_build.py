@@ -13,14 +13,17 @@ from armillary import te
 from armillary.backends.base import backend_of
 from armillary.base.boundary import boundary
 from armillary.codegen.workers.cache import default_cache
+from armillary.driver.argument_buffers import argument_buffers
 from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
+from armillary.target import Target
 from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.scripts import blocks, return_values
+from armillary.tir.transform.scripts.arguments import settle_arguments
 
 
 @boundary("lower")
@@ -37,15 +40,16 @@ def lower(
 
     `inputs` is a te.Schedule (then `args` lists its tensors and variables; in `simple_mode`, which is for reading,
     outputs that it leaves out come last), a PrimFunc or a module of PrimFuncs;
-    `target` chooses the rules that users registered for intrinsics.
+    `target` chooses the rules that users registered for intrinsics. `binds` maps arguments to the buffers that say how
+    they lie in memory (`tir.decl_buffer`). A dimension that one argument alone has may be 1 for any length.
     """
-    if binds is not None:
-        raise UnsupportedError("binds= is not supported", hint="declare buffers in te.extern")
     if isinstance(inputs, te.Schedule):
         if args is None:
             raise TypeMismatch("lower: a schedule needs args=, the tensors the function takes, in order")
         shown = _unnamed_outputs(inputs, args) if simple_mode and target is None else []
-        loops = te.lower_schedule(inputs, [*args, *shown], name).with_attr("global_symbol", name)
+        buffers = argument_buffers(inputs, args, binds)
+        loops = te.lower_schedule(inputs, [*args, *shown], name, buffers).with_attr("global_symbol", name)
+        loops = settle_arguments(loops, _has_asserts(target))
         return IRModule({name: lower_function(loops, target=target, simple=simple_mode)})
     if isinstance(inputs, PrimFunc):
         label = inputs.get_attr("global_symbol", name)
@@ -82,7 +86,13 @@ def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
 
 
 def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
-    return lower_function(function_with_addresses(blocks.lower_blocks(function)), target=target, simple=simple)
+    settled = settle_arguments(function_with_addresses(blocks.lower_blocks(function)), _has_asserts(target))
+    return lower_function(settled, target=target, simple=simple)
+
+
+def _has_asserts(target: object) -> bool:
+    """Whether code for a target can stop where an argument does not fit; kernels of devices cannot."""
+    return not isinstance(target, Target) or not backend_of(target).device
 
 
 def _is_lowered(function: PrimFunc) -> bool:

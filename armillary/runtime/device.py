@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from armillary.base.device_types import CODES, NAMES
 from armillary.base.record import record
-from armillary.errors import TargetError, TypeMismatch
+from armillary.errors import TargetError
 from armillary.runtime.native_library import CDevice, ErrorText, native
 
 
@@ -108,9 +108,9 @@ def _number(what: str, value: object) -> int:
     try:
         found = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeMismatch(f"a device's {what} is {value!r}, wanted a whole number", hint="armillary.cpu(0)") from None
+        raise TargetError(f"a device's {what} is {value!r}, wanted a whole number", hint="armillary.cpu(0)") from None
     if not -(1 << 31) <= found < 1 << 31:
-        raise TypeMismatch(f"a device's {what} is {found}, which 32 bits do not hold", hint="armillary.cpu(0)")
+        raise TargetError(f"a device's {what} is {found}, which 32 bits do not hold", hint="armillary.cpu(0)")
     return found
 
 

@@ -53,13 +53,15 @@ if TYPE_CHECKING:
 
 
 @boundary("te.lower_schedule", arguments=True)
-def lower_schedule(schedule: Schedule, args: Sequence[Any], name: str = "main") -> PrimFunc:
-    """The loops of a schedule as a function of `args` (tensors and variables).
+def lower_schedule(
+    schedule: Schedule, args: Sequence[Any], name: str = "main", binds: Mapping[Tensor, Buffer] | None = None
+) -> PrimFunc:
+    """The loops of a schedule as a function of `args` (tensors and variables); `binds` has the buffers of some.
 
     A stage that is an argument is computed at root, wherever it was put: all of it is asked for.
     """
     with _arguments_at_root(schedule, args):
-        return Lowering(schedule, args).function(name)
+        return Lowering(schedule, args, binds or {}).function(name)
 
 
 @contextmanager
@@ -88,8 +90,8 @@ def lower_statement(schedule: Schedule, bounds: object = None) -> Stmt:
 class Lowering:
     """State of one lowering: buffers of tensors, plans of stages."""
 
-    def __init__(self, schedule: Schedule, args: Sequence[Tensor]) -> None:
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, args: Sequence[Tensor], binds: Mapping[Tensor, Buffer]) -> None:
+        self.schedule, self.binds = schedule, binds
         plans, self.space = infer_bounds(schedule)
         self.plans = {p.stage: p for p in plans}
         self.buffers: dict[Tensor, Buffer] = {}
@@ -135,13 +137,12 @@ class Lowering:
         if not isinstance(item, Tensor):
             raise TypeMismatch(f"lower: argument {item!r} is neither a tensor nor a variable")
         if item.op not in self.schedule.stage_map:
-            made = Buffer(item.name, item.shape, item.dtype)  # an argument that nothing reads
-            return made
+            return self.binds.get(item) or Buffer(item.name, item.shape, item.dtype)  # an argument that nothing reads
         stage = self.schedule.stage_map[item.op]
         tensor = stage.op.output(item.value_index)
         if tensor in self.buffers:
             raise TypeMismatch(f"lower: tensor {item.name} is given twice as an argument")
-        self.buffers[tensor] = Buffer(item.name, tensor.shape, tensor.dtype)
+        self.buffers[tensor] = self.binds.get(item) or Buffer(item.name, tensor.shape, tensor.dtype)
         return self.buffers[tensor]
 
     def _own_buffers(self, plan: Plan) -> None:

@@ -207,7 +207,9 @@ def callee_of(name: object) -> Callee | None:
 
 def call_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:
     """A call of a C function, by name; the linker or this process supplies it."""
-    return build.call("call_extern", StringImm(func_name), *args, dtype=dtype or "void")
+    return build.call(
+        "call_extern", StringImm(func_name), *args, dtype="void" if isinstance(dtype, str) and not dtype else dtype
+    )
 
 
 def call_pure_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:

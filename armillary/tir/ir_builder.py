@@ -8,7 +8,7 @@ Used by `te.extern` bodies and by user scripts. Nodes: `tir/stmt.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,12 +44,36 @@ def decl_buffer(
     offset_factor: int = 0,
     buffer_type: str = "",
 ) -> S.Buffer:
-    """A buffer; `data`, `offset_factor` and `buffer_type` are accepted for old scripts and have no effect."""
+    """A buffer; `data` is accepted for old scripts and has no effect.
+
+    With an `offset_factor` and no `elem_offset` it begins at a variable of its own, `<name>_elem_offset`: of an
+    intrinsic's buffer where the region begins, of an argument 0. Of the type "auto_broadcast", without `strides`, an
+    axis of length 1 stands for one of any length: its stride is 0.
+    """
+    if buffer_type not in ("", "default", "auto_broadcast"):
+        raise TypeMismatch(f"decl_buffer: no buffer type {buffer_type!r}", hint='there are "" and "auto_broadcast"')
     dims = build.as_shape(shape, f"buffer {name}")
     offset = build.convert(elem_offset) if elem_offset is not None else None
+    if offset_factor and offset is None:
+        offset = E.Var(f"{name}_elem_offset", E.INT32)
     steps = tuple(build.convert(x) for x in strides or ())
+    if buffer_type == "auto_broadcast" and not steps:
+        steps = broadcast_strides(dims)
     align = data_alignment if data_alignment > 0 else 64
     return S.Buffer(name, dims, DType(dtype), scope or "global", steps, offset, align)
+
+
+def broadcast_strides(shape: Sequence[E.Expr], places: Container[int] | None = None) -> tuple[E.Expr, ...]:
+    """Strides of a dense tensor, but 0 along the axes (those at `places`, or all) that turn out to have length 1."""
+    found: list[E.Expr] = []
+    step: E.Expr = build.const(1)
+    for place in reversed(range(len(shape))):
+        size = shape[place]
+        is_asked = places is None or place in places
+        one, zero = build.equal(size, build.const(1, size.dtype)), build.const(0, step.dtype)
+        found.insert(0, build.select(one, zero, step) if is_asked else step)
+        step = build.mul(step, size)
+    return tuple(found)
 
 
 class BufferVar:

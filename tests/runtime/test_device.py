@@ -51,3 +51,9 @@ def test_a_device_that_is_not_there_says_why():
     assert not armillary.cl(15).exist
     with pytest.raises(TargetError, match="there is no device 15"):
         armillary.nd.empty((1,), "float32", armillary.cl(15))
+
+
+@pytest.mark.parametrize("number", ["?", 1.5, 1 << 40])
+def test_what_is_no_number_is_a_value_error(number: object) -> None:
+    with pytest.raises(ValueError, match="a device's number is"):
+        armillary.device("cpu", dev_id=number)  # type: ignore[arg-type]

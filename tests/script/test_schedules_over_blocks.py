@@ -83,3 +83,17 @@ def test_blocks_of_one_name_get_names_of_their_own() -> None:
     values = np.arange(8, dtype=np.float32)
     armillary.build(s.mod, target="llvm")(values)
     np.testing.assert_array_equal(values, (np.arange(8) + 1) * 2)
+
+
+def test_what_a_block_touches_may_be_hidden() -> None:
+    s = tir.Schedule(_matmul())
+    block = s.get_block("c")
+    assert [r.buffer.name for r in s.get(block).reads] == ["a", "b"]
+    s.unsafe_hide_buffer_access(block, "read", [1])
+    s.unsafe_hide_buffer_access(block, "write", [])
+    assert ([r.buffer.name for r in s.get(block).reads], len(s.get(block).writes)) == (["a"], 1)
+    _check(s)
+    with pytest.raises(ScheduleError, match="no kind 'opaque'"):
+        s.unsafe_hide_buffer_access(block, "opaque", [0])
+    with pytest.raises(ScheduleError, match="block c reads 1 buffers, there is no number 1"):
+        s.unsafe_hide_buffer_access(block, "read", [1])

@@ -248,6 +248,24 @@ class Schedule:
         kept = tuple(pair for pair in found.annotations if pair[0] != ann_key)
         self._put(item.function, found, replace(found, annotations=(*kept, (ann_key, ann_val))))
 
+    def unsafe_hide_buffer_access(self, block: BlockRV, buf_type: str, buf_index_array: Sequence[int]) -> None:
+        """Leave buffers, by number, out of what a block says that it reads ("read") or writes ("write").
+
+        Whoever asks a block what it touches no longer hears of them: whether that is right is for the caller to know.
+        """
+        found = self.get(block)
+        assert isinstance(found, Block), "a schedule names blocks"
+        field = {"read": "reads", "write": "writes"}.get(buf_type)
+        if field is None:
+            raise ScheduleError(f"unsafe_hide_buffer_access: no kind {buf_type!r}", hint='there are "read" and "write"')
+        regions = getattr(found, field)
+        wrong = [k for k in buf_index_array if not 0 <= k < len(regions)]
+        if wrong:
+            told = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
+            raise ScheduleError(f"unsafe_hide_buffer_access: {told}")
+        kept = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
+        self._put(block.function, found, replace(found, **{field: kept}))
+
 
 def _with_own_names(func: S.PrimFunc) -> S.PrimFunc:
     """The function with a variable of its own for each loop and a name for each block."""
