@@ -6,13 +6,19 @@ found that was not registered in this process.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.base.functions import FUNCTIONS
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.tir.build import convert as _as_expression
+
+if TYPE_CHECKING:
+    from armillary.relay.expr import Expr
+with deferred():
+    from armillary.relay.transform.partition._place_values import devices_of_values as _devices_of_values
 
 Function = AnyFunction
 
@@ -66,3 +72,11 @@ def convert(value: object) -> Any:  # Any: numbers, sequences, mappings, functio
     if isinstance(value, dict):
         return {key: convert(v) for key, v in value.items()}
     return value
+
+
+@register_func("relay.transform.RecoverVirtualDeviceMap")
+@boundary("RecoverVirtualDeviceMap", arguments=True)
+def _recover_virtual_device_map(module: object, expr: Expr) -> object:
+    """The device of every expression below one, as scripts ask for it by this name."""
+    del module
+    return _devices_of_values(expr)

@@ -16,7 +16,7 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -28,18 +28,27 @@ from armillary.errors import Span, TypeMismatch
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier, as_attrs
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
+if TYPE_CHECKING:
+    from armillary.target.virtual_device import VirtualDevice
 with deferred():
     from armillary.relay.infer import infer_type as _infer_type
     from armillary.relay.op import get_op as _get_op  # for `a + b`
     from armillary.relay.printer import astext as _astext
     from armillary.relay.printer import print_function as _print_function
     from armillary.relay.well_formed import verify_function as _verify_function
+    from armillary.target.virtual_device import VirtualDevice as _VirtualDevice
+
+E = TypeVar("E", bound="Expr")
 
 
 class Expr(Node):
     """Base of graph expressions; `a + b` builds a call, `a[i]` and `x, y = a` take the fields of a tuple."""
 
-    __slots__ = ("_inner_order", "_type")  # of a function: relay/walk.py; relay/infer.py
+    __slots__ = (
+        "_inner_order",
+        "_type",
+        "_virtual_device",
+    )  # of a function: relay/walk.py; infer.py; on_virtual_device
     _printer: ClassVar[Printer | None] = _astext
 
     @property
@@ -51,6 +60,12 @@ class Expr(Node):
             ty: Type = _infer_type(self)
             object.__setattr__(self, "_type", ty)
             return ty
+
+    @property
+    def virtual_device_(self) -> VirtualDevice:
+        """Where a variable's value, or a function's result, is: what plan-devices found or a text says."""
+        found: VirtualDevice | None = getattr(self, "_virtual_device", None)
+        return _VirtualDevice() if found is None else found
 
     def __getitem__(self, index: object) -> Expr:
         """Field `index` of a tuple-typed expression; a negative index counts from the end."""
@@ -144,6 +159,18 @@ def has_untyped(expr: Expr) -> bool:
     """Whether an expression has a variable without a type: what it computes is not known yet."""
     unknown = (e for e in post_order(expr, lambda e: not hasattr(e, "_type")) if not hasattr(e, "_type"))
     return any(isinstance(e, Var) and e.type_annotation is None for e in unknown)
+
+
+def on_virtual_device(made: E, device: VirtualDevice | None) -> E:
+    """A variable or function that was just made, with the place of its value; comparisons do not look at it."""
+    if device is not None and not device.is_open:
+        object.__setattr__(made, "_virtual_device", device)
+    return made
+
+
+def keep_device(made: E, old: Expr) -> E:
+    """A node that was just made, with the place that the old one has."""
+    return on_virtual_device(made, getattr(old, "_virtual_device", None))
 
 
 class TupleWrapper:
@@ -347,7 +374,7 @@ class Function(Expr, BaseFunc):
 
     def set_body(self, new_body: Expr) -> Function:
         """The function with another body."""
-        return Function(self.params, new_body, None, self.attrs, self.span)
+        return keep_device(Function(self.params, new_body, None, self.attrs, self.span), self)
 
 
 _of_fields = Function.__init__

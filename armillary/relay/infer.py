@@ -30,6 +30,7 @@ from armillary.relay.expr import (
     Var,
 )
 from armillary.relay.op import Kind, Op
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import AnyDim, FuncType, IncompleteType, TensorType, TupleType, Type
 
 with deferred():
@@ -352,7 +353,7 @@ def _type_of_op_call(expr: Call, op: Op) -> Type:
 
 def _check_arguments(op: Op, types: Sequence[Type]) -> None:
     """Operators take tensors; a variadic last input is a tuple. Rules need not repeat this."""
-    if len(types) != len(op.inputs) or op.kind == Kind.OPAQUE:
+    if len(types) != len(op.inputs) or op.kind == Kind.OPAQUE or Fact.ANY_VALUE in op.facts:
         return  # the count is checked by the op; opaque operators may take anything
     for name, ty in zip(op.inputs, types, strict=True):
         wanted = TupleType if name.startswith("*") else TensorType

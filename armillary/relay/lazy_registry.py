@@ -46,13 +46,19 @@ def is_lowered(key: str) -> bool:
     return any(name.split(".")[1] == "backends" for name in listed_files(key))
 
 
+@cache
 def current_name(key: str) -> str:
-    """The name of an operator of the CPU's for the one that texts of before, and scripts of the Relay era, have.
+    """The name of an operator for the one that texts of before, and of the Relay era, have.
 
     nn.contrib_conv2d_NCHWc_int8  ->  cpu.conv2d_NCHWc_int8
+    vm.shape_of  ->  shape_of
+    on_device  ->  annotation.on_device
     """
     moved = key.replace("nn.contrib_", "cpu.", 1)
-    return moved if moved != key and listed_files(moved) else key
+    if moved != key and listed_files(moved):
+        return moved
+    others = () if listed_files(key) else (key.removeprefix("vm."), f"annotation.{key}")
+    return next((name for name in others if name != key and listed_files(name)), key)
 
 
 class LazyRegistry(MutableMapping[K, V]):

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +33,7 @@ class Metadata:
 
     sections: list[tuple[int, JsonObject]]
     made: dict[tuple[int, int], Constant] = field(default_factory=dict)
+    given: dict[str, Sequence[object]] = field(default_factory=dict)  # by kind, of the caller
 
     @staticmethod
     def split(text: str, source: str) -> tuple[Metadata, str]:
@@ -52,11 +53,20 @@ class Metadata:
             position = end
         return Metadata(sections), "".join(plain) + text[position:]
 
-    def give(self, constants: Sequence[Constant]) -> None:
-        """Constants for a text without sections of its own."""
+    def give(self, table: Mapping[str, Sequence[object]]) -> None:
+        """Constants for a text without sections of its own, and what else it names by kind and number."""
+        self.given.update({kind: rows for kind, rows in table.items() if kind != "relay.Constant"})
+        constants = [c for c in table.get("relay.Constant", ()) if isinstance(c, Constant)]
         if not self.sections:
             self.sections.append((sys.maxsize, {"relay.Constant": list(constants)}))
             self.made.update({(sys.maxsize, number): constant for number, constant in enumerate(constants)})
+
+    def item(self, kind: str, index: int) -> object:
+        """What the caller gave for `meta[kind][index]`."""
+        rows = self.given[kind]
+        if not 0 <= index < len(rows):
+            raise ModelError(f"the table of {kind} has {len(rows)} entries, the text asks for number {index}")
+        return rows[index]
 
     def constant(self, line: int, kind: str, index: int) -> Constant:
         """The constant that `meta[kind][index]` on a line stands for."""

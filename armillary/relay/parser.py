@@ -19,24 +19,39 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, ModelError, ParseError, TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var, has_untyped
+from armillary.relay.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Loop,
+    Tuple,
+    TupleGetItem,
+    Var,
+    has_untyped,
+    on_virtual_device,
+)
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.metadata import Metadata
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import ANY_DIM, Dim, FuncType, TensorType, TupleType, Type
 from armillary.text.cursor import Cursor, Token
 
+if TYPE_CHECKING:
+    from armillary.target.virtual_device import VirtualDevice
 with deferred():
     from armillary.relay.adt.text import Names as _Names
     from armillary.relay.adt.text import definition as _definition
@@ -44,6 +59,7 @@ with deferred():
     from armillary.relay.adt.text import operand as _operand
     from armillary.relay.adt.text import read_names as _read_names
     from armillary.relay.adt.text import type_parameters as _type_parameters
+    from armillary.target.virtual_device import read_device as _read_device
 
 _OF_TYPES = re.compile(r"\b(type|match|ref|ref_read|ref_write)\b|(@[\w.:]+|\bfn)\s*\[")  # what relay/adt/text.py reads
 _MAX_DEPTH = 80  # nested values; each level costs a few Python frames
@@ -72,15 +88,16 @@ def parse(
     text: str,
     source: str = "<text>",
     init_module: IRModule | None = None,
-    init_meta_table: dict[str, list[Constant]] | None = None,
+    init_meta_table: Mapping[str, Sequence[object]] | None = None,
 ) -> IRModule:
     """A module from its text; an expression or a lone function becomes "main".
 
-    The text may call functions of `init_module`, which the result holds too, and read constants of `init_meta_table`.
+    The text may call functions of `init_module`, which the result holds too, and read constants ("relay.Constant") and
+    values of attributes ("VirtualDevice", or any other name) of `init_meta_table`.
     """
     reader = _Reader(text, source)
     if init_meta_table:
-        reader.metadata.give(init_meta_table.get("relay.Constant", []))
+        reader.metadata.give(init_meta_table)
     if reader.cursor.at("def", "type", "extern"):
         module = reader.module(init_module)
     else:
@@ -171,7 +188,7 @@ class _Reader:
         self.cursor.expect("(")
         self.env.append({})
         params: list[Var] = []
-        attrs = []
+        attrs, device = [], None
         while not self.cursor.accept(")"):
             if self.cursor.token.text.startswith("%"):
                 token = self.cursor.token
@@ -182,7 +199,10 @@ class _Reader:
             else:
                 key = self.cursor.string() if self.cursor.token.kind == "string" else self.cursor.name("a parameter")
                 self.cursor.expect("=")
-                attrs.append((key, self.literal()))
+                if key == "virtual_device":
+                    device = self.device()
+                else:
+                    attrs.append((key, self.literal()))
             if not self.cursor.at(")"):
                 self.cursor.expect(",")
         result = self.type() if self.cursor.accept("->") else None
@@ -191,12 +211,26 @@ class _Reader:
         self.env.pop()
         if self.names is not None:
             self.names.types.pop()
-        return Function(tuple(params), body, result, tuple(attrs), span, type_params)
+        return on_virtual_device(Function(tuple(params), body, result, tuple(attrs), span, type_params), device)
 
     def variable(self) -> Var:
-        name = self.variable_name()
+        name, device = self.variable_name(), None
+        if self.cursor.accept("{"):
+            self.cursor.expect("virtual_device")
+            self.cursor.expect("=")
+            device = self.device()
+            self.cursor.expect("}")
         typed = self.cursor.accept(":") and not self.cursor.accept("_")
-        return Var(name, self.type() if typed else None)
+        return on_virtual_device(Var(name, self.type() if typed else None), device)
+
+    def device(self) -> VirtualDevice:
+        """[1, 0, "llvm", "", "global"]: device type, number, target, host, memory scope; or of a meta table."""
+        start = self.cursor.token
+        try:
+            device: VirtualDevice = _read_device(self.literal())
+        except TargetError as error:
+            raise self.error_at(start, error.message, error.hint) from None
+        return device
 
     def variable_name(self) -> str:
         if self.cursor.accept("%"):
@@ -420,6 +454,13 @@ class _Reader:
 
     def constant(self) -> Constant:
         """meta[relay.Constant][3]"""
+        start, found = self.cursor.token, self.meta()
+        if not isinstance(found, Constant):
+            raise self.error_at(start, f"expected a value, got a {type(found).__name__} of the meta table")
+        return found
+
+    def meta(self) -> object:
+        """What stands in a table of meta data: a constant, or what the caller gave."""
         start = self.cursor.next()
         self.cursor.expect("[")
         kind = self.cursor.name("relay.Constant")
@@ -428,6 +469,8 @@ class _Reader:
         index = self.cursor.integer()
         self.cursor.expect("]")
         try:
+            if kind in self.metadata.given:
+                return self.metadata.item(kind, index)
             return self.metadata.constant(start.line, kind, index)
         except ModelError as error:
             raise self.error_at(start, error.message, error.hint) from None
@@ -435,6 +478,8 @@ class _Reader:
     def literal(self) -> Any:  # Any: an attribute value
         if self.cursor.token.kind == "string":
             return self.cursor.string()
+        if self.cursor.at("meta"):
+            return self.meta()
         if self.cursor.at("[", "("):
             return self.sequence("]" if self.cursor.next().text == "[" else ")")
         negative = self.cursor.accept("-")

@@ -229,6 +229,7 @@ class _Printer:
     def function(self, function: Function, opening: str) -> Lines:
         params = [self.declared(p) for p in function.params]
         params += [f"{_key(key)}={literal_text(value)}" for key, value in function.attrs]
+        params += [where] if (where := _where(function)) else []
         result = f" -> {function.ret_type}" if function.ret_type is not None else ""
         variables = f"[{', '.join(map(str, function.type_params))}]" if function.type_params else ""
         opening = opening.rstrip() + variables if variables else opening
@@ -239,7 +240,7 @@ class _Printer:
 
     def declared(self, var: Var) -> str:
         """A variable with its type, where it is bound."""
-        name = self.names.get(id(var), "%?")
+        name = self.names.get(id(var), "%?") + (f" {{{where}}}" if (where := _where(var)) else "")
         return name if var.type_annotation is None else f"{name}: {var.type_annotation}"
 
     # --- constants --------------------------------------------------------------------------------------------------
@@ -338,6 +339,14 @@ def literal_text(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(literal_text, value)) + "]"
     return json.dumps(str(value), ensure_ascii=False)
+
+
+def _where(expr: Expr) -> str:
+    """Where the value of a variable, or a function's result, is; nothing where nothing is said."""
+    device = expr.virtual_device_
+    if device.is_open:
+        return ""
+    return f"virtual_device={literal_text((device.device_type, *device.place))}"
 
 
 def _key(name: str) -> str:

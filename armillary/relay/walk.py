@@ -8,13 +8,15 @@ The generic walks of `armillary.base.node` do the same for every language; these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var, keep_device
 from armillary.relay.op import Op
 
+E = TypeVar("E", bound=Expr)
 Rule = Callable[[Expr], Expr | None]
 
 
@@ -161,7 +163,7 @@ def _rebuild_function(e: Function, get: Callable[[Expr], Expr]) -> Expr:
     if body is e.body and _same(params, e.params):
         return e
     kept = tuple(p for p in params if isinstance(p, Var))
-    return Function(kept, body, e.ret_type, e.attrs, e.span, e.type_params)
+    return keep_device(Function(kept, body, e.ret_type, e.attrs, e.span, e.type_params), e)
 
 
 _REBUILD: dict[type, Callable[..., Expr]] = {
@@ -233,7 +235,7 @@ def open_lets(order: Sequence[Expr], lets: Mapping[int, Let], then: Callable[[Ex
     return memo[id(order[-1])]
 
 
-def copy_type(new: Expr, old: Expr) -> Expr:
+def copy_type(new: E, old: Expr) -> E:
     """Keep the inferred type of a node in the node that stands for it now."""
     if hasattr(old, "_type") and not hasattr(new, "_type"):
         object.__setattr__(new, "_type", old.checked_type)

@@ -1,7 +1,8 @@
 """Targets: where code is to run.
 
 Core modules: target (the value), grammar (its text), kind and kinds/ (manifests), devices (boards by name), cpu (facts
-derived for a CPU), host (this machine). Invariant: importing this package does not load LLVM.
+derived for a CPU), host (this machine), virtual_device and compilation_config (several devices). Invariant: importing
+this package does not load LLVM.
 """
 
 from armillary.base.lazy import lazy_names
@@ -37,4 +38,12 @@ __all__ = [
     "override_native_generic_func",
     "rocm",
 ]
-__getattr__, _ = lazy_names(__name__, {"VirtualDevice": "armillary.target.virtual_device:VirtualDevice"})
+_CONFIG = "armillary.target.compilation_config"
+__getattr__, _ = lazy_names(
+    __name__,
+    {
+        "CompilationConfig": f"{_CONFIG}:CompilationConfig",
+        "VirtualDevice": "armillary.target.virtual_device:VirtualDevice",
+        "make_compilation_config": f"{_CONFIG}:make_compilation_config",
+    },
+)

@@ -1,65 +1,86 @@
 """annotation.on_device and device_copy: on which device a value is computed, and its way to another.
 
-In: any value. Out: the value. `on_device` says where the expression inside is computed (`constrain_body`) and where its
-result is wanted (`constrain_result`); `device_copy` moves a tensor. Devices are DLPack's numbers (1: CPU, 4: OpenCL).
-The pass plan-devices turns notes into copies and takes out those that move nothing.
+In: any value, tuples and functions too. Out: the value. `on_device` says where the expression inside is computed
+(`constrain_body`) and where its result is wanted (`constrain_result`); `device_copy` moves a tensor. Devices are
+DLPack's numbers (1: CPU, 4: OpenCL), with a place where a script says more. The pass plan-devices turns notes into
+copies and takes out those that move nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
-from armillary.base.device_types import CODES, DeviceNumber
+from armillary.base.device_types import CODES
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import TargetError, TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32
-from armillary.relay.op import BadSample, Kind, Op, Sample
+from armillary.relay.op import BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import Type
 
 with deferred():
     from armillary.target.virtual_device import VirtualDevice as _VirtualDevice
+    from armillary.target.virtual_device import at_place as _at_place
 
 
 @record
 class OnDeviceAttrs:
-    """Scripts give a device (`armillary.cpu(0)`) or DLPack's number of its type."""
+    """Scripts give a device (`armillary.cpu(0)`), DLPack's number of its type, or a VirtualDevice.
 
+    `place` is what a VirtualDevice says beside the type: number, texts of target and host, memory scope.
+    """
+
+    _also: ClassVar[dict[str, str]] = {"virtual_device": "device_type"}
     device_type: int
     constrain_result: bool = False
     constrain_body: bool = True
+    place: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "device_type", _type_number(self.device_type))
+        _separate(self, "device_type", "place")
 
     @property
     def virtual_device(self) -> _VirtualDevice:
         """The device that is asked for; none where nothing is constrained."""
         is_asked = self.constrain_result or self.constrain_body
-        return _VirtualDevice(DeviceNumber(self.device_type)) if is_asked else _VirtualDevice()
+        return _at_place(self.device_type, self.place) if is_asked else _VirtualDevice()
 
 
 @record
 class DeviceCopyAttrs:
     """Devices as in OnDeviceAttrs."""
 
+    _also: ClassVar[dict[str, str]] = {"src_virtual_device": "src_dev_type", "dst_virtual_device": "dst_dev_type"}
     src_dev_type: int
     dst_dev_type: int
+    src_place: tuple[object, ...] = ()
+    dst_place: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("src_dev_type", "dst_dev_type"):
-            object.__setattr__(self, name, _type_number(getattr(self, name)))
+        _separate(self, "src_dev_type", "src_place")
+        _separate(self, "dst_dev_type", "dst_place")
 
     @property
     def src_virtual_device(self) -> _VirtualDevice:
         """The device that has the value."""
-        return _VirtualDevice(DeviceNumber(self.src_dev_type))
+        return _at_place(self.src_dev_type, self.src_place)
 
     @property
     def dst_virtual_device(self) -> _VirtualDevice:
         """The device that gets it."""
-        return _VirtualDevice(DeviceNumber(self.dst_dev_type))
+        return _at_place(self.dst_dev_type, self.dst_place)
+
+
+def _separate(attrs: OnDeviceAttrs | DeviceCopyAttrs, kind: str, place: str) -> None:
+    """Keep a device as the number of its type and, of a VirtualDevice, the rest."""
+    given = getattr(attrs, kind)
+    object.__setattr__(attrs, kind, _type_number(given))
+    rest = getattr(given, "place", None)
+    if rest is not None:
+        object.__setattr__(attrs, place, rest)
 
 
 def _type_number(device: object) -> object:
@@ -91,19 +112,20 @@ device_copy = _identity("device_copy", DeviceCopyAttrs, "The value, moved from o
 
 @on_device.infer
 def infer_on_device(attrs: OnDeviceAttrs, data: Type) -> Type:
-    _check("annotation.on_device", attrs.device_type)
+    _check("annotation.on_device", attrs.device_type, attrs.place)
     return data
 
 
 @device_copy.infer
 def infer_device_copy(attrs: DeviceCopyAttrs, data: Type) -> Type:
-    _check("device_copy", attrs.src_dev_type)
-    _check("device_copy", attrs.dst_dev_type)
+    _check("device_copy", attrs.src_dev_type, attrs.src_place)
+    _check("device_copy", attrs.dst_dev_type, attrs.dst_place)
     return data
 
 
-def _check(name: str, device_type: int) -> None:
-    if not isinstance(device_type, int) or device_type < 1:
+def _check(name: str, device_type: int, place: tuple[object, ...]) -> None:
+    least = 0 if place else 1  # a memory scope alone names no device
+    if not isinstance(device_type, int) or device_type < least:
         raise TypeMismatch(f"{name}: device type {device_type!r}, wanted DLPack's number", hint="1: CPU, 4: OpenCL")
 
 
@@ -125,3 +147,6 @@ def device_copy_samples() -> Iterator[Sample]:
 @device_copy.bad_samples
 def device_copy_bad_samples() -> Iterator[BadSample]:
     yield BadSample(DeviceCopyAttrs(1, -1), (f32(3),), "device type -1")
+
+
+state("annotation.on_device device_copy", Fact.ANY_VALUE)

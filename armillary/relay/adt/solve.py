@@ -31,6 +31,7 @@ from armillary.relay.adt.types import parts as parts_of
 from armillary.relay.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from armillary.relay.infer import infer_type, is_compatible
 from armillary.relay.op import Op
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import FuncType, IncompleteType, TensorType, TupleType, Type
 from armillary.relay.walk import post_order
 
@@ -279,6 +280,8 @@ def _function(solver: Solver, e: Function) -> None:
 def _call(solver: Solver, e: Call) -> None:
     if isinstance(e.op, Op):
         op = e.op
+        if Fact.ANY_VALUE in op.facts:
+            solver.unify(solver.type_of(e), solver.type_of(e.args[0]), e)
         wait = _waiting_call(solver, e, op)
         if not wait():
             solver.waiting.append(wait)

@@ -368,6 +368,8 @@ class Op(Expr):
         if len(positional) > len(names):
             raise TypeMismatch(f"{self.name}: too many arguments; its attributes are {', '.join(names)}")
         named.update(zip(names, positional, strict=False))
+        also: Mapping[str, str] = getattr(self.attrs_class, "_also", {})  # other names that scripts use
+        named = {also.get(name, name): value for name, value in named.items()} if also else named
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise TypeMismatch(f"{self.name}: unknown attribute {unknown[0]!r}", hint=f"it has: {', '.join(names)}")

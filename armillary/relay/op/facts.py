@@ -29,6 +29,7 @@ class Fact(enum.Enum):
     FLAT = enum.auto()  # small steps of the inputs change nothing: every derivative is 0
     ORDER_ONLY = enum.auto()  # the value follows from the order of the data's elements
     DEQUANTIZES = enum.auto()  # (the data minus a number) times the second input
+    ANY_VALUE = enum.auto()  # the data may be a tuple or a function; the result is what it is
     VANISHES = enum.auto()  # normal numbers in may give subnormal ones
 
 

@@ -11,7 +11,7 @@ In: a module. Out: the module, each function annotated with the type of its body
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Function
+from armillary.relay.expr import Function, keep_device
 from armillary.relay.infer import infer_type as infer
 from armillary.relay.types import FuncType
 from armillary.relay.walk import copy_type
@@ -28,8 +28,9 @@ def infer_type(module: IRModule) -> IRModule:
         ty = infer(function, module)
         if not isinstance(ty, FuncType) or function.ret_type == ty.ret_type:
             return None
-        made = Function(function.params, function.body, ty.ret_type, function.attrs, function.span)
-        copy_type(made, function)
-        return made
+        made = Function(
+            function.params, function.body, ty.ret_type, function.attrs, function.span, function.type_params
+        )
+        return keep_device(copy_type(made, function), function)
 
     return module.map_functions(annotate)
