@@ -325,7 +325,7 @@ def cumprod(data: _Operand, axis: int | None = None, dtype: str | None = None, e
 def cumsum(data: _Operand, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None, reverse: bool = False) -> _Call:
     """Running sum along an axis."""
 
-def device_copy(data: _Operand, src_dev_type: int, dst_dev_type: int) -> _Call:
+def device_copy(data: _Operand, src_dev_type: int, dst_dev_type: int, src_place: Sequence[typing.Any] = (), dst_place: Sequence[typing.Any] = ()) -> _Call:
     """The value, moved from one device to another."""
 
 def divide(lhs: _Operand, rhs: _Operand) -> _Call:
@@ -633,7 +633,7 @@ class _Annotation:
         """A result of a region for an external library."""
 
     @staticmethod
-    def on_device(data: _Operand, device_type: int, constrain_result: bool = False, constrain_body: bool = True) -> _Call:
+    def on_device(data: _Operand, device_type: int, constrain_result: bool = False, constrain_body: bool = True, place: Sequence[typing.Any] = ()) -> _Call:
         """The value, computed on a device."""
 
     @staticmethod
