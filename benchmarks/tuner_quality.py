@@ -1,13 +1,14 @@
 """How many trials tuners need on a space that was measured whole.
 
-    python benchmarks/tuner_quality.py measure space.json [--target llvm] [--rounds 5] [--layer 64,56,64]
+    python benchmarks/tuner_quality.py measure space.json [--target llvm] [--rounds 5] [--layer 64,56,64[,2]] [--blocks]
     python benchmarks/tuner_quality.py replay space.json [--seeds 5] [--share 0.95]
 
-`measure` builds every configuration of a 3x3 convolution (channels, rows and columns, units; stride 1, batch 1) and
-times all of them in turns, round by round; the table keeps the least time of each. `replay` gives those times to each
-tuner instead of a machine, so its answer is the same everywhere: the trials until a configuration with `share` of the
-best speed was measured, as the median over seeds, and as a part of what chance needs. The model's own first choice is
-counted like any other trial, and given to no tuner that does not find it by itself.
+`measure` builds every configuration of a 3x3 convolution (channels, rows and columns, units, stride; batch 1), with
+`--blocks` in other blocks of channels too, and times them by portions in turns, round by round; the table keeps the
+least time of each. It can be ended at any time: `space.json.part` keeps what was measured, the same command goes on.
+`replay` gives those times to each tuner instead of a machine, so its answer is the same everywhere: the trials until a
+configuration with `share` of the best speed was measured, as the median over seeds, and as a part of what chance needs.
+The model's own first choice is counted like any other trial, and given to no tuner that does not find it by itself.
 """
 
 from __future__ import annotations
@@ -35,40 +36,80 @@ from armillary.autotvm.tuner.names import make_tuner
 NAMES = ("random", "ga", "xgb_knob alone", "xgb alone", "xgb_curve alone", "xgb_knob", "xgb", "model")
 
 
-def convolution(channels: int, size: int, units: int, target: str) -> autotvm.Task:
+PORTION = 16  # configurations that are built and timed before the table is written
+Layer = tuple[int, ...]  # channels, rows and columns, units, and the stride where it is not 1
+Kept = dict[str, tuple[int, float]]  # by knobs: rounds, and the least microseconds
+
+
+def convolution(layer: Layer, target: str, *, with_blocks: bool = False) -> autotvm.Task:
     """The task of a 3x3 convolution."""
+    channels, size, units, stride = (*layer, 1)[:4]
     x = relay.var("x", shape=(1, channels, size, size))
     w = relay.const(np.random.default_rng(0).random((units, channels, 3, 3), "float32"))
-    body = relay.nn.conv2d(x, w, padding=(1, 1), kernel_size=(3, 3), channels=units)
+    body = relay.nn.conv2d(x, w, (stride, stride), (1, 1), kernel_size=(3, 3), channels=units)
     (task,) = autotvm.task.extract_from_program(relay.Function([x], body), target=target)
-    keep_layouts(task)
+    if not with_blocks:
+        keep_layouts(task)
     return task
 
 
 def measure(args: argparse.Namespace) -> None:
     """Write the table."""
     layer = tuple(map(int, args.layer.split(",")))
-    task = convolution(*layer, args.target)
+    task = convolution(layer, args.target, with_blocks=args.blocks)
     indices = [int(i) for i in task.config_space.valid_indices()]
-    inputs = [MeasureInput(task.target, task, task.config_space.get(i)) for i in indices]
+    names = {index: _key(task, index) for index in indices}
+    head = {"layer": layer, "target": args.target, "rounds": args.rounds}
+    head |= {"blocks": True} if args.blocks else {}
+    part = Path(f"{args.table}.part")
+    kept = _kept(part, head)
     builder = LocalBuilder(timeout=300)
     runner = LocalRunner(timeout=60, number=2, repeat=3, cooldown_interval=0, enable_cpu_cache_flush=True)
     runner.set_task(task)
     builder.set_task(task)
-    built = builder.build(inputs)
-    best: dict[int, float] = {}
-    for round_ in range(args.rounds):
-        for index, result in zip(indices, runner.run(inputs, built), strict=True):
-            if not result.error_no:
-                best[index] = min(best.get(index, 1.0), min(result.costs))
-        print(f"round {round_ + 1}: {len(best)} of {len(indices)}, best {1e6 * min(best.values()):.1f} us", flush=True)
+    while True:
+        left = [i for i in indices if kept.get(names[i], (0, 0.0))[0] < args.rounds]
+        if not left:
+            break
+        now = sorted(left, key=lambda i: kept.get(names[i], (0, 0.0))[0])[:PORTION]
+        inputs = [MeasureInput(task.target, task, task.config_space.get(i)) for i in now]
+        for index, result in zip(now, runner.run(inputs, builder.build(inputs)), strict=True):
+            rounds, least = kept.get(names[index], (0, FAILED))
+            least = least if result.error_no else min(least, 1e6 * min(result.costs))
+            kept[names[index]] = rounds + 1, least
+        _save(part, head | {"kept": kept})
+        least = min(least for _, least in kept.values())
+        print(f"{len(left) - len(now)} of {len(indices)} lack rounds, best {least:.1f} us", flush=True)
     runner.close()
     builder.close()
-    rows = [[_knobs(task, index), round(1e6 * seconds, 2)] for index, seconds in best.items()]
-    table = {"layer": layer, "target": args.target, "rounds": args.rounds, "microseconds": rows}
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    head = json.dumps({k: v for k, v in table.items() if k != "microseconds"})
-    Path(args.table).write_text(f'{head[:-1]}, "microseconds": [\n{lines}\n]}}\n')
+    lines = [json.dumps([json.loads(key), round(us, 2)]) for key, (_, us) in kept.items() if us < FAILED]
+    told = json.dumps(head)[:-1] + ', "microseconds": [\n' + ",\n".join(lines) + "\n]}\n"
+    Path(args.table).write_text(told)
+    part.unlink()
+
+
+FAILED = 1e9  # microseconds of what gave no time
+
+
+def _kept(part: Path, head: dict[str, Any]) -> Kept:
+    """What an earlier call measured of the same space."""
+    if not part.exists():
+        return {}
+    found = json.loads(part.read_text())
+    mine = {"layer": head["layer"], "target": head["target"], "blocks": head.get("blocks", False)}
+    if {"layer": tuple(found["layer"]), "target": found["target"], "blocks": found.get("blocks", False)} != mine:
+        raise SystemExit(f"{part} is of {found['layer']} for {found['target']}: name another table")
+    return {key: (int(rounds), float(least)) for key, (rounds, least) in found["kept"].items()}
+
+
+def _save(path: Path, what: dict[str, Any]) -> None:
+    partial = path.with_suffix(".new")
+    partial.write_text(json.dumps(what))
+    partial.replace(path)
+
+
+def _key(task: autotvm.Task, index: int) -> str:
+    return json.dumps(_knobs(task, index), sort_keys=True)
 
 
 def _knobs(task: autotvm.Task, index: int) -> dict[str, int]:
@@ -114,10 +155,10 @@ class Space:
 
     def __init__(self, path: str | Path) -> None:
         table = json.loads(Path(path).read_text())
-        self.task = convolution(*table["layer"], table["target"])
+        self.task = convolution(tuple(table["layer"]), table["target"], with_blocks=table.get("blocks", False))
         known = {json.dumps(knobs, sort_keys=True): 1e-6 * us for knobs, us in table["microseconds"]}
         indices = [int(i) for i in self.task.config_space.valid_indices()]
-        keys = {index: json.dumps(_knobs(self.task, index), sort_keys=True) for index in indices}
+        keys = {index: _key(self.task, index) for index in indices}
         self.seconds = {index: known[key] for index, key in keys.items() if key in known}
         self.part = len(self.seconds) / len(indices)  # of today's space that the table has
 
@@ -185,7 +226,8 @@ def main() -> int:
     row.add_argument("table")
     row.add_argument("--target", default="llvm")
     row.add_argument("--rounds", type=int, default=5)
-    row.add_argument("--layer", default="64,56,64", help="channels, rows and columns, units")
+    row.add_argument("--layer", default="64,56,64", help="channels, rows and columns, units[, stride]")
+    row.add_argument("--blocks", action="store_true", help="in other blocks of channels too")
     row.set_defaults(run=measure)
     row = actions.add_parser("replay")
     row.add_argument("table")

@@ -7,7 +7,7 @@ not make it faster are marked as such. `armc compile --tuning-records LOG` then 
 examples:
   armc tune resnet18.onnx -o resnet18.log
   armc tune model.onnx -o model.log --tuner xgb --trials 300 --early-stopping 80 --time-budget 1200
-  armc tune model.onnx -o model.log --resume
+  armc tune model.onnx -o model.log --resume --layouts-together
   armc tune model.onnx -o model.log --target "llvm -mtriple=aarch64-linux-gnu" \\
       --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399
   armc tune model.onnx -o model.log --target opencl --target-host "llvm -mtriple=aarch64-linux-gnu" \\
@@ -56,6 +56,7 @@ from armillary.cli._model import (
     positive,
 )
 from armillary.cli._targets import add_target_arguments, target_of
+from armillary.cli._tune_layouts import choose_layouts
 from armillary.cli._tune_table import closing_table, named
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -72,6 +73,7 @@ with deferred():
     from armillary.autotvm.measure.rpc_runner import PORT, RPCRunner
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
+LAYOUTS_PART = 0.25  # of the time budget is for layouts that are chosen together, half of it to measure kernels
 FINALS_PART = 0.15  # of the time that the tasks left, for measuring front-runners again
 FINER = 0.2  # times the gain that a tuner stops at, where there is time left
 
@@ -103,6 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="", metavar="ADDRESS", help="build on the Dask cluster of this scheduler")
     parser.add_argument("--seed", type=count, default=0)
     parser.add_argument("--no-end-to-end", action="store_true", help="keep records that were not tried in the network")
+    parser.add_argument(
+        "--layouts-together", action="store_true", help="then try other blocks of channels for all convolutions at once"
+    )
     parser.add_argument("--check-seconds", type=fraction, default=2, metavar="N", help="for a record (default: 2)")
     parser.add_argument("--rpc-tracker", default="", metavar="HOST[:PORT]", help="run on its devices (port: 9190)")
     parser.add_argument("--rpc-key", default="", metavar="KEY", help="the kind of device")
@@ -154,14 +159,20 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
         return 0
     args.trials = max(1, of_all // len(tasks)) if of_all else args.trials
     until = time.monotonic() + args.time_budget if args.time_budget else math.inf
+    of_layouts = LAYOUTS_PART * args.time_budget if args.layouts_together else 0.0
     network, seconds = Network(module, dict(params), where, option["runner"]), 0.0
     if not args.no_end_to_end:
         with network:
             seconds = least_seconds(network.timed(network.built([])))
     gains = Gains(seconds)
-    if _tune_all(args, tasks, option, gains, until) and not args.no_end_to_end:
+    if _tune_all(args, tasks, option, gains, until - of_layouts) and not args.no_end_to_end:
         with network:
-            _check(args, network, tasks, gains, until)
+            _check(args, network, tasks, gains, until - of_layouts)
+    if args.layouts_together:
+        with network:
+            choose_layouts(network, tasks, option, Path(args.output), until - of_layouts / 2, args.check_seconds)
+        option["builder"].close()
+        option["runner"].close()
     return 0
 
 

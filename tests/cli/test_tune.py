@@ -95,6 +95,20 @@ def test_options_that_do_not_go_together_are_refused(capsys: pytest.CaptureFixtu
     assert main(["records", "best", "x.log"]) == 4
 
 
+def test_layouts_are_chosen_together_in_the_end(
+    tuned: tuple[Path, Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "copy.log"
+    log.write_text(tuned[1].read_text())
+    words = ["--resume", "--trials", "3", "--repeat", "2", "--check-seconds", "0.1", "--layouts-together"]
+    assert main(["tune", str(tuned[0]), "-o", str(log), *words]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("layouts together: ")]
+    assert re.search(r"[2-9] kernels in blocks of channels, \d+ s: ", told[0])
+    is_used = bool(re.search(r"the network takes \d+\.\d+ ms with them, .* % faster", told[-1]))
+    assert is_used or "not used: " in told[-1] or "keeps its own" in told[-1]
+    assert is_used == (log.read_text() != tuned[1].read_text()), "what is not used is not in the log"
+
+
 def test_a_record_that_does_not_pay_is_not_used_any_more(tuned: tuple[Path, Path, str], tmp_path: Path) -> None:
     rows = [json.loads(line) for line in tuned[1].read_text().splitlines()][:3]
     for place, row in enumerate(rows):  # the first is what a build takes by itself

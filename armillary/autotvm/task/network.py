@@ -19,18 +19,21 @@ from armillary.autotvm.task.surroundings import chain_behind, name_of, readers_o
 from armillary.autotvm.task.task import Task, create
 from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
+from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Call, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
+from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.pipeline import build_passes
-from armillary.relay.walk import not_primitive, post_order
+from armillary.relay.walk import children, not_primitive, post_order
 from armillary.target import Target, as_target
 from armillary.transform import Sequential
 
 logger = logging.getLogger("autotvm")
 Met = tuple[Call, list[Call]]  # a contraction, and the calls behind it
+IMAGE_RANK = 5  # of data with channels in blocks
 
 
 _FAMILIES = {"cpu": network_cpu.FAMILY, "opencl": network_opencl.FAMILY}
@@ -119,20 +122,60 @@ def _calls(
     mod: IRModule | Function, params: Mapping[str, object] | None, where: Target
 ) -> Iterator[tuple[Workload, Call, list[Call]]]:
     """The contractions of a module as they are when records are looked up, with what is fused to each."""
+    workload_of = _family(where).workload_of
+    for function in _laid_out(mod, params, where):
+        readers = readers_of(function)
+        for expr in post_order(function, not_primitive):
+            workload = workload_of(expr)
+            if workload is not None and isinstance(expr, Call):
+                yield workload, expr, chain_behind(expr, readers)
+
+
+def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, where: Target) -> Iterator[Function]:
+    """The typed functions of a module as they are when records are looked up."""
     module = mod if isinstance(mod, IRModule) else IRModule.from_expr(mod)
     if params:
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
-    family = _family(where)
     with at_level(), where:
         passes = build_passes(where)  # which depend on the level
-        last = [p.name for p in passes].index(family.applied_by.info.name)
+        last = [p.name for p in passes].index(_family(where).applied_by.info.name)
         laid_out = Sequential(passes[:last], "until-layouts")(module)
         functions: Iterable[Any] = [f for _, f in laid_out.items() if isinstance(f, Function)]
         for function in functions:
             infer_type(function)
-            readers = readers_of(function)
-            for expr in post_order(function, not_primitive):
-                workload = family.workload_of(expr)
-                if workload is not None and isinstance(expr, Call):
-                    yield workload, expr, chain_behind(expr, readers)
+            yield function
+
+
+@record
+class Link:
+    """A convolution whose result another one reads, and the bytes that lie between, in all places where they meet."""
+
+    first: Workload
+    second: Workload
+    bytes: int
+
+
+def links_of_program(mod: IRModule, params: Mapping[str, object] | None, target: object) -> list[Link]:
+    """Which convolutions of a module read what others give: through whatever keeps images in blocks of channels, such
+    as sums, poolings, concatenations. target: as Target accepts it."""
+    where, found = as_target(target), dict[tuple[Workload, Workload], int]()
+    workload_of = _family(where).workload_of
+    for function in _laid_out(mod, params, where):
+        above: dict[int, frozenset[int]] = {}  # by the id of an expression, of the convolutions that it comes from
+        met: dict[int, tuple[Workload, int]] = {}
+        for expr in post_order(function, not_primitive):
+            if not isinstance(expr, Call):
+                above[id(expr)] = frozenset[int]().union(*(above.get(id(e), ()) for e in children(expr)))
+                continue
+            sources = frozenset[int]().union(*(above.get(id(a), ()) for a in expr.args))
+            type_, workload = tensor(expr), workload_of(expr)
+            is_image = type_ is not None and len(type_.shape) == IMAGE_RANK
+            above[id(expr)] = sources if is_image else frozenset()
+            if workload is not None and is_image and type_ is not None:
+                read = tensor(expr.args[0])
+                for first, size in (met[source] for source in sources):
+                    moved = min(size, read.nbytes if read is not None else size)
+                    found[first, workload] = found.get((first, workload), 0) + moved
+                met[id(expr)], above[id(expr)] = (workload, type_.nbytes), frozenset({id(expr)})
+    return [Link(first, second, size) for (first, second), size in found.items()]

@@ -16,6 +16,7 @@ from math import prod
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.cpu_space import (
     MOVED_IN_A_CYCLE,
+    Blocks,
     Point,
     blocks_of,
     direct_points,
@@ -23,7 +24,7 @@ from armillary.autotvm.task.cpu_space import (
 )
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
-from armillary.autotvm.task.task import Task, register_template
+from armillary.autotvm.task.task import Task, create, register_template
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
@@ -117,9 +118,33 @@ def keep_layouts(task: Task) -> None:
     _define(task.config_space, [replace(p, blocks=(0, 0)) for p in points if p.blocks == points[0].blocks])
 
 
+def tasks_in_blocks(task: Task) -> dict[Blocks, Task]:
+    """The convolution of a task alone, as a task in each of the blocks that it may be computed in, its own first; {}
+    where there are no others. Trials of these move nothing between layouts, and choose none."""
+    if apply_records.BLOCKS[0] not in task.config_space:
+        return {}
+    found: dict[Blocks, Task] = {}
+    for blocks in _blocks(task.name, task.args, task.target):
+        args = _in_blocks(task.name, task.args, *blocks) if found else task.args
+        try:
+            made = create(task.name, args, task.target, task.target_host)
+        except TuningError:  # computed by something that has no space
+            if not found:
+                return {}
+            continue
+        keep_layouts(made)
+        found[blocks] = made
+    return found
+
+
+def knobs_in_blocks(config: ConfigSpace, blocks: Blocks) -> dict[str, int]:
+    """What a configuration of such a task is called in the space of the task it was made from."""
+    return {name: config[name].val for name in config} | dict(zip(apply_records.BLOCKS, blocks, strict=True))
+
+
 @lru_cache(maxsize=64)
 def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> list[Point]:  # plain values
-    blocks = _blocks(template, args, where)
+    blocks = _blocks(template.name, args, where)
     if len(blocks) < 2:
         return template.points_in_blocks(args, where)
     found: list[Point] = []
@@ -143,20 +168,21 @@ def _expected(points: Sequence[Point], own: Sequence[Point], moved: float, wide:
     return [replace(point, cycles=scale * spent) for point, spent in zip(points, cycles, strict=True)]
 
 
-def _blocks(template: CpuTemplate, args: Args, where: Target) -> list[tuple[int, int]]:
+def _blocks(name: str, args: Args, where: Target) -> list[Blocks]:
     """Blocks of data and of result, the call's own first.
 
     Of products multiples of it: how many outputs its last block lacks, the call does not say.
     """
-    if template.name not in apply_records.IN_BLOCKS or {str(a[2]) for a in args[:2]} != {"float32"}:
+    if name not in apply_records.IN_BLOCKS or {str(a[2]) for a in args[:2]} != {"float32"}:
         return [(0, 0)]
-    own, lanes = apply_records.own_blocks((template.name, *args)), block_lanes(where)
-    if template.op.name == apply_records.PACKED:
+    own, lanes = apply_records.own_blocks((name, *args)), block_lanes(where)
+    if name == apply_records.TUNED[apply_records.PACKED]:
         wider = [(0, block) for block in (lanes, 2 * lanes) if block > own[1] and block % own[1] == 0]
         return [own, *wider]
     data, weight = (a[1] for a in args[:2])
-    is_by_channel = template.op.name != CONV2D
-    groups = args[2 + keyed_attributes(template.op).index("groups")]
+    is_by_channel = name != apply_records.TUNED[CONV2D]
+    op = get_op(apply_records.BLOCKED[is_by_channel])
+    groups = args[2 + keyed_attributes(op).index("groups")]
     if groups != 1 and not is_by_channel:
         return [own]
     return blocks_of(own, (data[1] * data[4], weight[0] * weight[5]), lanes, is_by_channel=is_by_channel)

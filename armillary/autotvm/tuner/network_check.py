@@ -222,6 +222,29 @@ def _by_kernels(
     return Verdict(before, before, 1.0, [], [*dropped, *((pair, LATE) for pair in kept)])
 
 
+def together(
+    network: Network, kept: Sequence[Pair], joint: Sequence[Pair], seconds: float = 2.0, names: Names | None = None
+) -> Verdict:
+    """Whether records that were chosen together pay beside those kept before: all of them, in place of what is kept for
+    their workloads, or none; and, where kernels are timed and known by names, only if none of them is slower."""
+    replaced = {pair[0].task.workload for pair in joint}
+    after = [*(pair for pair in kept if pair[0].task.workload not in replaced), *joint]
+    first, second = (network.timed(network.built(pairs)) for pairs in (kept, after))
+    spent = seconds * min(LONGEST, 1 + len(joint))
+    if first.kernels is None or second.kernels is None:
+        without, with_it, ratio = compare(first, second, spent)
+        told = "" if ratio < 1 - MARGIN and with_it <= without * (1 + MARGIN) else _told(without, with_it)
+    else:
+        found = measured(first, second, spent, known_names(joint, names or {}))
+        without, with_it = found.before, found.after
+        is_known = all(change.names for change in found.changes)  # a model named its nodes
+        ratio, slow = with_it / without, refused(joint, found, names or {}) if is_known else []
+        told = slow[0][1] if slow else "" if ratio < 1 - MARGIN else _told(without, with_it)
+    if told:
+        return Verdict(without, without, 1.0, list(kept), [(pair, told) for pair in joint])
+    return Verdict(without, with_it, ratio, after)
+
+
 def _kernel(name: str, function: str) -> Kernel:
     """Of a node such as relu_5#17; those that a model gave no name are called node#17."""
     given = name.rpartition("#")[0]
