@@ -35,6 +35,7 @@ from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
+from armillary.autotvm.tuner.joint_check import choose_layouts
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.autotvm.tuner.network_check import LATE, Network, check, least_seconds
@@ -56,7 +57,6 @@ from armillary.cli._model import (
     positive,
 )
 from armillary.cli._targets import add_target_arguments, target_of
-from armillary.cli._tune_layouts import choose_layouts
 from armillary.cli._tune_table import closing_table, named
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -170,7 +170,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
             _check(args, network, tasks, gains, until - of_layouts)
     if args.layouts_together:
         with network:
-            choose_layouts(network, tasks, option, Path(args.output), until - of_layouts / 2, args.check_seconds)
+            choose_layouts(network, tasks, option, Path(args.output), until - of_layouts / 2, args.check_seconds, note)
         option["builder"].close()
         option["runner"].close()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import Pair, best_of, decode
 from armillary.autotvm.task.network import links_of_program
 from armillary.autotvm.task.network_cpu import tasks_in_blocks
+from armillary.autotvm.tuner.joint_check import OTHERS, lines_of
 from armillary.autotvm.tuner.joint_layouts import (
     Options,
     Timed,
@@ -22,7 +24,6 @@ from armillary.autotvm.tuner.joint_layouts import (
     seconds_of,
 )
 from armillary.autotvm.tuner.network_check import Network, together
-from armillary.cli._tune_layouts import OTHERS, lines_of
 from armillary.contrib import graph_executor
 from armillary.driver.build import optimized
 from armillary.ir import IRModule
@@ -37,7 +38,7 @@ RNG = np.random.default_rng(7)
 WIDTHS = (32, 64, 96, 64)
 PARAMS = {
     f"w{i}": RNG.normal(size=(outer, inner, 1, 1)).astype("float32") / inner
-    for i, (inner, outer) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False))
+    for i, (inner, outer) in enumerate(pairwise(WIDTHS))
 }
 
 

@@ -1,14 +1,15 @@
-"""`armc tune --layouts-together`: blocks of channels for neighbouring convolutions at once, after each was tuned alone.
+"""Blocks of channels for neighbouring convolutions at once, after each was tuned alone: `armc tune --layouts-together`.
 
-In: a network, its tasks, how to measure, a log. Out: lines of the log and a note for people. Invariant: records of the
-new blocks become the best of their workloads only if the network is faster with all of them than with the records that
-it had, and none of its kernels slower; else the log gets nothing. How they are chosen: autotvm/tuner/joint_layouts.py.
+In: a network, its tasks, how to measure, a log. Out: lines of the log, and sentences for people. Invariant: records of
+the new blocks become the best of their workloads only if the network is faster with all of them than with the records
+that it had, and none of its kernels slower; else the log gets nothing. How they are chosen:
+autotvm/tuner/joint_layouts.py.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed
@@ -18,15 +19,21 @@ from armillary.autotvm.task.network import links_of_program
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.joint_layouts import choose, measured_in_blocks, records_of, seconds_of
 from armillary.autotvm.tuner.network_check import Network, together
-from armillary.cli._console import note
 
 OTHERS = "the blocks of channels were chosen together with those of neighbours: others are not used"
 
 
 def choose_layouts(
-    network: Network, tasks: Sequence[Task], option: MeasureOption, log: Path, until: float, check_seconds: float
+    network: Network,
+    tasks: Sequence[Task],
+    option: MeasureOption,
+    log: Path,
+    until: float,
+    check_seconds: float,
+    note: Callable[[str], None],
 ) -> None:
-    """Measure, choose, try in the network, and write what is kept. `until`: of measuring (time.monotonic)."""
+    """Measure, choose, try in the network, and write what is kept. `until`: of measuring (time.monotonic); `note` gets
+    the sentences."""
     target, began = tasks[0].target, time.monotonic()
     options = measured_in_blocks(tasks, option, until)
     links = links_of_program(network.module, network.params, target)
