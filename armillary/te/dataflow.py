@@ -137,7 +137,7 @@ def rfactor(schedule: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int 
         raise ScheduleError(f"rfactor on stage {stage.key}: factor_axis {factor_axis} is out of range")
     first = op.body[0]
     assert isinstance(first, Reduce), "checked above"
-    _check_neutral(stage, first)
+    check_neutral("rfactor", stage, first)
     schedule.record(Directive(stage.key, "rfactor", (("axis", stage.key_of(axis)), ("factor_axis", factor_axis))))
     partial = _partial_op(stage, op, first, axis, position)
     made = schedule.add_stage(partial, schedule.stages.index(stage))
@@ -147,7 +147,8 @@ def rfactor(schedule: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int 
     return partial.output(0) if partial.num_outputs == 1 else list(partial.outputs)
 
 
-def _check_neutral(stage: Stage, reduction: Reduce) -> None:
+def check_neutral(what: str, stage: Stage, reduction: Reduce) -> None:
+    """ScheduleError if parts of a reduction cannot begin with its initial value each."""
     combiner = reduction.combiner
     both = {
         **dict(zip(combiner.lhs, combiner.identity, strict=True)),
@@ -158,7 +159,7 @@ def _check_neutral(stage: Stage, reduction: Reduce) -> None:
         combined = apply(result)
         if getattr(combined, "value", combined) != getattr(identity, "value", identity):
             raise ScheduleError(
-                f"rfactor on stage {stage.key}: the reduction has an initial value that is not neutral",
+                f"{what} on stage {stage.key}: the reduction has an initial value that is not neutral",
                 hint="add the initial value in a te.compute after the reduction",
             )
 

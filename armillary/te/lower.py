@@ -29,6 +29,7 @@ from armillary.te.stage import Notes, Stage
 from armillary.te.storage import buffer_shape
 from armillary.te.tensor import Tensor
 from armillary.te.tensorize import reset, tensorized
+from armillary.te.threads.reduction import SharedReduction, shared_axes, threads_first
 from armillary.tir import build as T
 from armillary.tir.expr import INT32, And, BufferLoad, Expr, IterVar, ProducerLoad, Reduce, Var
 from armillary.tir.foreign.addresses import with_addresses
@@ -204,7 +205,7 @@ class Lowering:
         if isinstance(op, ScanOp):
             return self._scan(plan, op)
         assert isinstance(op, ComputeOp), "bounds refuse other operations"
-        return _Nest(self, plan, op).build()
+        return Nest(self, plan, op).build()
 
     def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
         mapping = dict(zip(op.output_placeholders, (self.buffers[t] for t in op.outputs), strict=True))
@@ -239,22 +240,44 @@ class Lowering:
         return tuple(found)
 
 
-class _Nest:
+def _guarded(conditions: list[Expr], body: Stmt) -> Stmt:
+    for condition in reversed(conditions):
+        body = IfThenElse(condition, body)
+    return body
+
+
+def _store_together(buffers: list[Buffer], results: list[Expr], target: tuple[Expr, ...]) -> Stmt:
+    """Stores of a tuple reduction: all results are computed before the first is stored."""
+    if len(buffers) == 1:
+        return BufferStore(buffers[0], results[0], target)
+    names = [Var(f"{b.name}.next", r.dtype) for b, r in zip(buffers, results, strict=True)]
+    body = seq(*(BufferStore(b, v, target) for b, v in zip(buffers, names, strict=True)))
+    for var, result in zip(reversed(names), reversed(results), strict=True):
+        body = LetStmt(var, result, body)
+    return body
+
+
+class Nest:
     """The loops of one compute stage, with the stages attached inside them."""
 
     def __init__(self, lowering: Lowering, plan: Plan, op: ComputeOp) -> None:
         self.lowering, self.plan, self.op = lowering, plan, op
         self.stage, self.space = plan.stage, lowering.space
         self.leaf = plan.stage.leaf
+        self.shared = shared_axes(plan.stage) if op.is_reduction else []
+        if self.shared:
+            self.leaf = threads_first(self, self.shared)
         self.first_reduce = next((i for i, a in enumerate(self.leaf) if a.kind == "reduce"), len(self.leaf))
 
     def build(self) -> Stmt:
         plan, leaf = self.plan, self.leaf
-        levels = [*self._levels(plan.guards, plan.leaves), *self._reduction_guards()]
-        start = next((i for i, a in enumerate(leaf) if self._notes(a).intrinsic is not None), len(leaf))
+        levels = [*self.levels(plan.guards, plan.leaves), *self.reduction_guards()]
+        start = next((i for i, a in enumerate(leaf) if self.notes(a).intrinsic is not None), len(leaf))
+        if self.shared and start == len(leaf):
+            return SharedReduction(self, self.shared).build()
         if start < len(leaf):
             body = tensorized(self.lowering, plan, start, self.first_reduce)
-            if any(level >= start for _, level in self._reduction_guards()):
+            if any(level >= start for _, level in self.reduction_guards()):
                 where = f"tensorize on stage {self.stage.key}"
                 raise ScheduleError(f"{where}: its reduction has a condition inside the tensorized loops")
         else:
@@ -264,16 +287,16 @@ class _Nest:
         for position in reversed(range(start)):
             axis = leaf[position]
             body = _guarded([g for g, level in levels if level == position], body)
-            body = self._with_attached(axis, body)
-            body = self._loop(axis, plan.leaves[axis], body)
+            body = self.with_attached(axis, body)
+            body = self.loop(axis, plan.leaves[axis], body)
             if self.op.is_reduction and position == self.first_reduce:
                 body = seq(self._init_nest(start), body)
         return _guarded([g for g, level in levels if level < 0], body)
 
-    def _notes(self, axis: IterVar) -> Notes:
+    def notes(self, axis: IterVar) -> Notes:
         return self.stage.notes.get(axis) or _PLAIN
 
-    def _levels(self, guards: list[Guard], leaves: Sizes) -> list[tuple[Expr, int]]:
+    def levels(self, guards: list[Guard], leaves: Sizes) -> list[tuple[Expr, int]]:
         """Each guard as a condition, with the position of the innermost loop that it needs."""
         found = []
         for value, extent in guards:
@@ -281,12 +304,12 @@ class _Nest:
             found.append((_condition(value, extent), max(needed, default=-1)))
         return found
 
-    def _reduction_guards(self) -> list[tuple[Expr, int]]:
+    def reduction_guards(self) -> list[tuple[Expr, int]]:
         """The condition of a reduction, conjunct by conjunct, each just inside the innermost loop that it needs."""
         first = self.plan.bodies[0]
         if not isinstance(first, Reduce):
             return []
-        apply = self._mover(self.plan.values)
+        apply = self.mover(self.plan.values)
         found = []
         for conjunct in _conjuncts(apply(first.condition)):
             names = {n for n in post_order(conjunct) if isinstance(n, Var)}
@@ -294,17 +317,17 @@ class _Nest:
             found.append((conjunct, max(needed, default=self.first_reduce)))
         return [(condition, max(level, self.first_reduce)) for condition, level in found]
 
-    def _loop(self, axis: IterVar, value: Linear, body: Stmt) -> Stmt:
+    def loop(self, axis: IterVar, value: Linear, body: Stmt) -> Stmt:
         var = next((a for a in value.terms if isinstance(a, Var)), None)
-        notes = self._notes(axis)
+        notes = self.notes(axis)
         if var is None or (notes.thread is not None and notes.thread.thread_tag in self.plan.threads):
             return body
         extent = to_expr(self.plan.sizes[axis], axis.var.dtype)
         tag = notes.thread.thread_tag if notes.thread is not None else ""
         return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
 
-    def _with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
-        requests = self._notes(axis).prefetch
+    def with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
+        requests = self.notes(axis).prefetch
         for request in requests:
             body = seq(self._prefetch(request, axis), body) if request.tensor.op is not self.op else body
         plans = self.plan.attached.get(axis, [])
@@ -329,7 +352,7 @@ class _Nest:
                 leaves[inner] = self.plan.sizes[inner].shifted(-1) if is_last else ZERO
             leaves[axis] = leaves[axis].shifted(request.offset)
             values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
-            corners.append(self._written(request.tensor, values) if load is None else self._mover(values)(load))
+            corners.append(self._written(request.tensor, values) if load is None else self.mover(values)(load))
         first, last = corners
         if request.spread is not None:
             return request_further(first, self._further(request.spread, axis), request)
@@ -358,11 +381,11 @@ class _Nest:
         return tile
 
     def _written(self, tensor: Tensor, values: Sizes) -> Expr:
-        return BufferLoad(self.lowering.buffers[tensor], self._target(values))
+        return BufferLoad(self.lowering.buffers[tensor], self.target(values))
 
     # element statements
 
-    def _mover(self, values: Sizes) -> Callable[[Expr], Expr]:
+    def mover(self, values: Sizes) -> Callable[[Expr], Expr]:
         """A rewriter of bodies for these axis values: axes become loop variables, tensors buffers."""
         lowering = self.lowering
         known = {a.var: self.plan.low[a].plus(values[a]) for a in (*self.op.axis, *self.op.reduce_axis)}
@@ -375,7 +398,7 @@ class _Nest:
         apply = rewriter(shown, place=place)
         return apply
 
-    def _target(self, values: Sizes) -> tuple[Expr, ...]:
+    def target(self, values: Sizes) -> tuple[Expr, ...]:
         """Where this stage's element is stored."""
         attached = self.op.output(0) in self.lowering.relative
         found = []
@@ -386,8 +409,8 @@ class _Nest:
 
     def _innermost(self) -> Stmt:
         values = self.plan.values
-        apply = self._mover(values)
-        target = self._target(values)
+        apply = self.mover(values)
+        target = self.target(values)
         buffers = [self.lowering.buffers[t] for t in self.op.outputs]
         first = self.plan.bodies[0]
         if not isinstance(first, Reduce):
@@ -402,8 +425,8 @@ class _Nest:
     def _init(self, values: Sizes) -> Stmt:
         first = self.plan.bodies[0]
         assert isinstance(first, Reduce), "only reductions start with an identity"
-        apply = self._mover(values)
-        target = self._target(values)
+        apply = self.mover(values)
+        target = self.target(values)
         buffers = [self.lowering.buffers[t] for t in self.op.outputs]
         return seq(*(BufferStore(b, apply(e), target) for b, e in zip(buffers, first.combiner.identity, strict=True)))
 
@@ -424,12 +447,12 @@ class _Nest:
         values = derive_values(self.stage.relations, leaves, plan.sizes, space)
         if stop < len(self.leaf):
             return self._init_by_intrinsic(stop)
-        levels = self._levels(self._init_guards(values), {a: v for a, v in leaves.items() if a.kind != "reduce"})
+        levels = self.levels(self._init_guards(values), {a: v for a, v in leaves.items() if a.kind != "reduce"})
         body = self._init(values)
         for position in reversed(inner):
             axis = self.leaf[position]
             body = _guarded([g for g, level in levels if level == position], body)
-            body = self._loop(axis, leaves[axis], body)
+            body = self.loop(axis, leaves[axis], body)
         return body
 
     def _init_by_intrinsic(self, start: int) -> Stmt:
@@ -437,11 +460,11 @@ class _Nest:
         body = reset(self.lowering, self.plan, start)
         for axis in reversed(self.leaf[self.first_reduce : start]):
             if axis.kind != "reduce":
-                body = self._loop(axis, self.plan.leaves[axis], body)
+                body = self.loop(axis, self.plan.leaves[axis], body)
         return body
 
     def _shares_thread(self, axis: IterVar) -> bool:
-        return self._notes(axis).thread is not None
+        return self.notes(axis).thread is not None
 
     def _init_guards(self, values: Sizes) -> list[Guard]:
         """The guards that concern data axes, for other loop variables."""
@@ -459,6 +482,8 @@ class _Nest:
         kept = {v.minus(e).key: (v, e) for v, e in wanted if not space.at_most(v, e.shifted(-1))}
         return list(kept.values())
 
+    stored, guarded = staticmethod(_store_together), staticmethod(_guarded)
+
 
 _PLAIN = Notes()
 
@@ -475,20 +500,3 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     if isinstance(condition, And):
         return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
     return [] if getattr(condition, "value", None) == 1 else [condition]
-
-
-def _guarded(conditions: list[Expr], body: Stmt) -> Stmt:
-    for condition in reversed(conditions):
-        body = IfThenElse(condition, body)
-    return body
-
-
-def _store_together(buffers: list[Buffer], results: list[Expr], target: tuple[Expr, ...]) -> Stmt:
-    """Stores of a tuple reduction: all results are computed before the first is stored."""
-    if len(buffers) == 1:
-        return BufferStore(buffers[0], results[0], target)
-    names = [Var(f"{b.name}.next", r.dtype) for b, r in zip(buffers, results, strict=True)]
-    body = seq(*(BufferStore(b, v, target) for b, v in zip(buffers, names, strict=True)))
-    for var, result in zip(reversed(names), reversed(results), strict=True):
-        body = LetStmt(var, result, body)
-    return body
