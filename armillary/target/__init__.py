@@ -42,6 +42,7 @@ _CONFIG = "armillary.target.compilation_config"
 __getattr__, _ = lazy_names(
     __name__,
     {
+        "codegen": "armillary.target.codegen",
         "CompilationConfig": f"{_CONFIG}:CompilationConfig",
         "VirtualDevice": "armillary.target.virtual_device:VirtualDevice",
         "make_compilation_config": f"{_CONFIG}:make_compilation_config",

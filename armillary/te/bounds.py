@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING
 
+from armillary.base.dtype import DType
 from armillary.errors import ScheduleError
 from armillary.te.affine import ZERO, Atom, Linear, Space, to_expr
 from armillary.te.inline import Inliner, loads_of
@@ -22,6 +23,7 @@ from armillary.te.scan import Step, stages_by_scan, update_of
 from armillary.te.stage import Stage
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Range, Var
 from armillary.tir.stmt import LoopKind
+from armillary.tir.substitute import substitute_expr
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
@@ -56,11 +58,18 @@ class Plan:
 def loop_ranges(schedule: Schedule) -> dict[IterVar, Range]:
     """The range of each axis of each stage, which `te.schedule.InferBound` gives."""
     steps = [stage.op.scan_axis for stage in schedule.stages if isinstance(stage.op, ScanOp)]
+    plans = infer_bounds(schedule)[0]
+    own = {var: axis.var for plan in plans for axis in plan.leaves if (var := plan.loop_var(axis)) is not None}
+
+    def told(value: Linear, dtype: DType) -> Expr:
+        """By the variables of the schedule's axes."""
+        return substitute_expr(to_expr(value, dtype), own)
+
     return {axis: axis.dom for axis in steps if axis.dom is not None} | {
         axis: Range.from_min_extent(
-            to_expr(plan.low.get(axis, ZERO), axis.var.dtype), to_expr(plan.sizes[axis], axis.var.dtype)
+            told(plan.low.get(axis, ZERO), axis.var.dtype), told(plan.sizes[axis], axis.var.dtype)
         )
-        for plan in infer_bounds(schedule)[0]
+        for plan in plans
         for axis in plan.sizes
     }
 

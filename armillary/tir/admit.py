@@ -27,11 +27,20 @@ Given = Any  # what scripts pass: nodes, numbers, texts, lists
 _PAIRS = (E.Add, E.Sub, E.Mul, E.Div, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Min, E.Max, E.EQ, E.NE, E.LT)
 _PAIRED = frozenset({*_PAIRS, E.LE, E.GT, E.GE})
 _KINDS = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unrolled", 4: "thread"}  # as the Relay era numbers them
+_ITERATIONS = {E.IterVar.DataPar: "data", E.IterVar.ThreadIndex: "thread", E.IterVar.CommReduce: "reduce"}
+_ITERATIONS |= dict.fromkeys((E.IterVar.Ordered, E.IterVar.DimInfo), "opaque")
 
 
 def admit(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
     """The arguments of `cls` with everything converted that can be; TypeMismatch, naming the field, otherwise."""
     names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
+    if cls is S.AttrStmt and isinstance(given[3], S.Stmt) and not isinstance(given[2], S.Stmt):
+        node, key, value, body = given  # as scripts of the Relay era give them
+        given = (key, value, body, _about(node))
+    if cls in (E.Let, S.LetStmt):
+        return _let(cls, *given)
+    if cls is E.IterVar:
+        given = _axis(*given)
     values = []
     for name, value in zip(names, given, strict=True):
         convert_field = _CONVERT.get(_annotation(cls, name))
@@ -73,6 +82,40 @@ def _pair(cls: type, a: Given, b: Given) -> tuple[E.Expr, E.Expr]:
             hint="use the operators (a + b), which convert, or astype",
         )
     return match_types(a, b)
+
+
+def _about(node: Given) -> Given:
+    """What a note is about; texts, as old scripts give where a note is about nothing, are left out."""
+    node = node.asobject() if hasattr(node, "asobject") else node
+    if isinstance(node, str | E.StringImm):
+        return None
+    if node is not None and not isinstance(node, E.IterVar | E.Var | S.Buffer):
+        raise _refused("AttrStmt.node", node, "a Buffer, a Var, an IterVar or None")
+    return node
+
+
+def _axis(dom: Given, var: Given, kind: Given, thread_tag: Given) -> tuple[Given, ...]:
+    """An axis as the Relay era gives it: a pair of ends, the name of its variable, its kind by number."""
+    if isinstance(dom, tuple | list) and len(dom) == 2:
+        dom = E.Range(*dom)
+    if isinstance(var, str):
+        var = E.Var(var, dom.extent.dtype if isinstance(dom, E.Range) else E.INT32)
+    if isinstance(kind, int) and not isinstance(kind, bool):
+        if kind not in _ITERATIONS:
+            raise _refused("IterVar.kind", kind, f"one of {', '.join(map(str, _ITERATIONS))}")
+        kind = _ITERATIONS[kind]
+    return dom, var, kind, thread_tag
+
+
+def _let(cls: type, var: Given, value: Given, body: Given) -> tuple[Given, ...]:
+    """A variable has the dtype of its value; a plain number takes that of the variable."""
+    name, inside = cls.__name__, _CONVERT["Stmt" if cls is S.LetStmt else "Expr"]
+    var, made = _CONVERT["Var"](f"{name}.var", var), _expr(f"{name}.value", value)
+    made = made if isinstance(value, E.Expr) else cast(made, var.dtype)
+    if made.dtype is not var.dtype:
+        told = f"tir.{name}: the variable {var.name} is {var.dtype}, its value {made.dtype}"
+        raise TypeMismatch(told, hint="cast the value: value.astype(…)")
+    return var, made, inside(f"{name}.body", body)
 
 
 def _annotation(cls: type, name: str) -> str:

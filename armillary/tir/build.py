@@ -61,9 +61,16 @@ def checked_const(value: Value, dtype: str | None = None) -> Expr:
     if isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool:
         if int(number) not in (made.value, made.value + (1 << 64)):
             raise TypeMismatch(told, hint="take a wider dtype, or a cast")
-    elif isinstance(made, FloatImm) and math.isinf(made.value) and math.isfinite(float(number)):
+    elif isinstance(made, FloatImm) and math.isfinite(float(number)) and not _is_in_range(float(number), made):
         raise TypeMismatch(told, hint="take a wider dtype")
     return made
+
+
+def _is_in_range(number: float, made: FloatImm) -> bool:
+    """Not beyond the largest number of its dtype, to which what lies just beyond it would be rounded."""
+    if made.dtype.code != "float":
+        return math.isfinite(made.value)
+    return abs(number) <= float(np.finfo(made.dtype.element.numpy).max)
 
 
 def _number(value: Value) -> int | float:
@@ -131,6 +138,8 @@ def cast(value: Value, dtype: str) -> Expr:
         to = to.with_lanes(e.dtype.lanes)
     if e.dtype == to:
         return e
+    if e.dtype.code == "string":
+        raise TypeMismatch(f"Can't cast a handle to other types: the text {e!r} is no {to}")
     if to.lanes > 1 and e.dtype.lanes == 1:
         return E.Broadcast(cast(e, to.element), to.lanes)
     if isinstance(e, E.Broadcast):

@@ -46,6 +46,7 @@ INT32: DType = DType("int32")
 ADMITTED: dict[str, str] = {
     "Expr": "isinstance({0}, Expr)",
     "Same": "isinstance({0}, Expr) and {0}.dtype is a.dtype",
+    "Bound": "isinstance({0}, Expr) and {0}.dtype is var.dtype",
     "Var": "type({0}) is Var",
     "Buffer": "isinstance({0}, Node)",
     "DType": "type({0}) is DType",
@@ -133,6 +134,7 @@ def install_operators(table: Mapping[str, Callable[..., object]], convert: Calla
 
 
 Same: TypeAlias = Expr  # the right side of a node whose sides have one dtype
+Bound: TypeAlias = Expr  # the value of a variable, of its dtype
 _FIRST = "a.dtype"
 _TRUTH = "BOOL.with_lanes(a.dtype.lanes)"
 
@@ -437,7 +439,7 @@ class Let(Expr):
     """body with var bound to value."""
 
     var: Var
-    value: Expr
+    value: Bound
     body: Expr
     dtype: DType = derived("body.dtype")
 

@@ -25,7 +25,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node, replace
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
-from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
+from armillary.tir.expr import ADMITTED, SCOPE, Bound, Expr, IterVar, Var
 
 with deferred():
     from armillary.tir.buffer_access import access_ptr as _access_ptr
@@ -212,13 +212,18 @@ class AttrStmt(Stmt):
     body: Stmt
     node: IterVar | Var | Buffer | None = None
 
+    @property
+    def attr_key(self) -> str:
+        """The key, by its old name."""
+        return self.key
+
 
 @node
 class LetStmt(Stmt):
     """`body` with `var` bound to `value`."""
 
     var: Var
-    value: Expr
+    value: Bound
     body: Stmt
 
 

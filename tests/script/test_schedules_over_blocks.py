@@ -78,6 +78,7 @@ def test_blocks_of_one_name_get_names_of_their_own() -> None:
                 A[v] = A[v] * 2.0
 
     s = tir.Schedule(twice)
+    assert list(s.mod) == ["main"]
     assert isinstance(s.get_sref(s.get_block("step_1")), tir.schedule.StmtSRef)
     s.vectorize(s.get_loops(s.get_block("step_1"))[0])
     values = np.arange(8, dtype=np.float32)

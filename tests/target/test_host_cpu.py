@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import armillary
 from armillary.errors import TargetError
 from armillary.target import host
 from armillary.target.cpu import cpu_model
@@ -57,3 +58,9 @@ def test_a_process_compiles_and_runs_as_on_the_smaller_processor() -> None:
     done = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["haswell", "8", "False"]
+
+
+def test_scripts_ask_for_the_version_of_llvm() -> None:
+    codegen = armillary.target.codegen
+    assert codegen.llvm_version_major() >= 14
+    assert (codegen.llvm_get_system_triple(), codegen.llvm_get_system_cpu()) == (host.triple(), host.cpu_name())

@@ -49,3 +49,16 @@ def test_what_bounds_nothing_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeMismatch, match=r"Range\.(begin|end)") as error:
         tir.Range(*given)
     assert isinstance(error.value, ArmillaryError)
+
+
+def test_inferred_bounds_are_told_by_the_axes_of_the_schedule() -> None:
+    a = te.placeholder((8, 6), name="a")
+    b = te.compute((8, 6), lambda i, j: a[i, j], name="b")
+    c = te.compute((8, 6), lambda i, j: b[i, j] + 3, name="c")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(s[c].fuse(*c.op.axis), 3)
+    s[b].compute_at(s[c], outer)
+    bounds = te.schedule.InferBound(s)
+    first = [tir.stmt_functor.substitute(bounds[x].min, {outer.var: tir.const(5)}) for x in b.op.axis]
+    assert [tir.build.as_int(tir.simplify.simplify(x)) for x in first] == [2, 3]
+    assert [bounds[x].extent.value for x in b.op.axis] == [1, 3]

@@ -109,3 +109,38 @@ def test_a_function_made_of_plain_values_runs() -> None:
     f(armillary.nd.array(data), out)
     want = np.where(np.arange(8) % 2 == 0, np.maximum(data, 0), data + 1)
     assert out.numpy().tolist() == want.tolist()
+
+
+def test_notes_are_made_in_the_old_order_too() -> None:
+    x, buffer, nothing = tir.Var("x", "int32"), tir.decl_buffer((4,)), tir.Evaluate(0)
+    thread = tir.IterVar((0, 4), "x", tir.IterVar.ThreadIndex)
+    assert (thread.kind, thread.var.name, thread.dom.extent.value) == ("thread", "x", 4)
+    with pytest.raises(TypeMismatch, match=r"IterVar\.kind: got int 9"):
+        tir.IterVar((0, 4), "x", 9)
+    for about in (x, buffer, thread, None):
+        made = tir.AttrStmt(about, "pragma_unroll", 10, nothing)
+        assert (made.attr_key, made.key, made.value.value, made.body, made.node) == (
+            "pragma_unroll",
+            "pragma_unroll",
+            10,
+            nothing,
+            about,
+        )
+    assert tir.AttrStmt("default", "device_scope", 1, nothing).node is None
+    with pytest.raises(TypeMismatch, match=r"tir\.AttrStmt\.node: got EQ"):
+        tir.AttrStmt(x == 1, "key", 1, nothing)
+
+
+@pytest.mark.parametrize("made", [lambda v, x: tir.Let(v, x, v), lambda v, x: tir.LetStmt(v, x, tir.Evaluate(v))])
+def test_a_variable_has_the_dtype_of_its_value(made: Callable[[object, object], object]) -> None:
+    v, w = tir.Var("v", "float32"), tir.Var("w", "int32")
+    assert str(made(v, 1).value.dtype) == "float32"  # type: ignore[attr-defined]
+    with pytest.raises(TypeMismatch, match="the variable v is float32, its value int32"):
+        made(v, w)
+    with pytest.raises(TypeMismatch, match=r"\.var: got int 3"):
+        made(3, w)
+
+
+def test_texts_are_not_cast() -> None:
+    with pytest.raises(TypeMismatch, match='the text "s" is no int32'):
+        tir.StringImm("s").astype("int")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import armillary
 from armillary import nd, te, topi
 from armillary.autotvm.graph_tuner import DPTuner, PBQPTuner
 from armillary.contrib import mkl, sparse
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.testing import check_numerical_grads
 
 _RNG = np.random.default_rng(5)
@@ -145,3 +146,22 @@ def test_tuners_of_graphs_say_what_takes_their_place(tuner: type) -> None:
     with pytest.raises(UnsupportedError, match="chosen when it is built") as told:
         tuner("graph", {"data": (1, 3, 8, 8)}, "log", [], "llvm")
     assert "apply_history_best" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtypes", "has"),
+    [
+        ("c -mcpu=cortex-m4", ("int8", "int8"), False),
+        ("llvm -mtriple=aarch64-linux-gnu", ("int8", "int8"), True),
+        ("llvm -mtriple=aarch64-linux-gnu", ("int8", "int16"), False),
+        ("llvm -mtriple=aarch64-linux-gnu", ("int16", "int16"), False),
+        ("llvm -mtriple=arm-linux-gnueabi", ("int8", "int8"), False),
+        ("llvm -mtriple=arm-linux-gnueabi -mattr=+neon", ("int8", "int8"), True),
+    ],
+)
+def test_targets_that_multiply_bytes_by_vectors(target: str, dtypes: tuple[str, str], has: bool) -> None:
+    is_int8_hw_support = importlib.import_module("armillary.topi.arm_cpu.conv2d_int8").is_int8_hw_support
+    with armillary.target.Target(target):
+        assert is_int8_hw_support(*dtypes) == has
+    with pytest.raises(TargetError, match="no target is in force"):
+        is_int8_hw_support(*dtypes)

@@ -56,10 +56,13 @@ class StmtSRef:
 
 @bounded
 class Schedule:
-    """A module that primitives rewrite; `func_working_on` is the function that `get_block` looks into."""
+    """A module that primitives rewrite; `func_working_on` is the function that `get_block` looks into.
+
+    A function alone is "main" of the module, whatever its symbol.
+    """
 
     def __init__(self, mod: S.PrimFunc | IRModule, *, seed: int | None = None, debug_mask: object = 0) -> None:
-        module = mod if isinstance(mod, IRModule) else IRModule({str(mod.get_attr("global_symbol", "main")): mod})
+        module = mod if isinstance(mod, IRModule) else IRModule({"main": mod})
         self.mod = module.map_functions(lambda _, f: _with_own_names(f) if isinstance(f, S.PrimFunc) else None)
         names = [name for name, f in self.mod.items() if isinstance(f, S.PrimFunc)]
         if not names:
