@@ -14,6 +14,7 @@ from armillary.relay.op import OPS
 from armillary.tir import build as T
 from armillary.topi.arrangements import FUNCTIONS as ARRANGEMENTS
 from armillary.topi.compressed_rows import FUNCTIONS as COMPRESSED_ROWS
+from armillary.topi.compressed_rows import is_compressed, sparse_dense
 from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
 from armillary.topi.expression import of_function
 from armillary.topi.gradients import pool_grad
@@ -22,6 +23,7 @@ from armillary.topi.keys import FUNCTIONS as KEYS
 from armillary.topi.operators import single
 from armillary.topi.products import FUNCTIONS as PRODUCTS
 from armillary.topi.recurrent import lstm
+from armillary.topi.simulated_quantization import FUNCTIONS as SIMULATED
 from armillary.topi.utils import get_const_tuple
 
 Tensor = te.Tensor
@@ -41,8 +43,10 @@ def _sum(left: Tensor, right: Tensor) -> Tensor:
 def dense(
     data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None, **options: object
 ) -> Tensor:
-    """`topi.nn.dense`."""
+    """`topi.nn.dense`, and `topi.sparse.dense` of a matrix in compressed rows."""
     _only_defaults("nn.dense", options)
+    if is_compressed(data) or is_compressed(weight):
+        return sparse_dense(data, weight, bias)
     product = _with_known("nn.dense", [data, weight], {"out_dtype": out_dtype or ""})
     return product if bias is None else single("add", [product, bias])
 
@@ -325,6 +329,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     **INDEXING,
     **KEYS,
     **PRODUCTS,
+    **SIMULATED,
     "elemwise_sum": elemwise_sum,
     "full": full,
     "full_like": full_like,

@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from armillary.topi.operators import function_named
+from armillary.topi.simulated_quantization import SQNN_CODE_TO_DTYPE, SQNN_DTYPE_TO_CODE
 
 if TYPE_CHECKING:
     from armillary.base.aliases import AnyFunction
+
+
+__all__ = ["SQNN_CODE_TO_DTYPE", "SQNN_DTYPE_TO_CODE"]
 
 
 def __getattr__(name: str) -> AnyFunction:  # a function of tensors
