@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.ops._deferred import te
 
 BYTES, HALVES, LONG = 4, 2, 8  # numbers in a word; in a long one, of bytes
+MIDDLE = 128
 HALF = "bfloat16"
 _SMALL = frozenset({"int8", "uint8"})
 
@@ -25,6 +29,11 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
     return HALVES if types == {HALF} and out_dtype == "float32" else 0
 
 
+def has_symmetric_bytes(weight: Array) -> bool:
+    """Whether no int8 of a constant weight is -128."""
+    return weight.dtype == np.int8 and (weight.size == 0 or int(weight.min()) > -MIDDLE)
+
+
 def join(numbers: Sequence[Any]) -> Any:
     """The word of four or eight bytes, or of two halves."""
     if len(numbers) == HALVES:
@@ -32,11 +41,13 @@ def join(numbers: Sequence[Any]) -> Any:
     return te.four_bytes(*numbers) if len(numbers) == BYTES else te.eight_bytes(*numbers)
 
 
-def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:
-    """The sum of the products of two words of `count` numbers."""
-    return te.dot_bf16(left, right) if count == HALVES else te.dot_bytes(left, right)
+def dot_words(left: te.Expr, right: te.Expr, count: int, is_symmetric: bool = False) -> te.Expr:
+    """The sum of the products of two words of `count` numbers; symmetric bytes on the right are never -128."""
+    if count == HALVES:
+        return te.dot_bf16(left, right)
+    return te.dot_symmetric_bytes(left, right) if is_symmetric else te.dot_bytes(left, right)
 
 
-def dot(left: Sequence[object], right: Sequence[object]) -> te.Expr:
+def dot(left: Sequence[object], right: Sequence[object], is_symmetric: bool = False) -> te.Expr:
     """The sum of the products of two words, by their numbers."""
-    return dot_words(join(left), join(right), len(left))
+    return dot_words(join(left), join(right), len(left), is_symmetric)

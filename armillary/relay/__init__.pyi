@@ -771,7 +771,7 @@ class _Nn:
         """A convolution of channels in blocks."""
 
     @staticmethod
-    def contrib_dense_pack(data: _Operand, weight: _Operand, weight_layout: str = 'NC8n', units: int | None = None, out_dtype: str = '', choice: str = '') -> _Call:
+    def contrib_dense_pack(data: _Operand, weight: _Operand, weight_layout: str = 'NC8n', units: int | None = None, out_dtype: str = '', choice: str = '', is_symmetric: bool = False) -> _Call:
         """A dense layer whose weights lie in blocks of output units."""
 
     @staticmethod

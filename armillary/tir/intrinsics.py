@@ -156,6 +156,7 @@ _ROWS = (
     _row("four_bytes", 4, _word_of_bytes),
     _row("eight_bytes", 8, _word_of_bytes),
     _row("dot_bytes", 2, _dot_bytes),
+    _row("dot_symmetric_bytes", 2, _dot_bytes),  # no byte of the second word is -128
     # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
     # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
     # (vdpbf16ps), or round to odd in between (bfdot)
@@ -274,12 +275,24 @@ def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
     `te.sum` of it, and any addition to it, is one instruction where the target has one for these signs
     (`CpuModel.dot_signs`); every target computes all signs, exactly.
     """
+    return _dot("dot_bytes", x, y)
+
+
+def dot_symmetric_bytes(x: ExprLike, y: ExprLike) -> Expr:
+    """`dot_bytes` where no byte of `y` is -128, as in symmetric quantisation; with one the sum may be wrong.
+
+    Two products of int8 then fit 16 bits, in which processors without dot products add them (`CpuModel.widens_bytes`).
+    """
+    return _dot("dot_symmetric_bytes", x, y)
+
+
+def _dot(name: str, x: ExprLike, y: ExprLike) -> Expr:
     words = build.convert(x), build.convert(y)
     if any(str(w.dtype) not in _BYTE_OF for w in words) or words[0].dtype.bits != words[1].dtype.bits:
         raise TypeMismatch(
-            f"dot_bytes: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32; or of 64 bits, both)"
+            f"{name}: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32; or of 64 bits, both)"
         )
-    return build.call("dot_bytes", *words, dtype="int32")
+    return build.call(name, *words, dtype="int32")
 
 
 def pack_bf16(first: ExprLike, second: ExprLike) -> Expr:

@@ -60,6 +60,25 @@ def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: 
         np.testing.assert_array_equal(got[3], want[1], err_msg=f"{target} {x} {y} x{lanes}")
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("x", ["uint8", "int8"])
+def test_symmetric_bytes_are_any_bytes_but_one(x: str, lanes: int) -> None:
+    function, arrays = (
+        Words(4, "four_bytes", "dot_symmetric_bytes", "int32").program(x, "int8", lanes),
+        inputs(x, "int8"),
+    )
+    arrays[1] = np.maximum(arrays[1], -127)
+    want = wanted(*arrays[:3])
+    told = [v.copy() for v in arrays]
+    interpret(function, *told)
+    np.testing.assert_array_equal(told[2], want[0])
+    for target in filter(runs_here, HERE):
+        got = [v.copy() for v in arrays]
+        assert run(function, target, *got) == 0
+        np.testing.assert_array_equal(got[2], want[0], err_msg=f"{target} {x} x{lanes}")
+        np.testing.assert_array_equal(got[3], want[1], err_msg=f"{target} {x} x{lanes}")
+
+
 @pytest.mark.parametrize(
     ("target", "x", "y", "instruction", "count"),
     [

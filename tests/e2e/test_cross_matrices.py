@@ -1,4 +1,4 @@
-"""Products of bytes by Arm's matrix instructions (i8mm): chosen by feature, exact under qemu, of odd shapes too."""
+"""Products of bytes by Arm's matrix instructions (i8mm), or in pairs of 16 bits: exact under qemu, of odd shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from armillary.transform import PassContext
 
 NEEDED = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 ONE, NONE = const(np.float32(1)), const(np.int32(0))
-MATRIX = {"smmla", "ummla", "usmmla"}
+MATRIX, PAIRS = {"smmla", "ummla", "usmmla"}, {"smull", "smull2", "smlal", "smlal2", "sadalp"}
+SYMMETRIC = "int8 but for -128"
 # channels in, out, height, width, kernel, stride, padding, dilation
 WINDOWS = (
     (8, 8, 5, 7, (3, 3), 1, (1, 1), 1),
@@ -49,9 +50,10 @@ def cross_runner(built_runner: Callable[..., Path]) -> Path:
 
 def _bytes(rng: np.random.Generator, dtype: str, *shape: int) -> Any:  # Any: an array of bytes
     """Random bytes, many of them extremes."""
-    info = np.iinfo(dtype)
+    info = np.iinfo("int8" if dtype == SYMMETRIC else dtype)
     some = np.array([info.min, info.min, info.min + 1, 0, 3, 77, info.max - 1, info.max, info.max])
-    return rng.choice(some, shape).astype(dtype)
+    found = rng.choice(some, shape)
+    return np.maximum(found, -127).astype("int8") if dtype == SYMMETRIC else found.astype(dtype)
 
 
 def _convolutions(dtype: str, zero: int, weights: str) -> Function:
@@ -100,6 +102,35 @@ def test_matrix_instructions_are_exact(
     for found, expected in zip(_run(library, values, cross_runner, tmp_path), evaluate(function, values), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert _matrix_words(library) in ({"smmla"}, {"usmmla"})  # signed data of convolutions is moved by 128
+
+
+@pytest.mark.parametrize("network", [_convolutions, _products])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 121), ("int8", -128)])
+def test_products_in_pairs_of_16_bits_are_exact(
+    network: Callable[[str, int, str], Function], dtype: str, zero: int, cross_runner: Path, tmp_path: Path
+) -> None:
+    """Of processors without dot products; no constant weight is -128."""
+    function = network(dtype, zero, SYMMETRIC)
+    rng = np.random.default_rng(5)
+    values = [_bytes(rng, dtype, *tensor_of(x).static) for x in function.params]
+    library = _built(function, "-mcpu=cortex-a72")
+    for found, expected in zip(_run(library, values, cross_runner, tmp_path), evaluate(function, values), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert _words(library) >= PAIRS
+
+
+def test_a_weight_of_minus_128_is_multiplied_otherwise() -> None:
+    """Two of its products with -128 are 2^15."""
+    assert "sadalp" not in _words(_built(_convolutions("int8", 0, "int8"), "-mcpu=cortex-a72"))
+
+
+def test_a_loop_of_pairs_spills_nothing() -> None:
+    x = relay.var("x", shape=(1, 64, 14, 14), dtype="int8")
+    weight = const(_bytes(np.random.default_rng(1), SYMMETRIC, 64, 64, 3, 3))
+    sums = relay.qnn.conv2d(x, weight, NONE, NONE, ONE, ONE, kernel_size=(3, 3), channels=64, padding=(1, 1))
+    text = _built(Function((x,), sums), "-mcpu=cortex-a53").get_source("asm")
+    inner = max(re.split(r"^\.LBB\w+:", text, flags=re.MULTILINE), key=lambda block: block.count("sadalp"))
+    assert inner.count("sadalp") >= 16 and "[sp" not in inner.partition("\tb.")[0]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +183,12 @@ def _built(function: Function, target: str) -> Any:  # Any: a library
         return relay.build(IRModule.from_expr(function), f"llvm -mtriple=aarch64-linux-gnu {target}")
 
 
+def _words(library: Any) -> set[str]:
+    return {line.split()[0] for line in library.get_source("asm").splitlines() if line.split()}
+
+
 def _matrix_words(library: Any) -> set[str]:
-    return {line.split()[0] for line in library.get_source("asm").splitlines() if line.split()} & MATRIX
+    return _words(library) & MATRIX
 
 
 def _run(library: Any, values: Sequence[Any], cross_runner: Path, tmp_path: Path) -> list[Any]:

@@ -555,6 +555,7 @@ CALLS: dict[str, Rule] = {
     "four_bytes": _four_bytes,
     "eight_bytes": _eight_bytes,
     "dot_bytes": _dot_bytes,
+    "dot_symmetric_bytes": _dot_bytes,
     "pack_bf16": _pack_bf16,
     "dot_bf16": _dot_bf16,
 }

@@ -411,6 +411,7 @@ CALLS: dict[str, Rule] = {
     "four_bytes": word,
     "eight_bytes": word,
     "dot_bytes": dot_bytes,
+    "dot_symmetric_bytes": dot_bytes,
     "pack_bf16": word,
     "dot_bf16": dot_bf16,
     "tile_zero": tile_zero,

@@ -20,6 +20,7 @@ from armillary.codegen.base import Touched, constant_extent, extent_symbol, phas
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
 from armillary.codegen.llvm.dots.byte_matrices import add_pair, paired, row_pairs
+from armillary.codegen.llvm.dots.spread_sums import Order, add_words, joined_terms, spread_slots
 from armillary.codegen.llvm.expr import cast
 from armillary.codegen.llvm.index import linear, sum_of
 from armillary.codegen.llvm.lane_loads import LOAD_AGAIN, shared_loads
@@ -402,8 +403,9 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
         count = shape.columns or -(-elements(buffer) // shape.lanes)
         dtype = buffer.dtype.with_lanes(shape.lanes)
         pairs = {} if shape.columns else row_pairs(m, s.body, buffer, shape.lanes, count)
-        values = ["poison"] * (1 + max((count - 1, *pairs)))
-        m.files[buffer] = RegisterFile(shape.lanes, dtype, values, shape.columns, pairs)
+        spread = {} if shape.columns or pairs else spread_slots(m, s.body, buffer, shape.lanes, count)
+        values = ["poison"] * (1 + max((count - 1, *pairs, *spread.values())))
+        m.files[buffer] = RegisterFile(shape.lanes, dtype, values, shape.columns, pairs, spread)
         m.stmt(s.body)
         del m.files[buffer]
         return
@@ -452,16 +454,19 @@ def _attr(m: FunctionEmitter, s: S.AttrStmt) -> None:
 
 def _seq(m: FunctionEmitter, s: S.SeqStmt) -> None:
     before = last = m.neighbours
-    pairs = paired(m, s.statements)
+    pairs, words, order = paired(m, s.statements), joined_terms(m, s.statements), Order()
     for at, (part, shared) in enumerate(zip(s.statements, shared_loads(m, s.statements), strict=True)):
         if shared is not last is not None:
             m.do(LOAD_AGAIN)
         m.neighbours = last = shared
-        if at not in pairs:
+        if at not in pairs and at not in words:
             m.stmt(part)
-        elif pairs[at]:
+        elif terms := pairs.get(at):
             m.begin_statement()
-            add_pair(m, pairs[at])
+            add_pair(m, terms)
+        elif terms := words.get(at):
+            m.begin_statement()
+            add_words(m, terms, order)
     m.neighbours = before
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.llvm.dots.byte_matrices import read_row, write_row
+from armillary.codegen.llvm.dots.spread_sums import read_spread, write_spread
 from armillary.codegen.llvm.index import Linear, address, linear
 from armillary.codegen.llvm.lane_loads import broadcast_load
 from armillary.codegen.llvm.lanes import lane_pattern
@@ -313,12 +314,19 @@ def _register_load(m: Emitter, buffer: S.Buffer, file: RegisterFile, index: E.Ex
     slot, lane, lanes = _place(m, index, file)
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", f"an access to buffer {buffer.name} outside its bounds")
-    value = read_row(m, file, slot) if slot in file.pairs else file.values[slot]
+    value = _register(m, file, slot)
     if lanes == file.lanes:
         return value
     if lanes == 1:
         return m.pure(f"extractelement {register_type(file.dtype)} {value}, i64 {lane}", value)
     return shuffle(m, value, value, file.dtype, list(range(lane, lane + lanes)))
+
+
+def _register(m: Emitter, file: RegisterFile, slot: int) -> str:
+    """What a slot holds, in order."""
+    if slot in file.pairs:
+        return read_row(m, file, slot)
+    return read_spread(m, file, slot) if slot in file.spread else file.values[slot]
 
 
 def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, dtype: DType) -> None:
@@ -331,10 +339,12 @@ def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, d
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", "a store to a register buffer outside its bounds")
     if lanes != file.lanes:
-        old = read_row(m, file, slot) if slot in file.pairs else file.values[slot]
+        old = _register(m, file, slot)
         value = _blend(m, old, value, file.dtype, dtype, lane)
     if slot in file.pairs:
         write_row(m, file, slot, value)
+    elif slot in file.spread:
+        write_spread(m, file, slot, value)
     else:
         file.values[slot] = value
 

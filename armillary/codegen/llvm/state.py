@@ -37,7 +37,8 @@ class RegisterFile:
     """A local buffer kept in SSA values: `values[k]` holds elements [k*lanes, (k+1)*lanes).
 
     Of a tile of columns it holds elements k, k + columns, k + 2*columns… Of `pairs`, two rows of sums, each with the
-    other one, both hold lanes of both (dots/byte_matrices.py).
+    other one, both hold lanes of both (dots/byte_matrices.py). Of `spread`, both hold parts of one row's sums
+    (dots/spread_sums.py).
     """
 
     lanes: int
@@ -45,6 +46,7 @@ class RegisterFile:
     values: list[str]
     columns: int = 0
     pairs: dict[int, int] = field(default_factory=dict)
+    spread: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ _SMOOTH = frozenset(
         "prefetch",
         "vector_reduce_add",
         "dot_bytes",
+        "dot_symmetric_bytes",
         "four_bytes",
         "eight_bytes",
         "shift_left",

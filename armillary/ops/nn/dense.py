@@ -74,6 +74,7 @@ class DensePackAttrs:
     units: int | None = None
     out_dtype: str = ""
     choice: str = ""
+    is_symmetric: bool = False  # no weight in words is -128
 
 
 dense = Op("nn.dense", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="data times the transpose of weight.")
@@ -278,7 +279,7 @@ def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: Tensor, b: Tensor) -> Tens
 def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype, lanes = result_dtype(attrs, data), weight.shape[2]
     if len(weight.shape) == 4:
-        return _compute_words(data, weight)
+        return _compute_words(attrs, data, weight)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
     def element(*index: te.Expr) -> te.Expr:
@@ -292,7 +293,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
     return te.compute([*data.shape[:-1], attrs.units], lambda *i: made(*i), name="kept", tag="injective")
 
 
-def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
+def _compute_words(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     """Sums of dot products of four bytes, or of two halves."""
     chunks, words, lanes, width = te.static_shape(weight)
     (k,) = reduce_axes([words], ["k"])
@@ -300,7 +301,7 @@ def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
     def element(*index: te.Expr) -> te.Expr:
         left = [data(*index[:-1], k * width + part) for part in range(width)]
         right = [weight(index[-1] // lanes, k, index[-1] % lanes, part) for part in range(width)]
-        return te.sum(dot(left, right), axis=[k])
+        return te.sum(dot(left, right, attrs.is_symmetric), axis=[k])
 
     return te.compute([*data.shape[:-1], chunks * lanes], element, name="dense_pack", tag="dense_pack")
 

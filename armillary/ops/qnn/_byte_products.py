@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.ops._dot_operands import LONG, has_symmetric_bytes
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import reshape_to
@@ -89,6 +90,9 @@ def with_native_signs(data: Expr, zero: Expr, weight: Expr, weight_zero: Expr) -
     """
     types = tensor_of(data).dtype, tensor_of(weight).dtype
     turned, turned_zero = _flip(weight, weight_zero)
+    if joins_products(weight, weight_zero):
+        signed = (weight, weight_zero) if types[1].code == "int" else (turned, turned_zero)
+        return (data, zero, *signed) if types[0].code == "int" else (*_flip(data, zero), *signed)
     if is_zero(turned_zero) and _is_native(types[0], _other(types[1])):
         return data, zero, turned, turned_zero
     if _is_native(*types) or _takes_any_signs(data, weight):
@@ -96,6 +100,21 @@ def with_native_signs(data: Expr, zero: Expr, weight: Expr, weight_zero: Expr) -
     if is_zero(weight_zero) and _is_native(_other(types[0]), types[1]):
         return (*_flip(data, zero), weight, weight_zero)
     return data, zero, turned, turned_zero
+
+
+def joins_products(weight: Expr, weight_zero: Expr) -> bool:
+    """Whether constant weights, centred, are int8 but for -128 and the target adds their products up in twos.
+
+    So processors without dot products do, from pairs of words on (`CpuModel.widens_bytes`).
+    """
+    cpu, target = _cpu(), Target.current() or Target("llvm")
+    if cpu is None or not cpu.widens_bytes or target.kind.name != "llvm" or not isinstance(weight, Constant):
+        return False
+    if str(weight.data.dtype) == "uint8":
+        weight, weight_zero = _flip(weight, weight_zero)
+    if not is_zero(weight_zero) or not isinstance(weight, Constant) or weight.data.ndim != 2:
+        return False
+    return weight.data.shape[1] % LONG == 0 and has_symmetric_bytes(weight.data)
 
 
 def byte_product(

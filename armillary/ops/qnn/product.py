@@ -4,9 +4,10 @@ In: data and weight of 8 or 16 bits, their zero points and scales; those of the 
 Out: int32 sums of (data - zero point) * (weight - zero point), whose scale is input_scale * kernel_scale and whose zero
 point is 0; qnn.requantize brings them back to 8 bits. Invariant: padding stands for the real number 0. Scales do not
 enter the arithmetic. qnn.dense multiplies bytes as they are (_byte_products.py). Convolutions, and products where the
-target has no dot products of bytes, are computed in float32 if their weights are constant and their sums stay below
-2**24, which is exact: every partial sum, in any order, is an integer that float32 holds. Weights then take four bytes
-each; the configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv etc.: rules/qnn.py.
+target has neither dot products of bytes nor adds products up in 16 bits, are computed in float32 if their weights are
+constant and their sums stay below 2**24, which is exact: every partial sum, in any order, is an integer that float32
+holds. Weights then take four bytes each; the configuration `relay.qnn.product_in_float` False keeps integers. Import of
+QLinearConv etc.: rules/qnn.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn.conv import Conv2DAttrs, conv2d
 from armillary.ops.nn.dense import DenseAttrs, dense
 from armillary.ops.qnn._byte_convolutions import conv2d_of_bytes
-from armillary.ops.qnn._byte_products import are_bytes, byte_product, has_dots
+from armillary.ops.qnn._byte_products import are_bytes, byte_product, has_dots, joins_products
 from armillary.ops.qnn.quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
@@ -187,7 +188,7 @@ def conv2d_in_float(attrs: QConv2DAttrs, args: Sequence[Expr]) -> tuple[Expr, Ex
 def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr] | None:
     """The operands of a qnn.dense in float32, where that is exact and faster: without dot products of bytes."""
     data, weight, zero, weight_zero = args[:4]
-    if has_dots() and are_bytes(data, weight):
+    if are_bytes(data, weight) and (has_dots() or joins_products(weight, weight_zero)):
         return None
     rows = math.prod(tensor_of(data).static[:-1])
     return in_float(data, weight, zero, weight_zero, 0) if rows >= MIN_ROWS else None

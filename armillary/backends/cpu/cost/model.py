@@ -38,6 +38,8 @@ THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work f
 PAIR_REGISTERS = (
     3  # beside sums and weights, where two rows share an instruction: their words, and what those are made of
 )
+SPREAD_REGISTERS = 6  # beside sums and weights, where two steps are joined: both words of a row, four of products
+SPREAD_STEP = 3.0  # instructions for a vector of sums in a step: products of its halves, half an addition of each
 MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
 MAX_FLAT_TILES = 128  # the same, where tiles go on without a break
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
@@ -91,6 +93,7 @@ class Nest:
     )
     held: int = 1  # steps whose inputs one load brings: lanes of a register for each row, beside the sums
     pairs: bool = False  # two rows share an instruction, and weights of a step take two registers for one of sums
+    is_spread: bool = False  # sums take two registers each; two steps are joined (codegen/llvm/dots/spread_sums.py)
 
     def inputs_of(self, vectors: int) -> int:
         """Inputs that a step reads in each row of a tile of so many blocks: one for blocks known to be of a group."""
@@ -165,13 +168,14 @@ def ranked_tiles(nest: Nest, cpu: CpuModel) -> tuple[tuple[Tile, Estimate], ...]
 
 def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
     """The tiles whose accumulators, weights and one input fit the vector registers; at least 1 x 1."""
-    free = cpu.vector_registers - (PAIR_REGISTERS if nest.pairs else 1)
+    free = cpu.vector_registers - (PAIR_REGISTERS if nest.pairs else SPREAD_REGISTERS if nest.is_spread else 1)
     room = max(3, free // nest.wide)
     found = []
     most = min(nest.max_vectors, nest.chunks)
     for vectors in (v for v in VECTORS if v <= most and (nest.has_rest or nest.chunks % v == 0)):
-        registers = vectors + (nest.held > 1)  # of a row
-        tallest = min((room - vectors * (2 if nest.pairs else 1)) // registers, nest.max_sums // vectors)
+        registers = vectors * (2 if nest.is_spread else 1) + (nest.held > 1)  # of a row
+        weights = vectors * (2 if nest.pairs or nest.is_spread else 1)
+        tallest = min((room - weights) // registers, nest.max_sums // vectors)
         tallest -= tallest % 2 if nest.pairs else 0  # a row alone takes the registers of two
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.lines_per_image, tallest // max(1, nest.width)) + 1)
@@ -324,7 +328,9 @@ def _tile(
     if nest.is_narrow and cpu.vector_bits == 512:  # half vectors: two ports where one does whole ones, and full loads
         ports, wide_loads = max(2, ports), cpu.memory.load_ports
     busy = (rows + rows % 2 if nest.pairs else rows) * vectors / ports
-    if nest.held > 1:  # no such core was there to measure: the fewest instructions are the best guess
+    if nest.is_spread:  # the words of a row: one for each step, of which four come by one load
+        busy = (rows * (SPREAD_STEP * vectors + 1.25) + vectors + LOOP / max(2, nest.held)) / ports
+    elif nest.held > 1:  # no such core was there to measure: the fewest instructions are the best guess
         busy += (vectors + rows * nest.inputs_of(tile.vectors) / nest.held + LOOP / nest.held) / ports
     arithmetic = max(busy, float(cpu.fma_latency))
     if nest.is_prefetched and rows * vectors <= cpu.fma_chains:

@@ -33,7 +33,7 @@ from armillary.backends.cpu.space import (
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import LONG, in_word
+from armillary.ops._dot_operands import BYTES, LONG, in_word
 from armillary.relay.types import TensorType
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
@@ -146,6 +146,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         held=_held(workload, inner, cpu),
         has_rest=rows == 1 and _held(workload, inner, cpu) > 1,
     )
+    if _in_word(workload) == BYTES and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False):
+        nest = replace(nest, is_spread=True, held=max(2, cpu.held_steps(inner)))
     if _in_word(workload) == LONG:
         nest = replace(nest, pairs=True, register_bytes=2 * register, held=_held_words(inner))
     is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1

@@ -135,10 +135,11 @@ def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kern
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
 
 
-def packed_dense(expr: Call, units: int, lanes: int, word: int = 0) -> LayoutChoice:
+def packed_dense(expr: Call, units: int, lanes: int, word: int = 0, is_symmetric: bool = False) -> LayoutChoice:
     """By nn.contrib_dense_pack, with blocks of so many outputs, the last of which may lack some."""
     op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
     kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
+    kept |= {"is_symmetric": True} if is_symmetric else {}
     if units % lanes == 0:
         attrs, wanted = op.make_attrs((), kept), (None, Change(layout("NC"), packed))
         return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)

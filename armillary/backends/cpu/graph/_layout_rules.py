@@ -18,7 +18,7 @@ from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_de
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
-from armillary.ops._dot_operands import BYTES, HALVES, LONG, in_word
+from armillary.ops._dot_operands import BYTES, HALVES, LONG, has_symmetric_bytes, in_word
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op, get_op
@@ -111,7 +111,18 @@ def _is_of_bytes(expr: Call, request: Request, is_depthwise: bool) -> bool:
         return False
     if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
         return False
-    return (data.dtype.code, "int") in request.cpu.dot_signs or (is_depthwise and request.cpu.widens_bytes)
+    if is_depthwise and request.cpu.widens_bytes:
+        return True
+    return (data.dtype.code, "int") in request.cpu.dot_signs or joins_products(expr, request.cpu)
+
+
+def joins_products(expr: Call, cpu: CpuModel) -> bool:
+    """Whether int8 meets constant weights whose products 16-bit numbers add up in twos, without dot products."""
+    data, weight = expr.args[0].checked_type, expr.args[1]
+    if not cpu.widens_bytes or not isinstance(data, TensorType) or not isinstance(weight, Constant):
+        return False
+    is_of_int8 = str(data.dtype) == str(weight.data.dtype) == "int8" and expr.attrs.out_dtype == "int32"
+    return is_of_int8 and weight.data.shape[1] % LONG == 0 and has_symmetric_bytes(weight.data)
 
 
 def _is_of_halves(expr: Call) -> bool:
@@ -142,7 +153,10 @@ def _conv2d_words(
             kernel = get_op("nn.pad")(kernel, pad_width=((0, 0), (0, -weight[1] % together), (0, 0), (0, 0)))
         return get_op("transpose")(reshape_to(kernel, words), axes=(0, 2, 5, 6, 3, 1, 4))
 
-    return _in_words(found, packed, {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"})
+    changes: dict[str, object] = {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"}
+    if request.cpu is not None and joins_products(expr, request.cpu):
+        changes["is_symmetric"] = True
+    return _in_words(found, packed, changes)
 
 
 def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
@@ -282,7 +296,8 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     is_run = rows == 1 and request.cpu is not None and request.cpu.takes_runs
     if is_run and lanes == request.outputs and units % (2 * lanes) == 0:
         lanes *= 2
-    return packed_dense(expr, units, lanes, word)
+    is_symmetric = word == BYTES and request.cpu is not None and joins_products(expr, request.cpu)
+    return packed_dense(expr, units, lanes, word, is_symmetric)
 
 
 def outputs_together(units: int, rows: int, request: Request) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
-from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
+from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves, joins_products
 from armillary.base.lazy import deferred
 from armillary.base.node import reachable
 from armillary.ir import IRModule
@@ -31,7 +31,7 @@ from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._plan import plan_blocks
 from armillary.relay.types import TensorType
 from armillary.target import Target
-from armillary.target.cpu import cpu_model
+from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 
 with deferred():
@@ -67,17 +67,20 @@ def block_lanes(target: str | Target) -> int:
 def image_lanes(function: Function, target: str | Target) -> int:
     """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16.
 
-    Of a word of eight bytes where two rows of such words are multiplied by one instruction.
+    Of a word of eight bytes where two rows of such words are multiplied by one instruction, and of two words of four
+    whose products 16-bit numbers add up.
     """
     cpu = cpu_model(Target(target))
     if cpu.has_half_tiles and allowed(function):
         return WORDS * HALVES
-    has_matrices = cpu.has_byte_matrices and any(_is_convolution_of_bytes(e) for e in reachable(function))
-    return max(LONG, block_lanes(target)) if has_matrices else block_lanes(target)
+    is_long = any(_takes_eight_channels(e, cpu) for e in reachable(function))
+    return max(LONG, block_lanes(target)) if is_long else block_lanes(target)
 
 
-def _is_convolution_of_bytes(expr: object) -> bool:
+def _takes_eight_channels(expr: object, cpu: CpuModel) -> bool:
     if not isinstance(expr, Call) or op_name(expr) != "nn.conv2d":
         return False
+    if not cpu.has_byte_matrices:
+        return joins_products(expr, cpu)
     data = expr.args[0].checked_type
     return isinstance(data, TensorType) and str(data.dtype) in ("int8", "uint8")

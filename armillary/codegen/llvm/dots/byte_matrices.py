@@ -40,27 +40,32 @@ class Term:
 Rows = tuple[Term, ...]
 
 
-def term_of(statement: S.Stmt) -> Term | None:
-    """A statement as a term; None where it is something else."""
+def term_of(statement: S.Stmt, name: str, word: str) -> Term | None:
+    """A statement as a term, of dot products by that name and such words; None where it is something else."""
     if not isinstance(statement, S.BufferStore) or not isinstance(statement.value, E.Add):
         return None
     index, sums, dot = flat_index(statement.buffer, statement.indices), statement.value.a, statement.value.b
     if not isinstance(index, E.Ramp) or not isinstance(index.base, E.IntImm) or index.lanes % QUAD.lanes:
         return None
-    if not isinstance(dot, E.Call) or dot.name != "dot_bytes" or not isinstance(sums, E.BufferLoad):
+    if not isinstance(dot, E.Call) or dot.name != name or not isinstance(sums, E.BufferLoad):
         return None
     if sums.buffer is not statement.buffer or not structural_equal(flat_index(sums.buffer, sums.indices), index):
         return None
     row, columns = dot.args
     row = row.value if isinstance(row, E.Broadcast) else row
-    if (row.dtype.code, columns.dtype.code) not in _NAMES or not _is_word(row, 1) or not _is_word(columns, index.lanes):
+    if not _is_word(row, word, 1) or not _is_word(columns, word, index.lanes):
         return None
     assert isinstance(row, E.Call) and isinstance(columns, E.Call), "_is_word has told"
     return Term(statement.buffer, index.base.value, index.lanes, row, columns)
 
 
-def _is_word(e: E.Expr, lanes: int) -> bool:
-    return isinstance(e, E.Call) and e.name == "eight_bytes" and e.dtype.lanes == lanes
+def _is_word(e: E.Expr, word: str, lanes: int) -> bool:
+    return isinstance(e, E.Call) and e.name == word and e.dtype.lanes == lanes
+
+
+def _term(statement: S.Stmt) -> Term | None:
+    term = term_of(statement, "dot_bytes", "eight_bytes")
+    return term if term is not None and (term.row.dtype.code, term.columns.dtype.code) in _NAMES else None
 
 
 def row_pairs(m: Emitter, body: S.Stmt, buffer: S.Buffer, lanes: int, count: int) -> dict[int, int]:
@@ -70,7 +75,7 @@ def row_pairs(m: Emitter, body: S.Stmt, buffer: S.Buffer, lanes: int, count: int
     """
     if not m.cpu.has_byte_matrices or buffer.dtype != "int32" or lanes % QUAD.lanes:
         return {}
-    groups = [group for row in _sequences(body) for group in _groups(row) if group[0][1].buffer is buffer]
+    groups = [group for row in sequences(body) for group in _groups(row) if group[0][1].buffer is buffer]
     found: dict[int, int] = {}
     for group in sorted(groups, key=len, reverse=True):
         slots = [term.place // lanes for _, term in group if term.lanes == lanes]
@@ -82,7 +87,8 @@ def row_pairs(m: Emitter, body: S.Stmt, buffer: S.Buffer, lanes: int, count: int
     return found
 
 
-def _sequences(root: S.Stmt) -> Iterator[tuple[S.Stmt, ...]]:
+def sequences(root: S.Stmt) -> Iterator[tuple[S.Stmt, ...]]:
+    """Statements in a row, of every such row."""
     stack: list[object] = [root]
     while stack:
         item = stack.pop()
@@ -97,7 +103,7 @@ def _groups(statements: Sequence[S.Stmt]) -> list[list[tuple[int, Term]]]:
     found: list[list[tuple[int, Term]]] = []
     fresh = 0
     for at, statement in enumerate(statements):
-        term = term_of(statement)
+        term = _term(statement)
         if term is None:
             fresh = fresh if isinstance(statement, S.Evaluate) else len(found)
             continue
@@ -150,7 +156,7 @@ def add_pair(m: Emitter, terms: Rows) -> None:
             kind = register_type(QUAD)
             operands = (kind, old), ("<16 x i8>", rows), ("<16 x i8>", two)
             parts.append(m.intrinsic(kind, f"llvm.aarch64.neon.{name}.v4i32.v16i8", *operands))
-        file.values[slot] = _joined(m, parts)
+        file.values[slot] = joined(m, parts)
 
 
 def _both_rows(m: Emitter, words: list[E.Call | None]) -> str:
@@ -181,7 +187,8 @@ def _lanes(m: Emitter, value: str, dtype: DType, lanes: range) -> str:
     return m.pure(f"shufflevector {kind} {value}, {kind} poison, <{len(lanes)} x i32> <{mask}>", value)
 
 
-def _joined(m: Emitter, parts: list[str]) -> str:
+def joined(m: Emitter, parts: list[str]) -> str:
+    """Vectors of four sums as one."""
     lanes = QUAD.lanes
     while len(parts) > 1:
         kind, mask = register_type(DType("int32").with_lanes(lanes)), ", ".join(f"i32 {k}" for k in range(2 * lanes))

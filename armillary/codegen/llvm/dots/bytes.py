@@ -28,7 +28,7 @@ Part = Callable[..., str]  # (sums, left words, right words) of one width -> sum
 
 def is_dot(e: E.Expr) -> bool:
     """Whether an expression is a dot product of bytes."""
-    return isinstance(e, E.Call) and e.name == "dot_bytes"
+    return isinstance(e, E.Call) and e.name in ("dot_bytes", "dot_symmetric_bytes")
 
 
 def dot_bytes(m: Emitter, e: E.Call) -> str:

@@ -30,12 +30,16 @@ from armillary.relay.types import TensorType, Type
 
 @record
 class BytesConv2DAttrs(Conv2DAttrs):
-    """The attributes of nn.conv2d, with blocked layouts; `pad_value` is what the padding holds."""
+    """The attributes of nn.conv2d, with blocked layouts; `pad_value` is what the padding holds.
+
+    `is_symmetric`: no weight is -128, so that two products of int8 fit 16 bits.
+    """
 
     data_layout: str = "NCHW16c"
     kernel_layout: str = "OIHW4i16o4i"
     out_dtype: str = "int32"
     pad_value: int = 0
+    is_symmetric: bool = False
 
 
 @record

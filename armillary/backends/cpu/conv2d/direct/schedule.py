@@ -102,7 +102,8 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
         if is_in_words(weight.shape):
             word = te.static_shape(weight)[-1]
             pixel = [data(*place, word * ici + k) for k in range(word)]
-            product = dot(pixel, [weight(ob, ico, ry, rx, ici, oi, k) for k in range(word)])
+            taps = [weight(ob, ico, ry, rx, ici, oi, k) for k in range(word)]
+            product = dot(pixel, taps, getattr(attrs, "is_symmetric", False))
         else:
             product = data(*place, ici).astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype)
         return te.sum(product, axis=axes, where=inside)

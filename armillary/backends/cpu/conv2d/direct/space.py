@@ -77,6 +77,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
     in_words = is_in_words(weight.static)
     has_pairs = in_words and weight.static[-1] == LONG
+    is_spread = in_words and not has_pairs and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width,
@@ -96,6 +97,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         can_prefetch=cpu.fma_ports > 1 and not in_words,
         held=cpu.held_steps(ci) if not in_words else 1,
         pairs=has_pairs,
+        is_spread=is_spread,
         register_bytes=2 * cpu.vector_bits // 8 if has_pairs else 0,
         repeats=batch // images,
     )
