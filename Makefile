@@ -10,22 +10,24 @@ BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/r
 # translate the package again (0.9 s of processor time for a compile worker, 0.3 s with it).
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test tiny fuzz lint clean
+.PHONY: demo test tests tiny fuzz lint clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" tests
-	$(MAKE) --no-print-directory lint
+test: tests lint
 
-# Random graphs, models and packages for some minutes; SEED=… repeats a run, otherwise a fresh seed is drawn and printed.
-MINUTES ?= 5
+tests: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" tests
+
 tiny: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/tiny
 
+# Random graphs, models and packages for some minutes; SEED=… repeats a run, otherwise a fresh seed is drawn and printed.
+MINUTES ?= 5
+JOBS ?= 2
 fuzz: $(VENV)/.installed-test
-	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

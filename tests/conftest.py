@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import gc
-from collections.abc import Callable, Generator, Sequence
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from grids import mark_slow_combinations
 from hanging import SECONDS, SLOW_SECONDS, deadline, end_left_over, mark_children
+from sanitizers import SANITIZED
 
 from armillary.base.digest import blake2b
 from armillary.cli.main import main
 from armillary.runtime import build_native
-
-SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +66,31 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 def update_cases(request: pytest.FixtureRequest) -> bool:
     """Whether text cases are to be rewritten instead of compared."""
     return bool(request.config.getoption("--update-cases"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sources of the runtime are compiled once by the same command, whichever programs of a run they become part of."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if base.name.startswith("popen-") else base) / "objects"
+    folder.mkdir(exist_ok=True)
+    compile_anew, sources = build_native.run_compiler, build_native.source_key()
+
+    def compile_once(command: Sequence[str], output: Path) -> Path:
+        if "-c" not in command:
+            return compile_anew(command, output)
+        key = repr((*command, shutil.which(command[0]), sources))
+        kept = folder / blake2b(key.encode()).hexdigest()[:24]
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait for it
+            if not kept.exists():
+                compile_anew(command, kept)
+        shutil.copyfile(kept, output)
+        return output
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_native, "run_compiler", compile_once)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,20 @@
 
 In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m", "ziglang", "cc", "--target=…"]`).
 Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
-holds a hash of the sources, so a stale build is never loaded. Needs the standard library only: the build backend
-runs this file before anything is installed.
+holds a hash of the sources, so a stale build is never loaded. Sources are compiled one by one, by as many compilers as
+there are cores. Needs the standard library only: the build backend runs this file before anything is installed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from armillary.base.c_compiler import run_compiler
 from armillary.base.digest import blake2b
-from armillary.base.files import make_folder
+from armillary.base.files import make_folder, scratch_folder
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
@@ -62,6 +64,7 @@ RPC_SERVER_SOURCES = (
 _WARNINGS = ("-Wall", "-Wextra")
 _COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")
+_LINKING = frozenset({"-shared", "-static"})  # flags of the whole, of which zig warns where it compiles
 
 
 def source_key() -> str:
@@ -94,5 +97,11 @@ def build_rpc_server(compiler: Sequence[str], output: Path, flags: Sequence[str]
 
 def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flags: Sequence[str]) -> Path:
     make_folder(output.parent)
-    paths = [str(NATIVE_DIR / name) for name in sources]
-    return run_compiler([*compiler, *_COMMON, *flags, *paths, *_LIBRARIES], output)
+    of_each = [flag for flag in flags if flag not in _LINKING]
+
+    def compile_one(name: str) -> str:
+        return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], folder / f"{name}.o"))
+
+    with scratch_folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compile_one, sources))
+        return run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES], output)

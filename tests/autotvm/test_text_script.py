@@ -56,16 +56,19 @@ def tune(folder: Path, port: int, target: str, trials: int, pixels: int, network
     assert len(records) == count and all(row["result"][1] == 0 for row in records)
 
 
-@pytest.mark.parametrize(("trials", "pixels"), [(1, 33), pytest.param(4, 64, marks=pytest.mark.slow)])
-def test_two_servers_here_tune_resnet_18_through_a_tracker(
-    tracker: Tracker, tmp_path: Path, trials: int, pixels: int
+@pytest.mark.parametrize(
+    ("network", "trials", "pixels"),
+    [("resnet-8", 1, 28), *(pytest.param("resnet-18", n, p, marks=pytest.mark.slow) for n, p in ((1, 33), (4, 64)))],
+)
+def test_two_servers_here_tune_a_network_through_a_tracker(
+    tracker: Tracker, tmp_path: Path, network: str, trials: int, pixels: int
 ) -> None:
     servers = [Server(key=KEY, tracker_addr=(HOST, tracker.port)) for _ in range(2)]
     wait_for(tracker.port, 2)
     words = [sys.executable, "-m", "armillary.exec.query_rpc_tracker", f"--port={tracker.port}"]
     table = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     assert re.search(r"^key +total  free  pending\n-+\nrk3399 +2 +2 +0\n-+$", table, re.M)
-    tune(tmp_path, tracker.port, "llvm", trials, pixels, "resnet-18")
+    tune(tmp_path, tracker.port, "llvm", trials, pixels, network)
     for server in servers:
         server.terminate()
 

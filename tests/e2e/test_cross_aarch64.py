@@ -56,7 +56,7 @@ CASES = [
     pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"),
     pytest.param(_light_squeezenet, "gcc", "tar", id="light-squeezenet-gcc", marks=pytest.mark.slow),
     pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
-    pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"),
+    pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig", marks=pytest.mark.slow),  # mlp is linked by it too
     pytest.param(_perceptron, "zig", "so", id="mlp-zig"),
     pytest.param(_perceptron, "gcc", "so", id="mlp-gcc"),
     pytest.param(_squeezenet, "none", "tar", id="squeezenet-none"),

@@ -46,7 +46,7 @@ def cross_runner(built_runner: Callable[..., Path]) -> Path:
     [
         ("resnet", TARGET, None, "tar"),
         ("mobilenet", "llvm -device=rasp4b", None, "so"),
-        ("mlp", TARGET, ZIG, "so"),
+        pytest.param("mlp", TARGET, ZIG, "so", marks=pytest.mark.slow),  # zig compiles its C library: 10 s
         ("mlp", f"llvm -mtriple={TRIPLE}", None, "tar"),
     ],
 )

@@ -21,6 +21,16 @@ from armillary.relay.types import TensorType, TupleType, tensor_fields
 LARGEST = 50_000  # loop iterations the interpreter is asked for
 SAMPLES = sampling.all_samples()
 NOT_SAMPLED = {"argwhere", "dynamic", "sparse_fill_empty_rows"}  # of sizes that are values: tests/relay/test_value_*
+LONG = {  # by the interpreter: half a second and more each, of operators that have lighter samples
+    ("cpu.conv2d_first_layer_NCHWc_bf16", 0),
+    ("cpu.conv2d_first_layer_NCHWc_bf16", 2),
+    ("cpu.conv2d_winograd_NCHWc", 4),
+    ("cpu.conv2d_NCHWc_int8", 2),
+    ("cpu.conv2d_NCHWc_bf16", 2),
+    ("cpu.conv2d_NCHWc_bf16", 3),
+    ("image.grid_sample", 16),
+    ("image.grid_sample", 17),
+}
 IDS = [f"{name}-{k}" for name, k in SAMPLES]
 SEVERAL = [(name, k) for name, k in SAMPLES if len(sampling.list_samples(OPS[name])[k].inputs) > 1]  # with weights
 
@@ -84,6 +94,8 @@ def _executors() -> Iterator[Any]:
         often = {"interpreter", "llvm-O0", "llvm-O3", *((f"llvm-O{1 + at % 2}",) if number else ("llvm-O1", "llvm-O2"))}
         if number % 2 == 0:
             often.add("c-O0" if number // 2 % 2 else "c-O3")
+        if (name, number) in LONG:
+            often.remove("interpreter")
         for executor in sorted(executors.EXECUTORS):
             marks = () if executor in often else pytest.mark.slow
             yield pytest.param(name, number, executor, id=f"{name}-{number}-{executor}", marks=marks)

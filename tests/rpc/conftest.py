@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from farm import SANITIZED, Farm, check_sanitizers, make_package, native_server
+from farm import Farm, check_sanitizers, make_package, native_server
+from sanitizers import SANITIZED
 
 from armillary.contrib.cc import get_cc
 from armillary.rpc.launch import Launched, Server
@@ -24,7 +26,9 @@ def armrpc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base  # popen-…: one process of several
     path = shared / "armrpc-sanitized"
-    return path if path.exists() else build_native.build_rpc_server(get_cc(), path, SANITIZED)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait for it
+        return path if path.exists() else build_native.build_rpc_server(get_cc(), path, SANITIZED)
 
 
 @pytest.fixture(scope="module", params=["python", "native"])

@@ -15,7 +15,6 @@ from armillary import artifact, artifact_package, rpc
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
 from armillary.rpc.launch import Launched, Server
 
-SANITIZED = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HERE = Path(__file__).parent
 SIZE = 1000
 WEIGHT = np.arange(SIZE, dtype=np.float32)

@@ -1,7 +1,7 @@
 """The native runtime compiles without a warning by gcc, clang and zig, which users have, and what it builds runs.
 
 Others of a machine, such as versions of gcc that its Debian lacks (.ci/gcc unpacks them), are named by CC_OTHERS, one
-command after another with colons between.
+command after another with colons between: then those alone are tried, for the three were among the tests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from armillary.base.config import setting
 from armillary.runtime.build_native import build_library, build_runner
 
 STRICT = ("-Werror", "-O1")
-COMPILERS = {
+OTHERS = {command: command.split() for command in os.environ.get("CC_OTHERS", "").split(":") if command}
+COMPILERS = OTHERS or {
     "gcc": ["gcc"] if shutil.which("gcc") else None,
     "clang": ["clang"] if shutil.which("clang") else None,
     "zig": [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else None,
-    **{command: command.split() for command in os.environ.get("CC_OTHERS", "").split(":") if command},
 }
 
 
