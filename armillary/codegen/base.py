@@ -70,6 +70,18 @@ def refuse(dialect: str, what: str, hint: str = "") -> UnsupportedError:
     return UnsupportedError(f"{dialect}: cannot emit {what}", hint=hint)
 
 
+def refuse_intrinsic(dialect: str, name: str) -> UnsupportedError:
+    """The error for a call of an intrinsic that an emitter has no rule for."""
+    access = _PREDICATED.get(name)
+    if access is None:
+        return refuse(dialect, f"the intrinsic {name!r}")
+    told = f"{dialect}: Predicated buffer {access} is not supported."
+    return UnsupportedError(told, hint="kernels through LLVM have it; else a condition around each element")
+
+
+_PREDICATED = {"masked_load": "load", "masked_value": "store"}
+
+
 class Touched:
     """Which buffers a statement reads and writes; memoised per statement."""
 

@@ -102,10 +102,13 @@ def item_of(value: object, index: object) -> object:
 
 
 def index_of(place: object) -> Expr:
-    """One index of an access: an expression, or `begin:end:step`, which is a vector."""
+    """One index of an access: an expression, or `begin:end:step`, which is a vector (as is `begin:end` of a store)."""
     if not isinstance(place, slice):
         return as_expr(place)
-    begin, step = as_expr(0 if place.start is None else place.start), build.as_int(place.step)
+    begin, step = (
+        as_expr(0 if place.start is None else place.start),
+        1 if place.step is None else build.as_int(place.step),
+    )
     count = build.as_int(simplify(build.sub(as_expr(place.stop), begin)))
     if count is None or step is None or step < 1 or count % step:
         raise TypeMismatch("a vector of a buffer wants constant lengths, begin:end:step")

@@ -28,15 +28,30 @@ def data_of(buffer: Buffer) -> Var:
     return _DATA[buffer]
 
 
-def load(buffer: Buffer, begin: object, dtype: str | None = None) -> Expr:  # positions
-    """One element, or with a vector dtype as many along the last axis."""
-    return BufferLoad(buffer, _positions(buffer, begin, _lanes(buffer, dtype)))
+def load(buffer: Buffer, begin: object, dtype: str | None = None, predicate: object = None) -> Expr:  # positions
+    """One element, or with a vector dtype as many along the last axis; 0 in lanes that the predicate has not."""
+    made = BufferLoad(buffer, _positions(buffer, begin, _lanes(buffer, dtype)))
+    if predicate is None:
+        return made
+    return Call(made.dtype, "masked_load", (_mask(buffer, predicate, made.dtype.lanes), made))
 
 
-def store(buffer: Buffer, begin: object, value: Any) -> BufferStore:  # Any: positions, a value
-    """Write one element, or a vector along the last axis."""
+def store(buffer: Buffer, begin: object, value: Any, predicate: object = None) -> BufferStore:  # Any: a value
+    """Write one element, or a vector along the last axis; with a predicate the lanes that it has."""
     made = build.convert(value)
-    return BufferStore(buffer, made, _positions(buffer, begin, max(1, made.dtype.lanes // buffer.dtype.lanes)))
+    places = _positions(buffer, begin, max(1, made.dtype.lanes // buffer.dtype.lanes))
+    if predicate is not None:
+        made = Call(made.dtype, "masked_value", (_mask(buffer, predicate, made.dtype.lanes), made))
+    return BufferStore(buffer, made, places)
+
+
+def _mask(buffer: Buffer, predicate: object, lanes: int) -> Expr:
+    """A predicate of a vector access: a bool for each lane."""
+    made = build.convert(predicate)  # type: ignore[arg-type]
+    if not made.dtype.is_bool or made.dtype.lanes != lanes or lanes == 1 or buffer.dtype.lanes > 1:
+        told = f"buffer {buffer.name}: the predicate is {made.dtype} for an access of {lanes} lanes"
+        raise TypeMismatch(told, hint="a predicate is a vector of bool, with a lane for each element")
+    return made
 
 
 def _lanes(buffer: Buffer, dtype: str | None) -> int:
@@ -50,7 +65,11 @@ def _positions(buffer: Buffer, begin: object, lanes: int) -> tuple[Expr, ...]:
     given = [build.convert(b) for b in (begin if isinstance(begin, tuple | list) else (begin,))]
     if len(given) != len(buffer.shape):
         raise TypeMismatch(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(given)} positions")
-    last = given[-1] if lanes == 1 else Ramp(given[-1], build.const(1, given[-1].dtype), lanes)
+    last = (
+        given[-1]
+        if lanes == 1 or given[-1].dtype.lanes == lanes
+        else Ramp(given[-1], build.const(1, given[-1].dtype), lanes)
+    )
     return (*given[:-1], last)
 
 

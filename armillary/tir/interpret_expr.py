@@ -317,6 +317,39 @@ def _if_then_else(e: E.Call, scope: Scope) -> Value:
     return lambda env: yes(env) if test(env) else no(env)
 
 
+def compile_masked(
+    mask: E.Expr, buffer: Buffer, indices: tuple[E.Expr, ...], scope: Scope, action: str
+) -> Callable[[Env], tuple[Array, tuple[Array, ...]]]:
+    """The lanes that a mask has, and their checked indices in each dimension; the others name no element."""
+    chosen, slot = compile_expr(mask, scope), scope.slot(buffer)
+    places, lanes = [compile_expr(i, scope) for i in indices], mask.dtype.lanes
+
+    def run(env: Env) -> tuple[Array, tuple[Array, ...]]:
+        keep = np.broadcast_to(chosen(env), lanes)
+        at = tuple(np.broadcast_to(place(env), lanes)[keep] for place in places)
+        for one, extent in zip(at, env[slot].shape, strict=True):
+            if one.size and not 0 <= one.min() <= one.max() < extent:
+                raise ExecutionError(f"{action} out of bounds: {buffer.name} at {one.tolist()}, the extent is {extent}")
+        return keep, at
+
+    return run
+
+
+def _masked_load(e: E.Call, scope: Scope) -> Value:
+    load, kind = e.args[1], e.dtype.numpy
+    if not isinstance(load, E.BufferLoad):
+        raise ExecutionError(f"masked_load of what is no load: {e!r}")
+    slot, places = scope.slot(load.buffer), compile_masked(e.args[0], load.buffer, load.indices, scope, "load")
+
+    def run(env: Env) -> Array:
+        keep, at = places(env)
+        result = np.zeros(e.dtype.lanes, kind)
+        result[keep] = env[slot][at]
+        return result
+
+    return run
+
+
 def _likely(e: E.Call, scope: Scope) -> Value:
     return compile_expr(e.args[0], scope)
 
@@ -488,6 +521,7 @@ def _sync(e: E.Call, scope: Scope) -> Value:
 _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "if_then_else": _if_then_else,
     "likely": _likely,
+    "masked_load": _masked_load,
     "reinterpret": _reinterpret,
     "call_extern": _extern,
     "call_pure_extern": _extern,

@@ -23,7 +23,7 @@ from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
-from armillary.tir.interpret_expr import Env, Extern, Scope, compile_expr, compile_indices
+from armillary.tir.interpret_expr import Env, Extern, Scope, compile_expr, compile_indices, compile_masked
 from armillary.tir.phases import PhasedFunction
 
 Run = Callable[[Env], None]
@@ -186,8 +186,21 @@ def _while(s: S.While, scope: Scope) -> Run:
     return run
 
 
+def _masked_store(s: S.BufferStore, value: E.Call, scope: Scope) -> Run:
+    slot, places = scope.slot(s.buffer), compile_masked(value.args[0], s.buffer, s.indices, scope, "store")
+    made = compile_expr(value.args[1], scope)
+
+    def run(env: Env) -> None:
+        keep, at = places(env)
+        env[slot][at] = np.broadcast_to(made(env), keep.shape)[keep]
+
+    return run
+
+
 def _store(s: S.BufferStore, scope: Scope) -> Run:
     slot = scope.slot(s.buffer)
+    if isinstance(s.value, E.Call) and s.value.name == "masked_value":
+        return _masked_store(s, s.value, scope)
     value, place = compile_expr(s.value, scope), compile_indices(s.buffer, s.indices, scope, "store")
     if len(s.indices) == 1:
         only = place[0]

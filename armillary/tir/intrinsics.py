@@ -165,6 +165,9 @@ _ROWS = (
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None),
     _row("likely", 1, lambda x: x),
+    # elements of the lanes that a mask has: of a load, 0 in the others; the value of a store, which leaves the others
+    _row("masked_load", 2, None),
+    _row("masked_value", 2, None),
     _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False),
     _row("call_pure_extern", -1, None),

@@ -81,13 +81,13 @@ class Buffer(Node):
     def __getitem__(self, index: object) -> Expr:  # positions, an expression
         return _load(self, index)
 
-    def vload(self, begin: object, dtype: str | None = None) -> Expr:  # positions, an expression
-        """One element, or with a vector dtype as many along the last axis."""
-        return _load(self, begin, dtype)
+    def vload(self, begin: object, dtype: str | None = None, predicate: object = None) -> Expr:  # positions, a mask
+        """One element, or with a vector dtype as many along the last axis; of a vector, those that a predicate has."""
+        return _load(self, begin, dtype, predicate)
 
-    def vstore(self, begin: object, value: object) -> BufferStore:  # positions, a value, a statement
-        """Write one element, or a vector along the last axis."""
-        return _store(self, begin, value)
+    def vstore(self, begin: object, value: object, predicate: object = None) -> BufferStore:  # positions, values
+        """Write one element, or a vector along the last axis; of a vector, the lanes that a predicate has."""
+        return _store(self, begin, value, predicate)
 
     def offset_of(self, indices: object) -> list[Expr]:  # positions, expressions
         """The element's number from where the memory begins."""

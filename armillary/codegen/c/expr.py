@@ -17,7 +17,7 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.base.node import children, post_order
-from armillary.codegen.base import LIBM, Range, RangeOf, fused_product, refuse
+from armillary.codegen.base import LIBM, Range, RangeOf, fused_product, refuse, refuse_intrinsic
 from armillary.codegen.c.literals import float_text, int_text
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both
@@ -520,7 +520,7 @@ def _address_of(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     rule = CALLS.get(e.name)
     if rule is None:
-        raise refuse(m.dialect, f"the intrinsic {e.name!r}")
+        raise refuse_intrinsic(m.dialect, e.name)
     return rule(m, e, lane)
 
 

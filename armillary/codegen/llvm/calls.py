@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.base.dtype import DType
-from armillary.codegen.base import LIBM, flat_index, refuse
+from armillary.codegen.base import LIBM, flat_index, refuse, refuse_intrinsic
 from armillary.codegen.llvm.amx import tile_dot, tile_dot_bf16, tile_load, tile_store, tile_zero
 from armillary.codegen.llvm.dots.bfloat16 import dot_bf16
 from armillary.codegen.llvm.dots.bytes import dot_bytes
@@ -39,6 +39,7 @@ from armillary.codegen.llvm.types import (
     suffix,
     vector,
 )
+from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both, is_unsafe
 from armillary.tir.vendor_intrinsics import resolved
@@ -104,6 +105,20 @@ def _lane_wise(m: Emitter, e: E.Call) -> str:
             sides.append(m.value(side))
     m.mask = outer
     return select(m, e.dtype, test, lanes, sides[0], sides[1])
+
+
+def _masked_load(m: Emitter, e: E.Call) -> str:
+    """A load of the lanes that a mask has."""
+    load = e.args[1]
+    if isinstance(load, E.BufferLoad) and m.is_volatile(load.buffer):
+        told = "The masked load intrinsic does not support declaring load as volatile."
+        raise UnsupportedError(f"llvm: {told}", hint="leave out the note volatile_scope, or the predicate")
+    flag, test, outer = register_type(e.args[0].dtype), m.value(e.args[0]), m.mask
+    m.mask = test if outer is None else binary(m, "and", flag, outer, test)
+    with m.guarded():
+        made = m.value(load)
+    m.mask = outer
+    return made
 
 
 def _likely(m: Emitter, e: E.Call) -> str:
@@ -365,7 +380,7 @@ def call(m: Emitter, e: E.Call) -> str:
     """Emit an intrinsic call by the table `CALLS`."""
     rule = CALLS.get(e.name)
     if rule is None:
-        raise refuse("llvm", f"the intrinsic {e.name!r}")
+        raise refuse_intrinsic("llvm", e.name)
     return rule(m, e)
 
 
@@ -398,6 +413,7 @@ CALLS: dict[str, Rule] = {
     "clz": _bit_count("ctlz"),
     "if_then_else": _if_then_else,
     "likely": _likely,
+    "masked_load": _masked_load,
     "reinterpret": _reinterpret,
     "call_extern": _extern,
     "call_pure_extern": _extern,

@@ -449,6 +449,8 @@ def _assert(m: FunctionEmitter, s: S.AssertStmt) -> None:
 def _attr(m: FunctionEmitter, s: S.AttrStmt) -> None:
     if s.key in ("thread_extent", "virtual_thread"):
         raise refuse("llvm", f"a {s.key} annotation", "GPU axes need a GPU target")
+    if s.key == "volatile_scope" and s.node is not None:
+        m.volatile.add(s.node)
     m.stmt(s.body)
 
 

@@ -19,6 +19,7 @@ from armillary.codegen.llvm.register_transpose import row_part
 from armillary.codegen.llvm.registers import elements
 from armillary.codegen.llvm.state import EXPR_RULES, ROOM, Emitter, RegisterFile
 from armillary.codegen.llvm.types import memory_element, register_element, register_type, suffix, vector
+from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
@@ -232,6 +233,9 @@ def _gather(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType, mask: str
 def store(m: Emitter, s: S.BufferStore) -> None:
     """Emit a store."""
     index = flat_index(s.buffer, s.indices)
+    if isinstance(s.value, E.Call) and s.value.name == "masked_value":
+        _masked_store(m, s, s.value, index)
+        return
     value = m.value(s.value)
     lanes = s.buffer.dtype.lanes * index.dtype.lanes
     dtype = s.buffer.dtype.element.with_lanes(lanes)
@@ -262,6 +266,27 @@ def store(m: Emitter, s: S.BufferStore) -> None:
         for k, pointer in enumerate(lane_addresses(m, s.buffer, index)):
             one = m.pure(f"extractelement {kind} {value}, i64 {k}", value)
             _to_memory_at(m, one, s.buffer.dtype, pointer)
+
+
+def _masked_store(m: Emitter, s: S.BufferStore, value: E.Call, index: E.Expr) -> None:
+    """A store of the lanes that a mask has."""
+    if m.is_volatile(s.buffer):
+        told = "The masked store intrinsic does not support declaring store as volatile."
+        raise UnsupportedError(f"llvm: {told}", hint="leave out the note volatile_scope, or the predicate")
+    lanes, buffer = index.dtype.lanes, s.buffer
+    dtype = buffer.dtype.element.with_lanes(lanes)
+    flags = f"<{lanes} x i1> {m.value(value.args[0])}"
+    memory = vector(memory_element(buffer.dtype), lanes)
+    short = f"v{lanes}{'i8' if buffer.dtype.bits < 8 else suffix(buffer.dtype)}"
+    made = f"{memory} {to_memory(m, m.value(value.args[1]), dtype)}"
+    if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1 and m.static_int(index.stride) == 1:
+        name, kind, places = f"llvm.masked.store.{short}.p0", "ptr", address(m, buffer, linear(m, index.base))
+    else:
+        name, kind = f"llvm.masked.scatter.{short}.v{lanes}p0", f"<{lanes} x ptr>"
+        start, element, at = address(m, buffer, Linear()), memory_element(buffer.dtype), m.value(index)
+        places = m.pure(f"getelementptr {element}, ptr {start}, {register_type(index.dtype)} {at}", start, at)
+    m.declare("void", name, f"{memory}, {kind}, i32, <{lanes} x i1>")
+    m.do(f"call void @{name}({made}, {kind} {places}, i32 {buffer.dtype.bytes}, {flags})")
 
 
 def _width_at_end(m: Emitter, buffer: S.Buffer, index: E.Ramp) -> int:

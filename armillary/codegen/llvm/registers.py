@@ -59,6 +59,8 @@ class _Survey:
         elif isinstance(item, S.For):
             self._loop(item)
         elif isinstance(item, S.BufferStore):
+            if isinstance(item.value, E.Call) and item.value.name == "masked_value":
+                self.bad.add(item.buffer)  # lanes that a mask leaves out keep what memory has
             self._access(item.buffer, item.indices, is_store=True)
             self._expressions(item.value, *item.indices)
         else:

@@ -80,6 +80,7 @@ class Emitter(Builder):
         self.sums: dict[int, tuple[Node, Linear]] = {}  # of index arithmetic, as llvm_index has them
         self.statics: dict[int, tuple[E.Expr, int | None]] = {}
         self.effects = 0  # calls so far that must not be shared
+        self.volatile: set[Node] = set()  # buffers, or handles of their memory
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
@@ -90,6 +91,10 @@ class Emitter(Builder):
         self.has_streamed = False
         self.alignment = 0  # bytes that pointers of arguments are multiples of; 0: of their elements
         self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
+
+    def is_volatile(self, buffer: S.Buffer) -> bool:
+        """Whether a note says that each access to the buffer counts."""
+        return buffer in self.volatile or buffer.data in self.volatile
 
     def value(self, item: E.Expr) -> str:
         """Emit an expression; the name (or constant) of its value in its register type."""

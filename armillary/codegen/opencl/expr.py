@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from armillary.base.dtype import DType
-from armillary.codegen.base import LIBM, refuse
+from armillary.codegen.base import LIBM, refuse, refuse_intrinsic
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.codegen.c.literals import float_text
@@ -136,7 +136,7 @@ def _comparison(symbol: str) -> C.Rule:
 def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     rule = CALLS.get(e.name)
     if rule is None:
-        raise refuse(m.dialect, f"the intrinsic {e.name!r}")
+        raise refuse_intrinsic(m.dialect, e.name)
     return rule(m, e, lane)
 
 
