@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -367,3 +368,59 @@ def test_a_trial_of_bytes_is_checked_to_the_bit() -> None:
     results = batch([MeasureInput(task.target, task, task.config_space.get(i)) for i in picked])
     assert runner._reference and [r.error for r in results] == ["", ""]
     batch.close()
+
+
+def large_kernels() -> tuple[IRModule, Any]:
+    """A convolution that a build computes by Fourier transforms, on a small image."""
+    weight = np.random.default_rng(8).normal(size=(16, 16, 7, 7)).astype("float32") / 28
+    x = relay.var("x", shape=(1, 16, 40, 40))
+    body = relay.nn.relu(relay.nn.conv2d(x, relay.const(weight), padding=(3, 3), kernel_size=(7, 7), channels=16))
+    return IRModule.from_expr(relay.Function([x], body)), weight
+
+
+def test_records_say_whether_fourier_transforms_compute_a_convolution() -> None:
+    module, weight = large_kernels()
+    (task,) = autotvm.task.extract_from_program(module["main"], target=TARGET)
+    first = task.config_space.get(ranking(task)[0])
+    with PassContext(opt_level=3):
+        text = str(optimized(module, Target(TARGET)))
+    assert bool(first["fourier"].val) == ("cpu.conv2d_fourier_NCHWc(" in text), "what a build takes is expected first"
+    assert task.flop >= 2 * 16 * 40 * 40 * 16 * 49, "operations are those of the definition"
+    own = {name: first[name].val for name in ("data_block", "result_block")}
+    by_transforms, direct = best(task, fourier=1, rows=2, vectors=1, **own), best(task, fourier=0, **own)
+    given = np.random.default_rng(9).random((1, 16, 40, 40), dtype="float32")
+    for pair, operator in ((by_transforms, "cpu.conv2d_fourier_NCHWc("), (direct, "nn.contrib_conv2d_NCHWc(")):
+        with autotvm.apply_history_best([pair]), PassContext(opt_level=3):
+            text = str(optimized(module, Target(TARGET)))
+            library = relay.build(module, TARGET)
+        assert operator in text and (operator[:11] == "cpu.conv2d_") == (
+            'choice="conv2d.fourier rows=2 vectors=1' in text
+        )
+        run_ = graph_executor.GraphModule(library["default"](cpu()))
+        run_.set_input("x", given)
+        run_.run()
+        np.testing.assert_allclose(run_.get_output(0).numpy(), _seven(given, weight), rtol=1e-3, atol=1e-4)
+
+
+def _seven(x: Any, weight: Any) -> Any:
+    """A 7x7 convolution of one image and relu, as sums over places of the kernel."""
+    padded = np.pad(x[0], ((0, 0), (3, 3), (3, 3)))
+    rows = [
+        np.einsum("oi,ihw->ohw", weight[:, :, r, c], padded[:, r : r + 40, c : c + 40])
+        for r in range(7)
+        for c in range(7)
+    ]
+    return np.maximum(sum(rows), 0)[None]
+
+
+def test_a_record_of_a_space_without_transforms_leaves_them_to_the_model() -> None:
+    module, _ = large_kernels()
+    (task,) = autotvm.task.extract_from_program(module["main"], target=TARGET)
+    given, result = best(task, fourier=0)
+    row = json.loads(record.encode(given, result))
+    row["config"]["entity"] = [e for e in row["config"]["entity"] if e[0] != "fourier"]
+    pair = record.decode(json.dumps(row))
+    assert pair is not None
+    with autotvm.apply_history_best([pair]), PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
+        assert "cpu.conv2d_fourier_NCHWc(" in str(optimized(module, Target(TARGET)))
+    assert task.config_space.index_of(pair[0].config.entity_map) == given.config.index

@@ -130,7 +130,7 @@ def agreeing(count: int) -> Iterator[str]:
 
 def test_all_readers_agree_about_a_sample() -> None:
     found = list(agreeing(2 * TOGETHER))
-    names = {"conv2d.direct", "conv2d.winograd", "conv2d.depthwise", "gemm.register_tiles"}
+    names = {"conv2d.direct", "conv2d.winograd", "conv2d.fourier", "conv2d.depthwise", "gemm.register_tiles"}
     assert set(found) == names and len(found) > 150
 
 

@@ -7,19 +7,23 @@ themselves (`backends/cpu`), so a point is what the compiler could have taken by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
 from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
 from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
+from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, product_tile, product_tiles
+from armillary.backends.cpu.conv2d.fourier.cost import estimate as estimate_fourier
 from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
 from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
 from armillary.backends.cpu.gemm import space as dense
 from armillary.backends.cpu.graph.apply_records import BLOCKS
+from armillary.backends.cpu.graph.fourier_conv2d import is_faster
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload
@@ -38,15 +42,18 @@ class Point:
     cycles: float
     width: int = 0
     blocks: tuple[int, int] = (0, 0)  # of data and of result, where these are chosen
+    fourier: int = -1  # 1: by Fourier transforms; -1: no point of the space is
 
     def knobs(self) -> dict[str, int]:
         """By the names of the space's knobs."""
         tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
         blocks = {name: block for name, block in zip(BLOCKS, self.blocks, strict=True) if block}
-        return {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width, **blocks}
+        by_transforms = {"fourier": self.fourier} if self.fourier >= 0 else {}
+        return {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width, **blocks, **by_transforms}
 
 
 Blocks = tuple[int, int]  # channels of a block of data, and of result
+LATER = 1.001  # times the least: a point that comes after it
 LEAST_BLOCK = 4  # channels
 MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
 NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
@@ -90,6 +97,24 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     nest = nest_of(workload, cpu)
     found = dict.fromkeys(tiles_of(nest, cpu))
     return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles, nest.width) for tile in found]
+
+
+def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuModel) -> list[Point]:
+    """Those points, and one for each register tile by Fourier transforms: what a build would take is expected to be the
+    least, as the passes do not compare estimates alone (backends/cpu/graph/fourier_conv2d.py)."""
+    direct, rate = [replace(point, fourier=0) for point in found], far_weights(cpu)
+    own, mine = product_tile(layer, cpu)[0], estimate_fourier(layer, cpu, rate).cycles
+    least = min(point.cycles for point in found)
+    if not is_faster(layer, cpu, 0):
+        mine = max(mine, LATER * least)
+    elif mine >= least:  # a convolution that is computed otherwise than the pass expects
+        direct = [replace(point, cycles=point.cycles * LATER * mine / least) for point in direct]
+    made = [Point(0, 0, own, mine, found[0].width, fourier=1)]
+    for tile in product_tiles(layer, cpu):
+        if tile != own:
+            cycles = estimate_fourier(layer, cpu, rate, tile).cycles
+            made.append(Point(0, 0, tile, max(cycles, LATER * mine), found[0].width, fourier=1))
+    return [*direct, *made]
 
 
 def winograd_points(layer: Layer, cpu: CpuModel) -> Iterator[Point]:

@@ -21,6 +21,7 @@ from armillary.autotvm.task.cpu_space import (
     blocks_of,
     direct_points,
     winograd_points,
+    with_fourier_points,
 )
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
@@ -29,6 +30,8 @@ from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
+from armillary.backends.cpu.graph.fourier_conv2d import TRANSFORMED
+from armillary.backends.cpu.graph.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.backends.records import keyed_attributes
 from armillary.base.dispatch import Workload
@@ -37,7 +40,7 @@ from armillary.driver.lower_fused import workload_of
 from armillary.relay.expr import Function
 from armillary.relay.op import get_op
 from armillary.target import Target
-from armillary.target.choice import Choice
+from armillary.target.choice import Choice, Source
 from armillary.target.cpu import cpu_model
 
 AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, so that a build's own choice is first
@@ -58,11 +61,11 @@ class CpuTemplate(NetworkTemplate):
         return apply_records.choice_of(config, workload)
 
     def kernel(self, args: Args, where: Target) -> Kernel:
-        is_direct = Choice("conv2d.direct") if self.name == "conv2d_NCHWc.cpu" else None
+        is_direct = Choice("conv2d.direct", source=Source.OVERRIDE) if self.name == "conv2d_NCHWc.cpu" else None
         return self.kernel_with(args, where, is_direct)
 
     def becomes(self) -> tuple[str, ...]:
-        return (WINOGRAD,) if self.op.name == CONV2D else ()
+        return (WINOGRAD, TRANSFORMED) if self.op.name == CONV2D else ()
 
     def as_lowered(self, function: Function, where: Target) -> Function:
         return collapse_rows(function, where)
@@ -71,7 +74,7 @@ class CpuTemplate(NetworkTemplate):
         points = self.points(args, where)
         _define(config, points)
         own = zip(apply_records.BLOCKS, points[0].blocks, strict=True)
-        config.unwritten = {name: block for name, block in own if block}
+        config.unwritten = {"fourier": 0} | {name: block for name, block in own if block}
 
     def points(self, args: Args, where: Target) -> list[Point]:
         """Everything there is to choose, in the blocks of the call, which come first, and in others."""
@@ -87,7 +90,8 @@ class CpuTemplate(NetworkTemplate):
         layer = eligible(self.module(args)["main"].body)
         if layer is not None:
             found += [replace(point, width=width) for point in winograd_points(layer, cpu_model(where))]
-        return found
+        by_transforms = by_fourier(self.module(args)["main"].body)
+        return found if by_transforms is None else with_fourier_points(by_transforms, found, cpu_model(where))
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
         """Configurations with their estimated seconds on one thread, the least first."""

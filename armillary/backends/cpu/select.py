@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE
 from armillary.backends.cpu.conv2d.direct.space import DIRECT
+from armillary.backends.cpu.conv2d.fourier.space import FOURIER
 from armillary.backends.cpu.conv2d.narrow_output import space as narrow_output
 from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD
 from armillary.backends.cpu.gemm import space as gemm
@@ -43,6 +44,7 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
         Candidate("direct_blocked", algorithm=DIRECT),
     ),
     "cpu.conv2d_winograd_NCHWc": (Candidate("winograd", algorithm=WINOGRAD),),
+    "cpu.conv2d_fourier_NCHWc": (Candidate("fourier", algorithm=FOURIER),),
     "nn.contrib_depthwise_conv2d_NCHWc": (Candidate("depthwise_blocked", algorithm=DEPTHWISE),),
     "nn.contrib_dense_pack": (
         Candidate("byte_tiles", space_amx.refuses),

@@ -32,7 +32,7 @@ from armillary.relay.transform._rules import call, on_functions, tensor
 from armillary.relay.transform.layout._engine import transform
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
-from armillary.target.choice import Choice, Guard, Source, stored_choice
+from armillary.target.choice import Choice, Guard, Rejection, Source, stored_choice
 from armillary.transform import define_pass
 
 TUNED = {
@@ -138,7 +138,7 @@ def workload_of(expr: Expr) -> Workload | None:
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
     values = {name: config[name].val for name in config if hasattr(config[name], "val")}
-    known = {"winograd", "strip", "rows", "vectors", "lines", "width", *BLOCKS}
+    known = {"winograd", "strip", "rows", "vectors", "lines", "width", "fourier", *BLOCKS}
     if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
         raise ConfigError(told, hint="tune again")
@@ -148,8 +148,11 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if size > 0:
         strip = (("strip", values["strip"]),) if values.get("strip", -1) >= 0 else ()
         return Choice("conv2d.winograd", (("tile", size), *strip, *tile), layouts, source=Source.RECORD)
+    if values.get("fourier", 0):
+        return Choice("conv2d.fourier", tile, layouts, source=Source.RECORD)
     guards = (Guard("width", values["width"], values["width"]),)
-    return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, guards=guards)
+    others = (Rejection("conv2d.fourier", reason="the record is faster"),) if "fourier" in values else ()
+    return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, rejected=others, guards=guards)
 
 
 def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:

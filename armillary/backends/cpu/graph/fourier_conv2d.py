@@ -17,19 +17,21 @@ from __future__ import annotations
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, FourierLayer, direct_estimate, estimate
 from armillary.backends.cpu.cost.model import far_weights
 from armillary.backends.winograd import is_constant, is_whole
+from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
-from armillary.target.choice import Source, stored_choice
+from armillary.target.choice import Choice, Source, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 
 USE = register_config_option(
     "relay.FourierConv2D.use", int, -1, "large kernels by Fourier transforms: 0: none, 1: all that can be, -1: by cost"
 )
+FOURIER, TRANSFORMED = "conv2d.fourier", "cpu.conv2d_fourier_NCHWc"
 GAIN = 0.8  # of the estimated time of the direct convolution
 
 
@@ -43,11 +45,15 @@ def fourier_conv2d(module: IRModule, *, target: Target | None = None) -> IRModul
         network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
-            # a record has compared the ways of its task's space, of which this is none; a script means what it says
-            layer = None if stored_choice(expr).source is Source.OVERRIDE else _eligible(expr)
+            layer, stored = eligible(expr), stored_choice(expr) if isinstance(expr, Call) else Choice()
+            if isinstance(expr, Call) and stored.algorithm == FOURIER:
+                return _replaced(expr, _checked(stored, layer))
+            # a script means what it says; a record of a space with transforms has compared them
+            if stored.source is Source.OVERRIDE or any(r.name == FOURIER for r in stored.rejected):
+                return None
             if layer is None or not isinstance(expr, Call) or not (use == 1 or is_faster(layer, cpu, network)):
                 return None
-            return _replaced(expr)
+            return _replaced(expr, Choice())
 
         return rewrite(function, rule, enter=not_primitive)
 
@@ -60,7 +66,17 @@ def is_faster(layer: FourierLayer, cpu: CpuModel, network: int) -> bool:
     return estimate(layer, cpu, rate).cycles < GAIN * direct_estimate(layer, cpu, rate).cycles
 
 
-def _eligible(expr: Expr) -> FourierLayer | None:
+def _checked(stored: Choice, layer: FourierLayer | None) -> Choice:
+    if layer is None:
+        told = (
+            f"the choice {stored.algorithm} does not fit a convolution: transforms compute none of its kernel or stride"
+        )
+        raise ConfigError(told, hint="tune again, or take another choice")
+    return stored
+
+
+def eligible(expr: Expr) -> FourierLayer | None:
+    """The sizes of a convolution that Fourier transforms can compute; None for others."""
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
     weight, attrs, result = tensor(expr.args[1]), expr.attrs, tensor(expr)
@@ -76,11 +92,11 @@ def _eligible(expr: Expr) -> FourierLayer | None:
     return FourierLayer(weight.static[1] * weight.static[4], chunks, block, batch, height, width, kernel)
 
 
-def _replaced(expr: Call) -> Call:
+def _replaced(expr: Call, choice: Choice) -> Call:
     data, weight = expr.args
     inner, outer = tensor(weight).static[4:]  # type: ignore[union-attr]
     old, new = f"OIHW{inner}i{outer}o", f"OI{inner}iHW{outer}o"
     turned = get_op("layout_transform")(weight, src_layout=old, dst_layout=new)
-    op = get_op("cpu.conv2d_fourier_NCHWc")
-    attrs = op.make_attrs(named={"padding": expr.attrs.padding, "channels": expr.attrs.channels})
+    op = get_op(TRANSFORMED)
+    attrs = op.make_attrs(named={"padding": expr.attrs.padding, "channels": expr.attrs.channels, "choice": str(choice)})
     return Call(op, (data, turned), attrs, expr.span)

@@ -19,6 +19,7 @@ from armillary.backends.cpu.cost.model import (
     far,
     forced_tile,
     ranked_tiles,
+    tile_estimate,
     tiles,
 )
 from armillary.base.record import record
@@ -110,6 +111,11 @@ def product_nest(layer: FourierLayer, cpu: CpuModel) -> Nest:
     )
 
 
+def product_tiles(layer: FourierLayer, cpu: CpuModel) -> list[Tile]:
+    """The register tiles that the products may have."""
+    return list(dict.fromkeys(tiles(product_nest(layer, cpu), cpu)))
+
+
 def product_tile(layer: FourierLayer, cpu: CpuModel) -> tuple[Tile, Estimate]:
     """The best register tile whose part of the weights leaves room in L2, or the one the pass context asks for."""
     nest = product_nest(layer, cpu)
@@ -121,9 +127,15 @@ def product_tile(layer: FourierLayer, cpu: CpuModel) -> tuple[Tile, Estimate]:
     return fits[0] if fits else ranked[0]
 
 
-def estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Estimate:
-    """Cycles of the three phases, with weights that come at `weights_far` bytes per cycle the first time."""
-    tile, product = product_tile(layer, cpu)
+def estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float, tile: Tile | None = None) -> Estimate:
+    """Cycles of the three phases, with weights that come at `weights_far` bytes per cycle the first time.
+
+    `tile`: of the products, by default the best.
+    """
+    if tile is None:
+        tile, product = product_tile(layer, cpu)
+    else:
+        product = tile_estimate(product_nest(layer, cpu), tile, cpu)
     outputs = layer.chunks * layer.block
     vector = float(FLOAT * max(layer.block, 1))
     points = float(FLOAT * POINTS * layer.together * (layer.inputs + outputs))

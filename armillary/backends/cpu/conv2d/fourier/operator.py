@@ -51,6 +51,7 @@ class FourierAttrs:
     channels: int | None = None
     strides: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
+    choice: str = ""  # target/choice.py
 
 
 fourier = Op("cpu.conv2d_fourier_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))

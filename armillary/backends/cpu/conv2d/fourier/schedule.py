@@ -10,41 +10,19 @@ consumers of the convolution run on the output row before it is stored. Which ti
 from __future__ import annotations
 
 from armillary import te
-from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, direct_estimate, estimate, product_tile
-from armillary.backends.cpu.cost.model import Tile, explained, far_weights
+from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer
+from armillary.backends.cpu.conv2d.fourier.space import FOURIER, chosen_tile, explain_fourier, layer_of
+from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import Stages, accumulators, fuse_all, inline_others, tagged_stages
-from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
-from armillary.target.cpu import cpu_model
 
 STEPS = range(3)  # of a transform
 
 
-def layer_of(workload: Workload) -> FourierLayer:
-    """The sizes of a convolution by Fourier transforms, from its types."""
-    data = workload.tensor(0)
-    weight = workload.tensor(1)
-    result = workload.result
-    batch, chunks, height, width, block = result.static
-    return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[3:5])
-
-
-def explain_fourier(workload: Workload) -> Explanation:
-    """The transforms against the direct convolution."""
-    cpu, layer = cpu_model(workload.target), layer_of(workload)
-    tile, _ = product_tile(layer, cpu)
-    rate = far_weights(cpu)
-    rows = [estimate(layer, cpu, rate), direct_estimate(layer, cpu, rate)]
-    return explained("Fourier transforms of 16x16 tiles", f"{tile}", rows, cpu)
-
-
-@implement("cpu.conv2d_fourier_NCHWc", family="cpu", name="fourier", explain=explain_fourier)
+@implement("cpu.conv2d_fourier_NCHWc", family="cpu", name="fourier", algorithm=FOURIER.name, explain=explain_fourier)
 def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     """Three phases, or strips."""
-    cpu = cpu_model(fused.workload.target)
-    layer = layer_of(fused.workload)
-    tile, _ = product_tile(layer, cpu)
+    layer, tile = layer_of(fused.workload), chosen_tile(fused.workload)
     (conv,) = fused.anchor
     stages = tagged_stages(conv, "fourier")
     output = fused.outputs[0]
