@@ -1,16 +1,16 @@
 """One wheel under several Pythons, without a compiler: compile, run, export, and load by the runtime alone.
 
-In: the wheels that `tools/release.py` made for this machine, and commands of Pythons. Out: a line for each Python, exit
-status 1 if any failed. Invariant: a Python sees what pip installed from the wheel and nothing else; its PATH is empty,
+In: the wheels that `tools/release.py` made, and commands of Pythons. Out: a line for each Python, exit status 1 if any
+failed. Invariant: a Python sees what pip installed from its wheel and nothing else; its PATH is empty,
 so neither compiler nor linker is found. The second process of each has the runtime's wheel and numpy alone.
 Run: `python tools/wheel_pythons.py dist [PYTHON...]`: those, and one of each version from 3.10 that is found here.
+AArch64 under qemu, on any Debian: `... dist --only $(.ci/python 3.11 bookworm /tmp/arm arm64)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -81,15 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", type=Path, help="the folder with the wheels of the compiler and of the runtime")
     parser.add_argument("pythons", nargs="*", help="commands, besides those of the PATH and of pyenv")
-    given = parser.parse_args(arguments)
-    pythons = [*found(), *given.pythons]
+    parser.add_argument("--only", action="store_true", help="no other Pythons than those that are named")
+    given = parser.parse_intermixed_args(arguments)
+    pythons = [*([] if given.only else found()), *given.pythons]
     failed = 0
     for python in pythons:
         problem = check(python, given.wheels)
-        print(
-            f"{version_of(python) or python}: {problem or 'compiled, ran, exported; loaded by the runtime alone'}",
-            flush=True,
-        )
+        name = f"{version_of(python) or python} on {machine_of(python) or '?'}"
+        print(f"{name}: {problem or 'compiled, ran, exported; loaded by the runtime alone'}", flush=True)
         failed += bool(problem)
     return 1 if failed or not pythons else 0
 
@@ -110,6 +109,11 @@ def version_of(python: str) -> str:
     return _asked(python, "'%d.%d' % sys.version_info[:2]")
 
 
+def machine_of(python: str) -> str:
+    """The processor of a Python, such as aarch64: the emulated one where it runs under an emulator."""
+    return _asked(python, "__import__('platform').machine()")
+
+
 def _asked(python: str, what: str) -> str:
     command = [python, "-I", "-c", f"import sys; print({what})"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
@@ -118,7 +122,7 @@ def _asked(python: str, what: str) -> str:
 
 def check(python: str, wheels: Path) -> str:
     """What does not work under a Python, or nothing."""
-    version, machine = version_of(python), platform.machine()
+    version, machine = version_of(python), machine_of(python)
     if not version:
         return "cannot be run"
     command = _asked(python, "sys.executable")  # not what only a PATH leads to
@@ -127,7 +131,7 @@ def check(python: str, wheels: Path) -> str:
         try:
             (compiler,) = wheels.glob(f"armillary-*_{machine}.whl")
             (runtime,) = wheels.glob(f"armillary_runtime-*_{machine}.whl")
-            installed = {w: _install(w, version, folder / w.name.split("-")[0]) for w in (compiler, runtime)}
+            installed = {w: _install(w, version, machine, folder / w.name.split("-")[0]) for w in (compiler, runtime)}
             _run([command, "-c", COMPILE], folder, installed[compiler])
             cli = [
                 command,
@@ -144,12 +148,14 @@ def check(python: str, wheels: Path) -> str:
             return f"{wheels} lacks the wheels for {machine}, or has several"
         except subprocess.CalledProcessError as error:
             return f"failed: {(error.stderr or error.stdout or '')[-1500:]}"
+        except subprocess.TimeoutExpired as error:
+            return f"took longer than {error.timeout:.0f} s: {' '.join(map(str, error.cmd))[:200]}"
     return ""
 
 
-def _install(wheel: Path, version: str, folder: Path) -> Path:
+def _install(wheel: Path, version: str, machine: str, folder: Path) -> Path:
     """Install a wheel, with what it depends on, for a Python that need not have pip."""
-    kinds = [f"--platform=manylinux_{glibc}_{platform.machine()}" for glibc in ("2_17", "2_27", "2_28", "2_34")]
+    kinds = [f"--platform=manylinux_{glibc}_{machine}" for glibc in ("2_17", "2_27", "2_28", "2_34")]
     choice = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp", *kinds]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *choice, str(wheel)]
     subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)

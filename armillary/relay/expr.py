@@ -290,17 +290,20 @@ class TupleGetItem(Expr):
 
 @node
 class Call(Expr):
-    """Apply `op` to args. `attrs` is the op's frozen attrs dataclass, or None."""
+    """Apply `op` to args. `attrs` is the op's frozen attrs dataclass, or None.
+
+    Relay-era scripts give the types of arguments before the span, `Call(op, args, attrs, [], span)`: they are inferred.
+    """
 
     _made: ClassVar[FieldMakers] = {"args": tuple}  # Any: as given
     op: Any  # Any: Op | Function | GlobalVar | Var
     args: tuple[Expr, ...]
     attrs: Any = None  # Any: each Op has its own attrs class
     span: Span | None = None
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # as `_call` takes them
 
         def __init__(
-            self, op: object, args: Sequence[Expr], attrs: object = None, span: Span | None = None
+            self, op: object, args: Sequence[Expr], attrs: object = None, span: object = None, *rest: Span | None
         ) -> None: ...
 
     @property
@@ -377,7 +380,16 @@ class Function(Expr, BaseFunc):
         return keep_device(Function(self.params, new_body, None, self.attrs, self.span), self)
 
 
-_of_fields = Function.__init__
+_call_of_fields, _of_fields = Call.__init__, Function.__init__
+
+
+def _call(
+    self: Call, op: object, args: Sequence[Expr], attrs: object = None, span: object = None, *rest: Span | None
+) -> None:
+    """The constructor: the span is fourth, or behind types of arguments, which are a list or None."""
+    if rest or type(span) is list or type(span) is tuple:
+        (span,) = rest or (None,)
+    _call_of_fields(self, op, args, attrs, span)
 
 
 def _function(self: Function, params: Any, body: Expr, ret_type: Type | None = None, *rest: Any, **named: Any) -> None:
@@ -387,6 +399,7 @@ def _function(self: Function, params: Any, body: Expr, ret_type: Type | None = N
     _of_fields(self, params, body, ret_type, *rest, **named)
 
 
+type.__setattr__(Call, "__init__", _call)
 type.__setattr__(Function, "__init__", _function)
 
 

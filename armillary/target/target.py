@@ -139,6 +139,11 @@ class Target:
         return str(self._attr("model", "unknown"))
 
     @property
+    def arch(self) -> str:
+        """The device's architecture, such as "sm_80"."""
+        return str(self._attr("arch", ""))
+
+    @property
     def device_name(self) -> str:
         return str(self._attr("device", ""))
 

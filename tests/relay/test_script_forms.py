@@ -224,3 +224,23 @@ def test_a_dimension_that_is_a_whole_float_is_a_number() -> None:
     assert topi.get_const_tuple(made.shape) == (8, 4)
     with pytest.raises(TypeMismatch, match=r"a dimension is 2\.5"):
         te.compute((20 / 8,), lambda i: i)
+
+
+def test_a_call_takes_the_types_of_its_arguments_before_the_span() -> None:
+    x = relay.var("x", shape=(2,))
+    span = (x + x).span
+    for made in (
+        relay.Call(relay.op.get("negative"), [x], None, [x.checked_type], span),
+        relay.Call(relay.op.get("negative"), [x], None, [x.checked_type]),
+        relay.Call(relay.op.get("negative"), [x], None, None, span),
+    ):
+        assert made.checked_type == x.checked_type and made.span == span
+
+
+def test_a_target_tells_its_architecture() -> None:
+    texts = ("cuda", "cuda -arch=sm_80", "llvm")
+    assert [armillary.target.Target(text).arch for text in texts] == ["sm_50", "sm_80", ""]
+    with pytest.raises(UnsupportedError, match="CUTLASS makes CUDA kernels"):
+        relay.op.contrib.cutlass.partition_for_cutlass(armillary.IRModule())
+    with pytest.raises(UnsupportedError, match="CUTLASS makes CUDA kernels"):
+        armillary.contrib.cutlass.finalize_modules(None)

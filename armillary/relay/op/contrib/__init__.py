@@ -5,5 +5,5 @@ from __future__ import annotations
 from armillary.base.lazy import lazy_names
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {name: f"armillary.relay.op.contrib.{name}" for name in ("arm_compute_lib", "clml")}
+    __name__, {name: f"armillary.relay.op.contrib.{name}" for name in ("arm_compute_lib", "clml", "cutlass")}
 )
