@@ -75,7 +75,7 @@ from armillary.relay.parser import fromtext as fromtext
 from armillary import frontend as frontend
 from armillary.relay import infer as infer
 from armillary.relay.infer import infer_type as infer_type
-from armillary.artifact import load_params as load_param_dict
+from armillary.runtime.container import load_param_dict as load_param_dict
 from armillary.relay import loops as loops
 from armillary.relay import names as names
 from armillary.relay import op as op
@@ -86,7 +86,7 @@ from armillary.relay.parser import parse_expr as parse_expr
 from armillary.relay import prelude as prelude
 from armillary.relay import printer as printer
 from armillary.relay import quantize as quantize
-from armillary.artifact import save_params as save_param_dict
+from armillary.runtime.container import save_param_dict as save_param_dict
 from armillary.relay.types import scalar_type as scalar_type
 from armillary.relay import scope_builder as scope_builder
 from armillary.relay import testing as testing
@@ -939,8 +939,8 @@ class _Nn:
         """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities."""
 
     @staticmethod
-    def pad(data: _Operand, pad_width: Sequence[Sequence[int]] | _Numbers = (), pad_value: float = 0.0, pad_mode: str = 'constant') -> _Call:
-        """The data with a border."""
+    def pad(data: _Expr, pad_width: object = (), pad_value: object = 0.0, pad_mode: str = 'constant') -> _Expr:
+        """A border around the data; where a width is negative, that much of the data goes."""
 
     @staticmethod
     def prelu(data: _Operand, alpha: _Operand, axis: int = 1) -> _Call:

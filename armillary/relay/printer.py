@@ -310,10 +310,11 @@ def attribute_text(attrs: Any) -> list[str]:
     """`name=value` of each attribute that differs from its default."""
     if attrs is None:
         return []
+    always: tuple[str, ...] = getattr(attrs, "_written", ())  # what a reader looks for
     return [
         f"{f.name}={literal_text(getattr(attrs, f.name))}"
         for f in dataclasses.fields(attrs)
-        if not is_default(f, getattr(attrs, f.name))
+        if f.name in always or not is_default(f, getattr(attrs, f.name))
     ]
 
 

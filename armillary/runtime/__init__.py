@@ -21,8 +21,8 @@ __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the co
         "convert": "armillary.registry:convert",
         "enabled": "armillary.runtime.container:enabled",
         **{n: f"armillary.runtime.container:{n}" for n in ("load_param_dict_from_file", "save_param_dict_to_file")},
-        "load_param_dict": "armillary.artifact:load_params",
-        "save_param_dict": "armillary.artifact:save_params",
+        "load_param_dict": "armillary.runtime.container:load_param_dict",
+        "save_param_dict": "armillary.runtime.container:save_param_dict",
         "vm": "armillary.runtime.vm",
     },
 )

@@ -26,9 +26,9 @@ from armillary.runtime.container import PackedFunc as PackedFunc
 from armillary.runtime import container as container
 from armillary.registry import convert as convert
 from armillary.runtime.container import enabled as enabled
-from armillary.artifact import load_params as load_param_dict
+from armillary.runtime.container import load_param_dict as load_param_dict
 from armillary.runtime.container import load_param_dict_from_file as load_param_dict_from_file
-from armillary.artifact import save_params as save_param_dict
+from armillary.runtime.container import save_param_dict as save_param_dict
 from armillary.runtime.container import save_param_dict_to_file as save_param_dict_to_file
 from armillary.runtime import vm as vm
 

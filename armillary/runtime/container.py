@@ -36,6 +36,18 @@ class PackedFunc(metaclass=_Callables):
         return function
 
 
+@boundary("save_param_dict", arguments=True)
+def save_param_dict(params: Mapping[str, Values | Deferred]) -> bytearray:
+    """Parameters as bytes that `load_param_dict` reads, in an array of bytes as scripts of the Relay era have them."""
+    return bytearray(save_params(params))
+
+
+@boundary("load_param_dict", arguments=True)
+def load_param_dict(param_bytes: bytes | bytearray) -> dict[str, NDArray]:
+    """Parameters by name of what `save_param_dict` gave; ArtifactError where the bytes are damaged."""
+    return {name: array(value) for name, value in load_params(param_bytes).items()}
+
+
 @boundary("save_param_dict_to_file", arguments=True)
 def save_param_dict_to_file(params: Mapping[str, Values | Deferred], path: str | Path) -> None:
     """Write parameters to a file, whole or not at all."""
@@ -45,7 +57,7 @@ def save_param_dict_to_file(params: Mapping[str, Values | Deferred], path: str |
 @boundary("load_param_dict_from_file", arguments=True)
 def load_param_dict_from_file(path: str | Path) -> dict[str, NDArray]:
     """The parameters of a file, by name; ArtifactError where it is damaged."""
-    return {name: array(value) for name, value in load_params(Path(path).read_bytes()).items()}
+    return load_param_dict(Path(path).read_bytes())
 
 
 def enabled(target: str) -> bool:

@@ -48,6 +48,10 @@ class NDArray:
         self._dtype = dtype or dtype_of_array(array)
         self._tensor, self._keep = describe(array, self._dtype)
 
+    def same_as(self, other: object) -> bool:
+        """Whether `other` is this tensor, not one like it."""
+        return self is other
+
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self._array.shape if self._dtype.lanes == 1 else self._array.shape[:-1])

@@ -424,6 +424,22 @@ def cast_cast(s: Simplifier, e: E.Cast) -> E.Expr | None:
     return None
 
 
+def cast_of_rounded(s: Simplifier, e: E.Cast) -> E.Expr | None:
+    """Products with whole numbers, which doubles hold exactly.
+
+    int32(round(float64(x) * 2.0f64))  ->  x * 2
+    """
+    product = e.value.args[0] if type(e.value) is E.Call and e.value.name == "round" else None
+    if type(product) is not E.Mul or type(product.a) is not E.Cast or type(product.b) is not E.FloatImm:
+        return None
+    number, factor, wide = product.a.value, product.b.value, product.dtype
+    is_exact = e.dtype.is_int and e.dtype.bits <= 32 and wide.is_float and wide.bits == 64 and number.dtype is e.dtype
+    most = min(e.dtype.max_value, 1 << 20) if is_exact else 0
+    if not is_exact or not float(factor).is_integer() or abs(factor) > most:
+        return None
+    return s(E.Mul(number, E.IntImm(e.dtype, int(factor))))
+
+
 def float_identity(s: Simplifier, e: E.Binary) -> E.Expr | None:
     """Identities that hold for every float, signed zeros and NaN included.
 
@@ -562,6 +578,6 @@ RULES: dict[type, tuple[Rule, ...]] = {
     E.Not: (known_condition, not_comparison),
     E.Select: (select_known,),
     E.Call: (call_known,),
-    E.Cast: (cast_cast,),
+    E.Cast: (cast_cast, cast_of_rounded),
     E.Let: (let_inline,),
 }

@@ -230,3 +230,37 @@ def test_operators_of_back_ends_are_not_shown_but_found_by_their_old_names() -> 
     x, w = relay.var("x", shape=(1, 1, 4, 4, 8)), relay.var("w", shape=(2, 1, 3, 3, 8, 8))
     call = relay.nn.contrib_conv2d_nchwc(x, w, data_layout="NCHW8c", kernel_layout="OIHW8i8o")
     assert call.checked_type.static == (1, 2, 2, 2, 8)
+
+
+@pytest.mark.parametrize("width", [((-1, -1), (2, -2), (0, 3)), ((0, 0), (-1, 4), (-2, -1))])
+def test_negative_widths_of_a_border_cut(width: tuple[tuple[int, int], ...]) -> None:
+    x = relay.var("x", shape=(3, 4, 5))
+    data = np.arange(60, dtype="float32").reshape(3, 4, 5)
+    got = relay.create_executor("graph").evaluate(relay.Function([x], relay.nn.pad(x, width, 1.5)))(data).numpy()
+    cut = data[tuple(slice(max(-b, 0), n + min(a, 0)) for (b, a), n in zip(width, data.shape, strict=True))]
+    np.testing.assert_array_equal(got, np.pad(cut, [(max(b, 0), max(a, 0)) for b, a in width], constant_values=1.5))
+
+
+def test_a_border_cuts_no_more_than_there_is() -> None:
+    x = relay.var("x", shape=(3, 4))
+    with pytest.raises(TypeMismatch, match=r"cuts more from axis 1 than its 4 elements"):
+        relay.nn.pad(x, ((0, 0), (-3, -2)))
+
+
+def test_one_number_in_an_array_is_a_number() -> None:
+    call = relay.nn.pad(relay.var("x", shape=(3,)), ((1, 1),), relay.const(np.array([2], "int8")))
+    assert call.attrs.pad_value == 2
+
+
+def test_texts_always_say_the_size_of_a_window() -> None:
+    call = relay.nn.max_pool2d(relay.var("x", shape=(1, 2, 8, 8)), pool_size=(1, 1))
+    assert "pool_size=[1, 1]" in call.astext()
+    assert armillary.ir.structural_equal(relay.parse_expr(call.astext()), call, map_free_vars=True)
+
+
+def test_a_size_times_a_whole_number_is_one_however_it_is_written() -> None:
+    h = te.size_var("h")
+    rounded = armillary.tir.Cast("int32", te.round(h * armillary.tir.const(2.0, "float64")))
+    assert relay.TensorType((rounded,)) == relay.TensorType((h * 2,))
+    half = armillary.tir.Cast("int32", te.round(h * armillary.tir.const(0.5, "float64")))
+    assert relay.TensorType((half,)) != relay.TensorType((h,))

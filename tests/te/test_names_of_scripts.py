@@ -7,7 +7,7 @@ import pytest
 
 import armillary
 import armillary.driver.build  # the module, which is callable too
-from armillary import te, tir
+from armillary import relay, te, tir
 from armillary.driver.build_module import schedule_to_module
 from armillary.errors import TypeMismatch
 
@@ -261,10 +261,12 @@ def test_functions_are_packed_functions_and_libraries_say_which_they_hold():
 def test_parameters_go_to_a_file_and_back(tmp_path):
     given = {"x": np.arange(5, dtype="float32"), "y": np.ones((2, 3), "int8")}
     armillary.runtime.save_param_dict_to_file(given, tmp_path / "p.params")
-    found = armillary.runtime.load_param_dict_from_file(tmp_path / "p.params")
-    assert list(found) == ["x", "y"]
-    for name, value in given.items():
-        np.testing.assert_array_equal(found[name].numpy(), value)
+    blob = relay.save_param_dict(given)
+    assert isinstance(blob, bytearray)
+    for found in (relay.load_param_dict(blob), armillary.runtime.load_param_dict_from_file(tmp_path / "p.params")):
+        assert list(found) == ["x", "y"] and found["x"].same_as(found["x"]) and not found["x"].same_as(found["y"])
+        for name, value in given.items():
+            np.testing.assert_array_equal(found[name].numpy(), value)
 
 
 def test_loops_over_elements_that_are_vectors_stay_loops():

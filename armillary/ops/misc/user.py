@@ -13,9 +13,11 @@ from armillary.errors import TypeMismatch
 from armillary.ops.misc.compositions import FUNCTIONS as COMPOSITIONS
 from armillary.ops.misc.random import FUNCTIONS as RANDOM
 from armillary.ops.misc.sparse import FUNCTIONS as SPARSE
+from armillary.ops.nn.pad import pad as pad_op
 from armillary.ops.reduce.reduce import all_, any_, max_, mean, min_, std, variance
 from armillary.ops.shape.indexing import gather as gather_op
 from armillary.ops.shape.shape import reshape
+from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import broadcast_to
 from armillary.ops.shape.value_sized import sparse_fill_empty_rows as fill_empty_rows
 from armillary.ops.shape.writes import matrix_set_diag as matrix_set_diag_op
@@ -126,6 +128,29 @@ def sparse_fill_empty_rows(
     return TupleWrapper(fill_empty_rows(sparse_indices, sparse_values, dense_shape, default_value), 3)
 
 
+def pad(
+    data: Expr, pad_width: object = (), pad_value: object = 0.0, pad_mode: str = "constant"
+) -> Expr:  # numbers or an expression
+    """A border around the data; where a width is negative, that much of the data goes."""
+    pairs = pad_width if isinstance(pad_width, list | tuple) else ()
+    width = [tuple(pair) if isinstance(pair, list | tuple) else () for pair in pairs]
+    is_known = all(len(pair) == 2 and all(isinstance(w, int) for w in pair) for pair in width)
+    cut = tuple(axis for axis, pair in enumerate(width) if is_known and min(pair) < 0)
+    if not cut:
+        return pad_op(data, pad_width, pad_value, pad_mode)
+    ty = data.checked_type
+    if not isinstance(ty, TensorType) or len(width) != ty.ndim:
+        raise TypeMismatch(f"nn.pad: pad_width has {len(width)} pairs, the data is {ty}")
+    begin, end = [max(0, -width[a][0]) for a in cut], list[int | None]()
+    for axis, first in zip(cut, begin, strict=True):
+        size, last = ty.shape[axis], min(0, width[axis][1])
+        if isinstance(size, int) and size + last < first:
+            raise TypeMismatch(f"nn.pad: pad_width {width[axis]} cuts more from axis {axis} than its {size} elements")
+        end.append(size + last if isinstance(size, int) else last or None)
+    rest = strided_slice(data, begin, end, (1,) * len(cut), cut)
+    return pad_op(rest, tuple((max(b, 0), max(a, 0)) for b, a in width), pad_value, pad_mode)
+
+
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     **COMPOSITIONS,
     **RANDOM,
@@ -137,6 +162,7 @@ FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "matrix_set_diag": matrix_set_diag,
     "meshgrid": meshgrid,
     "min": min_of,
+    "nn.pad": pad,
     "sparse_fill_empty_rows": sparse_fill_empty_rows,
     "sparse_to_dense": sparse_to_dense,
     "std": std,

@@ -83,6 +83,7 @@ def _attrs_class(name: str, rank: int, average: bool) -> type:
 def _record_of(name: str, rows: Sequence[tuple[str, object, object]]) -> type:
     """A record of these fields: name, type, default."""
     own: dict[str, object] = {"__module__": __name__, "__annotations__": {field: kind for field, kind, _ in rows}}
+    own["_written"] = ("pool_size",)
     return record(type(name, (), own | {field: default for field, _, default in rows}))
 
 

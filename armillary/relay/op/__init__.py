@@ -458,6 +458,8 @@ def _spread(fields: Mapping[str, dataclasses.Field[object]], name: str, value: o
     count = 1
     if "strides" in fields and name in _OF_EACH_AXIS and isinstance(fields["strides"].default, tuple):
         count = len(fields["strides"].default)
+    if kind in ("int", "float", int, float) and isinstance(value, tuple) and len(value) == 1:
+        return value[0]  # of an array that holds one number
     if is_tuple and isinstance(value, int) and not isinstance(value, bool):
         return (value,) * count
     return value * count if is_tuple and isinstance(value, tuple) and len(value) == 1 else value
