@@ -77,6 +77,7 @@ _NAMES = {
     "build_config": "armillary.transform:PassContext",
     "build_module": "armillary.relay.build_module",
     "create_executor": "armillary.driver.executor:create_executor",
+    "data_dep_optimization": "armillary.relay.data_dep_optimization",
     "dataflow_pattern": "armillary.relay.dataflow_pattern",
     "free_vars": "armillary.relay.analysis:free_vars",
     "fromtext": "armillary.relay.parser:fromtext",

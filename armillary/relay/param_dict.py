@@ -1,8 +1,11 @@
 """Parameters as bytes, under the module name of Relay-era scripts.
 
-In: a name. Out: what `artifact.py` and `runtime/container.py` have. Invariant: no logic here.
+In: a name. Out: what `runtime/container.py` has under it. Invariant: no logic here; the runtime is imported when asked.
 """
 
-from armillary.runtime.container import load_param_dict, save_param_dict
+from __future__ import annotations
 
-__all__ = ["load_param_dict", "save_param_dict"]
+from armillary.base.lazy import lazy_names
+
+_NAMES = ("load_param_dict", "save_param_dict")
+__getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.runtime.container:{name}" for name in _NAMES})

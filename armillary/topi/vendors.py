@@ -12,7 +12,7 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
-from armillary.topi import arm_int8, padding, utils
+from armillary.topi import arm_int8, block_rows, padding, utils
 from armillary.topi.operators import function_named
 from armillary.topi.schedules import schedule
 
@@ -81,7 +81,8 @@ def rooms() -> dict[str, types.ModuleType]:
     sys.modules[f"{__package__}.nn.utils"] = padding
     sys.modules[f"{__package__}.x86.utils"] = made["x86"].utils = utils  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.arm_cpu.conv2d_int8"] = arm_int8
-    made["x86"].__path__ = made["arm_cpu"].__path__ = []
+    sys.modules[f"{__package__}.sparse.utils"] = made["sparse"].utils = block_rows  # type: ignore[attr-defined]
+    made["x86"].__path__ = made["arm_cpu"].__path__ = made["sparse"].__path__ = []
     setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)
     return made
 

@@ -1,4 +1,4 @@
-"""nn.sparse_dense, nn.sparse_add, nn.sparse_transpose: matrices given by their non-zero elements, or blocks of them.
+"""nn.sparse_dense, _conv2d, _add and _transpose: matrices given by their non-zero elements, or blocks of them.
 
 In: a matrix, and (data, indices, indptr) of another, by rows: CSR where data is a vector, BSR where it is (blocks,
 rows, columns). Out: calls of operators. Invariant: what is not given is 0; elements given twice are added. The other
@@ -72,6 +72,34 @@ def sparse_dense(dense_mat: Expr, *sparse_mat: object, sparse_lhs: bool = False)
     return op("nn.dense", other, matrix) if sparse_lhs else op("nn.dense", matrix, other)
 
 
+@boundary("nn.sparse_conv2d", arguments=True)
+def sparse_conv2d(dense_mat: Expr, *given: object, layout: str = "NHWC", kernel_size: int = 1) -> Expr:
+    """The convolution with stride 1 that keeps the image's size: each row of the sparse matrix is one output's kernel.
+
+    A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `given` is the
+    matrix, then layout and kernel size if they are not named.
+    """
+    what = "nn.sparse_conv2d"
+    sparse_mat = [g for g in given if not isinstance(g, str | int)]
+    named = [g for g in given if isinstance(g, str)], [g for g in given if isinstance(g, int)]
+    layout, size = (named[0] or [layout])[0], (named[1] or [kernel_size])[0]
+    image = as_expr(dense_mat)
+    if layout not in ("NHWC", "NCHW") or tensor(image).ndim != len(layout):
+        raise TypeMismatch(f"{what}: the data is {tensor(image)} in {layout!r}", hint="an image, NHWC or NCHW")
+    if size < 1 or size % 2 == 0:
+        raise TypeMismatch(f"{what}: kernel_size {size}, wanted an odd number")
+    channels = tensor(image).static[layout.index("C")]
+    matrix = _written_out(what, _parts(what, sparse_mat), channels * size * size)
+    rows = tensor(matrix).static[0]
+    if layout == "NCHW":
+        weight, kernel = op("reshape", matrix, newshape=(rows, channels, size, size)), "OIHW"
+    else:
+        weight, kernel = op("reshape", op("transpose", matrix), newshape=(size, size, channels, rows)), "HWIO"
+    border = (size // 2,) * 4
+    return op("nn.conv2d", image, weight, padding=border, channels=rows, kernel_size=(size, size),
+              data_layout=layout, kernel_layout=kernel)  # fmt: skip
+
+
 @boundary("nn.sparse_add", arguments=True)
 def sparse_add(dense_mat: Expr, *sparse_mat: object) -> Expr:
     """dense_mat plus the sparse matrix."""
@@ -109,6 +137,7 @@ def _long(value: int) -> Expr:
 
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "nn.sparse_add": sparse_add,
+    "nn.sparse_conv2d": sparse_conv2d,
     "nn.sparse_dense": sparse_dense,
     "nn.sparse_transpose": sparse_transpose,
 }
