@@ -67,6 +67,7 @@ from armillary.transform import PassContext as build_config
 from armillary.relay import build_module as build_module
 from armillary.relay.expr import const as const
 from armillary.driver.executor import create_executor as create_executor
+from armillary.relay import data_dep_optimization as data_dep_optimization
 from armillary.relay import dataflow_pattern as dataflow_pattern
 from armillary.relay import expr as expr
 from armillary.relay import expr_functor as expr_functor
@@ -168,6 +169,7 @@ __all__ = [
     "build_module",
     "const",
     "create_executor",
+    "data_dep_optimization",
     "dataflow_pattern",
     "dft",
     "expr",
@@ -969,6 +971,10 @@ class _Nn:
     @staticmethod
     def sparse_add(dense_mat: _Expr, *sparse_mat: object) -> _Expr:
         """dense_mat plus the sparse matrix."""
+
+    @staticmethod
+    def sparse_conv2d(dense_mat: _Expr, *given: object, layout: str = 'NHWC', kernel_size: int = 1) -> _Expr:
+        """The convolution with stride 1 that keeps the image's size: each row of the sparse matrix is one output's kernel. A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `given` is the matrix, then layout and kernel size if they are not named."""
 
     @staticmethod
     def sparse_dense(dense_mat: _Expr, *sparse_mat: object, sparse_lhs: bool = False) -> _Expr:
