@@ -96,8 +96,8 @@ def sparse_conv2d(dense_mat: Expr, *given: object, layout: str = "NHWC", kernel_
     else:
         weight, kernel = op("reshape", op("transpose", matrix), newshape=(size, size, channels, rows)), "HWIO"
     border = (size // 2,) * 4
-    return op("nn.conv2d", image, weight, padding=border, channels=rows, kernel_size=(size, size),
-              data_layout=layout, kernel_layout=kernel)  # fmt: skip
+    layouts = {"data_layout": layout, "kernel_layout": kernel}
+    return op("nn.conv2d", image, weight, padding=border, channels=rows, kernel_size=(size, size), **layouts)
 
 
 @boundary("nn.sparse_add", arguments=True)

@@ -8,24 +8,25 @@ Invariant: a weight that two calls read may be rewritten in one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.errors import TypeMismatch
+from armillary.ops.shape.shape import transpose
 from armillary.relay.analysis import free_vars
 from armillary.relay.expr import Call, Constant, Expr, Function, Var, var
 from armillary.relay.op import is_call
 from armillary.relay.walk import post_order, rewrite
 
-Params = Mapping[str, Any]  # Any: numpy arrays and runtime tensors
+Params = Mapping[str, object]  # numpy arrays and runtime tensors
+Rewritten = tuple[Function, dict[str, Array]]
 New = Callable[[str, Array], Expr]  # an array as the next parameter (or constant) of a weight
 Rule = Callable[[Call, Array, New], Expr | None]
 
 
-def rewritten(what: str, function: object, params: Params, names: tuple[str, ...], rule: Rule) -> Any:
-    """The function and parameters (Any: a pair of them) with `rule` applied to calls of the named operators."""
+def rewritten(what: str, function: object, params: Params, names: tuple[str, ...], rule: Rule) -> Rewritten:
+    """The function and parameters with `rule` applied to calls of the named operators."""
     if not isinstance(function, Function) or not isinstance(params, Mapping):
         got = f"{type(function).__name__} and {type(params).__name__}"
         raise TypeMismatch(f"{what}: got {got}, wanted a relay function and its parameters by name")
@@ -36,16 +37,16 @@ def rewritten(what: str, function: object, params: Params, names: tuple[str, ...
     def visit(call: Expr) -> Expr | None:
         if not isinstance(call, Call) or not is_call(call, *names):
             return None
-        weight, transposed = call.args[1], False
-        if is_call(weight, "transpose"):
-            weight, transposed = weight.args[0], True
+        weight, is_transposed = call.args[1], False
+        if is_call(weight, transpose.name):
+            weight, is_transposed = weight.args[0], True
         array = weight.data if isinstance(weight, Constant) else None
         if isinstance(weight, Var):
             array = values.get(weight.name_hint)
         if array is None:
             return None
-        axes = tuple(call.args[1].attrs.axes or ()) if transposed and isinstance(call.args[1], Call) else ()
-        array = np.transpose(array, axes or None) if transposed else array
+        axes = tuple(call.args[1].attrs.axes or ()) if is_transposed and isinstance(call.args[1], Call) else ()
+        array = np.transpose(array, axes or None) if is_transposed else array
         name = weight.name_hint if isinstance(weight, Var) else ""
 
         def new(ending: str, held: Array) -> Expr:

@@ -16,6 +16,7 @@ from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.ops.misc.sparse import sparse_conv2d
 from armillary.ops.nn._windows import pad_pairs
+from armillary.ops.nn.conv import conv2d
 from armillary.relay.data_dep_optimization._parameters import New, Params, rewritten
 from armillary.relay.data_dep_optimization.bsr_dense import blocks_of, named
 from armillary.relay.expr import Call, Expr, Function
@@ -59,8 +60,7 @@ def convert2(
         found = blocks_of(np.ascontiguousarray(rows), blocksize, sparsity_threshold)
         return None if found is None else sparse_conv2d(call.args[0], *named(found, new), layout, kernel_size)
 
-    made: tuple[Function, dict[str, Array]] = rewritten("bsr_conv2d.convert", func, params, ("nn.conv2d",), rule)
-    return made
+    return rewritten("bsr_conv2d.convert", func, params, (conv2d.name,), rule)
 
 
 def _fits(call: Call, layout: str, size: int) -> bool:

@@ -12,6 +12,7 @@ from armillary.base.aliases import Array
 from armillary.base.block_rows import BlockRows
 from armillary.base.boundary import boundary
 from armillary.ops.misc.sparse import sparse_dense
+from armillary.ops.nn.dense import dense
 from armillary.relay.data_dep_optimization._parameters import New, Params, rewritten
 from armillary.relay.expr import Call, Expr, Function
 
@@ -45,5 +46,4 @@ def convert(
         found = blocks_of(weight, blocksize, sparsity_threshold)
         return None if found is None else sparse_dense(call.args[0], *named(found, new))
 
-    made: tuple[Function, dict[str, Array]] = rewritten("bsr_dense.convert", func, params, ("nn.dense",), rule)
-    return made
+    return rewritten("bsr_dense.convert", func, params, (dense.name,), rule)

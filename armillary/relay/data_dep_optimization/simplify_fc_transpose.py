@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
+from armillary.ops.nn.dense import dense
+from armillary.ops.shape.shape import transpose
 from armillary.relay.data_dep_optimization._parameters import New, Params, rewritten
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import is_call
@@ -20,11 +22,8 @@ def convert(func: Function, params: Params) -> tuple[Function, dict[str, Array]]
     """The function without transpositions of weights that are parameters."""
 
     def rule(call: Call, weight: Array, new: New) -> Expr | None:
-        if not is_call(call.args[1], "transpose"):
+        if not is_call(call.args[1], transpose.name):
             return None
         return Call(call.op, (call.args[0], new("T", weight)), call.attrs, call.span)
 
-    made: tuple[Function, dict[str, Array]] = rewritten(
-        "simplify_fc_transpose.convert", func, params, ("nn.dense",), rule
-    )
-    return made
+    return rewritten("simplify_fc_transpose.convert", func, params, (dense.name,), rule)
