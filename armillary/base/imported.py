@@ -1,7 +1,9 @@
-"""The line between modules of LLVM IR in one text: a kernel's own, and those that define C functions it calls.
+"""Marks in texts of LLVM IR that emitters write and compile workers read.
 
-In: nothing. Out: a constant. Invariant: nothing is imported here, as compile workers read it. Who writes it:
-`te/lower.py`; who reads it: `codegen/llvm/machine.py`.
+In: nothing. Out: the line between modules in one text, a kernel's own and those that define C functions it calls; the
+note of loops in which LLVM may find vectors of SVE. Invariant: nothing is imported here, so that workers start fast.
+Who writes them: `te/lower.py`, `codegen/llvm/emit.py`; who reads them: `codegen/llvm/machine.py`.
 """
 
 IMPORTS = "\n; imported module\n"
+SCALABLE = "llvm.loop.vectorize.scalable.enable"

@@ -64,7 +64,12 @@ TILES, BYTE_TILES, HALF_TILES = "amx-tile", "amx-int8", "amx-bf16"  # the system
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
 CACHE_SHARE = 0.75  # of the last cache that data to be read again may fill
 MIN_TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows for which tiles pay, the bytes of one
-_ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
+_ARM_VERSIONS = (
+    (82, "lse rdm"),
+    (84, "dotprod"),
+    (86, "i8mm bf16"),
+    (90, "sve"),
+)  # first version that has the features
 
 
 @record(slots=True)

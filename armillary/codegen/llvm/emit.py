@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from armillary.base.dtype import DType
-from armillary.base.imported import IMPORTS
+from armillary.base.imported import IMPORTS, SCALABLE
 from armillary.base.names import symbol
-from armillary.base.node import Visits
+from armillary.base.node import Visits, reachable
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
@@ -44,6 +44,8 @@ NARROW_INDEX = ("arm", "i386", "riscv32")  # 64-bit counters take two registers 
 STACK_BITS = 128  # alignment of the stack on entry, of every ABI we know
 _LOOP_NOTES = "!0 = distinct !{!0, !1, !2}\n"
 _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
+_SCALABLE_NOTES = '!0 = distinct !{!0, !1, !2, !4}\n!1 = !{!"llvm.loop.unroll.disable"}\n'
+_SCALABLE_NOTES += f'!2 = !{{!"{SCALABLE}", i1 true}}\n!4 = !{{!"llvm.loop.interleave.count", i32 2}}\n'
 
 
 class FunctionEmitter(Emitter):
@@ -61,6 +63,8 @@ class FunctionEmitter(Emitter):
         super().__init__(cpu, fast_math, streams)
         self.alignment = alignment  # bytes that pointers are known to be multiples of; 0: elements'
         self.has_narrow_index = cpu.arch in NARROW_INDEX
+        # SVE's registers have 128 to 2048 bits, which is 1 to 16 times vscale
+        self.attributes = " vscale_range(1,16)" if cpu.features & {"sve", "sme"} else ""
         self.function, self.touched = function, touched
         self.plan: dict[S.Buffer, Shape] = {}
 
@@ -92,10 +96,18 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
             parts.append(_extent(function, phase, index, cpu))
     declared = {name: line for m in emitters for name, line in m.declared.items()} | (MODES if is_flushing else {})
     math = {name: text for m in emitters for name, text in m.math.items()}
-    notes = _LOOP_NOTES + (NOTES if any(m.has_streamed for m in emitters) else "")
+    notes = _SCALABLE_NOTES if "sve" in cpu.features and _is_scalar(function) else _LOOP_NOTES
+    notes += NOTES if any(m.has_streamed for m in emitters) else ""
     head = [f"; {symbol(function.name)}", *(declared[name] for name in sorted(declared))]
     text = "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
     return IMPORTS.join(filter(None, (text, function.imports)))
+
+
+def _is_scalar(function: PhasedFunction) -> bool:
+    """Whether a function has loops and no vector: nobody scheduled it, so LLVM may find those of SVE."""
+    nodes = [item for phase in function.phases for item in reachable(phase.body)]
+    has_loops = any(isinstance(item, S.For) for item in nodes) or any(p.is_parallel for p in function.phases)
+    return has_loops and not any(isinstance(item, E.Expr) and item.dtype.lanes > 1 for item in nodes)
 
 
 @dataclass(slots=True)
@@ -172,7 +184,8 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
     # have all of them across two cache lines: a Winograd product with 28 sums put aside then takes a quarter longer
     aligned = ' "stackrealign"' if m.cpu.arch in ("x86_64", "i386") and m.cpu.vector_bits > STACK_BITS else ""
     shared = "ptr noalias readonly %vars, i64 %begin, i64 %end"
-    head = f"define internal i32 @{name}({', '.join([*entry.parameters, shared])}) noinline nounwind{aligned}"
+    notes = f"noinline nounwind{aligned}{m.attributes}"
+    head = f"define internal i32 @{name}({', '.join([*entry.parameters, shared])}) {notes}"
     return f"{head} {{\nentry:\n{body}\n}}\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from armillary.base.imported import IMPORTS
+from armillary.base.imported import IMPORTS, SCALABLE
 
 
 @functools.cache
@@ -78,6 +78,15 @@ def _optimise(module: object, tm: object) -> None:
     passes.run(module, builder)
 
 
+def _vectorise(module: object, tm: object) -> None:
+    """LLVM's own pipeline, for its vectors of a length that the machine decides (SCALABLE)."""
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.loop_interleaving = True
+    options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(tm, options)
+    builder.getModulePassManager().run(module, builder)
+
+
 def compile_ir(
     ir: str, triple: str, cpu: str, features: str, form: str = "object", abi: str = "", opt_level: int = 2
 ) -> bytes:
@@ -85,6 +94,8 @@ def compile_ir(
     tm = machine(triple, cpu, features, abi, opt_level)
     module = parse(ir, triple, tm)
     _optimise(module, tm)
+    if SCALABLE in ir:
+        _vectorise(module, tm)
     if form == "llvm":
         return str(module).encode()
     if form == "assembly":
