@@ -1,8 +1,8 @@
 """What a function of a device does when it is called: launches of kernels, in order.
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
-function, in a buffer or an image, a part of its workspace or one of its vars, by number; sizes are known when the
-package is made. The reader in C: `runtime/native/arm_device.c`.
+function, in a buffer or an image, a part of its workspace or one of its vars, by number; groups may follow from a var,
+their sizes are known when the package is made. The reader in C: `runtime/native/arm_device.c`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from armillary.base.record import record
 
 MAX_SIZE = 1 << 42
 _WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2}
+Count = int | tuple[int, int, int]  # (k, more, per): (var k + more) // per
 KernelArg = tuple[str, int] | tuple[str, int, int]  # ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k)
 
 
@@ -21,20 +22,22 @@ class LaunchRow:
 
     kernel: str
     args: tuple[KernelArg, ...]
-    groups: tuple[int, int, int]
+    groups: tuple[Count, Count, Count]
     items: tuple[int, int, int]
 
     def to_json(self) -> dict[str, object]:
         """A row of a function's `launches`."""
         args = [list(arg) for arg in self.args]
-        return {"kernel": self.kernel, "args": args, "groups": list(self.groups), "items": list(self.items)}
+        groups = [n if isinstance(n, int) else list(n) for n in self.groups]
+        return {"kernel": self.kernel, "args": args, "groups": groups, "items": list(self.items)}
 
 
 def read_launch(reader: Reader) -> LaunchRow:
     """A row of `launches`, checked."""
     args = tuple(_read_arg(arg) for arg in reader.get("args").elements())
-    groups, items = (_read_sizes(reader.get(name)) for name in ("groups", "items"))
-    return LaunchRow(reader.get("kernel").identifier(), args, groups, items)
+    groups, items = (_read_sizes(reader.get(name), name) for name in ("groups", "items"))
+    kernel = reader.get("kernel").identifier()
+    return LaunchRow(kernel, args, groups, items)  # type: ignore[arg-type]  # items are numbers, see `_read_sizes`
 
 
 def _read_arg(reader: Reader) -> KernelArg:
@@ -46,8 +49,23 @@ def _read_arg(reader: Reader) -> KernelArg:
     return (name, values[0]) if len(values) == 1 else (name, values[0], values[1])
 
 
-def _read_sizes(reader: Reader) -> tuple[int, int, int]:
-    sizes = [size.integer(0, MAX_SIZE) for size in reader.elements()]
+def _read_sizes(reader: Reader, name: str) -> tuple[Count, Count, Count]:
+    read = _read_count if name == "groups" else _read_size
+    sizes = [read(size) for size in reader.elements()]
     if len(sizes) != 3:
         raise reader.error("must be three sizes")
     return sizes[0], sizes[1], sizes[2]
+
+
+def _read_size(reader: Reader) -> int:
+    return reader.integer(0, MAX_SIZE)
+
+
+def _read_count(reader: Reader) -> Count:
+    if not isinstance(reader.value, list):
+        return _read_size(reader)
+    numbers = list(reader.elements())
+    if len(numbers) != 3:
+        raise reader.error("must be a var, what is added to it, and what that is divided by")
+    var, more, per = numbers
+    return var.integer(0, MAX_SIZE), more.integer(-MAX_SIZE, MAX_SIZE), per.integer(1, MAX_SIZE)

@@ -169,7 +169,7 @@ def function_row(function: PhasedFunction) -> FunctionRow:
     for buffer, shape in zip(function.params, function.shapes, strict=True):
         role = "out" if buffer in written else "in"
         lanes = (buffer.dtype.lanes,) if buffer.dtype.lanes > 1 else ()  # of elements that are vectors: an axis more
-        dims = (*(_dim(function, buffer.name, extent, names) for extent in shape), *lanes)
+        dims = (*(dimension(function.name, buffer.name, extent, names) for extent in shape), *lanes)
         arguments.append(ArgRow(told_name(buffer.name), dims, buffer.dtype.element, "out" if role == "out" else "in"))
     phases = []
     for index, phase in enumerate(function.phases):
@@ -195,12 +195,13 @@ def _var_names(function: PhasedFunction) -> dict[E.Var, str]:
     return {v: names.fresh(told_name(v.name)) for v in function.vars}
 
 
-def _dim(function: PhasedFunction, name: str, extent: E.Expr, names: Mapping[E.Var, str]) -> int | str:
+def dimension(function: str, name: str, extent: E.Expr, names: Mapping[E.Var, str]) -> int | str:
+    """A dimension of an argument as its row has it: a number, or the name of a variable."""
     if isinstance(extent, E.IntImm):
         return extent.value
     if isinstance(extent, E.Var) and extent in names:
         return names[extent]
     raise UnsupportedError(
-        f"{function.name}: a dimension of {name} is neither a number nor a variable: {extent!r}",
+        f"{function}: a dimension of {name} is neither a number nor a variable: {extent!r}",
         hint="name each symbolic dimension with a variable of its own",
     )

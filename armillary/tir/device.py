@@ -17,6 +17,18 @@ Sizes = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """As many work-groups as (value of `var` + `more`) // `per`: a number that is known when a function is called."""
+
+    var: Var
+    more: int = 0
+    per: int = 1
+
+
+Grid = tuple[int | Groups, int | Groups, int | Groups]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceKernel:
     """`groups` times `items` work-items run `body`; `axes` are the variables it reads its own place from, by tag.
 
@@ -27,7 +39,7 @@ class DeviceKernel:
     buffers: tuple[Buffer, ...]
     vars: tuple[Var, ...]
     axes: dict[str, Var]
-    groups: Sizes
+    groups: Grid
     items: Sizes
     body: Stmt
 

@@ -6,8 +6,11 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import te
+from armillary.artifact import Descriptor
+from armillary.artifact_json import Reader
+from armillary.artifact_launches import read_launch
 from armillary.base.dtype import DType
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import ArtifactError, TypeMismatch, UnsupportedError
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -145,14 +148,53 @@ def test_a_barrier_that_not_all_work_items_would_pass_is_refused():
     assert "thread_sync" in str(insert_barriers(S.Allocate(shared, S.seq(write, read)), frozenset([place]), "even"))
 
 
-def test_a_grid_of_unknown_size_is_refused():
-    n = te.var("n")
-    a = te.placeholder((n,), name="a")
-    b = te.compute((n,), lambda i: a[i] + 1.0, name="b")
+@needs_opencl
+def test_sizes_that_are_known_when_a_function_runs():
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="a")
+    b = te.compute((n, m), lambda i, j: a[i, j] * 2.0 + i.astype("float32"), name="b")
     s = te.create_schedule(b.op)
-    s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))
+    outer, inner = s[b].split(b.op.axis[1], factor=32)
+    for axis, tag in ((b.op.axis[0], "blockIdx.y"), (outer, "blockIdx.x"), (inner, "threadIdx.x")):
+        s[b].bind(axis, te.thread_axis(tag))
+    library = armillary.build(s, [a, b], "opencl", name="any_size")
+    (launch,) = library.descriptor.functions["any_size"].launches
+    assert (launch.groups, launch.items) == (((1, 31, 32), (0, 0, 1), 1), (32, 1, 1))
+    assert Descriptor.from_json(library.descriptor.to_json()) == library.descriptor
+    for shape in ((3, 70), (5, 32), (1, 1), (0, 4)):
+        data = _random(*shape)
+        np.testing.assert_array_equal(
+            _run(library, data, shape=shape), data * 2 + np.arange(shape[0], dtype="f")[:, None]
+        )
+
+
+def test_grids_whose_size_a_runtime_cannot_tell_are_refused():
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="a")
+    b = te.compute((n, m), lambda i, j: a[i, j] + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    s[b].bind(s[b].fuse(*b.op.axis), te.thread_axis("blockIdx.x"))
     with pytest.raises(UnsupportedError, match="known only when it runs"):
         armillary.build(s, [a, b], "opencl", name="unknown")
+    s = te.create_schedule(b.op)
+    s[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(UnsupportedError, match="known only when it runs"):
+        armillary.build(s, [a, b], "opencl", name="unknown")
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([[0, 31], 1, 1], "must be a var"),
+        ([[0, 31, 0], 1, 1], r"an integer in \[1, "),
+        ([[-1, 31, 32], 1, 1], r"an integer in \[0, "),
+        ([1, 1], "must be three sizes"),
+    ],
+)
+def test_damaged_counts_of_groups_are_refused(groups: list[object], told: str):
+    row = {"kernel": "k", "args": [], "groups": groups, "items": [1, 1, 1]}
+    with pytest.raises(ArtifactError, match=told):
+        read_launch(Reader(row, "launch"))
 
 
 @needs_opencl

@@ -35,6 +35,8 @@ from armillary.compute import (
     TensorInfo,
     TensorShape,
 )
+from armillary.compute.cl.kernels import Program
+from armillary.driver.te_build import build
 from armillary.errors import ArtifactError, ConfigError, ExecutionError, TargetError, TypeMismatch
 
 Array = np.ndarray[Any, Any]
@@ -264,7 +266,7 @@ def test_sources_are_written_to_a_folder(tmp_path: Path) -> None:
     library.init(tmp_path / "cl_kernels")
     src, dst, kernel = _image(CLImage, 21, 11), _image(CLImage, 21, 11), compute.CLDilate()
     kernel.configure(src, dst, BorderMode.CONSTANT, 3)
-    program = kernel.kernel()._of(kernel.kernel().window(), (8, 4, 1))
+    program = Program(kernel.kernel().formula, BorderMode.CONSTANT, (False, False), (False, False, True), (8, 4, 1))
     library.create_kernel(CLScheduler.get().use(), program)
     library.create_kernel(CLScheduler.get().use(), program)
     (source,) = (tmp_path / "cl_kernels").iterdir()
@@ -272,6 +274,52 @@ def test_sources_are_written_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is no folder"):
         CLKernelLibrary().init(tmp_path / "file")
+
+
+def test_a_program_serves_all_sizes_paddings_numbers_and_constants() -> None:
+    """Sizes, padding, a matrix, the border's constant: all of them are arguments."""
+    rng, library, found = np.random.default_rng(8), CLKernelLibrary.get(), list[int]()
+    for width, height, padding in ((37, 5, 0), (65, 48, 3), (16, 9, 1)):
+        matrix, constant = rng.integers(-5, 5, 9).tolist(), int(rng.integers(256))
+        pixels, results = rng.integers(0, 256, (height, width)), []
+        for side, kind in (("NE", Image), ("CL", CLImage)):
+            src, dst, function = (
+                _image(kind, width, height),
+                _image(kind, width, height),
+                getattr(compute, f"{side}Convolution3x3")(),
+            )
+            if kind is CLImage:
+                src.info().extend_padding(compute.PaddingSize(padding))
+            function.configure(src, dst, matrix, 0, BorderMode.CONSTANT, constant)
+            _filled(src, pixels)
+            dst.allocator().allocate()
+            function.run()
+            results.append(_read(dst))
+        assert np.array_equal(*results)
+        found.append(library.num_programs())
+    assert len(set(found)) == 1
+
+
+def test_counts_over_any_size_are_one_program() -> None:
+    found = []
+    for width, height in ((20, 3), (33, 70), (128, 128)):
+        pixels = np.random.default_rng(width).integers(0, 256, (height, width))
+        total, spread = (compute.Scalar() for _ in range(2))
+        src, function = _image(CLImage, width, height), compute.CLMeanStdDev()
+        function.configure(src, total, spread)
+        _filled(src, pixels)
+        function.run()
+        np.testing.assert_allclose([total.value, spread.value], [pixels.mean(), pixels.std()], rtol=1e-5)
+        found.append(CLKernelLibrary.get().num_programs())
+    assert len(set(found)) == 1
+
+
+def test_places_beyond_32_bits_are_counted_in_64() -> None:
+    program = Program(
+        compute.CLErode.formula, BorderMode.REPLICATE, (True, True), (False, False, True), (64, 1, 1), "int64"
+    )
+    source = build(program.function(), target="opencl").imported_modules[0].get_source()
+    assert "const long rows0" in source and "const int rows0" not in source
 
 
 def test_the_tuner_measures_once_saves_and_loads(tmp_path: Path) -> None:

@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, VarRow
-from armillary.artifact_launches import KernelArg, LaunchRow
+from armillary.artifact_launches import Count, KernelArg, LaunchRow
 from armillary.base.names import Names, told_name
 from armillary.codegen.base import Touched
-from armillary.codegen.build import CompiledModule
+from armillary.codegen.build import CompiledModule, dimension
 from armillary.codegen.opencl.program import program
 from armillary.codegen.opencl.source import emit_source, kernel_symbol
 from armillary.codegen.workers.cache import Cache
-from armillary.errors import TargetError, UnsupportedError
+from armillary.errors import TargetError
 from armillary.target.target import Target, check_attributes
 from armillary.target.texture import is_texture
-from armillary.tir import build
-from armillary.tir.device import DeviceFunction, DeviceKernel
+from armillary.tir.device import DeviceFunction, DeviceKernel, Groups
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import Buffer, PrimFunc
 from armillary.tir.transform.split_phases import constant_bytes
@@ -61,17 +60,14 @@ def build_kernels(
 def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
     """The descriptor's row of a function, and the source of its kernels."""
     names = Names()
-    variables = tuple(VarRow(names.fresh(told_name(v.name)), v.dtype) for v in function.vars)
+    named = {v: names.fresh(told_name(v.name)) for v in function.vars}
     written = _written(function)
     args = []
     for buffer, shape in zip(function.params, function.shapes, strict=True):
-        dims = [build.as_int(extent) for extent in shape]
-        if any(size is None for size in dims):
-            told = f"{function.name}: {buffer.name} has a size that is known only when it runs"
-            raise UnsupportedError(told, hint="fix the shape (freeze_shapes)")
-        sizes = tuple(size for size in dims if size is not None)
-        args.append(ArgRow(told_name(buffer.name), sizes, buffer.dtype, "out" if buffer in written else "in"))
+        dims = tuple(dimension(function.name, buffer.name, extent, named) for extent in shape)
+        args.append(ArgRow(told_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
     launches = tuple(_launch(function, kernel) for kernel in function.kernels)
+    variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
     row = FunctionRow(function.name, tuple(args), (), variables, function.workspace_bytes, launches=launches)
     return row, emit_source(function)
 
@@ -92,4 +88,11 @@ def _launch(function: DeviceFunction, kernel: DeviceKernel) -> LaunchRow:
             size = max(1, constant_bytes(buffer, function.name))
             args.append(("workspace", function.workspace[buffer], size))
     args += [("var", function.vars.index(var)) for var in kernel.vars]
-    return LaunchRow(kernel_symbol(kernel), tuple(args), kernel.groups, kernel.items)
+    x, y, z = (_count(function, groups) for groups in kernel.groups)
+    return LaunchRow(kernel_symbol(kernel), tuple(args), (x, y, z), kernel.items)
+
+
+def _count(function: DeviceFunction, groups: int | Groups) -> Count:
+    if isinstance(groups, Groups):
+        return function.vars.index(groups.var), groups.more, groups.per
+    return groups

@@ -29,7 +29,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
-from armillary.tir.device import DeviceFunction, DeviceKernel
+from armillary.tir.device import DeviceFunction, DeviceKernel, Groups
 
 _RESERVED_TEXT = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -162,7 +162,8 @@ def _kernel(m: KernelEmitter) -> None:
         m.write(casts)
         for tag, var in kernel.axes.items():
             place = "get_group_id" if tag.startswith("block") else "get_local_id"
-            m.ranges[var] = (0, _extent(kernel, tag) - 1)
+            extent = _extent(kernel, tag)
+            m.ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
             m.writer.line(f"const int {m.declare(var)} = {place}({_AXES[tag[-1]]});")
             m.grid.add(var)
         for item in all_statements(kernel.body):
@@ -192,7 +193,7 @@ def _needs_rounding(item: object) -> bool:
     return False
 
 
-def _extent(kernel: DeviceKernel, tag: str) -> int:
+def _extent(kernel: DeviceKernel, tag: str) -> int | Groups:
     sizes = kernel.groups if tag.startswith("block") else kernel.items
     return sizes[_AXES[tag[-1]]]
 

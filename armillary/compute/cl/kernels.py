@@ -1,13 +1,16 @@
 """Kernels of OpenCL that our compiler makes from the formulas of the vision functions.
 
 In: a `Formula`, images, border mode. Out: `CLFormulaKernel`, which is enqueued over a window, and `CLKernelLibrary`,
-which compiles each program once and can keep the sources in a folder. Invariant: a work-item computes one pixel; a
-pixel beside the image is the nearest one or a constant by the expression that reads it, so nothing is written outside
-the window, and the bytes are those of the CPU's function. The formulas: `functions/formulas.py`.
+which compiles each program once and can keep the sources in a folder. Invariant: sizes, numbers and the border's
+constant are arguments, so a program serves all of them; a work-item computes one pixel; a pixel beside the image is the
+nearest one or a constant by the expression that reads it, so nothing is written outside the window, and the bytes are
+those of the CPU's function. The formulas: `functions/formulas/`.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -21,7 +24,7 @@ from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.tuner import DEFAULT_LWS, Lws
-from armillary.compute.core.compiled import Formula, objection_to_infos
+from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates, Dimension, Window
@@ -31,35 +34,49 @@ from armillary.runtime.device import Device
 from armillary.runtime.ndarray import DeviceArray
 from armillary.tir import build as T
 from armillary.tir import decl_buffer
+from armillary.tir.build import as_int
 from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.simplify import simplify
 from armillary.tir.stmt import Buffer, BufferStore, For, IfThenElse, LoopKind, PrimFunc, Stmt, seq
 
 
 @record(slots=True)
 class Geometry:
-    """Sizes that a program is compiled for: padded planes of each tensor, the image, and the window."""
+    """Sizes that a kernel is enqueued for: padded planes of each tensor, the image, and the window."""
 
     planes: tuple[tuple[int, ...], ...]
     origins: tuple[tuple[int, int], ...]
     size: tuple[int, int]
     window: tuple[tuple[int, int], ...]
 
+    def values(self) -> list[int]:
+        """What `_Arguments` names, in its order."""
+        firsts, extents = zip(*self.window, strict=True)
+        return [*firsts, *extents, *self.size, *(n for origin in self.origins for n in origin)]
+
+    def index(self) -> str:
+        """The type that counts the values of the largest tensor."""
+        return "int32" if max(map(math.prod, self.planes)) < 1 << 31 else "int64"
+
 
 @record(slots=True)
 class Program:
-    """What a program is made from."""
+    """What a program is made from.
+
+    `is_deep` are the tensors of several planes, `is_whole` the axes whose groups have no work-item beyond the window
+    (a test less: PoCL's median takes a sixth of the time), `index` is the type of places.
+    """
 
     formula: Formula
-    options: tuple[object, ...]  # numbers, tuples of numbers
     border: BorderMode
-    constant: int
-    geometry: Geometry
+    is_deep: tuple[bool, ...]
+    is_whole: tuple[bool, ...]
     lws: Lws
+    index: str = "int32"
 
     def name(self) -> str:
         """A name that says which program it is, without its LWS."""
-        told = repr((self.options, self.border, self.constant, self.geometry))
-        return f"{self.formula.name}_{blake2b(told.encode()).hexdigest()[:12]}"
+        return _name(self.formula, (self.border, self.is_deep, self.is_whole, self.index))
 
     def symbol(self) -> str:
         """The function's name."""
@@ -68,6 +85,10 @@ class Program:
     def function(self) -> PrimFunc:
         """Its loops."""
         return _function(self)
+
+
+def _name(formula: Formula, what: object) -> str:
+    return f"{formula.name}_{blake2b(repr(what).encode()).hexdigest()[:12]}"
 
 
 class Source(Protocol):
@@ -175,24 +196,35 @@ class CLFormulaKernel(IKernel):
             tensor.info().set_valid_region(ValidRegion(Coordinates(side, above), shape))
 
     def config_id(self) -> str:
-        """Name and sizes, by which a tuner knows the kernel."""
-        return self._of(self.window(), DEFAULT_LWS).name()
+        """Name, numbers and sizes, by which a tuner knows the kernel."""
+        return self._id(self._geometry(self.window()))
 
-    def _of(self, window: Window, lws: Lws) -> Program:
+    def _id(self, geometry: Geometry) -> str:
+        return _name(self.formula, (*self._program, geometry))
+
+    def _geometry(self, window: Window) -> Geometry:
         infos = [t.info() for t in self._tensors]
         planes = tuple(_plane_shape(i) for i in infos)
         origins = tuple((i.padding.top, i.padding.left * i.num_channels()) for i in infos)
         first = infos[0]
         extents = tuple((window[n].start(), window[n].end() - window[n].start()) for n in range(3))
-        geometry = Geometry(planes, origins, (first.dimension(0), first.dimension(1)), extents)
-        return Program(self.formula, *self._program, geometry, lws)
+        return Geometry(planes, origins, (first.dimension(0), first.dimension(1)), extents)
+
+    def _call(self, device: Device, geometry: Geometry, lws: Lws, arrays: Sequence[DeviceArray]) -> None:
+        """Enqueue the kernel's program with what it takes."""
+        options, border, constant = self._program
+        is_deep = tuple(sizes[0] > 1 for sizes in geometry.planes)
+        is_whole = tuple(extent % items == 0 for (_, extent), items in zip(geometry.window, lws, strict=True))
+        program = Program(self.formula, border, is_deep, is_whole, lws, geometry.index())
+        numbers = (_bits(v, kind) for v, kind in zip(options, self.formula.numbers, strict=True))
+        CLKernelLibrary.get().create_kernel(device, program)(*arrays, *geometry.values(), constant, *numbers)
 
     def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
         """Enqueue the kernel over a window, with work-groups as the tuner says."""
         whole = window or self.window()
         self.window().validate(whole)
         arrays = [t.array_on_device() for t in self._tensors]
-        tuner = CLScheduler.get().tuner()
+        geometry, tuner = self._geometry(whole), CLScheduler.get().tuner()
         lws = DEFAULT_LWS
         if tuner is not None:
             tried: list[DeviceArray] = []
@@ -200,11 +232,11 @@ class CLFormulaKernel(IKernel):
             def run(lws: Lws) -> None:
                 # What is read and written (accumulated images) must not change: trials write elsewhere.
                 tried.extend(self._with_other_outputs(arrays, queue.device) if not tried else ())
-                CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*tried)
+                self._call(queue.device, geometry, lws, tried)
                 queue.finish()
 
-            lws = tuner.choose(self._of(whole, DEFAULT_LWS).name(), run)
-        CLKernelLibrary.get().create_kernel(queue.device, self._of(whole, lws))(*arrays)
+            lws = tuner.choose(self._id(geometry), run)
+        self._call(queue.device, geometry, lws, arrays)
         queue.count()
 
     def _with_other_outputs(self, arrays: Sequence[DeviceArray], device: Device) -> list[DeviceArray]:
@@ -233,7 +265,7 @@ class ThreadAxis:
     """An axis of work-groups and work-items: where a work-item is on it, and how many there are."""
 
     name: str
-    extent: int
+    extent: int | Expr
     items: int
     item: Var
     group: Var
@@ -242,64 +274,102 @@ class ThreadAxis:
     def bound(self, body: Stmt) -> Stmt:
         """A body for all work-items; those beyond the extent are the body's to leave out."""
         inner = For(self.item, T.const(0), T.const(self.items), LoopKind.THREAD, body, f"threadIdx.{self.name}")
-        groups = T.const(-(-self.extent // self.items))
+        groups = T.floordiv(T.add(self.extent, self.items - 1), self.items)
         return For(self.group, T.const(0), groups, LoopKind.THREAD, inner, f"blockIdx.{self.name}")
 
 
-def thread_axis(name: str, extent: int, items: int) -> ThreadAxis:
+def thread_axis(name: str, extent: int | Expr, items: int) -> ThreadAxis:
     """An axis, x, y or z, of groups of so many work-items."""
     item, group = _VARS[name]
     return ThreadAxis(name, extent, items, item, group, T.add(T.mul(group, items), item))
 
 
+def _bits(value: Any, kind: str) -> int | float:  # Any: int or float
+    """A number as programs take it: a float32 as its bits, for devices without doubles."""
+    bits: int = struct.unpack("<i", struct.pack("<f", value))[0] if kind == "float32" else 0
+    return bits if kind == "float32" else float(value) if kind == "float64" else int(value)
+
+
+class _Arguments:
+    """The parameters of a program: tensors, the window, the image, origins of planes, a constant, numbers."""
+
+    def __init__(self, program: Program) -> None:
+        formula, kind = program.formula, program.index
+        kinds = [*formula.inputs, *formula.outputs]
+
+        def named(*names: str) -> list[Var]:
+            return [T.var(name, kind) for name in names]
+
+        deep = [named(f"planes{k}")[0] if is_deep else 1 for k, is_deep in enumerate(program.is_deep)]
+        self.buffers: list[Buffer] = [
+            decl_buffer((planes, *named(f"rows{k}", f"columns{k}")), of.dtype, f"t{k}")
+            for k, (planes, of) in enumerate(zip(deep, kinds, strict=True))
+        ]
+        self.firsts, self.extents = named("x0", "y0", "z0"), named("across", "down", "deep")
+        self.width, self.height = named("width", "height")
+        self.origins = [named(f"top{k}", f"left{k}") for k in range(len(kinds))]
+        self.constant = T.var("constant")
+        types = ("int32" if kind == "float32" else kind for kind in formula.numbers)
+        self._numbers = [T.var(f"number{k}", kind) for k, kind in enumerate(types)]
+
+    def numbers(self, kinds: Sequence[str]) -> Numbers:
+        """What is given when configured."""
+        pairs = zip(self._numbers, kinds, strict=True)
+        return tuple(T.call("reinterpret", v, dtype=kind) if kind == "float32" else v for v, kind in pairs)
+
+    def params(self) -> tuple[Buffer | Var, ...]:
+        """All, in the order in which they are given."""
+        origins = (var for origin in self.origins for var in origin)
+        sizes = (*self.firsts, *self.extents, self.width, self.height)
+        return (*self.buffers, *sizes, *origins, self.constant, *self._numbers)
+
+
 def _function(program: Program) -> PrimFunc:
     """The loops of a program, bound to work-groups and work-items."""
-    formula, geometry = program.formula, program.geometry
-    kinds = [*formula.inputs, *formula.outputs]
-    buffers = [
-        decl_buffer(shape, kind.dtype, name=f"t{k}")
-        for k, (shape, kind) in enumerate(zip(geometry.planes, kinds, strict=True))
-    ]
-    extents = [extent for _, extent in geometry.window]
-    axes = [thread_axis(*given) for given in zip("xyz", extents, program.lws, strict=True)]
-    x, y, z = (T.add(axis.place, first) for axis, (first, _) in zip(axes, geometry.window, strict=True))
+    formula, given = program.formula, _Arguments(program)
+    axes = [thread_axis(*each) for each in zip("xyz", given.extents, program.lws, strict=True)]
+    x, y, z = (T.add(axis.place, first) for axis, first in zip(axes, given.firsts, strict=True))
 
     def plane(index: int) -> Expr:
-        return z if geometry.planes[index][0] > 1 else T.const(0)
+        return z if program.is_deep[index] else T.const(0)
 
     def read(index: int, at_y: object, at_x: object) -> Expr:  # expressions or numbers
-        return _pixel(program, buffers, index, plane(index), at_y, at_x)
+        return _pixel(program, given, index, (plane(index), at_y, at_x), (y, x))
 
-    values, stores = iter(formula.pixel(read, y, x, formula.constants(program.options))), []
+    values, stores = iter(formula.pixel(read, y, x, given.numbers(formula.numbers))), []
     for n, channels in enumerate(formula.channels or (1,) * len(formula.outputs), len(formula.inputs)):
-        top, left = geometry.origins[n]
+        top, left = given.origins[n]
         for channel in range(channels):
             place = x if channels == 1 else T.add(T.mul(x, channels), channel)
-            stores.append(BufferStore(buffers[n], next(values), (plane(n), T.add(y, top), T.add(place, left))))
+            stores.append(BufferStore(given.buffers[n], next(values), (plane(n), T.add(y, top), T.add(place, left))))
     body: Stmt = seq(*stores)
-    for axis in axes:
-        body = IfThenElse(T.cast(axis.place < axis.extent, "bool"), body, None)
+    for axis, is_whole in zip(axes, program.is_whole, strict=True):
+        if not is_whole:
+            body = IfThenElse(T.cast(axis.place < axis.extent, "bool"), body, None)
     for axis in axes:
         body = axis.bound(body)
-    return PrimFunc(tuple(buffers), body, (("global_symbol", formula.name),))
+    return PrimFunc(given.params(), body, (("global_symbol", formula.name),))
 
 
 _VARS = {name: (Var(f"item_{name}", T.const(0).dtype), Var(f"group_{name}", T.const(0).dtype)) for name in "xyz"}
 
 
-def _pixel(program: Program, buffers: Sequence[Buffer], index: int, z: Expr, y: Any, x: Any) -> Expr:
+def _pixel(program: Program, given: _Arguments, index: int, at: Sequence[Any], places: Sequence[Expr]) -> Expr:
     """An input's pixel; beside the image as the border mode says."""  # Any: see `read`
-    top, left = program.geometry.origins[index]
-    width, height = program.geometry.size
+    (top, left), buffer, (z, y, x) = given.origins[index], given.buffers[index], at
     if program.border is BorderMode.UNDEFINED or program.formula.border() == BorderSize():
-        return BufferLoad(buffers[index], (z, T.add(y, top), T.add(x, left)))
-    at_y, at_x = _clamped(y, height), _clamped(x, width)
-    found = BufferLoad(buffers[index], (z, T.add(at_y, top), T.add(at_x, left)))
+        return BufferLoad(buffer, (z, T.add(y, top), T.add(x, left)))
+    near, inside = [], [T.const(True, "bool")]
+    for value, place, size in ((y, places[0], given.height), (x, places[1], given.width)):
+        # Windows are inside the image: what is read beside a place can lie beyond one end alone.
+        away = as_int(simplify(T.sub(value, place))) if program.formula.same_size else None
+        clamped = value
+        if away is None or away < 0:
+            clamped, inside = T.maximum(clamped, 0), [*inside, T.greater_equal(value, 0)]
+        if away is None or away > 0:
+            clamped, inside = T.minimum(clamped, size - 1), [*inside, T.less(value, size)]
+        near.append(clamped)
+    found = BufferLoad(buffer, (z, T.add(near[0], top), T.add(near[1], left)))
     if program.border is BorderMode.REPLICATE:
         return found
-    inside = T.all_of(y >= 0, y < height, x >= 0, x < width)
-    return T.select(inside, found, T.const(program.constant, str(buffers[index].dtype)))
-
-
-def _clamped(at: Any, size: int) -> Expr:  # Any: see `read`
-    return T.minimum(T.maximum(at, 0), size - 1)
+    return T.select(T.all_of(*inside), found, T.cast(given.constant, str(buffer.dtype)))

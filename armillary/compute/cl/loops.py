@@ -2,7 +2,8 @@
 
 In: `Loops`, tensors of a device, and the rows of partial results of an array of the host. Out: `CLLoopsKernel`,
 enqueued whole: a work-item for each band of rows. Invariant: the emitted loops are the CPU's, bands find the same in
-any number; partial results go to the device before a kernel, and come back behind it.
+any number; sizes are arguments, so a program serves all of them; partial results go to the device before a kernel, and
+come back behind it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.ndarray import DeviceArray
 from armillary.tir import build as T
 from armillary.tir import decl_buffer, ir_builder
+from armillary.tir.expr import Var
 from armillary.tir.stmt import Buffer, IfThenElse, PrimFunc
 
 BANDS, _GROUP = 64, 8  # work-items, and how many of them are a group
@@ -31,38 +33,37 @@ BANDS, _GROUP = 64, 8  # work-items, and how many of them are a group
 
 @record(slots=True)
 class LoopsProgram:
-    """What a program is made from: loops, padded planes and their origins, the rows and columns of the first tensor."""
+    """What a program is made from: loops, and the shape of the partial results."""
 
     loops: Loops
-    planes: tuple[tuple[int, int], ...]
-    origins: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
     partial: tuple[int, ...]
 
     def name(self) -> str:
         """A name that says which program it is."""
-        told = repr((self.planes, self.origins, self.size, self.partial))
-        return f"{self.loops.name}_{blake2b(told.encode()).hexdigest()[:12]}"
+        return f"{self.loops.name}_{blake2b(repr(self.partial).encode()).hexdigest()[:12]}"
 
     def symbol(self) -> str:
         """The function's name."""
         return self.loops.name
 
     def function(self) -> PrimFunc:
-        """The loops of a band, bound to a work-item."""
-        pairs = zip(self.planes, self.loops.kinds, strict=True)
-        buffers: list[Buffer] = [decl_buffer(shape, kind, name=f"t{k}") for k, (shape, kind) in enumerate(pairs)]
-        ib, (rows, columns) = ir_builder.create(), self.size
-        origins = [(T.const(top), T.const(left)) for top, left in self.origins]
+        """The loops of a band, bound to a work-item; numbers: rows and columns, then the origins of the planes."""
+        ib, (rows, columns) = ir_builder.create(), (T.var("rows"), T.var("columns"))
+        origins = [(T.var(f"top{k}"), T.var(f"left{k}")) for k in range(len(self.loops.kinds))]
+        buffers: list[Buffer] = [
+            decl_buffer((T.var(f"rows{k}"), T.var(f"columns{k}")), kind, name=f"t{k}")
+            for k, kind in enumerate(self.loops.kinds)
+        ]
         planes = [Plane(ib, buffer, *origin) for buffer, origin in zip(buffers, origins, strict=True)]
-        bands, axis = min(BANDS, rows), thread_axis("x", min(BANDS, rows), _GROUP)
-        first, end = (T.floordiv(T.mul(T.add(axis.place, T.const(n)), T.const(rows)), T.const(bands)) for n in (0, 1))
+        axis = thread_axis("x", BANDS, _GROUP)
+        first, end = (T.floordiv(T.mul(T.add(axis.place, T.const(n)), rows), T.const(BANDS)) for n in (0, 1))
         if self.partial:
             buffers.append(decl_buffer(self.partial, self.loops.partial, name="partial"))
             planes.append(Plane(ib, buffers[-1], axis.place, T.const(0)))
-        self.loops.emit(ib, planes, ib.let("first", first), ib.let("count", T.sub(end, first)), T.const(columns))
-        body = IfThenElse(T.cast(axis.place < bands, "bool"), ib.get(), None)
-        return PrimFunc(tuple(buffers), axis.bound(body), (("global_symbol", self.loops.name),))
+        self.loops.emit(ib, planes, ib.let("first", first), ib.let("count", T.sub(end, first)), columns)
+        body = IfThenElse(T.cast(axis.place < BANDS, "bool"), ib.get(), None)
+        params: tuple[Buffer | Var, ...] = (*buffers, rows, columns, *(var for origin in origins for var in origin))
+        return PrimFunc(params, axis.bound(body), (("global_symbol", self.loops.name),))
 
 
 class CLLoopsKernel(IKernel):
@@ -87,15 +88,14 @@ class CLLoopsKernel(IKernel):
 
     def config_id(self) -> str:
         """Name and sizes."""
-        return self._program().name()
+        sizes = ([t.info().padded() for t in self._tensors], self._numbers())
+        return f"{self._loops.name}_{blake2b(repr(sizes).encode()).hexdigest()[:12]}"
 
-    def _program(self) -> LoopsProgram:
+    def _numbers(self) -> list[int]:
+        """What a program takes behind the tensors."""
         infos = [t.info() for t in self._tensors]
-        padded = [(i.padded()[1], i.padded()[0] * i.num_channels()) for i in infos]
-        origins = [(i.padding.top, i.padding.left * i.num_channels()) for i in infos]
-        size = (infos[0].dimension(1), infos[0].dimension(0))
-        partial = self._partial.shape if self._partial is not None else ()
-        return LoopsProgram(self._loops, tuple(padded), tuple(origins), size, partial)
+        origins = ((i.padding.top, i.padding.left * i.num_channels()) for i in infos)
+        return [infos[0].dimension(1), infos[0].dimension(0), *(n for origin in origins for n in origin)]
 
     def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
         """Enqueue the kernel over all bands; with partial results, wait for them."""
@@ -103,7 +103,8 @@ class CLLoopsKernel(IKernel):
         arrays = [t.flat_on_device() for t in self._tensors]
         if self._on_device is not None:
             arrays.append(self._on_device.copyfrom(self._partial))
-        CLKernelLibrary.get().create_kernel(queue.device, self._program())(*arrays)
+        program = LoopsProgram(self._loops, self._partial.shape if self._partial is not None else ())
+        CLKernelLibrary.get().create_kernel(queue.device, program)(*arrays, *self._numbers())
         queue.count()
         if self._on_device is not None and self._partial is not None:
             self._partial[...] = np.asarray(self._on_device.numpy())

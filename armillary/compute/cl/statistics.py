@@ -57,15 +57,15 @@ class CLMinMaxLocation(_OnDevice, statistics.NEMinMaxLocation):
 
 
 @cache
-def _added(kind: DataType, across: int, down: int) -> Formula:
-    """A pixel and the one so far before it; nothing is beside the image."""
+def _added(kind: DataType) -> Formula:
+    """A pixel and the one so many columns and rows before it; nothing is beside the image."""
 
-    def pixel(read: Read, y: Expr, x: Expr, options: Numbers) -> Sequence[Expr]:
-        del options
-        before = read(0, T.sub(y, T.const(down)), T.sub(x, T.const(across)))
+    def pixel(read: Read, y: Expr, x: Expr, numbers: Numbers) -> Sequence[Expr]:
+        across, down = numbers
+        before = read(0, T.sub(y, down), T.sub(x, across))
         return [T.add(T.cast(read(0, y, x), "uint32"), T.cast(before, "uint32"))]
 
-    return Formula(f"added_{kind.name}_{across}_{down}", (kind,), (U32,), pixel, across, down)
+    return Formula(f"added_{kind.name}", (kind,), (U32,), pixel, 1, numbers=("int32", "int32"))
 
 
 class CLIntegralImage(OnDevice, statistics.NEIntegralImage):
@@ -80,10 +80,10 @@ class CLIntegralImage(OnDevice, statistics.NEIntegralImage):
         between = [self._image(width, height, U32) for _ in range(2)]
         kernels: list[IKernel] = []
         source = input
-        for n, (across, down) in enumerate(steps):
+        for n, step in enumerate(steps):
             target = output if n == len(steps) - 1 else between[n % 2]
-            formula = _added(source.info().data_type, across, down)
-            kernels += self._step(formula, [source], [target], BorderMode.CONSTANT)
+            formula = _added(source.info().data_type)
+            kernels += self._step(formula, [source], [target], BorderMode.CONSTANT, numbers=step)
             source = target
         self._set_kernels(kernels)
         for tensor in between:

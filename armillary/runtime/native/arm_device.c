@@ -224,6 +224,31 @@ static int read_sizes(const arm_json *json, int32_t list, const char *where, int
   return 0;
 }
 
+/* A number, or [var, more, per]. */
+static int read_count(const arm_json *json, int32_t value, int num_vars, arm_count *out) {
+  const arm_json_value *values = json->values;
+  int64_t var;
+  *out = (arm_count){.per = 1, .var = -1};
+  if (values[value].kind != ARM_LIST) return arm_json_int(json, value, 0, ARM_MAX_BYTES, &out->more);
+  if (values[value].count != 3) return -1;
+  int32_t more = values[values[value].first].next;
+  if (arm_json_int(json, values[value].first, 0, num_vars - 1, &var) != 0) return -1;
+  out->var = (int32_t)var;
+  if (arm_json_int(json, more, -ARM_MAX_BYTES, ARM_MAX_BYTES, &out->more) != 0) return -1;
+  return arm_json_int(json, values[more].next, 1, ARM_MAX_BYTES, &out->per);
+}
+
+static int read_groups(const arm_json *json, int32_t list, const char *where, int num_vars, arm_count out[3],
+                       arm_error *error) {
+  int k = 0;
+  if (list < 0 || json->values[list].kind != ARM_LIST || json->values[list].count != 3)
+    return arm_fail(error, "%s: a launch has three sizes of groups and of items", where);
+  for (int32_t v = json->values[list].first; v >= 0; v = json->values[v].next)
+    if (read_count(json, v, num_vars, &out[k++]) != 0)
+      return arm_fail(error, "%s: a size of a launch is out of range", where);
+  return 0;
+}
+
 /* ["tensor", k], ["image", k], ["workspace", offset, bytes] or ["var", k] */
 static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
                            arm_kernel_arg *out, arm_error *error) {
@@ -255,7 +280,7 @@ static int read_launch(const arm_json *json, int32_t row, const char *where, int
   if (out->kernel == NULL || out->args == NULL) return arm_fail(error, "out of memory");
   for (int32_t v = json->values[args].first; v >= 0; v = json->values[v].next)
     if (read_kernel_arg(json, v, where, num_args, num_vars, &out->args[out->num_args++], error) != 0) return -1;
-  if (read_sizes(json, arm_json_get(json, row, "groups"), where, out->groups, error) != 0) return -1;
+  if (read_groups(json, arm_json_get(json, row, "groups"), where, num_vars, out->groups, error) != 0) return -1;
   return read_sizes(json, arm_json_get(json, row, "items"), where, out->items, error);
 }
 

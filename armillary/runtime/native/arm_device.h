@@ -19,11 +19,14 @@
  * of a var. */
 typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_IMAGE, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
 typedef struct { arm_takes takes; int64_t at, bytes; } arm_kernel_arg;
+/* How many: `more`; or, of the value of a var, (value + more) / per, rounded down. */
+typedef struct { int64_t more, per; int32_t var; /* -1: none */ } arm_count;
 typedef struct arm_launch {
   char *kernel;
   int32_t num_args, workspace; /* `workspace`: where its address is in the data of a call */
   arm_kernel_arg *args;
-  int64_t groups[3], items[3]; /* work-groups, and work-items of a group */
+  arm_count groups[3]; /* work-groups */
+  int64_t items[3];    /* work-items of a group */
 } arm_launch;
 
 /* Source or binary of kernels for one kind of device, built at first use. */

@@ -301,12 +301,23 @@ static int set_argument(prepared_launch *p, int32_t k, void *const *data, const 
   return 0;
 }
 
+/* Work-groups along a dimension; -1: more than any device takes. */
+static int64_t groups_of(const arm_count *count, const int64_t *vars) {
+  if (count->var < 0) return count->more;
+  int64_t value = vars[count->var];
+  if (value > ARM_MAX_BYTES) return -1;
+  return value < 0 || value + count->more < 0 ? 0 : (value + count->more) / count->per;
+}
+
 int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error) {
   prepared_launch *p = prepared;
   size_t all[3], items[3];
   for (int d = 0; d < 3; d++) {
     items[d] = (size_t)p->launch->items[d];
-    all[d] = items[d] * (size_t)p->launch->groups[d];
+    int64_t groups = groups_of(&p->launch->groups[d], vars);
+    if (groups < 0)
+      return arm_fail(error, "OpenCL: kernel %s is to run for %lld", p->launch->kernel, (long long)vars[p->launch->groups[d].var]);
+    all[d] = items[d] * (size_t)groups;
     if (all[d] == 0) return 0;
   }
   for (int32_t k = 0; k < p->launch->num_args; k++)

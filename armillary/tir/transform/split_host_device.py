@@ -18,7 +18,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
-from armillary.tir.device import TAGS, DeviceFunction, DeviceKernel, Sizes
+from armillary.tir.device import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
 from armillary.tir.substitute import map_stmt, substitute
 from armillary.tir.transform.insert_barriers import insert_barriers
 from armillary.tir.transform.split_phases import constant_bytes
@@ -32,7 +32,7 @@ Wrap = Callable[[S.Stmt], S.Stmt]
 def split_host_device(func: S.PrimFunc, name: str = "") -> DeviceFunction:
     """Cut a lowered function into kernels.
 
-    Raises UnsupportedError for grids and allocations of symbolic size.
+    Raises UnsupportedError for allocations and groups of symbolic size, and for grids whose size is no (n + c) // d.
     """
     label = name or func.get_attr("global_symbol", "main")
     tensors = tuple(p for p in func.params if isinstance(p, S.Buffer))
@@ -132,13 +132,10 @@ def _as_bound(item: S.For) -> S.Stmt:
 
 
 def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple[E.Var, ...]) -> DeviceKernel:
-    extents: dict[str, int] = {}
-    for item in all_statements(body):
-        if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:
-            extents[item.thread_tag] = max(extents.get(item.thread_tag, 1), _extent(item, name))
+    extents = _extents(body, scalars, name)
     axes = {tag: E.Var(tag.replace("Idx.", "_"), E.INT32) for tag in extents}
     bound = _bind(body, axes, extents)
-    threads = frozenset(axes[tag] for tag, extent in extents.items() if tag.startswith("threadIdx") and extent > 1)
+    threads = frozenset(axes[tag] for tag, extent in extents.items() if tag.startswith("threadIdx") and extent != 1)
     synced = insert_barriers(bound, threads, name) if threads else bound
     _check_private(synced, name)
     touched = {n for n in post_order(synced) if isinstance(n, S.Buffer)}
@@ -148,37 +145,80 @@ def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple
         buffers=tuple(b for b in known if b in touched),
         vars=tuple(v for v in scalars if v in used),
         axes={tag: var for tag, var in axes.items() if var in used},
-        groups=_sizes("blockIdx", extents),
-        items=_sizes("threadIdx", extents),
+        groups=_grid(extents),
+        items=_sizes(extents),
         body=synced,
     )
 
 
-def _extent(item: S.For, name: str) -> int:
+def _extents(body: S.Stmt, scalars: tuple[E.Var, ...], name: str) -> dict[str, int | Groups]:
+    """Of each axis the largest extent of its loops, or the one that they share."""
+    found: dict[str, int | Groups] = {}
+    for item in all_statements(body):
+        if not isinstance(item, S.For) or item.kind is not S.LoopKind.THREAD:
+            continue
+        tag, size = item.thread_tag, _extent(item, scalars, name)
+        had = found.setdefault(tag, size)
+        if isinstance(had, int) and isinstance(size, int):
+            found[tag] = max(had, size)
+        elif not _is_same(had, size):
+            told = f"{name}: loops bound to {tag} differ, and the extent {item.extent!r} is known only when it runs"
+            raise UnsupportedError(told, hint="fix the shape (freeze_shapes), or bind loops of one extent")
+    return found
+
+
+def _is_same(a: int | Groups, b: int | Groups) -> bool:
+    if isinstance(a, Groups) and isinstance(b, Groups):
+        return a.var is b.var and (a.more, a.per) == (b.more, b.per)
+    return a is b
+
+
+def _extent(item: S.For, scalars: tuple[E.Var, ...], name: str) -> int | Groups:
     if item.thread_tag not in TAGS:
         hint = f"axes are {', '.join(TAGS)} and vthread"
         raise UnsupportedError(f"{name}: a loop is bound to {item.thread_tag!r}", hint=hint)
     extent = build.as_int(item.extent)
-    if extent is None:
+    if extent is not None:
+        return extent
+    found = _groups(item.extent)
+    if found is None or found.var not in scalars or item.thread_tag.startswith("threadIdx"):
         told = f"{name}: the extent {item.extent!r} of {item.thread_tag} is known only when it runs"
-        raise UnsupportedError(told, hint="fix the shape (freeze_shapes)")
-    return extent
+        raise UnsupportedError(told, hint="fix the shape (freeze_shapes), or split one loop by a constant")
+    return found
 
 
-def _bind(item: S.Stmt, axes: dict[str, E.Var], extents: dict[str, int]) -> S.Stmt:
+def _groups(extent: E.Expr) -> Groups | None:
+    """A number of groups that a runtime can tell: n, n + c, n // d or (n + c) // d."""
+    match extent:
+        case E.Var():
+            return Groups(extent)
+        case E.Add(a=E.Var() as var, b=E.IntImm(value=more)):
+            return Groups(var, more)
+        case E.FloorDiv(a=inner, b=E.IntImm(value=per)) if per > 0:
+            found = _groups(inner)
+            return found if found is None or found.per != 1 else Groups(found.var, found.more, per)
+    return None
+
+
+def _bind(item: S.Stmt, axes: dict[str, E.Var], extents: dict[str, int | Groups]) -> S.Stmt:
     mapped = map_stmt(item, lambda e: e, lambda s: _bind(s, axes, extents))
     if not isinstance(mapped, S.For) or mapped.kind is not S.LoopKind.THREAD:
         return mapped
     axis, extent = axes[mapped.thread_tag], build.as_int(mapped.extent)
     place = build.add(mapped.min, build.cast(axis, mapped.var.dtype))
     body = substitute(mapped.body, {mapped.var: place})
-    if extent != extents[mapped.thread_tag]:
-        body = S.IfThenElse(build.less(axis, build.const(extent or 0, axis.dtype)), body)
+    if extent is not None and extent != extents[mapped.thread_tag]:
+        body = S.IfThenElse(build.less(axis, build.const(extent, axis.dtype)), body)
     return body
 
 
-def _sizes(kind: str, extents: dict[str, int]) -> Sizes:
-    x, y, z = (extents.get(f"{kind}.{axis}", 1) for axis in "xyz")
+def _grid(extents: dict[str, int | Groups]) -> Grid:
+    x, y, z = (extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
+    return x, y, z
+
+
+def _sizes(extents: dict[str, int | Groups]) -> Sizes:
+    x, y, z = (n for n in (extents.get(f"threadIdx.{axis}", 1) for axis in "xyz") if isinstance(n, int))  # all are
     return x, y, z
 
 
