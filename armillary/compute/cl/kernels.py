@@ -33,7 +33,7 @@ from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.device import Device
 from armillary.runtime.ndarray import DeviceArray
 from armillary.tir import build as T
-from armillary.tir import decl_buffer
+from armillary.tir import decl_buffer, reinterpret
 from armillary.tir.build import as_int
 from armillary.tir.expr import BufferLoad, Expr, Var
 from armillary.tir.simplify import simplify
@@ -315,7 +315,7 @@ class _Arguments:
     def numbers(self, kinds: Sequence[str]) -> Numbers:
         """What is given when configured."""
         pairs = zip(self._numbers, kinds, strict=True)
-        return tuple(T.call("reinterpret", v, dtype=kind) if kind == "float32" else v for v, kind in pairs)
+        return tuple(reinterpret(kind, v) if kind == "float32" else v for v, kind in pairs)
 
     def params(self) -> tuple[Buffer | Var, ...]:
         """All, in the order in which they are given."""
