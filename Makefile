@@ -17,8 +17,10 @@ demo: $(VENV)/.installed
 
 test: tests lint
 
+# Of long lists of cases a share, which a fresh seed draws and the last line names; DRAW= runs all of them.
+DRAW ?= fresh
 tests: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" $(if $(DRAW),--draw=$(DRAW)) tests
 
 tiny: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/tiny

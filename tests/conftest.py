@@ -7,8 +7,10 @@ import gc
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from draws import chosen, left_out
 from grids import mark_slow_combinations
 from hanging import SECONDS, SLOW_SECONDS, deadline, end_left_over, mark_children
 from sanitizers import SANITIZED
@@ -20,6 +22,19 @@ from armillary.runtime import build_native
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-cases", action="store_true", help="rewrite the expected parts of text cases")
+    drawn = "of long lists of cases run a share, drawn by this seed, or by a fresh one (tests/draws.py)"
+    parser.addoption("--draw", metavar="SEED", default="", help=drawn)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    told = getattr(config, "workerinput", {})  # one process of several
+    config.option.draw = told["draw"] if told else chosen(config.option.draw)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # Any: a WorkerController of pytest-xdist
+    node.workerinput["draw"] = node.config.option.draw
 
 
 def pytest_sessionstart() -> None:
@@ -27,8 +42,19 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_slow_combinations(items)  # before pytest leaves out what is marked
+    if config.option.draw:
+        out = left_out(items, config.option.draw)
+        names = {id(item) for item in out}
+        items[:] = [item for item in items if id(item) not in names]
+        config.hook.pytest_deselected(items=out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.draw:
+        told = f"of long lists of cases a share ran: --draw={config.option.draw} draws the same, without --draw all run"
+        terminalreporter.write_line(told)
 
 
 @pytest.hookimpl(trylast=True)

@@ -23,7 +23,7 @@ NAMES = (
 )
 QUICK = ("squeezenet", "shufflenet")
 DRAWN = ("densenet121", "inception_v2", "resnet50", *QUICK)  # with drawn weights always
-STORED = ("bvlc_alexnet", "inception_v1", "squeezenet")  # with their own always: what the others compute is drawn too
+STORED = ("bvlc_alexnet", "squeezenet")  # with their own always: what the others compute is drawn too
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")  # hundreds of megabytes of weights
 
 
@@ -34,9 +34,8 @@ def test_stored_output_on_llvm(name: str) -> None:
     np.testing.assert_allclose(got, models.stored_output(name), rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "name", ["squeezenet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet50", "shufflenet"))]
-)
+@pytest.mark.slow  # 300 kB of C and more each; small networks as C: test_levels.py
+@pytest.mark.parametrize("name", ["squeezenet", "resnet50", "shufflenet"])
 def test_stored_output_on_c(name: str) -> None:
     model = models.light_model(name)
     got = models.run(models.compile_light(model, "c"), models.light_inputs(model))

@@ -9,7 +9,11 @@ import pytest
 
 RUN = {"mlp": {}, "mobilenet": {}, "resnet": {"num_layers": 18}}
 BUILT = {"squeezenet": {}, "inception_v3": {}, "vgg": {"num_layers": 11}}
-LARGE = ("resnet", "vgg")  # seconds of float64, or of weights: ResNet-50 of this size is run with drawn weights
+LARGE = (
+    "resnet",
+    "vgg",
+    "inception_v3",
+)  # seconds of float64, of weights or kernels: others are run with drawn weights
 
 
 def _cases(networks: dict[str, dict[str, Any]]) -> list[Any]:

@@ -97,8 +97,14 @@ def _executors() -> Iterator[Any]:
         if (name, number) in LONG:
             often.remove("interpreter")
         for executor in sorted(executors.EXECUTORS):
-            marks = () if executor in often else pytest.mark.slow
-            yield pytest.param(name, number, executor, id=f"{name}-{number}-{executor}", marks=marks)
+            marks = [pytest.mark.always] if number == 0 and executor in ("interpreter", "llvm-O3") else []
+            yield pytest.param(
+                name,
+                number,
+                executor,
+                id=f"{name}-{number}-{executor}",
+                marks=marks if executor in often else [*marks, pytest.mark.slow],
+            )
 
 
 @pytest.mark.parametrize(("name", "number", "executor"), list(_executors()))

@@ -19,6 +19,7 @@ from armillary.base.config import setting
 from armillary.runtime.build_native import build_library, build_runner
 
 STRICT = ("-Werror", "-O1")
+HIDDEN = ("-fPIC", "-fvisibility=hidden")  # as the library is built: what it shares with the runner is compiled once
 OTHERS = {command: command.split() for command in os.environ.get("CC_OTHERS", "").split(":") if command}
 COMPILERS = OTHERS or {
     "gcc": ["gcc"] if shutil.which("gcc") else None,
@@ -34,6 +35,6 @@ def test_library_and_runner_build_without_a_warning(name: str, tmp_path: Path) -
         assert not setting("CI"), f"CI lacks {name}"
         pytest.skip(f"needs {name}")
     build_library(compiler, tmp_path / "library.so", STRICT)
-    build_runner(compiler, tmp_path / "armrun", STRICT)
+    build_runner(compiler, tmp_path / "armrun", (*HIDDEN, *STRICT))
     printed = subprocess.run([tmp_path / "armrun", "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "usage: armrun" in printed.stdout
