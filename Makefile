@@ -1,4 +1,4 @@
-# `make demo` compiles and runs a network on this CPU; `make test` runs every test; `make fuzz MINUTES=5` looks for more.
+# `make demo` compiles and runs a network on this CPU; `make test` runs the tests; `make fuzz MINUTES=5` looks for more.
 # Each builds its own virtual environment under .venv/ and needs Python >= 3.10, pip and a C compiler.
 
 PYTHON ?= python3
