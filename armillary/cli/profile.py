@@ -35,7 +35,7 @@ from armillary.cli._profile_page import page, tail
 from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
-from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile, profile_device
+from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile, has_textures, profile_device
 from armillary.driver.devices.device_roof import measured_device_roof
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
@@ -89,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
             module.set_input(name, value)
         if executor.device != cpu(0):
             progress.start("measuring the device")
-            device_roof = measured_device_roof(executor.device, again=args.measure_roof)
+            textures = has_textures(graph_json)
+            device_roof = measured_device_roof(executor.device, textures=textures, again=args.measure_roof)
             progress.start("running")
             return _report_device(args, profile_device(executor, graph_json, device_roof, args.runs))
         progress.start("measuring this machine")

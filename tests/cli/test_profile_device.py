@@ -47,9 +47,15 @@ def test_kernels_of_a_device_are_timed_and_their_tensors_told(
     roof = told["roof"]
     assert roof["gflops"] > 0 and roof["memory"] > 0 and roof["cache"] > 0 and told["total"]["percent_of_roof"] > 0
     place = "cache" if conv["bytes"] <= 1 << 20 else "memory"
-    least = max(conv["flops"] / roof["gflops"], conv["bytes"] / roof[place]) / 1e9
+    traffic = conv["bytes"] / roof[place]
+    if "adreno" in target:
+        assert roof["texture_cache"] > 0 and "; textures " in shown
+        images = 4 * (16 * 20 * 20 + 32 * 16 * 9 + 32 * 20 * 20)  # all that the kernel reads and writes
+        traffic = images / roof[f"texture_{place}"]
+        assert conv["bytes"] == images
+    least = max(conv["flops"] / roof["gflops"], traffic) / 1e9
     assert conv["percent_of_roof"] == pytest.approx(100 * least / (conv["ms"] / 1e3))
-    assert conv["bound"] in ("arithmetic", place)
+    assert conv["bound"] in ("arithmetic", place, f"texture {place}")
 
 
 @needs_opencl
@@ -89,3 +95,26 @@ def test_small_tensors_are_read_from_caches() -> None:
     assert roof.seconds(0, SMALL) == (SMALL / 1e11, "cache")
     assert roof.seconds(0, SMALL + 1) == ((SMALL + 1) / 1e10, "memory")
     assert roof.seconds(1e12, SMALL) == (1.0, "arithmetic")
+    assert roof.seconds(0, SMALL, SMALL) == (SMALL / 1e11, "cache")  # textures were not measured
+
+
+def test_bytes_in_textures_and_in_buffers_have_rates_of_their_own() -> None:
+    roof = DeviceRoof("a device", 1000.0, 10.0, 100.0, texture_memory=20.0, texture_cache=400.0)
+    seconds, bound = roof.seconds(0, 1000, 800)
+    assert seconds == pytest.approx(800 / 4e11 + 200 / 1e11) and bound == "cache"
+    assert roof.seconds(0, 1000, 1000) == (pytest.approx(1000 / 4e11), "texture cache")
+    assert roof.seconds(0, 4 * SMALL, 4 * SMALL) == (pytest.approx(4 * SMALL / 2e10), "texture memory")
+
+
+@needs_opencl
+def test_textures_are_measured_when_a_network_has_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        device_roof, "measure", lambda _device, name, _units, _memory: DeviceRoof(name, 100.0, 10.0, 40.0)
+    )
+    monkeypatch.setattr(device_roof, "LARGE", 1 << 22)
+    device = opencl()
+    assert measured_device_roof(device).texture_cache == 0.0
+    found = measured_device_roof(device, textures=True)
+    assert found.gflops == 100.0 and 1e-3 < found.texture_memory < 1e5 and 1e-3 < found.texture_cache < 1e5
+    assert measured_device_roof(device) == measured_device_roof(device, textures=True) == found  # kept

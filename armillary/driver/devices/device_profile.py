@@ -17,7 +17,7 @@ from armillary.driver.devices.device_roof import DeviceRoof
 from armillary.driver.explain import read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.runtime import GraphExecutor
-from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, TEXTURE
+from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, TEXTURE, is_texture
 
 IMAGE_AXES = 5  # of images in blocks
 LAYOUTS = {
@@ -95,7 +95,8 @@ class DeviceProfile:
             for k in self.kernels
         ]
         total = {"ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels, "percent_of_roof": self.percent}
-        roof = {"gflops": self.roof.gflops, "memory": self.roof.memory, "cache": self.roof.cache}
+        names = ("gflops", "memory", "cache", "texture_memory", "texture_cache")
+        roof = {name: getattr(self.roof, name) for name in names}
         return {"device": self.device, "runs": self.runs, "roof": roof, "total": total, "kernels": rows}
 
 
@@ -112,24 +113,38 @@ def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, r
         seconds = statistics.median(run[index].seconds for run in measured)
         entries = [spec.entry(n, o) for n, o, _ in node.inputs]
         entries += range(spec.entry(index), spec.entry(index) + node.num_outputs)
-        nbytes = sum(tensor_bytes(spec.shapes[e], spec.dltypes[e]) for e in set(entries))
+        sizes = {e: tensor_bytes(spec.shapes[e], spec.dltypes[e]) for e in entries}
+        nbytes = sum(sizes.values())
+        in_textures = sum(size for e, size in sizes.items() if is_texture(scope_of(spec, e)))
         told = tuple(tensor_text(spec, entry) for entry in entries)
         flops = read_attrs(node.attrs).flops
         rows.append(
-            DeviceKernel(index, node.name, node.func_name, seconds, flops, nbytes, told, *roof.seconds(flops, nbytes))
+            DeviceKernel(
+                *(index, node.name, node.func_name, seconds, flops, nbytes, told),
+                *roof.seconds(flops, nbytes, in_textures),
+            )
         )
     return DeviceProfile(tuple(rows), statistics.median(wholes), runs, roof.device, roof)
 
 
 def tensor_text(spec: GraphSpec, entry: int) -> str:
     """Memory, shape and, of tensors in blocks, layout: "texture 1x16x56x56x4 NCHW4c"."""
-    shape = spec.shapes[entry]
-    scope = spec.storage_scopes[entry] if spec.storage_scopes else BUFFER
+    shape, scope = spec.shapes[entry], scope_of(spec, entry)
     memory = "buffer" if scope == BUFFER else scope.removeprefix(f"{BUFFER}.")
     layout = LAYOUTS.get(len(shape), "") if shape and shape[-1] == PIXEL else ""
     if layout == LAYOUTS[IMAGE_AXES] and _is_channels_last(spec):
         layout = LAST_CHANNELS if entry in _computed(spec) else ""  # of weights there are several
     return " ".join(filter(None, (memory, "x".join(map(str, shape)) or "scalar", layout)))
+
+
+def scope_of(spec: GraphSpec, entry: int) -> str:
+    """Where a tensor lies."""
+    return spec.storage_scopes[entry] if spec.storage_scopes else BUFFER
+
+
+def has_textures(graph_json: str) -> bool:
+    """Whether a network keeps tensors in textures."""
+    return any(map(is_texture, GraphSpec.from_json(graph_json).storage_scopes or ()))
 
 
 def _computed(spec: GraphSpec) -> set[int]:

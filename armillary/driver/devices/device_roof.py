@@ -3,13 +3,13 @@
 In: a device. Out: a `DeviceRoof`, measured once per device and driver and kept beside the kernel cache. Invariant: as
 of the CPU's (driver/roof.py): a ceiling for people, which enters no compiler's decision. Arithmetic is float32's; the
 kernels: polynomials whose values stay in registers, sums over an array that no cache holds, and many over one that all
-do. Used by driver/devices/device_profile.py.
+do. Textures (`image_roof.py`) are measured when a network has some. Used by driver/devices/device_profile.py.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from armillary import te
 from armillary.base.config import setting
 from armillary.base.kept_record import keep, read_kept
+from armillary.driver.devices.image_roof import image_rates
 from armillary.driver.te_build import build as te_build
 from armillary.runtime import Device
 from armillary.runtime.ndarray import array, empty
 from armillary.target import Target
 
-VERSION = 1  # of the measurement
+VERSION = 2  # of the measurement
 GROUP = 256  # work-items
 DEGREE, STEPS, WAYS = 16, 64, 4  # of a polynomial; how many of them one after the other, and side by side
 ITEMS = 2048  # of a compute unit, at least
@@ -33,41 +34,58 @@ WINDOW, RUNS = 2e-3, 20  # seconds of one measurement, and how many
 
 @dataclass(frozen=True, slots=True)
 class DeviceRoof:
-    """GFLOP/s (float32) and GB/s of reads: of memory, and of tensors of up to `SMALL` bytes, which caches hold."""
+    """GFLOP/s (float32) and GB/s of reads: of memory, and of tensors of up to `SMALL` bytes, which caches hold; the
+    same of textures (0.0: not measured)."""
 
     device: str
     gflops: float
     memory: float
     cache: float
     version: int = VERSION
+    texture_memory: float = 0.0
+    texture_cache: float = 0.0
 
-    def seconds(self, flops: float, nbytes: float) -> tuple[float, str]:
-        """The least time for arithmetic and bytes, and which of them asks for it."""
+    def seconds(self, flops: float, nbytes: float, in_textures: float = 0.0) -> tuple[float, str]:
+        """The least time for arithmetic and bytes, some of them in textures, and which of these asks for it."""
         place = "cache" if nbytes <= SMALL else "memory"
-        arithmetic, traffic = flops / (1e9 * self.gflops), nbytes / (1e9 * getattr(self, place))
-        return (arithmetic, "arithmetic") if arithmetic >= traffic else (traffic, place)
+        of_textures = getattr(self, f"texture_{place}")
+        images = in_textures / (1e9 * of_textures) if of_textures else 0.0
+        rest = (nbytes - in_textures if of_textures else nbytes) / (1e9 * getattr(self, place))
+        arithmetic, traffic = flops / (1e9 * self.gflops), images + rest
+        if arithmetic >= traffic:
+            return arithmetic, "arithmetic"
+        return traffic, f"texture {place}" if images > rest else place
 
 
-def measured_device_roof(device: Device, *, again: bool = False) -> DeviceRoof:
-    """The roof of a device; from disk if measured before and not `again`. TargetError where there is no device."""
+def measured_device_roof(device: Device, *, textures: bool = False, again: bool = False) -> DeviceRoof:
+    """The roof of a device, with that of textures if asked; from disk if measured before and not `again`. TargetError
+    where there is no device."""
     facts = device.facts()
     name = f"{facts.get('name', device)}, driver {facts.get('driver', '?')}"
     folder: Path = setting("ARMILLARY_CACHE_DIR")
     path = folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}.json"
     found = None if again else read_kept(path, DeviceRoof, VERSION)
-    if found is not None:
-        return found
-    roof = measure(device, name, int(facts.get("units", "1")), int(facts.get("memory", LARGE)))
-    keep(path, roof)
+    memory = int(facts.get("memory", LARGE))
+    roof = found or measure(device, name, int(facts.get("units", "1")), memory)
+    if textures and not roof.texture_memory:
+        in_memory, in_cache = image_rates(device, _large(device, memory), SMALL)
+        roof = replace(roof, texture_memory=in_memory, texture_cache=in_cache)
+    if roof is not found:
+        keep(path, roof)
     return roof
+
+
+def _large(device: Device, memory: int) -> int:
+    """Bytes that no cache holds; fewer on a processor."""
+    is_gpu = device.facts().get("gpu") != "0"
+    return min(LARGE if is_gpu else LARGE // 4, memory // 8)
 
 
 def measure(device: Device, name: str, units: int, memory: int) -> DeviceRoof:
     """Run the kernels; the best of many runs each."""
     is_gpu = device.facts().get("gpu") != "0"
     items, lanes = (ITEMS * max(1, units), 4) if is_gpu else (GROUP * max(1, units), 16)
-    large = min(LARGE if is_gpu else LARGE // 4, memory // 8)
-    memory_rate = _read_rate(device, items, lanes, large, 1)
+    memory_rate = _read_rate(device, items, lanes, _large(device, memory), 1)
     cache_rate = _read_rate(device, items, lanes, SMALL, TIMES)
     return DeviceRoof(name, _peak(device, items, lanes), memory_rate, cache_rate)
 
