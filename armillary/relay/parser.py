@@ -405,7 +405,8 @@ class _Reader:
                 raise self.error_at(start, f"only operators have attributes, got {', '.join(named)}")
             return Call(callee, tuple(args), None, span)
         try:
-            return Call(callee, tuple(args), callee.make_attrs((), named), span)
+            made = callee.of_text(args, named)
+            return Call(made.op, made.args, made.attrs, span)
         except ArmillaryError as error:
             raise self.error_at(start, error.message, error.hint) from None
 

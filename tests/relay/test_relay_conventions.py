@@ -264,3 +264,32 @@ def test_a_size_times_a_whole_number_is_one_however_it_is_written() -> None:
     assert relay.TensorType((rounded,)) == relay.TensorType((h * 2,))
     half = armillary.tir.Cast("int32", te.round(h * armillary.tir.const(0.5, "float64")))
     assert relay.TensorType((half,)) != relay.TensorType((h,))
+
+
+@pytest.mark.parametrize(
+    ("data", "kernel", "shape", "weight"),
+    [
+        ("NCHW", "OIHW", (1, 8, 9, 9), (16, 8, 3, 3)),
+        ("NCHW4c", "OIHW2i4o", (1, 2, 9, 9, 4), (4, 4, 3, 3, 2, 4)),
+        ("NHWC4c", "HWIO1i2o", (1, 9, 9, 2, 4), (3, 3, 8, 8, 1, 2)),
+        ("NCHW4n4c", "OIHW4o4i", (1, 2, 9, 9, 4, 4), (4, 2, 3, 3, 4, 4)),
+    ],
+)
+def test_a_weight_without_a_type_has_that_of_its_layout(
+    data: str, kernel: str, shape: tuple[int, ...], weight: tuple[int, ...]
+) -> None:
+    x, w = relay.var("x", shape=shape), relay.var("w")
+    y = relay.nn.conv2d(x, w, kernel_size=(3, 3), channels=16, data_layout=data, kernel_layout=kernel)
+    module = relay.transform.InferType()(armillary.IRModule.from_expr(relay.Function([x, w], y)))
+    assert module["main"].params[1].checked_type == relay.TensorType(weight)
+
+
+def test_texts_give_the_value_of_a_border_behind_the_data() -> None:
+    text = """def @main(%x: Tensor[(3,), float32], %v: Tensor[(), float32]) {
+      %0 = nn.pad(%x, 2f, pad_width=[[0, 1]]);
+      nn.pad(%0, %v, pad_width=[[1, 0]])
+    }"""
+    got = relay.create_executor("debug", relay.parse(text)).evaluate()(X[0], np.float32(7)).numpy()
+    np.testing.assert_array_equal(got, [7, *X[0], 2])
+    with pytest.raises(ArmillaryError, match=r"nn.pad: expected 1 arguments \('data',\), got 3"):
+        relay.parse("def @main(%x: Tensor[(3,), float32]) { nn.pad(%x, 2f, 3f, pad_width=[[0, 1]]) }")

@@ -340,14 +340,16 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
         if channels is not None:
             channels = channels * (block_of(attrs.data_layout, "C") or 1)
         names = letters(attrs.kernel_layout)
-        spatial = [n for n in names if n not in "IO"]
+        blocks = {name: block_of(attrs.kernel_layout, name) or 1 for name in "IO"}
+        spatial = [n for n in names if n.isupper() and n not in blocks]
         given = attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * len(spatial)
-        if channels is None or len(names) != len(spatial) + 2 or len(given) != len(spatial):
+        if channels is None or len(given) != len(spatial):
             return (data, weight, *others)
-        taps = iter(given)
         sizes: dict[str, Dim] = {"I": channels, "O": attrs.channels}
         sizes[grouped] = sizes[grouped] // attrs.groups
-        return (data, TensorType(tuple(sizes[n] if n in "IO" else next(taps) for n in names), data.dtype), *others)
+        whole = {name: sizes[name] // blocks[name] for name in blocks} | dict(zip(spatial, given, strict=True))
+        inside = {name.lower(): block for name, block in blocks.items()}
+        return (data, TensorType(tuple((whole | inside)[n] for n in names), data.dtype), *others)
 
     return rule
 

@@ -7,6 +7,7 @@ with those borders. Invariant: widths are not negative (ONNX's negative pads bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 @record
 class PadAttrs:
+    _behind: ClassVar[tuple[str, ...]] = ("pad_value",)
     pad_width: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
     pad_mode: str = "constant"

@@ -357,6 +357,14 @@ class Op(Expr):
         like = next((g for g in given if isinstance(g, Expr)), None)
         return tuple(as_expr(g, like) for g in given)
 
+    def of_text(self, args: Sequence[Expr], named: dict[str, object]) -> Call:
+        """A call as texts write it: of some operators (nn.pad) an attribute stands behind the tensors."""
+        also: tuple[str, ...] = getattr(self.attrs_class, "_behind", ())
+        count = len(self.inputs)
+        if count < len(args) <= count + len(also):
+            return self(*args[:count], **named, **dict(zip(also, args[count:], strict=False)))
+        return Call(self, tuple(args), self.make_attrs((), named))
+
     def make_attrs(self, positional: Sequence[object] = (), named: dict[str, object] | None = None) -> Any:
         """The attrs value; lists become tuples, names are checked."""
         named = dict(named or {})
