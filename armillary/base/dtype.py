@@ -19,7 +19,7 @@ from armillary.errors import TypeMismatch
 with deferred():
     import ml_dtypes
 
-_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
+_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x([1-9]\d*))?$")
 _SPECIAL = frozenset(
     {  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
         "bfloat16",
@@ -115,6 +115,7 @@ class DType(str):
 
 
 _OTHER_NAMES = {"uint1": "bool", "float": "float32", "int": "int32", "uint": "uint32"}
+_OLD_BEGINNINGS = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}  # of the Relay era, lanes behind them
 _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
 
 
@@ -123,8 +124,11 @@ def _intern(name: str) -> DType:
         raise TypeMismatch(f"a dtype is named by a text, got {type(name).__name__} {name!r}", hint="float32, int8 …")
     if name in _OTHER_NAMES:
         return DType(_OTHER_NAMES[name])
+    current = _OLD_BEGINNINGS.get(name[:11])
+    if current is not None:
+        return DType(current + name[11:])
     match = _PATTERN.match(name)
-    if match is None or (match[3] and match[0].split("x")[0] not in _VARIANTS):
+    if match is None or (match[3] and "".join(match.group(1, 2, 3)) not in _VARIANTS):
         raise TypeMismatch(f"unknown dtype {name!r}", hint="use names such as float32, int8, bool or float32x4")
     code, bits, _, lanes = match.groups()
     if bits == "" and code not in _DEFAULT_BITS:

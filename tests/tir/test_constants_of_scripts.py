@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from armillary import tir
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 
 
@@ -31,3 +32,14 @@ def test_numbers_fit_their_dtype(dtype, fits, wrong):
 def test_what_constants_compute_wraps_and_floats_are_cut():
     assert tir.const(255, "uint8").value == 255 and (tir.const(255, "uint8") + tir.const(1, "uint8")).value == 0
     assert tir.const(2.7, "int32").value == 2 and tir.const(2, "bool").value == 1
+
+
+def test_bytes_of_floats_have_the_names_that_scripts_give_them() -> None:
+    assert DType("e4m3_float8") is DType("float8_e4m3fn")
+    assert DType("e5m2_float8x4") is DType("float8_e5m2x4") and DType("e5m2_float8x4").lanes == 4
+
+
+@pytest.mark.parametrize("name", ["e4m3_float8x", "float8_e5m2x", "float8_e5m2xx2", "int8x0", "e3m4_float8"])
+def test_names_that_are_almost_those_of_types_are_refused(name: str) -> None:
+    with pytest.raises(TypeMismatch, match="unknown dtype"):
+        DType(name)
