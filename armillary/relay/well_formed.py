@@ -8,6 +8,8 @@ of `relay/expr.py`; every type is derived again, so a pass that copies a type to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from armillary.errors import ArmillaryError, InternalError, ModelError, TypeMismatch
 from armillary.ir import BaseFunc, IRModule
 from armillary.relay.analysis import free_vars
@@ -15,7 +17,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, 
 from armillary.relay.infer import infer_type, is_compatible
 from armillary.relay.op import Op, is_primitive
 from armillary.relay.types import FuncType
-from armillary.relay.walk import post_order
+from armillary.relay.walk import children, opens_scope, post_order
 
 
 def verify_function(function: BaseFunc, module: IRModule | None = None) -> None:
@@ -53,10 +55,14 @@ def _check_bindings(order: list[Expr]) -> None:
     """Each variable is bound at one place."""
     bound: set[int] = set()
     for expr in order:
-        variables = expr.params if isinstance(expr, Function) else (expr.var,) if isinstance(expr, Let) else ()
-        for var in variables:
+        variables: Sequence[Expr] = expr.params if isinstance(expr, Function) else ()
+        if isinstance(expr, Let) or opens_scope(expr):  # a clause binds what its pattern names
+            variables = (expr.var,) if isinstance(expr, Let) else children(expr)[:-1]
+        for var in (v for v in variables if isinstance(v, Var)):
             if id(var) in bound:
-                raise ModelError(f"variable %{var.name_hint} is bound twice", hint="each let and parameter has its own")
+                raise ModelError(
+                    f"variable %{var.name_hint} is bound twice", hint="each let, parameter and pattern has its own one"
+                )
             bound.add(id(var))
 
 

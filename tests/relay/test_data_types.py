@@ -9,6 +9,7 @@ import armillary
 from armillary import relay
 from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
 from armillary.relay.prelude import Prelude
+from armillary.relay.well_formed import verify_function
 
 INT = relay.scalar_type("int32")
 
@@ -358,3 +359,16 @@ def test_a_gradient_through_a_cell_or_a_match_is_refused(prelude):
     match = relay.Match(cons(x, nil()), [relay.Clause(pattern, head)], complete=False)
     with pytest.raises(UnsupportedError, match="has no gradient"):
         relay.transform.gradient(relay.Function([x], match), prelude.mod)
+
+
+def test_each_pattern_has_variables_of_its_own(prelude):
+    _, none, some = prelude.mod.get_type("Option")
+    x, y = relay.var("x"), relay.var("y")
+    first = relay.Clause(relay.PatternConstructor(some, [relay.PatternVar(x)]), x)
+    again, other = (relay.Clause(relay.PatternVar(v), v) for v in (x, y))
+    for clauses, is_fine in (([again], True), ([first, other], True), ([first, again], False)):
+        match = relay.Match(none(), clauses)
+        assert relay.analysis.well_formed(match) is is_fine
+        assert relay.analysis.well_formed(relay.Tuple([match, x])) is False  # read where no pattern binds it
+    with pytest.raises(ModelError, match="%x is bound twice"):
+        verify_function(relay.Function([], relay.Match(none(), [first, again])), prelude.mod)

@@ -202,11 +202,14 @@ def _is_well_formed(root: Expr) -> bool:
             value = open_names[id(e.value)] - ({id(e.var)} if isinstance(e.value, Function) else nothing)
             parts = [value, open_names[id(e.body)] - {id(e.var)}]
         needed = nothing.union(*parts) if len(parts) != 1 else parts[0]
-        open_names[id(e)] = needed - {id(p) for p in e.params} if isinstance(e, Function) else needed
+        here = () if isinstance(e, Let) else _bound_here(e)
+        open_names[id(e)] = needed - {id(v) for v in here} if here else needed
     return not open_names[id(root)]
 
 
 def _bound_here(expr: Expr) -> Sequence[Var]:
+    if opens_scope(expr):  # a clause binds what its pattern names
+        return [v for v in children(expr)[:-1] if isinstance(v, Var)]
     return (expr.var,) if isinstance(expr, Let) else expr.params if isinstance(expr, Function) else ()
 
 
