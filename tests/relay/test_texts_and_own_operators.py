@@ -8,6 +8,7 @@ import pytest
 import armillary
 from armillary import relay, tir
 from armillary.errors import ConfigError, ParseError, TypeMismatch
+from armillary.relay.op import OPS
 
 TY = relay.TensorType((10, 4), "float32")
 
@@ -101,3 +102,13 @@ def test_a_pass_prints_the_module_between_others(capfd):
     assert isinstance(printing, armillary.transform.ModulePass)
     assert isinstance(relay.transform.FoldConstant(), relay.transform.FunctionPass)
     assert armillary.transform.PassInfo(opt_level=1, name="mine").opt_level == 1
+
+
+def test_old_names_stand_for_operators_unless_a_script_has_one_of_that_name():
+    assert relay.op.get("compiler_begin") is relay.op.get("annotation.compiler_begin")
+    assert relay.op.get("vm.shape_of") is relay.op.get("shape_of")
+    own = relay.op.register("compiler_begin")
+    try:
+        assert relay.op.get("compiler_begin") is own
+    finally:
+        del OPS["compiler_begin"]

@@ -502,7 +502,8 @@ def get(op_name: str) -> Op:
 @boundary("relay.op.get_op", arguments=True)
 def get_op(name: str) -> Op:
     """The operator of that name, or of the one that it had before."""
-    name = current_name(name)
+    if OPS.registered(name) is None:
+        name = current_name(name)
     if name not in OPS:
         close = sorted((n for n in OPS if name.split(".")[-1] in n), key=lambda n: (len(n), n))[:5]
         close = close or similar(name, OPS, 3, 0.6)
