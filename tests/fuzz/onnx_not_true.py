@@ -130,7 +130,7 @@ def _overflows(s: Seen) -> bool:
     if given is None or isinstance(given, list):
         return True
     numbers = np.abs(given.astype(np.float64))
-    if s.node.op_type == "ReduceL1":
+    if s.node.op_type in ("ReduceL1", "ReduceSum"):
         return float(np.sum(numbers)) >= 2.0 ** (30 if kind == TensorProto.INT32 else 62)
     if s.node.op_type == "ReduceProd":
         most = float(np.sum(np.log2(np.maximum(numbers, 1))))
@@ -191,6 +191,30 @@ def _holds_nan(s: Seen) -> bool:
     return any(not np.all(np.isfinite(a.astype(np.float64))) for a in arrays)
 
 
+def _odd_state(s: Seen) -> bool:
+    """Whether a weight of the state is no finite number."""
+    weight = s.value(2)
+    return weight is not None and not np.all(np.isfinite(weight.astype(np.float64)))
+
+
+def _has_large(s: Seen) -> bool:
+    """Whether a square is that large that float32 loses others beside it, or may be."""
+    given = s.value(0)
+    return given is None or not np.all(np.abs(given.astype(np.float64)) < 50)
+
+
+def _is_open(s: Seen) -> bool:
+    """Whether a bound is not given and a number may be infinite."""
+    has_both = all(s.value(k) is not None or s.get(name) is not None for k, name in ((1, "min"), (2, "max")))
+    return not has_both and _holds_nan(s)
+
+
+def _rounds_places(s: Seen) -> bool:
+    """Whether the nearest element is taken, by scales that are no fractions of 64."""
+    scales = next((v for k in (2, 1) if (v := s.value(k)) is not None and v.dtype.kind == "f"), np.ones(0))
+    return s.get("mode", b"nearest") == b"nearest" and bool(np.any(scales * 64 % 1))
+
+
 _PARTIAL = words("Acos Acosh Asin Atanh Log Sqrt Pow Mod ReduceLogSum")
 _SAME = "SAME_* with a stride beyond the kernel: the one pads by less than nothing, the other raises"
 _CHANNELS = "takes the channels of (N, C) for a spatial axis"
@@ -214,12 +238,22 @@ NOT_TRUE: tuple[NotTrue, ...] = (
             "a sum or a product beyond its type has no meaning: the one clamps it, the other wraps",
             _overflows,
         )
-        for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")
+        for op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")
     ),
     *(
         NotTrue(op, ORT, "what is no number counts or not, by where it stands", _holds_nan)
-        for op in ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin")
+        for op in ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "GlobalMaxPool", "Hardmax")
     ),
+    *(
+        NotTrue(
+            op, ORT, "leaves out the product of the first state, which is 0, with a weight that is infinite", _odd_state
+        )
+        for op in ("RNN", "GRU", "LSTM")
+    ),
+    NotTrue("MatMulInteger", ORT, "a product of no terms is left unwritten", lambda s: s.shape(0)[-1:] == (0,)),
+    NotTrue("LRN", ORT, "takes squares from a sum that moves along the channels, which cancel", _has_large),
+    NotTrue("Clip", BOTH, "an infinity without a bound: the one makes it the largest number, the other not", _is_open),
+    NotTrue("Resize", ORT, "rounds places to float32 before they are floored", _rounds_places),
     NotTrue("ReduceLogSumExp", ORT, "integers: adds the whole part of the logarithm", lambda s: not _is_float(s)),
     NotTrue("QLinearSoftmax", ORT, "takes the whole part of how many steps of the scale are in 1", _odd_steps),
     NotTrue("Loop", ORT, "no iterations: the shapes that the body declares, not its own", _declares_otherwise),
@@ -384,6 +418,13 @@ def _types(model: ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
     return found
 
 
+def _is_met(row: NotTrue, seen: Seen) -> bool:
+    try:
+        return row.when(seen)
+    except (TypeError, AttributeError):  # an attribute of another type than the operator's
+        return True
+
+
 def not_asked(model: ModelProto, inputs: dict[str, Any]) -> dict[str, str]:
     """Whom not to ask about this model with these inputs, and why."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
@@ -397,7 +438,7 @@ def not_asked(model: ModelProto, inputs: dict[str, Any]) -> dict[str, str]:
             return {ORT: why, REFERENCE: why}
         for row in _BY_OPERATOR.get(node.op_type, ()):
             types = types or _types(model)
-            if row.when(Seen(node, opset, types, weights, inputs, makes_nan)):
+            if _is_met(row, Seen(node, opset, types, weights, inputs, makes_nan)):
                 for who in (ORT, REFERENCE) if row.who == BOTH else (row.who,):
                     found[who] = f"{row.op}: {row.why}"
     return found

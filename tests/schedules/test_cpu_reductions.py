@@ -55,3 +55,17 @@ def test_axes_that_are_one_run_of_memory(shape: tuple[int, ...], axes: tuple[int
     graph.run()
     for k, value in enumerate((x, x * column, padded * 2)):
         np.testing.assert_allclose(graph.get_output(k).numpy(), value.sum(axis=axes), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(11, 31, 3), (4, 100, 2)])
+def test_a_sum_whose_last_axis_is_short_goes_in_lanes(shape: tuple[int, ...]) -> None:
+    """Added one by one, 1,023 numbers near 1.96 are off by 0.013; in sixteen lanes by 0.0012."""
+    x = np.clip(np.random.default_rng(0).uniform(-4, 4, shape), 1.9563961, 2).astype("float32")
+    data = relay.var("x", shape=shape)
+    with PassContext(opt_level=3):
+        library = build(relay.Function([data], relay.sum(relay.clip(data, 1.9563961, 2.0))), "llvm")
+    graph = library["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    assert abs(float(graph.get_output(0).numpy()) - x.astype("float64").sum()) < 0.003
+    assert "ramp(" in library.get_lib().get_source("tir")

@@ -71,8 +71,11 @@ def _is_inlined(schedule: te.Schedule, op: te.Operation) -> bool:
     return stage is not None and stage.is_inline
 
 
-def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
-    """The reduction axis along which a load walks memory one by one; None where none does or a data axis does too."""
+def contiguous_axis(schedule: te.Schedule, op: te.Operation, least: int = MIN_EXTENT) -> IterVar | None:
+    """The reduction axis of at least `least` elements along which a load walks memory one by one.
+
+    None where none does or a data axis does too.
+    """
     if not isinstance(op, te.ComputeOp) or len(op.body) > 1 or not isinstance(op.body[0], Reduce):
         return None
     space, found = _space((*op.axis, *op.reduce_axis)), None
@@ -84,7 +87,7 @@ def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
             return None
         if found is None:
             found = next((a for a in op.reduce_axis if _walk(space, load, a) == 1), None)
-    return found if found is not None and static_extent(found) >= MIN_EXTENT else None
+    return found if found is not None and static_extent(found) >= least else None
 
 
 def reduced_run(schedule: te.Schedule, op: te.ComputeOp, contiguous: IterVar) -> list[IterVar]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from armillary import te
 from armillary.backends.cpu.access import (
+    MIN_EXTENT,
     contiguous_axis,
     crossing_axis,
     gathered_rows,
@@ -38,6 +39,7 @@ MIN_TILED = 1024  # elements below which a transposition by tiles is more code t
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
 MAX_WRITTEN_OUT, MAX_NODES = 32, 4096  # vectors of a row that are spelled out, and nodes of all of them
 MAX_COLUMNS = 4  # vectors of sums that are made side by side
+LONG_RUN = 64  # elements of a sum over several axes that are one run of memory, though the last is short
 MIN_TILES = 4  # tiles of sums that threads share
 MIN_TASKS = 16  # iterations of the outer loops that share the work well enough without the innermost one
 MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than it gives
@@ -332,9 +334,10 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     op = tensor.op
     assert isinstance(op, te.ComputeOp), "only computes have reductions"
     work = math.prod(static_extent(a) for a in (*op.axis, *op.reduce_axis))
-    contiguous = contiguous_axis(schedule, op) if work else None
-    if contiguous is not None:
-        run = reduced_run(schedule, op, contiguous)
+    contiguous = contiguous_axis(schedule, op, least=1) if work else None
+    run = reduced_run(schedule, op, contiguous) if contiguous is not None else []
+    is_long = math.prod(map(static_extent, run)) >= LONG_RUN
+    if contiguous is not None and (is_long or static_extent(contiguous) >= MIN_EXTENT):
         contiguous = fuse_all(schedule[tensor], run)  # one vector that is not full at the end, not one a line
         reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=bool(op.axis) and work >= MIN_PARALLEL)
         return
