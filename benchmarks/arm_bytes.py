@@ -26,6 +26,7 @@ from armillary import relay
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Function, const, var
 from armillary.relay.op.contrib.arm_compute_lib import partition_for_arm_compute_lib
+from armillary.target.cpu import cpu_model
 
 LAYERS = (
     Layer("resnet", 56, 64, 64, 3),
@@ -102,7 +103,8 @@ def dense(rows: int, terms: int, units: int, numbers: Numbers) -> IRModule:
 
 def ours(layer: Layer | tuple[int, int, int], numbers: Numbers, cpu: str) -> IRModule:
     """The layer as it stands in a network for this processor."""
-    block = 8 if cpu.startswith(("neoverse-n2", "neoverse-v", "cortex-a7")) and cpu != "cortex-a72" else 4
+    model = cpu_model(f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}")
+    block = 8 if model.has_byte_matrices or model.widens_bytes else 4
     return convolution(layer, numbers, block) if isinstance(layer, Layer) else dense(*layer, numbers)
 
 

@@ -16,8 +16,10 @@ import platform
 import re
 from types import ModuleType
 
+from armillary.base.lazy import similar
 from armillary.base.record import record
 from armillary.errors import TargetError, UnsupportedError
+from armillary.target.boards import BOARDS
 from armillary.target.cpu_table import (
     ARMV8_IN_32_BITS,
     BASELINE,
@@ -253,8 +255,14 @@ def _refuse_other_host(target: Target) -> None:
         raise TargetError(
             f"target {target} names an Arm CPU and no triple, and this machine is {platform.machine()}",
             hint="add -mtriple=aarch64-linux-gnu (or armv7a-linux-gnueabihf, aarch64-linux-android28), or name "
-            "a board: target.arm_cpu('rk3399')",
+            f"a board: {_boards_like(str(target.attrs.get('model', '')))}",
         )
+
+
+def _boards_like(model: str) -> str:
+    """Boards whose names are like one that the table lacks, or an example."""
+    close = [name for name in similar(model, BOARDS, 3, 0.6) if name != model]
+    return " or ".join(f"target.arm_cpu('{name}')" for name in close or ["rk3399"])
 
 
 def _native_model() -> CpuModel:

@@ -143,6 +143,8 @@ def test_devices_names_cpu_and_says_why_opencl_is_absent(capsys: pytest.CaptureF
 def test_devices_refuses_a_processor_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--target", "llvm -mcpu=no-such-cpu"]) == 4
     assert "does not know the processor no-such-cpu" in capsys.readouterr().err
+    assert main(["devices", "--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex_a72"]) == 4
+    assert "similar: cortex-a72" in capsys.readouterr().err
 
 
 def test_devices_shows_another_targets_cpu(capsys: pytest.CaptureFixture[str]) -> None:

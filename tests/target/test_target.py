@@ -301,6 +301,9 @@ def test_an_arm_target_without_a_triple_is_no_target_of_another_machine(monkeypa
     for text in ("llvm -device=arm_cpu", "llvm -keys=arm_cpu,cpu -model=none-such"):
         with pytest.raises(TargetError, match=r"no triple(.|\n)*arm_cpu\('rk3399'\)"):
             llvm_cpu(Target(text))
+    with pytest.raises(TargetError) as error:
+        llvm_cpu(Target("llvm -device=arm_cpu -model=rasp5b"))
+    assert "target.arm_cpu('rasp4b')" in error.value.hint and "rk3399" not in error.value.hint
 
 
 @pytest.mark.parametrize("name", ["stm32f746xx", "stm32h7", "nrf5340dk", "cortex-m7", "RP2040"])

@@ -18,6 +18,7 @@ from types import ModuleType
 
 import llvmlite
 
+from armillary.base.lazy import similar
 from armillary.codegen.workers.pool import Request
 from armillary.errors import InternalError, TargetError
 from armillary.target.cpu import LlvmCpu, architecture, cpu_model, is_native, llvm_cpu
@@ -56,7 +57,9 @@ def check_target(target: Target) -> None:
     unknown = "" if _is_listed(target) else _unknown_name(found)
     if unknown:
         what = f"target {target}: LLVM does not know {unknown} of {found.triple}"
-        raise TargetError(what, hint="check -mcpu and -mattr")
+        rows = TABLES.get(architecture(found.triple), OTHER)
+        close = similar(found.cpu, rows, 3, 0.6) if unknown.startswith("the processor") else []
+        raise TargetError(what, hint=f"check -mcpu and -mattr{'; similar: ' + ', '.join(close) if close else ''}")
     if is_native(target):
         return  # LLVM named it itself
     try:

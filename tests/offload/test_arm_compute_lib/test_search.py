@@ -158,3 +158,33 @@ def test_a_static_runner_holds_the_library(local_device: Device, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "out.npz") as found:
         np.testing.assert_array_equal(found["output_0"], value.reshape(1, 2, 2, 2, 2, 8).max((2, 4)))
+
+
+def test_the_scheduler_compiles_against_both_forms_of_the_interface(local_device: Device, tmp_path: Path) -> None:
+    """From 21.02 on, so in 21.08, `schedule_op` is given a window: the form that the installed version has not."""
+    inside, native = "arm_compute/runtime/IScheduler.h", Path(build_runtime.__code__.co_filename).parent / "native"
+    folders = [f"-isystem{folder}" for folder in find_library("", CXX).headers]
+    asked = subprocess.run(
+        [*CXX, *folders, "-M", "-x", "c++", "-"],
+        input=f'#include "{inside}"',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    installed = next(word for word in asked.stdout.split() if word.endswith(inside))
+    without, with_window = (
+        "Hints &hints, ITensorPack &tensors",
+        "Hints &hints, const Window &window, ITensorPack &tensors",
+    )
+    text = Path(installed).read_text()
+    has_window = with_window in text
+    other = text.replace(with_window, without) if has_window else text.replace(without, with_window)
+    assert other != text
+    (tmp_path / inside).parent.mkdir(parents=True)
+    source = '#include "acl_scheduler.hpp"\nstd::unique_ptr<arm_compute::IScheduler> made(new acl::HostScheduler);\n'
+    for name, header in (("installed", text), ("other", other)):
+        (tmp_path / inside).write_text(header)
+        own = [f"-isystem{tmp_path}", *folders, f"-I{native}", f"-I{native.parents[2] / 'runtime' / 'native'}"]
+        command = [*CXX, "-std=c++17", "-fsyntax-only", *own, "-x", "c++", "-"]
+        done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
