@@ -20,6 +20,7 @@ from armillary.offload import BUILT_IN, load
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.offload_tables import Predicate, register_pattern_table, register_support
+from armillary.relay.op import OPS, current_name
 from armillary.relay.pattern import Check, DFPattern
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.transform.partition.annotate_target import annotate_target
@@ -135,7 +136,7 @@ def partition(
     if params:
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
-    off = tuple(offload.disabled if disabled is None else disabled)
+    off = offload.disabled if disabled is None else _disabled(offload, disabled)
     for step in offload.prepare:  # whatever the level of the context is
         module = step(module)
     steps = [
@@ -147,6 +148,25 @@ def partition(
         infer_type.bind(),
     ]
     return Sequential(steps, f"partition_for_{offload.name}")(module)
+
+
+def _disabled(offload: Offload, names: Sequence[str]) -> tuple[str, ...]:
+    """Rows and operators that a list of names turns off: a row's name, with the library's or not, or an operator's.
+
+    That of an operator turns off the row called after it, too: nn.conv2d the row conv2d, which takes what follows.
+    """
+    if isinstance(names, str):
+        raise ConfigError(f"disabled_ops is the text {names!r}, wanted a list", hint=f"disabled_ops=[{names!r}]")
+    rows, found = {row.name for row in offload.patterns}, list[str]()
+    for name in names:
+        own = name.removeprefix(f"{offload.name}.")
+        row = own.removeprefix("nn.").replace("qnn.", "qnn_")
+        if own not in rows and current_name(own) not in OPS:
+            close = similar(own, [*rows, *offload.operators], 3, 0.6)
+            hint = f"similar: {', '.join(close)}" if close else f"rows: {', '.join(sorted(rows))}; or an operator"
+            raise ConfigError(f"disabled_ops: {offload.name} knows no {name!r}", hint=hint)
+        found += [own, row] if row in rows else [own]
+    return tuple(found)
 
 
 def _rows(offload: Offload, disabled: Sequence[str]) -> list[tuple[str, DFPattern, Check | None]]:

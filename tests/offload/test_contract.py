@@ -177,6 +177,24 @@ def test_c_source_is_linked_with_the_kernels(tmp_path: Path) -> None:
 def test_disabled_composites_and_operators_stay_in_the_graph() -> None:
     assert len(partition(network(), LIBRARY, disabled=["scale"])) == 2
     assert len(partition(network(), LIBRARY, disabled=["negative", "scale"])) == 1
+    assert len(partition(network(), LIBRARY, disabled=["scale.scale", "nn.conv3d"])) == 2
+
+
+def test_a_name_that_disables_nothing_is_told() -> None:
+    with pytest.raises(ConfigError, match="scale knows no 'scal'") as error:
+        partition(network(), LIBRARY, disabled=["scal"])
+    assert error.value.hint == "similar: scale"
+    with pytest.raises(ConfigError, match="disabled_ops is the text 'scale', wanted a list"):
+        partition(network(), LIBRARY, disabled="scale")
+
+
+def test_an_operators_name_disables_the_row_called_after_it() -> None:
+    x, weight = var("x", shape=(1, 6, 6, 4)), const(np.ones((3, 3, 4, 8), "float32"))
+    made = relay.nn.conv2d(x, weight, channels=8, kernel_size=(3, 3), data_layout="NHWC", kernel_layout="HWIO")
+    module, manifest = IRModule.from_expr(relay.nn.relu(made)), find_offload("arm_compute_lib")
+    assert len(partition(module, manifest)) == 2
+    for name in ("nn.conv2d", "conv2d", "arm_compute_lib.conv2d"):
+        assert len(partition(module, manifest, disabled=[name])) == 1
 
 
 def test_unknown_libraries_are_named(found: Path) -> None:

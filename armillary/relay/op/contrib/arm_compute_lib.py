@@ -34,7 +34,7 @@ def partition_for_arm_compute_lib(
     Each call becomes one; with `merge_regions` neighbours share one, and values between them stay in the library.
     """
     del opts  # of other libraries: ignored, as ever
-    return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name, merge_regions)
+    return partition(mod, OFFLOAD, params, disabled_ops, mod_name, merge_regions)
 
 
 def is_arm_compute_runtime_enabled() -> bool:

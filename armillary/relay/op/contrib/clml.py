@@ -32,7 +32,7 @@ def partition_for_clml(
 ) -> IRModule:
     """Move what OpenCLML computes into functions `tvmgen_default_clml_main_<n>`, one for each connected region."""
     del opts  # of other libraries: ignored, as ever
-    return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name)
+    return partition(mod, OFFLOAD, params, disabled_ops, mod_name)
 
 
 @boundary("preprocess_for_clml", arguments=True)
