@@ -19,8 +19,9 @@ from armillary.ir import IRModule
 from armillary.offload import BUILT_IN, load
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
+from armillary.relay.lazy_registry import current_name
 from armillary.relay.offload_tables import Predicate, register_pattern_table, register_support
-from armillary.relay.op import OPS, current_name
+from armillary.relay.op import OPS
 from armillary.relay.pattern import Check, DFPattern
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.transform.partition.annotate_target import annotate_target

@@ -29,9 +29,18 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
     return HALVES if types == {HALF} and out_dtype == "float32" else 0
 
 
-def has_symmetric_bytes(weight: Array) -> bool:
-    """Whether no int8 of a constant weight is -128."""
-    return weight.dtype == np.int8 and (weight.size == 0 or int(weight.min()) > -MIDDLE)
+def fits_in_pairs(weight: Array) -> bool:
+    """Whether products of a constant int8 weight (outputs, inputs, …) with int8 add up in 16 bits, two at a time.
+
+    The two are of inputs that lie four apart in a block of eight: only (-128)(-128) twice does not fit.
+    """
+    lowest = weight == -MIDDLE
+    if weight.dtype != np.int8 or weight.shape[1] % LONG:
+        return False
+    if not lowest.any():
+        return True
+    words = lowest.reshape(weight.shape[0], -1, 2, BYTES, *weight.shape[2:])
+    return not np.logical_and(words[:, :, 0], words[:, :, 1]).any()
 
 
 def join(numbers: Sequence[Any]) -> Any:
@@ -42,7 +51,7 @@ def join(numbers: Sequence[Any]) -> Any:
 
 
 def dot_words(left: te.Expr, right: te.Expr, count: int, is_symmetric: bool = False) -> te.Expr:
-    """The sum of the products of two words of `count` numbers; symmetric bytes on the right are never -128."""
+    """The sum of the products of two words of `count` numbers; `is_symmetric`: te.dot_symmetric_bytes."""
     if count == HALVES:
         return te.dot_bf16(left, right)
     return te.dot_symmetric_bytes(left, right) if is_symmetric else te.dot_bytes(left, right)

@@ -156,7 +156,7 @@ _ROWS = (
     _row("four_bytes", 4, _word_of_bytes),
     _row("eight_bytes", 8, _word_of_bytes),
     _row("dot_bytes", 2, _dot_bytes),
-    _row("dot_symmetric_bytes", 2, _dot_bytes),  # no byte of the second word is -128
+    _row("dot_symmetric_bytes", 2, _dot_bytes),  # of sums in which no two neighbours have -128 on the right
     # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
     # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
     # (vdpbf16ps), or round to odd in between (bfdot)
@@ -282,9 +282,10 @@ def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
 
 
 def dot_symmetric_bytes(x: ExprLike, y: ExprLike) -> Expr:
-    """`dot_bytes` where no byte of `y` is -128, as in symmetric quantisation; with one the sum may be wrong.
+    """`dot_bytes` for sums over words of which no two neighbours have a byte of -128 in `y` at the same place.
 
-    Two products of int8 then fit 16 bits, in which processors without dot products add them (`CpuModel.widens_bytes`).
+    Symmetric quantisation has none at all. Two products of int8 then fit 16 bits, in which processors without dot
+    products add them (`CpuModel.widens_bytes`); else the sum may be wrong.
     """
     return _dot("dot_symmetric_bytes", x, y)
 

@@ -24,7 +24,7 @@ from armillary.transform import PassContext
 NEEDED = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 ONE, NONE = const(np.float32(1)), const(np.int32(0))
 MATRIX, PAIRS = {"smmla", "ummla", "usmmla"}, {"smull", "smull2", "smlal", "smlal2", "sadalp"}
-SYMMETRIC = "int8 but for -128"
+SYMMETRIC, APART = "int8 but for -128", "int8 with -128 among the first four of eight inputs"
 # channels in, out, height, width, kernel, stride, padding, dilation
 WINDOWS = (
     (8, 8, 5, 7, (3, 3), 1, (1, 1), 1),
@@ -50,10 +50,13 @@ def cross_runner(built_runner: Callable[..., Path]) -> Path:
 
 def _bytes(rng: np.random.Generator, dtype: str, *shape: int) -> Any:  # Any: an array of bytes
     """Random bytes, many of them extremes."""
-    info = np.iinfo("int8" if dtype == SYMMETRIC else dtype)
+    info = np.iinfo("int8" if dtype in (SYMMETRIC, APART) else dtype)
     some = np.array([info.min, info.min, info.min + 1, 0, 3, 77, info.max - 1, info.max, info.max])
     found = rng.choice(some, shape)
-    return np.maximum(found, -127).astype("int8") if dtype == SYMMETRIC else found.astype(dtype)
+    if dtype in (SYMMETRIC, APART):
+        later = (np.arange(shape[1]) // 4 % 2 > 0).reshape(-1, *[1] * (len(shape) - 2))
+        return np.where(later | (dtype == SYMMETRIC), np.maximum(found, -127), found).astype("int8")
+    return found.astype(dtype)
 
 
 def _convolutions(dtype: str, zero: int, weights: str) -> Function:
@@ -105,14 +108,20 @@ def test_matrix_instructions_are_exact(
 
 
 @pytest.mark.parametrize("network", [_convolutions, _products])
-@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 121), ("int8", -128)])
+@pytest.mark.parametrize(("dtype", "zero", "weights"), [("uint8", 121, SYMMETRIC), ("int8", -128, APART)])
 def test_products_in_pairs_of_16_bits_are_exact(
-    network: Callable[[str, int, str], Function], dtype: str, zero: int, cross_runner: Path, tmp_path: Path
+    network: Callable[[str, int, str], Function],
+    dtype: str,
+    zero: int,
+    weights: str,
+    cross_runner: Path,
+    tmp_path: Path,
 ) -> None:
-    """Of processors without dot products; no constant weight is -128."""
-    function = network(dtype, zero, SYMMETRIC)
+    """Of processors without dot products; the second input is the lowest number throughout: the largest sums."""
+    function = network(dtype, zero, weights)
     rng = np.random.default_rng(5)
     values = [_bytes(rng, dtype, *tensor_of(x).static) for x in function.params]
+    values[1] = np.full_like(values[1], np.iinfo(dtype).min)
     library = _built(function, "-mcpu=cortex-a72")
     for found, expected in zip(_run(library, values, cross_runner, tmp_path), evaluate(function, values), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -120,7 +129,7 @@ def test_products_in_pairs_of_16_bits_are_exact(
 
 
 def test_a_weight_of_minus_128_is_multiplied_otherwise() -> None:
-    """Two of its products with -128 are 2^15."""
+    """Where another lies four inputs further: their products with -128 are 2^15."""
     assert "sadalp" not in _words(_built(_convolutions("int8", 0, "int8"), "-mcpu=cortex-a72"))
 
 

@@ -74,7 +74,7 @@ class DensePackAttrs:
     units: int | None = None
     out_dtype: str = ""
     choice: str = ""
-    is_symmetric: bool = False  # no weight in words is -128
+    is_symmetric: bool = False  # te.dot_symmetric_bytes
 
 
 dense = Op("nn.dense", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="data times the transpose of weight.")

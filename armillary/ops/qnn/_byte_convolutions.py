@@ -3,7 +3,7 @@
 In: a qnn.conv2d with constant weights, and the target. Out: nn.conv2d of the data's bytes with int8 weights, in int32,
 whose zero points have become a constant per channel; None where the target has no instruction for such products, or the
 layer's channels do not come in fours. Where NEON has no such instruction, depthwise ones, and those whose input
-channels come in eights and whose weights are never -128: two products are added in 16 bits. Invariant: the same
+channels come in eights: two products are added in 16 bits, unless weights of -128 meet. Invariant: the same
 integers: padding holds the zero point, channels that are added have weights of zero. The blocked operator:
 operator_bytes.py.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.data_layout import choose_block
-from armillary.ops._dot_operands import BYTES, LONG, has_symmetric_bytes
+from armillary.ops._dot_operands import BYTES, fits_in_pairs
 from armillary.ops.elementwise.broadcast import add
 from armillary.ops.nn.conv import conv2d, window
 from armillary.ops.nn.pad import pad
@@ -86,7 +86,7 @@ def _fits(attrs: QConv2DAttrs, data: TensorType, weight: Array, cpu: CpuModel) -
     outputs, inputs = weight.shape[0] // attrs.groups, weight.shape[1]
     if is_depthwise(attrs, data, weight):
         return choose_block(weight.shape[0], cpu.lanes) >= MIN_BLOCK
-    if cpu.widens_bytes and (inputs % LONG or not has_symmetric_bytes(weight)):  # float32 by lanes then
+    if cpu.widens_bytes and not fits_in_pairs(weight):  # float32 by lanes then
         return False
     block = choose_block(outputs, cpu.lanes)
     if inputs * attrs.groups != data.static[1] or block < MIN_BLOCK:

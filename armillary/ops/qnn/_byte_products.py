@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import LONG, has_symmetric_bytes
+from armillary.ops._dot_operands import fits_in_pairs
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import reshape_to
@@ -103,7 +103,7 @@ def with_native_signs(data: Expr, zero: Expr, weight: Expr, weight_zero: Expr) -
 
 
 def joins_products(weight: Expr, weight_zero: Expr) -> bool:
-    """Whether constant weights, centred, are int8 but for -128 and the target adds their products up in twos.
+    """Whether constant weights, centred, are int8 whose products the target adds up in twos.
 
     So processors without dot products do, from pairs of words on (`CpuModel.widens_bytes`).
     """
@@ -114,7 +114,7 @@ def joins_products(weight: Expr, weight_zero: Expr) -> bool:
         weight, weight_zero = _flip(weight, weight_zero)
     if not is_zero(weight_zero) or not isinstance(weight, Constant) or weight.data.ndim != 2:
         return False
-    return weight.data.shape[1] % LONG == 0 and has_symmetric_bytes(weight.data)
+    return fits_in_pairs(weight.data)
 
 
 def byte_product(

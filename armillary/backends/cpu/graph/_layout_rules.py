@@ -18,7 +18,7 @@ from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_de
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
-from armillary.ops._dot_operands import BYTES, HALVES, LONG, has_symmetric_bytes, in_word
+from armillary.ops._dot_operands import BYTES, HALVES, LONG, fits_in_pairs, in_word
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op, get_op
@@ -122,7 +122,7 @@ def joins_products(expr: Call, cpu: CpuModel) -> bool:
     if not cpu.widens_bytes or not isinstance(data, TensorType) or not isinstance(weight, Constant):
         return False
     is_of_int8 = str(data.dtype) == str(weight.data.dtype) == "int8" and expr.attrs.out_dtype == "int32"
-    return is_of_int8 and weight.data.shape[1] % LONG == 0 and has_symmetric_bytes(weight.data)
+    return is_of_int8 and fits_in_pairs(weight.data)
 
 
 def _is_of_halves(expr: Call) -> bool:
@@ -155,7 +155,8 @@ def _conv2d_words(
 
     changes: dict[str, object] = {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"}
     if request.cpu is not None and joins_products(expr, request.cpu):
-        changes["is_symmetric"] = True
+        assert isinstance(expr.args[1], Constant), "joins_products has looked"  # by shorter blocks taps would be joined
+        changes["is_symmetric"] = bool(inner % LONG == 0 or expr.args[1].data.min() > -128)
     return _in_words(found, packed, changes)
 
 

@@ -1,9 +1,9 @@
 """Dot products of symmetric bytes where no instruction computes one (Arm's NEON before dotprod), in LLVM IR.
 
 In: statements in a row that add to sums in registers the products of a row's word of four bytes, in every lane, and of
-words of columns, none of whose bytes is -128 (`dot_symmetric_bytes`). Out: `smull` for a word, `smlal` for the next one
-of the same sums, whose products of 16 bits add up without overflow (2 * 127 * 128 < 2^15), and `sadalp`, which adds
-neighbours to 32 bits: three instructions for 16 products. Invariant: such sums take two registers (`spread_slots`), in
+words of columns (`dot_symmetric_bytes`). Out: `smull` for a word, `smlal` for the next one of the same sums, whose
+products of 16 bits add up without overflow, as they are not both (-128)(-128), and `sadalp`, which adds neighbours to
+32 bits: three instructions for 16 products. Invariant: such sums take two registers (`spread_slots`), in
 which each has two lanes side by side, and are joined wherever else they are read or written. Sums of int32 wrap, so
 their order is free. With instructions for dot products: bytes.py, byte_matrices.py.
 """

@@ -32,7 +32,7 @@ from armillary.relay.types import TensorType, Type
 class BytesConv2DAttrs(Conv2DAttrs):
     """The attributes of nn.conv2d, with blocked layouts; `pad_value` is what the padding holds.
 
-    `is_symmetric`: no weight is -128, so that two products of int8 fit 16 bits.
+    `is_symmetric`: two products of int8 fit 16 bits (_dot_operands.fits_in_pairs).
     """
 
     data_layout: str = "NCHW16c"
