@@ -57,7 +57,7 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("topi.argsort",), "`valid_count` is refused."),
     (
         ("autotvm.graph_tuner.DPTuner",),
-        "Refused when it is made, as `PBQPTuner` is: a build under `apply_history_best` chooses layouts.",
+        "From the records that it gets, for CPUs: one for each workload, kernels and layouts weighed together.",
     ),
     (("topi.testing.conv2d_nchw_python",), "References are the operators' own, in the dtype of their inputs."),
     (("relay.op.register_gradient",), "The rule gets the call and the gradient of its result."),

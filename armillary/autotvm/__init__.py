@@ -19,7 +19,15 @@ _TABLE = {
     **{name: f"{_TASK}.topi_integration:{name}" for name in ("register_topi_compute", "register_topi_schedule")},
     **{
         name: f"{_TASK}.dispatcher:{name}"
-        for name in ("ApplyConfig", "ApplyFixedConfig", "ApplyHistoryBest", "FallbackContext", "apply_history_best")
+        for name in (
+            "ApplyConfig",
+            "ApplyFixedConfig",
+            "ApplyGraphBest",
+            "ApplyHistoryBest",
+            "FallbackContext",
+            "apply_graph_best",
+            "apply_history_best",
+        )
     },
     "DispatchContext": "armillary.base.dispatch:DispatchContext",
     **{

@@ -2,6 +2,7 @@
 
 from armillary.autotvm.task.dispatcher import ApplyConfig as ApplyConfig
 from armillary.autotvm.task.dispatcher import ApplyFixedConfig as ApplyFixedConfig
+from armillary.autotvm.task.dispatcher import ApplyGraphBest as ApplyGraphBest
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest as ApplyHistoryBest
 from armillary.autotvm.task.space import ConfigEntity as ConfigEntity
 from armillary.autotvm.task.space import ConfigSpace as ConfigSpace
@@ -16,6 +17,7 @@ from armillary.autotvm.measure.measure import MeasureInput as MeasureInput
 from armillary.autotvm.measure.measure import MeasureResult as MeasureResult
 from armillary.autotvm.measure.rpc_runner import RPCRunner as RPCRunner
 from armillary.autotvm.task.task import Task as Task
+from armillary.autotvm.task.dispatcher import apply_graph_best as apply_graph_best
 from armillary.autotvm.task.dispatcher import apply_history_best as apply_history_best
 from armillary.autotvm.tuner import callback as callback
 from armillary.autotvm.measure.measure import create_measure_batch as create_measure_batch
@@ -34,6 +36,7 @@ from armillary.autotvm import tuner as tuner
 __all__ = [
     "ApplyConfig",
     "ApplyFixedConfig",
+    "ApplyGraphBest",
     "ApplyHistoryBest",
     "ConfigEntity",
     "ConfigSpace",
@@ -48,6 +51,7 @@ __all__ = [
     "MeasureResult",
     "RPCRunner",
     "Task",
+    "apply_graph_best",
     "apply_history_best",
     "callback",
     "create_measure_batch",

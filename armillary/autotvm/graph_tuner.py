@@ -1,27 +1,236 @@
-"""`autotvm.graph_tuner`: names of scripts that chose layouts for a whole graph after they had tuned its operators.
+"""Layouts of a whole graph, chosen from the records of its operators: `DPTuner` and `PBQPTuner` of Relay-era scripts.
 
-In: what such scripts pass. Out: an UnsupportedError that says what does this work here. Invariant: nothing is tuned.
-Every build weighs moves of data between layouts against kernels, with the records in force
-(`backends/`, docs/notes/092): there is no step between tuning and building.
+In: a graph, the shapes of its inputs, records of its convolutions (`autotvm.task.extract_from_program`). Out: for each
+convolution the record that makes the network least, kernels and changes of layout between them together. Invariant:
+only records that were given are chosen, one for each workload; a record of other blocks of channels than a build takes
+has paid for changes of layout on both sides (docs/notes/092), which is taken off before neighbours are weighed.
+The solver: `tuner/pairwise_costs.py`. `armc tune` does this by itself, by trials of its own (`tuner/joint_layouts.py`).
 """
 
 from __future__ import annotations
 
-from armillary.errors import UnsupportedError
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.record import LogFile, encode, load_from_file
+from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE, Blocks
+from armillary.autotvm.task.network import Link, extract_from_program, links_of_program
+from armillary.autotvm.tuner.pairwise_costs import least, total
+from armillary.backends.cpu.graph.apply_records import BLOCKS, own_blocks
+from armillary.base.aliases import Array
+from armillary.base.boundary import boundary, bounded
+from armillary.base.dispatch import Workload
+from armillary.base.dtype import DType
+from armillary.contrib.graph_executor import GraphModule
+from armillary.driver.build import build
+from armillary.ir import IRModule
+from armillary.ops.nn.shape import layout_transform
+from armillary.relay.binding import bind_params_by_name, bind_types
+from armillary.relay.expr import Function, Var
+from armillary.relay.op import Op
+from armillary.relay.types import TensorType
+from armillary.runtime.device import cpu
+from armillary.target import Target, as_target
+from armillary.target.cpu import cpu_model
+
+Pair = tuple[MeasureInput, MeasureResult]
+_Candidates = dict[Workload, dict[Blocks, Pair]]
+_Move = tuple[int, int, int]  # elements, blocks before and behind
+logger = logging.getLogger("autotvm")
 
 
+@bounded
 class BaseGraphTuner:
-    """Refused when it is made."""
+    """What both tuners do but for the solver: `_neighbours` says which nodes it eliminates exactly.
 
-    def __init__(self, *_: object, **__: object) -> None:
-        told = f"autotvm.graph_tuner.{type(self).__name__}: the layouts of a graph are chosen when it is built"
-        hint = "leave this step out; build under `with autotvm.apply_history_best(records):`, with the operators' log"
-        raise UnsupportedError(told, hint=hint)
+    Parameters of the graph may be left unbound: layouts do not depend on their values. TuningError where no record is
+    of a task of the graph.
+    """
+
+    _neighbours: int | None = None
+
+    def __init__(
+        self,
+        graph: IRModule | Function,
+        input_shapes: Mapping[str, Sequence[int]],
+        records: str | os.PathLike[str] | Iterable[Pair],
+        target_ops: Sequence[Op],
+        target: object,
+        max_sch_num: int = 20,
+        dtype: str = "float32",
+        verbose: bool = True,
+        log_file: str = "graph_tuner.log",
+        log_level: int = logging.DEBUG,
+        name: str = "graph_tuner",
+    ) -> None:
+        del log_file, log_level  # the logger "autotvm" is the caller's
+        self._target: Target = as_target(target)
+        if self._target.kind.family != "cpu":
+            raise TuningError(
+                f"layouts of a graph are not chosen for the target {self._target}",
+                hint="its kernels are tuned one by one: apply_history_best of their records is all there is",
+            )
+        self._verbose, self._name, self.shown = verbose, name, 0.0
+        module = _bound(graph, input_shapes, dtype)
+        tasks = extract_from_program(module, None, self._target, ops=list(target_ops))
+        given = list(load_from_file(records, report=False) if isinstance(records, str | os.PathLike) else records)
+        self._calls = {task.workload: task.calls for task in tasks}
+        self.candidates = _candidates(given, self._calls, max_sch_num)
+        if not self.candidates:
+            raise TuningError(
+                f"{name}: none of {len(given)} records is of one of the {len(tasks)} tasks of the graph",
+                hint="tune what autotvm.task.extract_from_program finds in it, with the same params and target",
+            )
+        links = links_of_program(module, None, self._target)
+        self._links = [k for k in links if k.first in self.candidates and k.second in self.candidates]
+        self._seconds: dict[_Move, float] = {}
+        self._optimal: dict[Workload, Pair] = {}
+
+    @boundary("benchmark_layout_transform", arguments=True)
+    def benchmark_layout_transform(
+        self,
+        min_exec_num: int = 100,
+        timeout: float = 10,
+        *_: object,
+        layout_records: object = None,
+        infer_layout: bool = False,
+        **__: object,
+    ) -> None:
+        """Time the changes of layout that there could be, each `min_exec_num` times or for `timeout` seconds.
+
+        Without it, or with `infer_layout`, they take what the model of the processor says. They are timed in this
+        process; how else they could be (`use_rpc`, `runner`, …) is accepted and has no effect.
+        """
+        del layout_records
+        for link in self._links if not infer_layout else ():
+            for first in self.candidates[link.first]:
+                for second in self.candidates[link.second]:
+                    move = _move(link, first, second)
+                    if move[1] != move[2] and move not in self._seconds:
+                        self._seconds[move] = _timed(move, self._target, min_exec_num, timeout)
+        self._say(f"{len(self._seconds)} changes of layout were timed")
+
+    @property
+    def layout_transform_perf_records(self) -> dict[_Move, float]:
+        """Seconds of the changes of layout that were timed, by elements and blocks of channels before and behind."""
+        return dict(self._seconds)
+
+    @boundary("run", arguments=True)
+    def run(self, **_: object) -> None:
+        """Choose."""
+        blocks = {workload: list(rows) for workload, rows in self.candidates.items()}
+        costs = {w: [self._kernel(w, b) for b in rows] for w, rows in blocks.items()}
+        pairs: dict[tuple[Workload, Workload], Array] = {}
+        for link in self._links:
+            rows = [[self._moved(_move(link, a, b)) for b in blocks[link.second]] for a in blocks[link.first]]
+            key = link.first, link.second
+            pairs[key] = pairs.get(key, 0.0) + np.asarray(rows)
+        chosen = least(costs, pairs, self._neighbours)
+        self._optimal = {w: self.candidates[w][blocks[w][index]] for w, index in chosen.items()}
+        self.shown = total(costs, pairs, chosen)
+        self._say(f"{len(chosen)} workloads, {1e3 * self.shown:.3f} ms with {len(self._links)} links between them")
+
+    @boundary("get_optimal_records", arguments=True)
+    def get_optimal_records(self) -> list[Pair]:
+        """The chosen records, one for each workload."""
+        if not self._optimal:
+            raise TuningError("nothing was chosen yet", hint="call run() first")
+        return list(self._optimal.values())
+
+    @boundary("write_opt_sch2record_file", arguments=True)
+    def write_opt_sch2record_file(self, record_file: str | os.PathLike[str] = "graph_opt_schedule.log") -> None:
+        """Append the chosen records to a log, for `autotvm.apply_graph_best` or `apply_history_best`."""
+        LogFile(record_file).append([encode(*pair) for pair in self.get_optimal_records()])
+
+    def _say(self, text: str) -> None:
+        logger.log(logging.INFO if self._verbose else logging.DEBUG, "%s: %s", self._name, text)
+
+    def _kernel(self, workload: Workload, blocks: Blocks) -> float:
+        """Seconds of a workload's calls without the changes of layout that its trial has paid for."""
+        own, spent = own_blocks(workload), min(self.candidates[workload][blocks][1].costs)
+        if own[0]:  # weights of products are packed when they are loaded
+            data = prod(workload[1][1])
+            made = data // (workload[1][1][1] * own[0]) * workload[2][1][0] * own[1]
+            spent -= self._moved((data, own[0], blocks[0])) + self._moved((made, blocks[1], own[1]))
+        return self._calls[workload] * max(spent, 0.0)
+
+    def _moved(self, move: _Move) -> float:
+        if move[1] == move[2]:
+            return 0.0
+        return self._seconds.get(move, 4 * move[0] / MOVED_IN_A_CYCLE / cpu_model(self._target).memory.ghz * 1e-9)
 
 
 class DPTuner(BaseGraphTuner):
-    """Refused when it is made."""
+    """By dynamic programming: exact, unless so many layers read each other that a table would not fit."""
 
 
 class PBQPTuner(BaseGraphTuner):
-    """Refused when it is made."""
+    """Exact where a layer has two neighbours at most, by a heuristic elsewhere: fast on any graph."""
+
+    _neighbours = 2
+
+
+def _bound(graph: IRModule | Function, shapes: Mapping[str, Sequence[int]], dtype: str) -> IRModule:
+    """The graph with types for its inputs and arrays for its parameters; values do not matter, but 0 and 1 would."""
+    function = graph["main"] if isinstance(graph, IRModule) else graph
+    if not isinstance(function, Function):
+        raise TuningError(f"graph is {type(function).__name__}, wanted a relay function or a module with one")
+    unknown = set(shapes) - {p.name_hint for p in function.params}
+    if unknown:
+        raise TuningError(f"the graph has no input {sorted(unknown)[0]!r}", hint="input_shapes: shapes by name")
+    types = [
+        TensorType(tuple(shapes[p.name_hint]), DType(dtype)) if p.name_hint in shapes else p.checked_type
+        for p in function.params
+    ]
+    function, random = bind_types(function, types), np.random.default_rng(0)
+    values = {
+        p.name_hint: random.uniform(0.5, 1.5, t.concrete_shape).astype(str(t.dtype))
+        for p, t in zip(function.params, types, strict=True)
+        if p.name_hint not in shapes and isinstance(t, TensorType)
+    }
+    return IRModule.from_expr(bind_params_by_name(function, values))
+
+
+def _candidates(
+    records: Iterable[Pair], calls: Mapping[Workload, int], most: int
+) -> dict[Workload, dict[Blocks, Pair]]:
+    """Of each workload the best record of each blocks of channels, the best first."""
+    found: _Candidates = {}
+    for given, result in records:
+        workload = given.task.workload
+        if workload not in calls or result.error_no or not result.costs:
+            continue
+        own = own_blocks(workload)
+        inner, outer = (given.config[n].val if n in given.config else b for n, b in zip(BLOCKS, own, strict=True))
+        best = found.setdefault(workload, {}).get((inner, outer))
+        if best is None or min(result.costs) < min(best[1].costs):
+            found[workload][inner, outer] = given, result
+    ordered = {w: sorted(rows.items(), key=lambda row: min(row[1][1].costs)) for w, rows in found.items()}
+    return {w: dict(rows[:most]) for w, rows in ordered.items()}
+
+
+def _move(link: Link, first: Blocks, second: Blocks) -> _Move:
+    return link.bytes // 4, first[1], second[0]
+
+
+def _timed(move: _Move, target: Target, number: int, timeout: float) -> float:
+    """Seconds of a change of layout, the least of the runs."""
+    size, before, behind = move
+    whole = int(np.lcm(before, behind))
+    width = -(-size // whole)
+    x = Var("x", TensorType((1, whole // before, 1, width, before), DType("float32")))
+    moved = layout_transform(x, src_layout=f"NCHW{before}c", dst_layout=f"NCHW{behind}c")
+    graph = GraphModule(build(IRModule.from_expr(Function((x,), moved)), target)["default"](cpu(0)))
+    graph.set_input("x", np.zeros((1, whole // before, 1, width, before), "float32"))
+    until, best, runs = time.monotonic() + timeout, float("inf"), 0
+    while runs < number and time.monotonic() < until:
+        best = min(best, graph.module.time(1))
+        runs += 1
+    return best

@@ -58,6 +58,11 @@ def builtin(name: str) -> Callable[..., Expr]:
     return construct
 
 
+def foreign_call(dtype: str, name: str, args: Sequence[object]) -> Expr:
+    """A call of a builtin function with the type that a script gives it."""
+    return Call(DType(dtype), _OLD_NAMES.get(name, name), tuple(map(_value, args)))
+
+
 def _value(given: Any) -> Expr:
     if isinstance(given, Buffer):
         return _array_of(given)

@@ -20,6 +20,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
 from armillary.tir import build
+from armillary.tir.builtins import RESULTS, foreign_call
 from armillary.tir.expr import BOOL, Callee, Expr, ExprLike, StringImm
 
 Unary: TypeAlias = Callable[[ExprLike], Expr]
@@ -225,10 +226,12 @@ def call_pure_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:
 def call_intrin(dtype: str, name: str, *args: ExprLike) -> Expr:
     """A call of the intrinsic `name` with a result of `dtype`; TypeMismatch if there is none of that many arguments.
 
-    `tir.register_intrin_lowering` makes new ones.
+    `tir.register_intrin_lowering` makes new ones. Builtins that no back end has (`builtins.py`) can be written.
     """
     name = name.removeprefix("tir.")
     row = INTRINSICS.get(name)
+    if row is None and name in RESULTS:
+        return foreign_call(dtype, name, args)
     if row is None:
         close = similar(name, INTRINSICS, 3, 0.6)
         raise TypeMismatch(f"there is no intrinsic {name!r}", hint=f"similar: {', '.join(close)}" if close else "")

@@ -123,3 +123,18 @@ def test_what_should_run_once_is_refused():
         a[i] = a[i] + tir.const(1, "int64")
     with pytest.raises(UnsupportedError, match="what runs once, or on a coprocessor"):
         armillary.build(tir.PrimFunc([buffer], builder.get()))
+
+
+def test_an_intrinsic_of_tensor_cores_is_written_but_not_built():
+    fragment = tir.decl_buffer((16, 16), "float32", name="c", scope="wmma.accumulator", offset_factor=256)
+    filled = tir.call_intrin(
+        "handle", "tir.tvm_fill_fragment", fragment.data, 16, 16, 16, fragment.elem_offset // 256, 0.0
+    )
+    assert str(filled) == "tvm_fill_fragment(c, 16, 16, 16, c_elem_offset // 256, 0.0)"
+    loaded = tir.call_intrin("handle", "tir.tvm_load_matrix_sync", fragment.data, 16, "row_major")
+    assert loaded.args[-1].value == "row_major"
+    a = tir.decl_buffer((1,), name="a")
+    with pytest.raises(ArmillaryError, match="tvm_fill_fragment"):
+        armillary.build(tir.PrimFunc([a], tir.Evaluate(tir.call_intrin("handle", "tir.tvm_fill_fragment", a.data))))
+    with pytest.raises(ArmillaryError, match="there is no intrinsic 'tvm_fill_fragments'"):
+        tir.call_intrin("handle", "tir.tvm_fill_fragments", a.data)

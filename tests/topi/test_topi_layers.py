@@ -10,9 +10,8 @@ import pytest
 
 import armillary
 from armillary import nd, te, topi
-from armillary.autotvm.graph_tuner import DPTuner, PBQPTuner
 from armillary.contrib import mkl, sparse
-from armillary.errors import TargetError, TypeMismatch, UnsupportedError
+from armillary.errors import TargetError, TypeMismatch
 from armillary.testing import check_numerical_grads
 
 _RNG = np.random.default_rng(5)
@@ -139,13 +138,6 @@ def test_products_by_the_name_of_a_library() -> None:
     (got,) = run([mkl.matmul(a, b)], [a, b], [x, w])
     np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-5)
     assert armillary.get_global_func("tvm.contrib.mkl.matmul_u8s8s32", True) is not None
-
-
-@pytest.mark.parametrize("tuner", [DPTuner, PBQPTuner])
-def test_tuners_of_graphs_say_what_takes_their_place(tuner: type) -> None:
-    with pytest.raises(UnsupportedError, match="chosen when it is built") as told:
-        tuner("graph", {"data": (1, 3, 8, 8)}, "log", [], "llvm")
-    assert "apply_history_best" in str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -152,10 +152,20 @@ def last_of_each(records: Iterable[Record]) -> list[Record]:
     return list(found.values())
 
 
+class ApplyGraphBest(ApplyHistoryBest):
+    """What a tuner of graphs has chosen: records as `write_opt_sch2record_file` writes them, one for each workload."""
+
+
 @boundary("autotvm.apply_history_best", arguments=True)
 def apply_history_best(records: Records) -> ApplyHistoryBest:
     """A context with the best records of a log (a path, or pairs of input and result)."""
     return ApplyHistoryBest(records)
+
+
+@boundary("autotvm.apply_graph_best", arguments=True)
+def apply_graph_best(records: Records) -> ApplyGraphBest:
+    """A context that uses what a tuner of graphs has chosen (`autotvm.graph_tuner`), from a log or from records."""
+    return ApplyGraphBest(records)
 
 
 @cache
