@@ -201,13 +201,13 @@ def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, clie
     farm.add("k")
     turns: dict[int, int] = dict.fromkeys(range(clients), 0)
     failures: list[BaseException] = []
-    end = time.monotonic() + seconds
+    end, longest = time.monotonic() + seconds, max(120, 3 * seconds)  # a turn of everybody, on a busy machine
 
     def work(number: int) -> None:
         client = rpc.connect_tracker(HOST, farm.port, user=f"user{number}")
         try:
             while not turns[number] or time.monotonic() < end:
-                with client.request("k", wait_timeout=120) as session:
+                with client.request("k", wait_timeout=longest) as session:
                     session.listdir()
                 turns[number] += 1
         except BaseException as error:  # reported below
@@ -217,7 +217,7 @@ def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, clie
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, end + 200 - time.monotonic()))
+        thread.join(max(0.0, end + longest + 80 - time.monotonic()))
     assert not any(thread.is_alive() for thread in threads), turns
     assert not failures and min(turns.values()) >= max(1, max(turns.values()) // 3), turns
     wait_until(lambda: farm.free("k") == 2)
