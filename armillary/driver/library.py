@@ -69,6 +69,7 @@ class FunctionLibrary:
         self.target, self.objects, self.descriptor = target, tuple(objects), descriptor
         self._host = host_target(target)
         self._externs, self._source = tuple(externs), source
+        self.other_names: dict[str, str] = {}  # of functions, by what else they may be asked for
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ class FunctionLibrary:
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether a function of that name is compiled here."""
-        return isinstance(name, str) and name in self.descriptor.functions
+        return isinstance(name, str) and self.other_names.get(name, name) in self.descriptor.functions
 
     @boundary("import_module", arguments=True, first=1)
     def import_module(self, module: FunctionLibrary) -> None:
@@ -122,16 +123,17 @@ class FunctionLibrary:
         functions, code = {**own.functions, **other.functions}, {**own.device_code, **other.device_code}
         self.descriptor = replace(own, functions=functions, needs=needs, device_code=code)
         self.objects = (*self.objects, *module.objects)
+        self.other_names = {**module.other_names, **self.other_names}
         self._externs = tuple(dict.fromkeys((*self._externs, *module._externs)))
         sources = self._source, module._source
         self._source = lambda form: "\n".join(source(form) for source in sources if source is not None)
         self.__dict__.pop("module", None)  # what was loaded lacks the new functions
 
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a runtime Function
-        return self.module[name]
+        return self.module[self.other_names.get(name, name)]
 
     def __getitem__(self, name: str) -> Any:  # Any: a runtime Function
-        return self.module[name]
+        return self.module[self.other_names.get(name, name)]
 
     def __call__(self, *args: object) -> float | None:  # arrays and numbers
         """Call the only function (or the one named default_function or main); what it returns, where it returns."""

@@ -6,7 +6,8 @@ In: a TE schedule with its arguments, PrimFuncs or a module of them, and a targe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armillary import te
@@ -110,7 +111,12 @@ def build(
     name: str = "default_function",
     binds: Any = None,
 ) -> FunctionLibrary:
-    """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine."""
+    """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine.
+
+    A function of a module is known by its symbol, and by its name in the module. `{target: module}` says the target.
+    """
+    if isinstance(inputs, Mapping) and not isinstance(inputs, IRModule):
+        return _of_targets(inputs, args, target, target_host, name)
     where = target_with_host(target, target_host)
     backend = backend_of(where)
     is_simple = bool(backend.device)
@@ -120,7 +126,30 @@ def build(
         module = inputs.map_functions(lambda _, f: _complete(f, where, is_simple) if isinstance(f, PrimFunc) else None)
     else:
         module = lower(inputs, args, name, binds, is_simple, target=where)
-    functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
-    code = [backend.lower(f, n) for n, f in functions]
-    compiled = backend.build(code, where, cache=default_cache(), tir=dict(functions))
-    return FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)
+    symbols = _symbols({n: f for n, f in module.items() if isinstance(f, PrimFunc)})
+    functions = {symbol: module[n] for n, symbol in symbols.items()}
+    code = [backend.lower(f, n) for n, f in functions.items()]
+    compiled = backend.build(code, where, cache=default_cache(), tir=functions)
+    library = FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)
+    library.other_names = {n: symbol for n, symbol in symbols.items() if n not in functions}
+    return library
+
+
+def _symbols(functions: Mapping[str, PrimFunc]) -> dict[str, str]:
+    """The symbol of each function; its name in the module where it has none, or shares it."""
+    given = {name: str(f.get_attr("global_symbol", name)) for name, f in functions.items()}
+    counts = Counter(given.values())
+    return {name: symbol if counts[symbol] == 1 else name for name, symbol in given.items()}
+
+
+def _of_targets(
+    modules: Mapping[object, object], args: object, target: object, host: object, name: str
+) -> FunctionLibrary:
+    """One library of modules by target; their targets are the same, or there is one."""
+    if not modules or target is not None or args is not None:
+        told = "no module" if not modules else "a target, or args, beside the modules by target"
+        raise TypeMismatch(f"build: got {told}", hint="build({target: module})")
+    made = [build(module, None, where, host, name=name) for where, module in modules.items()]
+    for other in made[1:]:
+        made[0].import_module(other)
+    return made[0]

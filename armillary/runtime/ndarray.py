@@ -48,6 +48,8 @@ class NDArray:
         self._dtype = dtype or dtype_of_array(array)
         self._tensor, self._keep = describe(array, self._dtype)
 
+    is_view = False  # each knows what it keeps alive
+
     def same_as(self, other: object) -> bool:
         """Whether `other` is this tensor, not one like it."""
         return self is other

@@ -209,6 +209,10 @@ class Target:
         made = {Target(key, target_host): value for key, value in target_map.items()}
         return made, next((key.host for key in made), None)
 
+    def get_kind_attr(self, attr_name: str) -> None:
+        """What TVM's own parts noted of a kind (`RelayToTIR`, `is_external_codegen`…): kinds here have no notes."""
+        del attr_name
+
     def get_target_device_type(self) -> int:
         """The DLPack number of the device this target runs on."""
         return self.kind.device_type

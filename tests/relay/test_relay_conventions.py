@@ -293,3 +293,12 @@ def test_texts_give_the_value_of_a_border_behind_the_data() -> None:
     np.testing.assert_array_equal(got, [7, *X[0], 2])
     with pytest.raises(ArmillaryError, match=r"nn.pad: expected 1 arguments \('data',\), got 3"):
         relay.parse("def @main(%x: Tensor[(3,), float32]) { nn.pad(%x, 2f, 3f, pad_width=[[0, 1]]) }")
+
+
+def test_constant_weights_without_a_value_sum_to_one() -> None:
+    data, weight = relay.var("data", shape=(2, 8)), relay.var("w_weight", shape=(5, 8))
+    network = relay.Function([data, weight], relay.nn.dense(data, weight))
+    constant = relay.testing.init.Constant
+    for made, each in ((constant(), 1 / 40), (constant(0.5), 0.5)):
+        _, params = relay.testing.create_workload(network, made)
+        assert np.allclose(params["w_weight"].numpy(), each)

@@ -354,3 +354,43 @@ def test_renewed_functions_share_no_definition():
     x, got = np.arange(8, dtype="float32").reshape(2, 4), np.zeros((2, 4), "float32")
     armillary.build(renewed)(x, got)
     np.testing.assert_array_equal(got, 2 * x)
+
+
+def test_functions_are_known_by_their_symbols_and_by_their_names() -> None:
+    @T.prim_func
+    def doubled(A: T.Buffer((4,), "float32")) -> None:
+        for i in T.serial(4):
+            A[i] = A[i] * 2.0
+
+    library = armillary.build(armillary.IRModule({"main": doubled}), target="llvm")
+    assert library.kernels == ("doubled",)
+    values = np.ones(4, np.float32)
+    for name in ("main", "doubled"):
+        assert library.implements_function(name)
+        library[name](values)
+    assert values.tolist() == [4.0] * 4
+    twice = armillary.build(armillary.IRModule({"a": doubled, "b": doubled}), target="llvm")
+    assert twice.kernels == ("a", "b")  # they share a symbol
+
+
+def test_modules_may_come_by_target() -> None:
+    @T.prim_func
+    def first(A: T.Buffer((1,), "float32")) -> None:
+        A[0] = A[0] + 1.0
+
+    @T.prim_func
+    def second(A: T.Buffer((1,), "float32")) -> None:
+        A[0] = A[0] * 3.0
+
+    target = armillary.target.Target("llvm")
+    library = armillary.build({target: armillary.IRModule({"main": first}), "llvm": second}, target_host=target)
+    values = np.ones(1, np.float32)
+    library["first"](values)
+    library["second"](values)
+    assert values.tolist() == [6.0]
+    assert target.get_kind_attr("RelayToTIR") is None
+    for wrong in (lambda: armillary.build({}), lambda: armillary.build({target: first}, target="llvm")):
+        with pytest.raises(TypeMismatch, match="build: got"):
+            wrong()
+    with pytest.raises(TypeMismatch, match="wanted functions compiled for llvm"):
+        armillary.build({"llvm": first, "c": second})

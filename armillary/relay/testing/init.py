@@ -74,16 +74,15 @@ class Xavier(Initializer):
 
 
 class Constant(Initializer):
-    """Weights of one value."""
+    """Weights of one value; without a value their sum is 1."""
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value: float | None = None) -> None:
         self.value = value
 
     def _init_weight(self, name: str, array: Array) -> None:
-        array[...] = self.value
+        array[...] = 1 / max(1, array.size) if self.value is None else self.value
 
-    def _init_default(self, name: str, array: Array) -> None:
-        array[...] = self.value
+    _init_default = _init_weight
 
 
 def create_workload(
