@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from armillary import te, tir
 from armillary.errors import TypeMismatch
 from armillary.topi.operators import single
@@ -29,9 +31,33 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> Tensor:
-    """`topi.nn.matmul`: [n, k] x [k, m] -> [n, m], either of them transposed, a bias along m."""
+    """`topi.nn.matmul`: [n, k] x [k, m] -> [n, m], either of them transposed, a bias along m.
+
+    Axes in front are batches, which broadcast.
+    """
+    if tensor_a.ndim > 2 or tensor_b.ndim > 2:
+        return _with_bias(_batches(tensor_a, tensor_b, out_dtype or "", transpose_a, transpose_b), bias)
     named = {"out_dtype": out_dtype or "", "transpose_a": transpose_a, "transpose_b": transpose_b}
     return _with_bias(single("nn.matmul", [tensor_a, tensor_b], named), bias)
+
+
+def _batches(a: Tensor, b: Tensor, out_dtype: str, transpose_a: bool, transpose_b: bool) -> Tensor:
+    """Products of matrices for each index of the axes in front, those of both broadcast, as one axis of batches."""
+    shapes = [get_const_tuple(t.shape) for t in (a, b)]
+    if a.ndim < 2 or b.ndim < 2:
+        raise TypeMismatch(f"topi.nn.matmul: tensors of {a.ndim} and {b.ndim} axes, wanted at least 2")
+    fronts = [tuple(shape[:-2]) for shape in shapes]
+    try:
+        front = np.broadcast_shapes(*fronts)
+    except ValueError:
+        raise TypeMismatch(f"topi.nn.matmul: the batches {fronts[0]} and {fronts[1]} do not broadcast") from None
+    sides = []
+    for tensor, shape in zip((a, b), shapes, strict=True):
+        wide = single("broadcast_to", [tensor], {"shape": (*front, *shape[-2:])})
+        sides.append(single("reshape", [wide], {"newshape": (-1, *shape[-2:])}))
+    named = {"out_dtype": out_dtype, "transpose_a": transpose_a, "transpose_b": transpose_b}
+    made = single("nn.batch_matmul", sides, named)
+    return single("reshape", [made], {"newshape": (*front, *get_const_tuple(made.shape)[1:])})
 
 
 def dense_pack(data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None) -> Tensor:

@@ -157,3 +157,27 @@ def test_targets_that_multiply_bytes_by_vectors(target: str, dtypes: tuple[str, 
         assert is_int8_hw_support(*dtypes) == has
     with pytest.raises(TargetError, match="no target is in force"):
         is_int8_hw_support(*dtypes)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "turned"),
+    [
+        ((4, 3, 5), (4, 2, 3), (True, True)),
+        ((5, 3), (4, 2, 3), (False, True)),
+        ((2, 4, 5, 3), (1, 3, 2), (False, False)),
+    ],
+)
+def test_products_of_matrices_have_batches_that_broadcast(
+    left: tuple[int, ...], right: tuple[int, ...], turned: tuple[bool, bool]
+) -> None:
+    values = [np.random.default_rng(n).standard_normal(shape).astype("f") for n, shape in enumerate((left, right))]
+    a, b = te.placeholder(left), te.placeholder(right)
+    bias = te.placeholder((2,))
+    c = topi.nn.matmul(a, b, bias, transpose_a=turned[0], transpose_b=turned[1])
+    sides = [v.swapaxes(-1, -2) if turn else v for v, turn in zip(values, turned, strict=True)]
+    want, got = np.matmul(*sides) + np.array([1, 2], "f"), nd.empty([int(n) for n in c.shape])
+    function = armillary.build(te.create_schedule(c.op), [a, b, bias, c], "llvm")
+    function(*map(nd.array, (*values, np.array([1, 2], "f"))), got)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(TypeMismatch, match=r"the batches \(3,\) and \(4,\) do not broadcast"):
+        topi.nn.matmul(te.placeholder((3, 2, 2)), te.placeholder((4, 2, 2)))

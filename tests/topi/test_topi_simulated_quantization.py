@@ -51,6 +51,17 @@ def test_one_function_serves_every_type(axis: int, length: int) -> None:
         np.testing.assert_array_equal(ran(function, data, "disable", scale, zero), data)
 
 
+def test_sizes_that_are_known_when_it_runs_are_scheduled() -> None:
+    data, scale, zero = te.placeholder((2, 5)), te.placeholder((te.size_var("s"),)), te.placeholder((te.size_var("z"),))
+    made = topi.nn.simulated_dequantize(data, 1, scale, zero)
+    with armillary.target.Target("llvm"):
+        s = topi.generic.schedule_injective(made)
+    values, steps, zeros = np.arange(10, dtype="f").reshape(2, 5), np.full(5, 0.5, "f"), np.ones(1, "f")
+    result = nd.empty((2, 5))
+    armillary.build(s, [data, scale, zero, made], "llvm")(*map(nd.array, (values, steps, zeros)), result)
+    np.testing.assert_allclose(result.numpy(), (values - 1) * 0.5)
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     data = te.placeholder(SHAPE)
     with pytest.raises(TypeMismatch, match="the type is a tensor of 1 axes"):

@@ -29,7 +29,7 @@ from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.te.inline import Inliner
-from armillary.tir.expr import ProducerLoad, Reduce, Var
+from armillary.tir.expr import IntImm, ProducerLoad, Reduce, Var
 
 PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + reverse(x) doubles with each step
@@ -168,7 +168,9 @@ def _read_in_place(schedule: te.Schedule, outputs: Set[int]) -> Set[int]:
 
 
 def _is_own_place(op: te.ComputeOp, load: ProducerLoad) -> bool:
-    """Whether an element is read for the element of the same place."""
+    """Whether an element is read for the element of the same place; where a size is known when it runs, it is not."""
+    if not all(isinstance(extent, IntImm) for extent in load.producer.shape):
+        return False
     shape = te.static_shape(load.producer)
     return shape == tuple(map(static_extent, op.axis)) and all(
         index is axis.var or extent == 1 for index, axis, extent in zip(load.indices, op.axis, shape, strict=True)
