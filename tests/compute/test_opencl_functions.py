@@ -36,6 +36,8 @@ from armillary.compute import (
     TensorShape,
 )
 from armillary.compute.cl.kernels import Program
+from armillary.compute.core.compiled import Formula
+from armillary.compute.functions.formulas.arithmetic import THRESHOLD
 from armillary.driver.te_build import build
 from armillary.errors import ArtifactError, ConfigError, ExecutionError, TargetError, TypeMismatch
 
@@ -298,6 +300,22 @@ def test_a_program_serves_all_sizes_paddings_numbers_and_constants() -> None:
         assert np.array_equal(*results)
         found.append(library.num_programs())
     assert len(set(found)) == 1
+
+
+def test_numbers_and_constants_of_a_kernel_are_checked_and_may_be_real() -> None:
+    kernel, images = compute.CLFormulaKernel(THRESHOLD), [_image(CLImage, 8, 8) for _ in range(2)]
+    with pytest.raises(TypeMismatch, match="threshold: 1 numbers are given, wanted 3"):
+        kernel.configure(images[:1], images[1:], (1,))
+    with pytest.raises(TypeMismatch, match=r"CLFormulaKernel.configure: .*'x'"):
+        kernel.configure(images[:1], images[1:], (1, 2, "x"))
+    largest = Formula("largest", (DataType.F32,), (DataType.F32,), lambda read, y, x, _: [read(0, y, x + 1)], 1)
+    shifted, (source, target) = compute.CLFormulaKernel(largest), (_tensor(3, 2) for _ in range(2))
+    shifted.configure([source], [target], (), BorderMode.CONSTANT, 0.25)
+    for tensor in (source, target):
+        tensor.allocator().allocate()
+    source.write(np.arange(6, dtype="float32").reshape(2, 3))
+    shifted.run()
+    assert target.read().tolist() == [[1, 2, 0.25], [4, 5, 0.25]]
 
 
 def test_counts_over_any_size_are_one_program() -> None:

@@ -395,3 +395,36 @@ def test_what_validate_says_configure_says() -> None:
             getattr(compute, name)().configure(*map(image_of, arguments))
         assert error.value.message == status.error_description
     assert compute.NEFastCorners.validate(u8, 20).error_code is compute.ErrorCode.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("Dilate", (CONSTANT, "x"), "Dilate: a border's constant is a number, got 'x'"),
+        ("Erode", (CONSTANT, None), "Erode: a border's constant is a number, got None"),
+        ("Threshold", ("x",), r"Threshold.configure: .*str x"),
+        ("Convolution3x3", ([1] * 8 + ["a"], 0), "Convolution3x3.configure: invalid literal"),
+    ],
+)
+@pytest.mark.parametrize("side", ["NE", "CL"])
+def test_arguments_that_are_no_numbers_are_refused_by_the_functions_name(
+    side: str, name: str, options: tuple[Any, ...], told: str
+) -> None:
+    images = [(compute.CLImage if side == "CL" else Image)() for _ in range(2)]
+    for image in images:
+        image.allocator().init(TensorInfo(20, 10, Format.U8))
+    with pytest.raises(TypeMismatch, match=side + told):
+        getattr(compute, side + name)().configure(*images, *options)
+
+
+def test_layers_windows_and_schedulers_refuse_what_is_none_of_theirs() -> None:
+    source, target = compute.Tensor(), compute.Tensor()
+    with pytest.raises(TypeMismatch, match=r"NESoftmaxLayer.configure: "):
+        compute.NESoftmaxLayer().configure(3, target)  # type: ignore[arg-type]  # on purpose
+    source.allocator().init(TensorInfo(8, 8, Format.F32))
+    with pytest.raises(TypeMismatch, match=r"NEActivationLayer.configure: "):
+        compute.NEActivationLayer().configure(source, target, "relu")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(TypeMismatch, match="a window is made of at most 6 Dimensions"):
+        compute.Window(3)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(TypeMismatch, match="a tuner is a CLTuner or None, got str"):
+        compute.CLScheduler.get().set_tuner("best")  # type: ignore[arg-type]  # on purpose

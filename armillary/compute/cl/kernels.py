@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from armillary.base.boundary import boundary, bounded_methods
 from armillary.base.digest import blake2b
 from armillary.base.dtype import DType
 from armillary.base.files import make_folder, write_atomic
@@ -26,7 +27,7 @@ from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.tuner import DEFAULT_LWS, Lws
 from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos
 from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.tensor_info import BorderMode, BorderSize, TensorInfo, ValidRegion
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates, Dimension, Window
 from armillary.driver.te_build import build
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
@@ -121,6 +122,7 @@ class CLKernelLibrary:
             cls._instance = cls()
         return cls._instance
 
+    @boundary("CLKernelLibrary.init", arguments=True, first=1)
     def init(self, kernel_path: str | Path) -> None:
         """Write the source of every program that is built from now on to a folder, as `name.cl`."""
         folder = Path(kernel_path)
@@ -153,6 +155,7 @@ class CLKernelLibrary:
         return library[program.symbol()]
 
 
+@bounded_methods("configure")
 class CLFormulaKernel(IKernel):
     """A formula over the window of its first output, on a device."""
 
@@ -160,7 +163,8 @@ class CLFormulaKernel(IKernel):
         super().__init__()
         self.formula = formula
         self._tensors: tuple[CLTensor, ...] = ()
-        self._program: tuple[tuple[object, ...], BorderMode, int] = ((), BorderMode.UNDEFINED, 0)
+        self._program: tuple[tuple[object, ...], BorderMode, float] = ((), BorderMode.UNDEFINED, 0)
+        self._words: tuple[int | float, ...] = ()  # the constant and the numbers, as the program takes them
 
     def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
         """Whether tensors of this information can be configured."""
@@ -172,15 +176,20 @@ class CLFormulaKernel(IKernel):
         outputs: Sequence[CLTensor],
         options: tuple[object, ...] = (),
         border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0,
+        constant: float = 0,
     ) -> None:
-        """Check tensors, set the window and the outputs' valid region."""
+        """Check tensors and numbers, set the window and the outputs' valid region."""
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:
             raise TypeMismatch(status.error_description)
         for tensor in (*inputs, *outputs):
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{self.formula.name}: a {type(tensor).__name__} is no CLTensor")
+        kinds = self.formula.numbers
+        if len(options) != len(kinds):
+            raise TypeMismatch(f"{self.formula.name}: {len(options)} numbers are given, wanted {len(kinds)}")
+        values = zip((constant, *options), (_constant_kind(self.formula), *kinds), strict=True)
+        self._words = tuple(_bits(value, kind) for value, kind in values)
         self._tensors, self._program = (*inputs, *outputs), (options, border, constant)
         info = outputs[0].info()
         around = self.formula.border() if border is BorderMode.UNDEFINED else BorderSize()
@@ -212,12 +221,11 @@ class CLFormulaKernel(IKernel):
 
     def _call(self, device: Device, geometry: Geometry, lws: Lws, arrays: Sequence[DeviceArray]) -> None:
         """Enqueue the kernel's program with what it takes."""
-        options, border, constant = self._program
+        border = self._program[1]
         is_deep = tuple(sizes[0] > 1 for sizes in geometry.planes)
         is_whole = tuple(extent % items == 0 for (_, extent), items in zip(geometry.window, lws, strict=True))
         program = Program(self.formula, border, is_deep, is_whole, lws, geometry.index())
-        numbers = (_bits(v, kind) for v, kind in zip(options, self.formula.numbers, strict=True))
-        CLKernelLibrary.get().create_kernel(device, program)(*arrays, *geometry.values(), constant, *numbers)
+        CLKernelLibrary.get().create_kernel(device, program)(*arrays, *geometry.values(), *self._words)
 
     def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
         """Enqueue the kernel over a window, with work-groups as the tuner says."""
@@ -290,6 +298,16 @@ def _bits(value: Any, kind: str) -> int | float:  # Any: int or float
     return bits if kind == "float32" else float(value) if kind == "float64" else int(value)
 
 
+def _as(kind: str, word: Var) -> Expr:
+    """What the word of a number says."""
+    found: Expr = reinterpret(kind, word) if kind == "float32" else word
+    return found
+
+
+def _constant_kind(formula: Formula) -> str:
+    return "float32" if DataType.F32 in formula.inputs else "int32"
+
+
 class _Arguments:
     """The parameters of a program: tensors, the window, the image, origins of planes, a constant, numbers."""
 
@@ -308,20 +326,20 @@ class _Arguments:
         self.firsts, self.extents = named("x0", "y0", "z0"), named("across", "down", "deep")
         self.width, self.height = named("width", "height")
         self.origins = [named(f"top{k}", f"left{k}") for k in range(len(kinds))]
-        self.constant = T.var("constant")
+        self._constant = T.var("constant")
+        self.constant: Expr = _as(_constant_kind(formula), self._constant)
         types = ("int32" if kind == "float32" else kind for kind in formula.numbers)
         self._numbers = [T.var(f"number{k}", kind) for k, kind in enumerate(types)]
 
     def numbers(self, kinds: Sequence[str]) -> Numbers:
         """What is given when configured."""
-        pairs = zip(self._numbers, kinds, strict=True)
-        return tuple(reinterpret(kind, v) if kind == "float32" else v for v, kind in pairs)
+        return tuple(_as(kind, v) for v, kind in zip(self._numbers, kinds, strict=True))
 
     def params(self) -> tuple[Buffer | Var, ...]:
         """All, in the order in which they are given."""
         origins = (var for origin in self.origins for var in origin)
         sizes = (*self.firsts, *self.extents, self.width, self.height)
-        return (*self.buffers, *sizes, *origins, self.constant, *self._numbers)
+        return (*self.buffers, *sizes, *origins, self._constant, *self._numbers)
 
 
 def _function(program: Program) -> PrimFunc:

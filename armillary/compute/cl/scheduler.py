@@ -12,7 +12,7 @@ from typing import ClassVar
 from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.compute.cl.tuner import CLTuner
-from armillary.errors import ConfigError, ExecutionError
+from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.device import Device, cl, require
 
 
@@ -133,6 +133,8 @@ class CLScheduler:
 
     def set_tuner(self, cl_tuner: CLTuner | None) -> None:
         """Ask another one, or nobody."""
+        if not isinstance(cl_tuner, CLTuner | None):
+            raise TypeMismatch(f"a tuner is a CLTuner or None, got {type(cl_tuner).__name__}")
         self._tuner = cl_tuner
 
     def sync(self) -> None:

@@ -74,6 +74,8 @@ class Window:
     DimX, DimY, DimZ = 0, 1, 2
 
     def __init__(self, *dimensions: Dimension) -> None:
+        if len(dimensions) > NUM_MAX_DIMENSIONS or not all(isinstance(each, Dimension) for each in dimensions):
+            raise TypeMismatch(f"a window is made of at most {NUM_MAX_DIMENSIONS} Dimensions, got {dimensions!r}")
         self._dims = [*dimensions, *(Dimension() for _ in range(NUM_MAX_DIMENSIONS - len(dimensions)))]
 
     def __getitem__(self, dimension: int) -> Dimension:

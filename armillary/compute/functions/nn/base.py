@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
 from armillary import relay
+from armillary.base.boundary import boundary
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
@@ -52,6 +53,14 @@ class NeuralFunction:
     def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
         self._memory_manager = memory_manager
         self._pipeline: RunsKernels | None = None
+
+    def __init_subclass__(cls) -> None:
+        """What goes wrong in `configure` on its arguments leaves it as one of our errors, with the function's name."""
+        super().__init_subclass__()
+        own = getattr(cls, "configure", None)
+        if own is not None and not cls.__name__.startswith("_"):
+            told = f"{cls.__name__}.configure"
+            cls.configure = boundary(told, arguments=True, first=1)(getattr(own, "__wrapped__", own))  # type: ignore[attr-defined]  # subclasses have it
 
     def _refuse(self, status: Status) -> None:
         if not status:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
+import numpy as np
+
+from armillary.base.boundary import boundary
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
@@ -110,6 +113,14 @@ class VisionFunction:
     def __init__(self) -> None:
         self._works: list[RunsKernels] = []
 
+    def __init_subclass__(cls) -> None:
+        """What goes wrong in `configure` on its arguments leaves it as one of our errors, with the function's name."""
+        super().__init_subclass__()
+        own = getattr(cls, "configure", None)
+        if own is not None and not cls.__name__.startswith("_"):
+            told = f"{cls.__name__}.configure"
+            cls.configure = boundary(told, arguments=True, first=1)(getattr(own, "__wrapped__", own))  # type: ignore[attr-defined]  # subclasses have it
+
     @classmethod
     def validate(cls, *infos: TensorInfo) -> Status:
         """Whether tensors of this information can be configured: inputs, then outputs."""
@@ -125,6 +136,8 @@ class VisionFunction:
         numbers: Numbers = (),
         formula: Formula | None = None,
     ) -> None:
+        if not isinstance(constant, int | float | np.number):
+            raise TypeMismatch(f"{type(self).__name__}: a border's constant is a number, got {constant!r}")
         self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers))
 
     def _set_kernels(self, kernels: Sequence[IKernel]) -> None:
