@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _REFUSED = ("caffe", "caffe2", "coreml", "darknet", "mxnet", "oneflow", "paddle", "pytorch", "tensorflow", "tflite")
 _TABLE = {
+    "common": "armillary.frontend.common",
     "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
     "from_keras": "armillary.frontend.keras.entry:from_keras",
 } | {f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,20 @@ def test_executors_and_files_that_are_not_there_are_refused_by_name() -> None:
         relay.backend.Executor("vm")
     with pytest.raises(ConfigError, match="nothing is downloaded"):
         armillary.contrib.download.download_testdata("https://example.org/cat.png", "cat.png", module="data")
+
+
+def test_what_converters_of_scripts_ask_of_expressions() -> None:
+    common = importlib.import_module("armillary.relay.frontend.common")
+    assert common.infer_type is relay.frontend.common.infer_type
+    assert importlib.import_module("armillary.relay.frontend").from_onnx is relay.frontend.from_onnx
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w", shape=(3,))
+    assert common.infer_shape(common.infer_type(relay.add(x, w))) == (2, 3)
+    doubled = common.infer_value(relay.add(w, w), {"w": np.arange(3, dtype="float32")})
+    np.testing.assert_array_equal(doubled.numpy(), [0, 2, 4])
+    for call, told in (
+        (lambda: common.infer_value(relay.add(x, w), {"w": np.ones(3, "float32")}), "the value of %x is not known"),
+        (lambda: common.infer_shape(relay.Tuple([x, w])), "wanted a tensor"),
+        (lambda: common.infer_type(relay.add(x, relay.var("v", shape=(4,)))), "add"),
+    ):
+        with pytest.raises(TypeMismatch, match=told):
+            call()
