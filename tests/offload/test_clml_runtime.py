@@ -118,7 +118,6 @@ int main(int, char **argv) {
   api->destroy(handle);
 }
 """
-SCALARS = ("property", "channel_type")  # types that are numbers
 POINTERS = ("cl_ml_op_qcom", "cl_ml_tensor_qcom", "cl_ml_tuningcache_qcom", "cl_ml_tensor_mem_desc_set_qcom")
 
 
