@@ -46,7 +46,11 @@ class ConfigOption:
 
 
 CONFIG_OPTIONS: dict[str, ConfigOption] = {}
-_PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # asked when a name is not known yet
+_PASS_PACKAGES = (
+    "armillary.relay.transform",
+    "armillary.tir.lower",
+    "armillary.tir.transform",
+)  # asked when a name is not known yet
 
 
 @boundary("transform.register_config_option", arguments=True)
@@ -267,8 +271,9 @@ def known_names() -> frozenset[str]:
 
 def _load_passes() -> None:
     """Import every pass: each registers itself and its options."""
-    graph_passes, _ = map(find, _PASS_PACKAGES)
+    graph_passes, _, loop_passes = map(find, _PASS_PACKAGES)
     graph_passes.load_all()
+    loop_passes.load_all()
 
 
 def _load_options() -> None:

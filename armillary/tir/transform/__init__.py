@@ -40,3 +40,9 @@ _PASSES = {
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
 _TABLE["prim_func_pass"] = "armillary.tir.transform.common:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
+
+
+def load_all() -> None:
+    """Import every loop pass: each registers itself."""
+    for name in _PASSES:
+        __getattr__(name)
