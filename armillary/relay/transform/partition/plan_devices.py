@@ -25,21 +25,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from armillary.base.lazy import deferred
 from armillary.errors import TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, on_functions, op_name
-from armillary.relay.transform.partition._device_domains import COPY, ON_DEVICE
-from armillary.relay.transform.partition._place_values import place_values
 from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.target import as_target
-from armillary.target.compilation_config import CompilationConfig
 from armillary.transform import PassContext, define_pass, register_config_option
+
+with deferred():
+    from armillary.relay.transform.partition._place_values import place_values as _place_values
 
 FALLBACK = register_config_option(
     "relay.fallback_device_type", int, 1, "DLPack's number of the device for what no annotation decides"
 )
+ON_DEVICE, COPY = "annotation.on_device", "device_copy"
 
 
 @define_pass(
@@ -51,8 +53,9 @@ def plan_devices(module: IRModule, *, default_device: Any = None, target: Any = 
 
     Given a `target.CompilationConfig` every value of the module has a device afterwards, and says so: _place_values.py.
     """
-    if isinstance(default_device, CompilationConfig):
-        return place_values(module, default_device)
+    if hasattr(default_device, "default_primary_virtual_device"):
+        placed: IRModule = _place_values(module, default_device)
+        return placed
     context = PassContext.current()
     only = as_target(target).kind.device_type if target is not None else None
     chosen = default_device if default_device is not None else only
