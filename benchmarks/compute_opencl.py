@@ -256,7 +256,9 @@ def main() -> int:
     parser.add_argument("--tuner-seconds", type=float, default=20, help="when no filter is tuned any more; 0: no tuner")
     parser.add_argument("--state", type=Path, help="a file that keeps what was found, so that calls add up")
     given = parser.parse_args()
-    chosen = [f"NE{name}" for name in given.names.split(",") if name]
+    chosen = [name if name in BUILDERS else f"NE{name}" for name in given.names.split(",") if name]
+    if unknown := [name for name in chosen if name not in (*BUILDERS, CANNY)]:
+        parser.error(f"no function is called {', '.join(unknown)}; there are {', '.join((*BUILDERS, CANNY))}")
     CLScheduler.get().default_init()
     device = str(CLScheduler.get().target())
     print(f"device: {device}", flush=True)
