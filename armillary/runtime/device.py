@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from armillary.base.device_types import CODES, NAMES
@@ -87,6 +88,21 @@ class Device:
         if require(self).device_type != 1:
             error = ErrorText()
             error.check(native().arm_device_synchronize(self.native, *error.args))
+
+    def kernel_seconds(self, run: Callable[[], object]) -> float | None:
+        """Seconds that the kernels launched by `run` take by the device's own clock; None where it has none (the CPU).
+
+        Each kernel runs alone meanwhile, and is waited for. ExecutionError where one fails.
+        """
+        error, seconds, library = ErrorText(), ctypes.c_double(), native()
+        if library.arm_device_time(self.native, 1, ctypes.byref(seconds), *error.args) != 0:
+            return None
+        try:
+            run()
+        finally:
+            status = library.arm_device_time(self.native, 0, ctypes.byref(seconds), *error.args)
+        error.check(status)
+        return seconds.value
 
     def __str__(self) -> str:
         return f"{self.kind}({self.device_id})"

@@ -86,6 +86,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_device_allocate", c_void_p, (CDevice, c_size_t, *_ERR)),
     ("arm_device_release", None, (CDevice, c_void_p)),
     ("arm_device_synchronize", c_int, (CDevice, *_ERR)),
+    ("arm_device_time", c_int, (CDevice, c_int, POINTER(c_double), *_ERR)),
     ("arm_opencl_keep_programs", c_int, (c_char_p,)),
     ("arm_opencl_limit_time", None, (c_double,)),
     ("arm_tensor_copy", c_int, (_T, _T, *_ERR)),

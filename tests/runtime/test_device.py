@@ -1,5 +1,7 @@
 """Devices of the runtime: tensors in the memory of an OpenCL device, and what is refused."""
 
+import time
+
 import numpy as np
 import pytest
 from opencl_device import needs_opencl
@@ -57,3 +59,21 @@ def test_a_device_that_is_not_there_says_why():
 def test_what_is_no_number_is_a_value_error(number: object) -> None:
     with pytest.raises(ValueError, match="a device's number is"):
         armillary.device("cpu", dev_id=number)  # type: ignore[arg-type]
+
+
+def test_a_device_times_its_kernels_by_its_own_clock():
+    data = armillary.relay.var("x", shape=(256, 256))
+    library = armillary.relay.build(armillary.relay.Function([data], armillary.relay.exp(data)), "opencl")
+    graph = armillary.contrib.graph_executor.GraphModule(library["default"](armillary.cl()))
+    graph.set_input("x", np.ones((256, 256), "float32"))
+    start = time.perf_counter()
+    found = armillary.cl().kernel_seconds(graph.run)
+    assert found is not None and 0 < found < time.perf_counter() - start
+    assert armillary.cl().kernel_seconds(lambda: None) == 0
+    assert armillary.cpu().kernel_seconds(graph.run) is None
+
+
+def test_the_clock_stops_when_what_is_timed_fails():
+    with pytest.raises(ZeroDivisionError):
+        armillary.cl().kernel_seconds(lambda: 1 // 0)
+    assert armillary.cl().kernel_seconds(lambda: None) == 0

@@ -243,7 +243,7 @@ class CLFormulaKernel(IKernel):
                 self._call(queue.device, geometry, lws, tried)
                 queue.finish()
 
-            lws = tuner.choose(self._id(geometry), run)
+            lws = tuner.choose(self._id(geometry), run, device=queue.device)
         self._call(queue.device, geometry, lws, arrays)
         queue.count()
 

@@ -98,7 +98,7 @@ class CLPipeline:
             plans[lws][0].run(tensors, plans[lws][1])
             CLScheduler.get().queue().finish()
 
-        lws = tuner.choose(self.config_id(), run, FLAT)
+        lws = tuner.choose(self.config_id(), run, FLAT, CLScheduler.get().queue().device)
         return plans[lws][0] if lws in plans else self._compiled(weights, lws)
 
     def _compiled(self, weights: Mapping[str, Array], lws: Lws) -> _DevicePlan:

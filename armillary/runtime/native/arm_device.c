@@ -157,6 +157,13 @@ int arm_device_synchronize(arm_device device, char *err, size_t err_size) {
   return arm_memory_synchronize(device, &error);
 }
 
+int arm_device_time(arm_device device, int on, double *seconds, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (on) return arm_device_watch(device, 1, &error);
+  int status = arm_device_elapsed(device, seconds, &error);
+  return arm_device_watch(device, 0, &error) != 0 ? -1 : status;
+}
+
 static _Thread_local char told[1024];
 
 arm_error arm_device_told(void) { return (arm_error){told, sizeof told}; }

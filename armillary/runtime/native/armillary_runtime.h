@@ -74,6 +74,9 @@ ARM_API int arm_device_describe(arm_device device, char *out, size_t size, char 
 ARM_API void *arm_device_allocate(arm_device device, size_t bytes, char *err, size_t err_size);
 ARM_API void arm_device_release(arm_device device, void *memory);
 ARM_API int arm_device_synchronize(arm_device device, char *err, size_t err_size);
+/* From the first call on (`on`) kernels are timed by the device's own clock, until the second (not `on`), which tells the
+ * seconds of all of them. -1: the device has no such clock, as the CPU. */
+ARM_API int arm_device_time(arm_device device, int on, double *seconds, char *err, size_t err_size);
 /* Where built programs are kept; "": nowhere. 1: not there, as it is no folder that this user alone may write to. */
 ARM_API int arm_opencl_keep_programs(const char *folder);
 ARM_API void arm_opencl_limit_time(double seconds); /* for kernels between two waits; 0: none, below 0: the usual one */
