@@ -9,7 +9,7 @@ backends/cpu/graph/apply_records.py, backends/opencl/graph/apply_records.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from armillary.target.choice import Choice
 WorkloadRule = Callable[[Expr], Workload | None]
 ChoiceRule = Callable[[Any, Workload], Choice]  # Any: a ConfigEntity; its package lies above
 RefuseRule = Callable[[Expr, Choice], None]
+_WHERE_SET = ("is_symmetric",)  # came after logs were kept: at the end, and only where it is true
 _NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
 
 
@@ -55,8 +56,16 @@ def with_records(
 
 
 def keyed_attributes(op: Op) -> list[str]:
-    """The attributes that are part of a workload, in order."""
-    return [f.name for f in fields(op.attrs_class) if f.name not in _NO_KEY]  # type: ignore[arg-type]
+    """The attributes that are part of every workload, in order."""
+    return [f.name for f in fields(op.attrs_class) if f.name not in (*_NO_KEY, *_WHERE_SET)]  # type: ignore[arg-type]
+
+
+def keyed_values(op: Op, values: Sequence[object]) -> dict[str, object]:
+    """Attributes by name from what stands behind the operands in a workload."""
+    names = keyed_attributes(op)
+    more = [f.name for f in fields(op.attrs_class) if f.name in _WHERE_SET]  # type: ignore[arg-type]
+    found = dict(zip(names, values[: len(names)], strict=True))
+    return found | {name: True for name, value in zip(more, values[len(names) :], strict=False) if value is True}
 
 
 def call_key(call: Call, op: Op) -> Workload | None:
@@ -65,4 +74,5 @@ def call_key(call: Call, op: Op) -> Workload | None:
     if getattr(attrs, "choice", "") or any(t is None or not all(isinstance(n, int) for n in t.shape) for t in types):
         return None
     operands = tuple(("TENSOR", tuple(t.static), str(t.dtype)) for t in types if t is not None)
-    return (*operands, *(getattr(attrs, name) for name in keyed_attributes(op)))
+    more = [True for name in _WHERE_SET if getattr(attrs, name, False)]
+    return (*operands, *(getattr(attrs, name) for name in keyed_attributes(op)), *more)

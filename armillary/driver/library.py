@@ -130,10 +130,10 @@ class FunctionLibrary:
         self.__dict__.pop("module", None)  # what was loaded lacks the new functions
 
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a runtime Function
-        return self.module[self.other_names.get(name, name)]
+        return self.module[self.other_names.get(name, name) if isinstance(name, str) else name]
 
     def __getitem__(self, name: str) -> Any:  # Any: a runtime Function
-        return self.module[self.other_names.get(name, name)]
+        return self.get_function(name)
 
     def __call__(self, *args: object) -> float | None:  # arrays and numbers
         """Call the only function (or the one named default_function or main); what it returns, where it returns."""

@@ -14,11 +14,15 @@ from armillary import autotvm, relay
 from armillary.autotvm import record
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
+from armillary.backends.records import call_key, keyed_values
 from armillary.contrib import graph_executor
 from armillary.driver import kernel_code
 from armillary.driver.build import optimized
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.relay import Call, Function
+from armillary.relay.infer import infer_type
+from armillary.relay.op import get_op
 from armillary.runtime.device import cpu
 from armillary.target import Target
 from armillary.target.choice import Choice
@@ -424,3 +428,17 @@ def test_a_record_of_a_space_without_transforms_leaves_them_to_the_model() -> No
     with autotvm.apply_history_best([pair]), PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
         assert "cpu.conv2d_fourier_NCHWc(" in str(optimized(module, Target(TARGET)))
     assert task.config_space.index_of(pair[0].config.entity_map) == given.config.index
+
+
+def test_workloads_of_logs_that_were_kept_are_found() -> None:
+    """An attribute that came later stands at the end of a workload, and only where it is set."""
+    packed = get_op("nn.contrib_dense_pack")
+    data, weight = relay.var("data", shape=(48, 64), dtype="float32"), relay.var("w", shape=(6, 64, 16))
+    operands = (("TENSOR", (48, 64), "float32"), ("TENSOR", (6, 64, 16), "float32"))
+    for is_symmetric, more in ((False, ()), (True, (True,))):
+        attrs = packed.make_attrs(named={"weight_layout": "NC16n", "is_symmetric": is_symmetric})
+        call = Call(packed, (data, weight), attrs)
+        infer_type(Function((data, weight), call))
+        workload = call_key(call, packed)
+        assert workload == (*operands, "NC16n", "", *more)
+        assert keyed_values(packed, workload[2:]).get("is_symmetric", False) is is_symmetric

@@ -18,7 +18,7 @@ from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.surroundings import with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
-from armillary.backends.records import WorkloadRule, keyed_attributes
+from armillary.backends.records import WorkloadRule, keyed_values
 from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
@@ -97,8 +97,7 @@ class NetworkTemplate(TaskTemplate, ABC):
         """A network of the one call, and of what is `around` it; `choice` is what it carries."""
         if around is not None:
             return IRModule.from_expr(with_choice(around, self.op, str(choice or "")))
-        names = keyed_attributes(self.op)
-        values = dict(zip(names, [a for a in args if not _is_tensor(a)][: len(names)], strict=True))
+        values = keyed_values(self.op, [a for a in args if not _is_tensor(a)])
         attrs = self.op.make_attrs(named={**values, "choice": str(choice or "")})
         operands = self.operands(args)
         made = Function(tuple(o for o in operands if isinstance(o, Var)), Call(self.op, operands, attrs))
