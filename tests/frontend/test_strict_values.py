@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,34 @@ def test_impossible_arguments_are_refused(op: str, attributes: dict[str, Any], s
         made.graph.node[0].output.append("z")
     with pytest.raises(ArmillaryError, match=f"{op} node 'the_node': {told}"):
         from_onnx(made)
+
+
+EMBEDDED = [
+    np.array([[0, 2], [1, 0]], np.int32),
+    np.array([[0, 1], [1, 0]], np.int32),
+    *(np.ones(shape, np.float32) for shape in ((3, 4), (2, 4), (2, 4), (4,), (4,))),
+]
+OTHER_DOMAINS = {
+    "words": ("com.microsoft", "EmbedLayerNormalization", EMBEDDED, 0, r"word 3 is not in \[0, 2\]"),
+    "segments": ("com.microsoft", "EmbedLayerNormalization", EMBEDDED, 1, r"segment -1 is not in \[0, 1\]"),
+    "columns": ("ai.onnx.ml", "ArrayFeatureExtractor", [X, np.array([1], I64)], 1, r"column -2 is not in \[0, 3\]"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DOMAINS)
+def test_numbers_of_rows_in_other_domains_are_checked(name: str) -> None:
+    """ONNX Runtime counts none of them from the end."""
+    domain, op, right, place, told = OTHER_DOMAINS[name]
+    wrong = list(right)
+    wrong[place] = np.full_like(right[place], int(re.findall(r"-?\d+", told)[0]))
+    for given in ((), (place,)):
+        made = model(op, {}, wrong, given)
+        made.graph.node[0].domain = domain
+        made.opset_import.append(helper.make_opsetid(domain, 1))
+        if not given:
+            with pytest.raises(TypeMismatch, match=told):
+                from_onnx(made)
+            continue
+        with pytest.raises(ExecutionError, match=told):
+            run(made, wrong)
+        run(made, right)

@@ -184,6 +184,8 @@ def _evaluate(
         if rng is not None:
             fixed = exact if node.op_type in _DECIDES else set(given) if node.op_type in _KEPT else frozenset()
             given = {n: a if n in fixed else _moved(a, rng) for n, a in given.items()}
+            if node.op_type == "NonZero" and node.input[0] not in exact:
+                given = {n: _without_one(a, rng) for n, a in given.items()}
         found = _evaluate_one(model, node, given, strict)
         if rng is not None and node.op_type in _SUBTRACTS | _PLACES | _SPECTRA:
             size = _largest(given, node.op_type in _PLACES) * (_LOST if node.op_type in _SPECTRA else 1)
@@ -192,6 +194,13 @@ def _evaluate(
     results = [values[o.name] for o in model.graph.output]
     names = [o.name for o in model.graph.output]
     return [a if rng is None or n in exact else _moved(a, rng) for n, a in zip(names, results)]
+
+
+def _without_one(value: Array, rng: np.random.Generator) -> Array:
+    """A zero in one place: how many there are rounding decides."""
+    made = np.array(value)
+    made.reshape(-1)[rng.integers(0, max(made.size, 1), min(made.size, 1))] = 0
+    return made
 
 
 def _largest(given: dict[str, Any], places: bool) -> float:

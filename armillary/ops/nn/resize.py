@@ -89,7 +89,7 @@ def _coordinates(axis: Axis) -> Array:
     if mode == "tf_half_pixel_for_nn":
         return (i + 0.5) / axis.scale
     if mode == "pytorch_half_pixel" and axis.out == 1:
-        return i * 0 - 0.5
+        return i * 0
     if mode == "tf_crop_and_resize":
         start, end = axis.roi
         if axis.out == 1:

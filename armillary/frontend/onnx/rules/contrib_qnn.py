@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
+from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
 from armillary.frontend.onnx.rules.nn.dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear, quantized_by_range
@@ -224,10 +225,10 @@ def _embedded(
     node: OnnxNode, tables: Sequence[Expr], gamma: Expr, beta: Expr, mask: int, positions: Expr
 ) -> list[Expr]:
     """The norm of the sum of word, position and segment rows; how many words count (a mask of 1); the sum."""
-    ids = node.input(0)
+    ids = _row_numbers(node, 0, tables[0], "word")
     parts = [call("take", tables[0], ids, axis=0), call("take", tables[1], positions, axis=0)]
     if not node.missing(1):
-        parts.append(call("take", tables[2], node.input(1), axis=0))
+        parts.append(call("take", tables[2], _row_numbers(node, 1, tables[2], "segment"), axis=0))
     total = parts[0] + parts[1] if len(parts) == 2 else parts[0] + parts[1] + parts[2]
     y = call("nn.layer_norm", total, gamma, beta, axis=-1, epsilon=float(node.float("epsilon", 1e-12)))
     batch = type_of(ids).static[0]
@@ -239,6 +240,12 @@ def _embedded(
     return [y, count, total]
 
 
+def _row_numbers(node: OnnxNode, index: int, table: Expr, what: str) -> Expr:
+    """Input `index`, whose numbers are rows of a table."""
+    rows, width = type_of(table).static
+    return checked(node, index, [(0, rows - 1)], what, node.type_of(index).size * width)
+
+
 def _positions(ids: Expr) -> Expr:
     return const(np.arange(type_of(ids).static[1], dtype=np.int32)[None])
 
@@ -248,7 +255,7 @@ def embed_layer_normalization(node: OnnxNode) -> list[Expr]:
     if node.int("mask_index_type", 1) not in (0, 1):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: mask_index_type {node.int('mask_index_type')}")
     tables = [node.input(k) for k in ((2, 3) if node.missing(4) else (2, 3, 4))]
-    positions = _positions(node.input(0)) if node.missing(8) else node.input(8)
+    positions = _positions(node.input(0)) if node.missing(8) else _row_numbers(node, 8, tables[1], "position")
     return _embedded(node, tables, node.input(5), node.input(6), 7, positions)
 
 

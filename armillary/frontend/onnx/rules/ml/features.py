@@ -12,6 +12,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.ml.scores import ML, rows_of
 from armillary.ops.nn._windows import call, type_of
 from armillary.relay.expr import Expr, const
@@ -34,7 +35,9 @@ def binarizer(node: OnnxNode) -> Expr:
 @from_onnx("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(node: OnnxNode) -> Expr:
     """Columns by number."""
-    x, places = node.input(0), call("reshape", node.input(1), newshape=(-1,))
+    columns = node.type_of(0).static[-1]
+    moved = node.type_of(0).size // max(columns, 1) * node.type_of(1).size
+    x, places = node.input(0), call("reshape", checked(node, 1, [(0, columns - 1)], "column", moved), newshape=(-1,))
     if node.type_of(0).ndim == 1:
         x = call("expand_dims", x, axis=0)
     return call("take", x, places, axis=-1)
