@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import pytest
 
-FEW = 6  # cases, of which half are drawn; of more a third
+FEW, MANY = 6, 24  # of up to so few cases half are drawn, of more than so many a quarter, of those between a third
 LISTS = (  # beginnings of names of tests
     "tests/codegen/test_fused_products.py",
     "tests/codegen/test_numerics.py",
@@ -72,4 +72,5 @@ def _not_drawn(cases: list[pytest.Item], seed: str) -> list[pytest.Item]:
     drawn = [item for item in cases if item.get_closest_marker("always") is None]
     drawn.sort(key=lambda item: item.nodeid)  # whatever the order in which they were collected
     random.Random(seed).shuffle(drawn)
-    return drawn[-(-len(drawn) // (3 if len(cases) > FEW else 2)) :]
+    parts = 2 if len(cases) <= FEW else 3 if len(cases) <= MANY else 4
+    return drawn[-(-len(drawn) // parts) :]
