@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from armillary import relay
 from armillary.backend import prepare
 from armillary.backend.compiled import Engine
+from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Function, Tuple, Var
@@ -116,3 +117,9 @@ def test_quantised_onnx_model_agrees_with_onnxruntime(engine: str) -> None:
     (got,) = prepare(model, engine=engine).run([x])
     np.testing.assert_allclose(got, want, atol=0.2 + 1e-6, err_msg=f"one step of the output's scale; seed {SEED}")
     assert (got == want).mean() > 0.9
+
+
+def test_an_axis_of_a_fixed_point_multiplication_that_is_not_there_is_refused() -> None:
+    x, vector = relay.var("x", shape=(2, 3), dtype="int32"), relay.var("v", shape=(3,), dtype="int32")
+    with pytest.raises(TypeMismatch, match=r"axis 2 is not in \[-2, 1\]"):
+        relay.fixed_point_multiply_per_axis(x, vector, vector, vector, False, False, [2]).checked_type  # noqa: B018

@@ -61,6 +61,9 @@ def _infer(attrs: FixedPointMultiplyAttrs, data: Type) -> TensorType:
 @per_axis.infer
 def _infer_per_axis(attrs: FixedPointMultiplyPerAxisAttrs, data: Type, *vectors: Type) -> TensorType:
     x = _need_int32(per_axis.name, data)
+    outside = [axis for axis in attrs.axes if not -x.ndim <= axis < x.ndim]
+    if outside:
+        raise TypeMismatch(f"{per_axis.name}: axis {outside[0]} is not in [-{x.ndim}, {x.ndim - 1}] of {x}")
     wanted = tuple(x.shape[axis] for axis in attrs.axes)
     for what, ty in zip(per_axis.inputs[1:], vectors, strict=True):
         if _need_int32(per_axis.name, ty, what).shape != wanted:
