@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
 from armillary import relay
-from armillary.base.boundary import boundary
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
+from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.functions.nn.body import Body, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
@@ -45,7 +45,7 @@ class RunsKernels(Protocol):
         """Compute the output."""
 
 
-class NeuralFunction:
+class NeuralFunction(ConfiguredFunction):
     """A function over one compiled pipeline."""
 
     _pipeline_type: ClassVar[Callable[..., RunsKernels]] = Pipeline
@@ -53,14 +53,6 @@ class NeuralFunction:
     def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
         self._memory_manager = memory_manager
         self._pipeline: RunsKernels | None = None
-
-    def __init_subclass__(cls) -> None:
-        """What goes wrong in `configure` on its arguments leaves it as one of our errors, with the function's name."""
-        super().__init_subclass__()
-        own = getattr(cls, "configure", None)
-        if own is not None and not cls.__name__.startswith("_"):
-            told = f"{cls.__name__}.configure"
-            cls.configure = boundary(told, arguments=True, first=1)(getattr(own, "__wrapped__", own))  # type: ignore[attr-defined]  # subclasses have it
 
     def _refuse(self, status: Status) -> None:
         if not status:

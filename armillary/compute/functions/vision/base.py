@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from armillary.base.boundary import boundary
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
@@ -21,6 +20,7 @@ from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.loops import Loops, LoopsKernel, Partial
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo
 from armillary.compute.core.window import Window
+from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, TypeMismatch
@@ -105,21 +105,13 @@ class Work:
 Function = TypeVar("Function")
 
 
-class VisionFunction:
+class VisionFunction(ConfiguredFunction):
     """Steps of a function; most have one, over `formula`."""
 
     formula: Formula
 
     def __init__(self) -> None:
         self._works: list[RunsKernels] = []
-
-    def __init_subclass__(cls) -> None:
-        """What goes wrong in `configure` on its arguments leaves it as one of our errors, with the function's name."""
-        super().__init_subclass__()
-        own = getattr(cls, "configure", None)
-        if own is not None and not cls.__name__.startswith("_"):
-            told = f"{cls.__name__}.configure"
-            cls.configure = boundary(told, arguments=True, first=1)(getattr(own, "__wrapped__", own))  # type: ignore[attr-defined]  # subclasses have it
 
     @classmethod
     def validate(cls, *infos: TensorInfo) -> Status:
