@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from armillary.backends.overrides import asked_choice, asked_choices
@@ -24,6 +25,7 @@ from armillary.target import Target
 from armillary.target.choice import Choice
 
 WorkloadRule = Callable[[Expr], Workload | None]
+FunctionRule = Callable[[Function], WorkloadRule]  # what records of a function's calls are found by
 ChoiceRule = Callable[[Any, Workload], Choice]  # Any: a ConfigEntity; its package lies above
 RefuseRule = Callable[[Expr, Choice], None]
 _WHERE_SET = ("is_symmetric",)  # came after logs were kept: at the end, and only where it is true
@@ -31,14 +33,14 @@ _NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
 
 
 def with_records(
-    module: IRModule, where: Target, workload_of: WorkloadRule, choice_of: ChoiceRule, refuse: RefuseRule | None = None
+    module: IRModule, where: Target, rule_of: FunctionRule, choice_of: ChoiceRule, refuse: RefuseRule | None = None
 ) -> IRModule:
     """Attach what a script asks for, else the stored choices of the current dispatch context. `refuse` raises where a
     call cannot have what is asked."""
     if not DispatchContext.current.has_records() and not asked_choices():
         return module
 
-    def rule(expr: Expr) -> Expr | None:
+    def rule(workload_of: WorkloadRule, expr: Expr) -> Expr | None:
         asked, workload = asked_choice(expr), workload_of(expr)
         if asked and refuse is not None:
             refuse(expr, asked)
@@ -50,7 +52,7 @@ def with_records(
         return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice_of(config, workload))), expr.span)
 
     def change(function: Function) -> Expr:
-        return rewrite(function, rule, enter=not_primitive)
+        return rewrite(function, partial(rule, rule_of(function)), enter=not_primitive)
 
     return on_functions(module, change)
 

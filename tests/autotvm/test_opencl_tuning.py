@@ -224,4 +224,4 @@ def test_the_commands_of_the_text_tune_compile_and_run_through_a_tracker(port: i
 def test_dense_layers_without_a_choice_ask_for_no_record(rows: int, is_tuned: bool) -> None:
     x, w = relay.var("x", shape=(rows, 64)), relay.var("w", shape=(16, 64))
     module = relay.transform.InferType()(IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w))))
-    assert (workload_of(module["main"].body, textures=False) is not None) == is_tuned
+    assert (workload_of(module["main"].body, images=()) is not None) == is_tuned

@@ -122,9 +122,8 @@ def _calls(
     mod: IRModule | Function, params: Mapping[str, object] | None, where: Target
 ) -> Iterator[tuple[Workload, Call, list[Call]]]:
     """The contractions of a module as they are when records are looked up, with what is fused to each."""
-    workload_of = _family(where).workload_of
     for function in _laid_out(mod, params, where):
-        readers = readers_of(function)
+        workload_of, readers = _family(where).rule_of(function), readers_of(function)
         for expr in post_order(function, not_primitive):
             workload = workload_of(expr)
             if workload is not None and isinstance(expr, Call):
@@ -160,8 +159,8 @@ def links_of_program(mod: IRModule, params: Mapping[str, object] | None, target:
     """Which convolutions of a module read what others give: through whatever keeps images in blocks of channels, such
     as sums, poolings, concatenations. target: as Target accepts it."""
     where, found = as_target(target), dict[tuple[Workload, Workload], int]()
-    workload_of = _family(where).workload_of
     for function in _laid_out(mod, params, where):
+        workload_of = _family(where).rule_of(function)
         above: dict[int, frozenset[int]] = {}  # by the id of an expression, of the convolutions that it comes from
         met: dict[int, tuple[Workload, int]] = {}
         for expr in post_order(function, not_primitive):

@@ -229,5 +229,5 @@ _OF_BYTES = {
 FAMILY = Family(
     {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",)},
     apply_records.apply_records,
-    apply_records.workload_of,
+    apply_records.rule_of,
 )

@@ -14,12 +14,15 @@ from armillary.autotvm.task.network_template import Args, Family, NetworkTemplat
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
 from armillary.backends.opencl.graph import apply_records
-from armillary.backends.opencl.graph.apply_records import CONVOLUTIONS, IMAGES, SPLITS, TUNED, knobs_of
+from armillary.backends.opencl.graph.apply_records import CONVOLUTIONS, IMAGES, IMAGES_LAST, SPLITS, TUNED, knobs_of
+from armillary.backends.opencl.graph.block_channels import with_channels_last
 from armillary.backends.opencl.points import Point, points_of
 from armillary.backends.opencl.space import PLAIN
 from armillary.backends.opencl.texel_points import texel_points
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Function
 from armillary.relay.op import get_op
 from armillary.target import Target
 from armillary.target.choice import Choice
@@ -42,6 +45,11 @@ class OpenCLTemplate(NetworkTemplate):
 
     def becomes(self) -> tuple[str, ...]:
         return CONVOLUTIONS if self.op.name == "nn.conv2d" else ()
+
+    def call_of(self, args: Args) -> Call:
+        """The call in plain layout."""
+        made: Call = super().module(args)["main"].body
+        return made
 
     def points(self, args: Args) -> list[Point]:
         """Everything there is to choose; the first is what a build takes by itself."""
@@ -66,14 +74,22 @@ class OpenCLTemplate(NetworkTemplate):
         return [(index, point.cost / _RATE) for index, point in zip(indices, points, strict=True)]
 
 
+class ChannelsLastTemplate(OpenCLTemplate):
+    """One convolution of a network whose images have channels last: its trials are such networks."""
+
+    def module(self, args: Args, choice: Choice | None = None, around: Function | None = None) -> IRModule:
+        return IRModule.from_expr(with_channels_last(super().module(args, choice, around)["main"]))
+
+
 @lru_cache(maxsize=64)
 def _points(template: OpenCLTemplate, args: tuple[object, ...]) -> list[Point]:  # plain values
     with at_level():
-        call = template.module(args)["main"].body
-        return texel_points(call) if template.name in IMAGES else points_of(call)
+        call = template.call_of(args)
+        return texel_points(call) if template.name in (*IMAGES, *IMAGES_LAST) else points_of(call)
 
 
 for _op, _names in TUNED.items():
     for _name in _names:
-        register_template(OpenCLTemplate(_name, get_op(_op)))
-FAMILY = Family(TUNED, apply_records.opencl_apply_records, apply_records.workload_here)
+        _kind = ChannelsLastTemplate if _name in IMAGES_LAST else OpenCLTemplate
+        register_template(_kind(_name, get_op(_op)))
+FAMILY = Family(TUNED, apply_records.opencl_apply_records, apply_records.rule_here)

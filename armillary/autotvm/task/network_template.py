@@ -18,7 +18,7 @@ from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.surroundings import with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
-from armillary.backends.records import WorkloadRule, keyed_values
+from armillary.backends.records import FunctionRule, keyed_attributes, keyed_values
 from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
@@ -41,6 +41,7 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 Args = Sequence[Any]  # of a task: tensors as ("TENSOR", shape, dtype), attributes
+_OPERANDS = 2  # of a contraction
 LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
 
 
@@ -53,11 +54,11 @@ def at_level() -> PassContext:
 @record
 class Family:
     """What is tuned on a family of targets: operators of networks and the tasks that compute them, the pass that looks
-    records up, and what it looks a call up by."""
+    records up, and what it looks the calls of a function up by."""
 
     tasks: Mapping[str, tuple[str, ...]]
     applied_by: Any  # Any: a pass
-    workload_of: WorkloadRule
+    rule_of: FunctionRule
 
 
 class NetworkTemplate(TaskTemplate, ABC):
@@ -105,11 +106,20 @@ class NetworkTemplate(TaskTemplate, ABC):
         return IRModule.from_expr(made)
 
     def instantiate(self, args: Args) -> IRModule:
+        self._check(args)
         config = get_config()
         where = Target.current() or as_target("llvm")
         self.define(config, args, where)
         config.add_flop(function_work(self.kernel(args, where).function).direct)
         return self.module(args)
+
+    def _check(self, args: Args) -> None:
+        tensors, attrs = [a for a in args if _is_tensor(a)], keyed_attributes(self.op)
+        if len(tensors) != _OPERANDS or len(args) - len(tensors) < len(attrs):
+            told = f"{self.name} takes {_OPERANDS} tensors and {len(attrs)} attributes"
+            got = f"got {len(tensors)} and {len(args) - len(tensors)}"
+            hint = f"tasks of networks come from autotvm.task.extract_from_program; attributes: {', '.join(attrs)}"
+            raise TuningError(f"{told}, {got}", hint=hint)
 
     def kernel_with(self, args: Args, where: Target, choice: Choice | None) -> Kernel:
         """The kernel of the call with a choice, as a build makes it."""

@@ -150,7 +150,7 @@ def register_template(made: TaskTemplate) -> None:
 
 def find_template(name: str) -> TaskTemplate:
     """The template of a name; TuningError names close ones."""
-    if name not in TASK_TABLE and name.endswith((".cpu", ".opencl")):
+    if name not in TASK_TABLE:
         imported(network)  # registers those of networks
     if name not in TASK_TABLE:
         near = similar(name, list(TASK_TABLE), 1, 0.6)

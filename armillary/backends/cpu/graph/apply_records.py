@@ -20,7 +20,7 @@ from typing import Any
 
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
-from armillary.backends.records import call_key, with_records
+from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
@@ -63,7 +63,7 @@ ALGORITHMS = {  # of tasks, without transforms
 def apply_records(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    return _in_their_layouts(with_records(module, chosen, workload_of, choice_of, _refuse))
+    return _in_their_layouts(with_records(module, chosen, rule_of, choice_of, _refuse))
 
 
 def _in_their_layouts(module: IRModule) -> IRModule:
@@ -121,6 +121,11 @@ def _repacked(expr: Call, old: Layout, new: Layout) -> Expr:
         moved = call("nn.pad", moved, pad_width=((0, short), (0, 0), (0, 0)))
     attrs = replace(expr.attrs, weight_layout=new.text, units=result.static[-1])
     return Call(expr.op, (expr.args[0], transform(moved, old, new)), attrs, expr.span)
+
+
+def rule_of(function: Function) -> WorkloadRule:
+    """What records of a function's calls are found by: of each call alone."""
+    return workload_of
 
 
 def workload_of(expr: Expr) -> Workload | None:

@@ -19,7 +19,7 @@ import math
 from functools import partial
 from typing import Any
 
-from armillary.backends.opencl.graph.block_channels import is_depthwise, objection_to_blocks
+from armillary.backends.opencl.graph.block_channels import has_channels_last, is_depthwise, objection_to_blocks
 from armillary.backends.opencl.graph.winograd_conv2d import can_transform
 from armillary.backends.opencl.space import (
     DEPTHWISE,
@@ -35,11 +35,11 @@ from armillary.backends.opencl.space import (
     tiling_of,
 )
 from armillary.backends.opencl.tiles import FLOATS, Tile
-from armillary.backends.records import call_key, with_records
+from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import Op
 from armillary.target import Target
 from armillary.target.choice import Choice, Source
@@ -47,8 +47,9 @@ from armillary.transform import define_pass
 
 CONV2D, DEPTHWISE_CONV2D = "conv2d_nchw.opencl", "depthwise_conv2d_nchw.opencl"
 IMAGES = ("conv2d_nchwc.image2d", "depthwise_conv2d_nchwc.image2d")  # on blocks of four channels, in textures
+IMAGES_LAST = ("conv2d_nhwc.image2d", "depthwise_conv2d_nhwc.image2d")  # where channels lie last
 TUNED = {
-    "nn.conv2d": (CONV2D, DEPTHWISE_CONV2D, *IMAGES),
+    "nn.conv2d": (CONV2D, DEPTHWISE_CONV2D, *IMAGES, *IMAGES_LAST),
     "nn.dense": ("dense.opencl",),
     "nn.batch_matmul": ("batch_matmul.opencl",),
 }
@@ -61,8 +62,8 @@ def opencl_apply_records(module: IRModule, *, target: object = None) -> IRModule
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "opencl")
     textures = has_textures(chosen)
-    rules = partial(workload_of, textures=textures), choice_of, partial(_refuse, textures=textures)
-    return with_records(module, chosen, *rules)
+    refuse = partial(_refuse, textures=textures)
+    return with_records(module, chosen, partial(_rule_of, textures=textures), choice_of, refuse)
 
 
 def has_textures(target: Target | None) -> bool:
@@ -70,9 +71,14 @@ def has_textures(target: Target | None) -> bool:
     return target is not None and target.device_name == "adreno"
 
 
-def workload_here(expr: Expr) -> Workload | None:
-    """What records of a call are found by, for the current target."""
-    return workload_of(expr, textures=has_textures(Target.current()))
+def rule_here(function: Function) -> WorkloadRule:
+    """What records of a function's calls are found by, for the current target."""
+    return _rule_of(function, textures=has_textures(Target.current()))
+
+
+def _rule_of(function: Function, *, textures: bool) -> WorkloadRule:
+    names = IMAGES_LAST if textures and has_channels_last(function) else IMAGES
+    return partial(workload_of, images=names if textures else ())
 
 
 def _refuse(expr: Expr, asked: Choice, *, textures: bool) -> None:
@@ -81,9 +87,10 @@ def _refuse(expr: Expr, asked: Choice, *, textures: bool) -> None:
     check_algorithm(getattr(getattr(expr, "op", None), "name", ""), asked)
 
 
-def workload_of(expr: Expr, *, textures: bool) -> Workload | None:
+def workload_of(expr: Expr, *, images: tuple[str, ...]) -> Workload | None:
     """What records of a call are found by: a name, the types of its operands, its attributes, and for convolutions
-    whether Winograd's algorithm can compute it; None for calls that are not tuned."""
+    whether Winograd's algorithm can compute it; None for calls that are not tuned. `images`: the names of convolutions
+    and depthwise ones in textures, where there are textures."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in TUNED:
         return None
     key, name = call_key(expr, expr.op), TUNED[expr.op.name][0]
@@ -96,8 +103,8 @@ def workload_of(expr: Expr, *, textures: bool) -> Workload | None:
     attrs = expr.attrs  # those of a convolution
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return None
-    if textures and not objection_to_blocks(expr):
-        return (IMAGES[is_depthwise(expr)], *key)
+    if images and not objection_to_blocks(expr):
+        return (images[is_depthwise(expr)], *key)
     return (name if attrs.groups == 1 else DEPTHWISE_CONV2D, *key, can_transform(expr))
 
 
@@ -125,6 +132,6 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
     if size:
         return Choice(WINOGRAD, (("tile", size), *knobs), source=Source.RECORD)
-    names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys(IMAGES, TEXELS)}
+    names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys((*IMAGES, *IMAGES_LAST), TEXELS)}
     algorithm = names.get(workload[0], PRODUCT)
     return Choice(algorithm, knobs, source=Source.RECORD)

@@ -25,9 +25,10 @@ from armillary.base.record import record
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, Var, var
+from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op, get_op
-from armillary.relay.transform._rules import call, is_from_constants, on_functions, op_name
+from armillary.relay.transform._rules import call, is_from_constants, on_functions, op_name, tensor
 from armillary.relay.transform.layout._engine import (
     BlockPlan,
     Change,
@@ -41,7 +42,7 @@ from armillary.relay.transform.layout._plan import plan_blocks
 from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.transform.layout._rules import static
 from armillary.relay.types import TensorType
-from armillary.relay.walk import not_primitive, post_order, rewrite
+from armillary.relay.walk import not_primitive, post_order, rewrite, substitute
 from armillary.target.choice import stored_choice
 from armillary.target.texture import LAST_CHANNELS, PIXEL
 from armillary.transform import define_pass
@@ -50,7 +51,8 @@ _FLOATS = ("float32", "float16")
 LEAST_TERMS = 128  # of a dense layer
 _NCHW, _NHWC, _OIHW = layout("NCHW"), layout("NHWC"), layout("OIHW")
 _NC, _OI = layout("NC"), layout("OI")
-_MOVES = {(0, 3, 1, 2): (_NHWC, _NCHW), (0, 2, 3, 1): (_NCHW, _NHWC)}  # by the axes of a transpose
+TO_SECOND, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+_MOVES = {TO_SECOND: (_NHWC, _NCHW), TO_LAST: (_NCHW, _NHWC)}  # by the axes of a transpose
 _MAPS = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
@@ -79,15 +81,15 @@ def block_channels(module: IRModule) -> IRModule:
 
 def _blocks_of(function: Function) -> Expr:
     plan = plan_blocks(function, PIXEL, PIXEL)
-    if not _comes_last(function):
+    if not has_channels_last(function):
         return LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
     request = Request(lanes=PIXEL, plan=BlockPlan(plan.need, frozenset()))
     made = LayoutEngine(request, partial(_find_rule, LAST)).run(function)
     return rewrite(rewrite(made, _as_layout), _joined)
 
 
-def _comes_last(function: Function) -> bool:
-    """Whether a convolution reads an image that was moved from NHWC to NCHW for it."""
+def has_channels_last(function: Function) -> bool:
+    """Whether convolutions are computed with channels last: one reads an image that was moved there from NHWC."""
     for expr in post_order(function, not_primitive):
         if op_name(expr) != "nn.conv2d" or not isinstance(expr, Call):
             continue
@@ -97,6 +99,27 @@ def _comes_last(function: Function) -> bool:
         if _move(data) == (_NHWC, _NCHW) and not is_from_constants(data):
             return True
     return False
+
+
+def with_channels_last(function: Function) -> Function:
+    """The function of images in NCHW for images in NHWC, given and returned. NHWC is in memory what its blocks are, so
+    a kernel stands before each image: it leaves a texture, as the layers before a convolution do.
+
+        fn (x: (1, 8, 5, 7)) { f(x) }
+        ->
+        fn (x: (1, 5, 7, 8)) { transpose(f(nn.relu(transpose(x, axes=(0, 3, 1, 2)))), axes=(0, 2, 3, 1)) }
+    """
+    params, moved = list[Var](), dict[int, Expr]()
+    for param in function.params:
+        given = tensor(param)
+        assert given is not None, "operands of a task are tensors"
+        params.append(param)
+        if given.ndim == len(TO_LAST):
+            params[-1] = var(param.name_hint, TensorType(tuple(given.shape[axis] for axis in TO_LAST), given.dtype))
+            moved[id(param)] = call("nn.relu", call("transpose", params[-1], axes=TO_SECOND))
+    made = Function(tuple(params), call("transpose", substitute(function.body, moved), axes=TO_LAST))
+    infer_type(made)
+    return made
 
 
 def _kind(expr: Call) -> Kind | None:
