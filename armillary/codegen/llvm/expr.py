@@ -15,13 +15,13 @@ from armillary.codegen.llvm.dots.bfloat16 import added_half_dot, is_half_dot
 from armillary.codegen.llvm.dots.bytes import added_dot, is_dot
 from armillary.codegen.llvm.lane_loads import lane_of
 from armillary.codegen.llvm.memory import shuffle, splat
+from armillary.codegen.llvm.narrowing import narrowed_to_bytes
 from armillary.codegen.llvm.small_floats import decode, encode, odd_float32
 from armillary.codegen.llvm.state import EXPR_RULES, Emitter
 from armillary.codegen.llvm.types import float_constant, int_constant, is_raw, register_type, suffix, vector
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")
-_FAR = 1 << 14  # of a zero point: its sum with a byte fits 16 bits
 _DOTS = ((is_dot, added_dot), (is_half_dot, added_half_dot))  # of bytes and of halves: whether it is one, added to sums
 
 
@@ -424,7 +424,7 @@ def _cast_op(source: DType, to: DType) -> str:
 
 
 def _cast(m: Emitter, e: E.Cast) -> str:
-    narrow = _saturated(m, e) if m.cpu.arch == "aarch64" and e.dtype.bits == 8 else None
+    narrow = narrowed_to_bytes(m, e) if m.cpu.arch == "aarch64" and e.dtype.bits == 8 else None
     if narrow is not None:
         return narrow
     if _is_nearest_integer(m, e):  # x86 rounds to nearest, halves to even, when it converts
@@ -433,63 +433,6 @@ def _cast(m: Emitter, e: E.Cast) -> str:
         name = f"llvm.lrint.{suffix(e.dtype)}.{suffix(source)}"
         return m.intrinsic(register_type(e.dtype), name, (register_type(source), m.value(e.value.args[0])))
     return cast(m, m.value(e.value), e.value.dtype, e.dtype)
-
-
-def _saturated(m: Emitter, e: E.Cast) -> str | None:
-    """Floats limited to a byte, rounded, moved by a constant: NEON converts to nearest and narrows with saturation.
-
-    NaN gives the constant, as it does where the steps are apart.
-    """
-    steps, shift = e.value, 0
-    if isinstance(steps, E.Add):
-        known = m.static_int(steps.b.value) if isinstance(steps.b, E.Broadcast) else None
-        if known is None:
-            return None
-        steps, shift = steps.a, known
-    rounded = steps.value if isinstance(steps, E.Cast) and steps.dtype.element == "int32" else None
-    if not isinstance(rounded, E.Call) or rounded.name != "nearbyint" or rounded.dtype.element != FLOAT32:
-        return None
-    source, lanes = rounded.args[0], e.dtype.lanes
-    limits = _limits(source)
-    low, high = (limit - shift for limit in (e.dtype.min_value, e.dtype.max_value))
-    if lanes not in (4, 8, 16) or abs(shift) > _FAR or limits is None or limits[0] < low or limits[1] > high:
-        return None
-    if limits == (low, high):  # those of the type: narrowing keeps them
-        assert isinstance(source, E.Min) and isinstance(source.a, E.Max), "as just tested"
-        source = source.a.a
-    return _narrowed(m, m.value(source), shift, e.dtype)
-
-
-def _limits(source: E.Expr) -> tuple[float, float] | None:
-    """The constants of min(max(x, low), high)."""
-    if not isinstance(source, E.Min) or not isinstance(source.a, E.Max):
-        return None
-    low, high = (x.value if isinstance(x, E.Broadcast) else x for x in (source.a.b, source.b))
-    return (low.value, high.value) if isinstance(low, E.FloatImm) and isinstance(high, E.FloatImm) else None
-
-
-def _narrowed(m: Emitter, value: str, shift: int, dtype: DType) -> str:
-    """float32 to the nearest int32, to int16, moved, to bytes: four or eight lanes at a time."""
-    floats, four, eight = FLOAT32.with_lanes(dtype.lanes), DType("int32x4"), DType("int16x8")
-    halves, parts = DType("int16x4"), []
-    for first in range(0, dtype.lanes, 4):
-        part = shuffle(m, value, value, floats, list(range(first, first + 4))) if dtype.lanes > 4 else value
-        whole = m.intrinsic(
-            register_type(four), "llvm.aarch64.neon.fcvtns.v4i32.v4f32", (register_type(FLOAT32.with_lanes(4)), part)
-        )
-        parts.append(m.intrinsic(register_type(halves), "llvm.aarch64.neon.sqxtn.v4i16", (register_type(four), whole)))
-    name = "llvm.aarch64.neon.sqxtn.v8i8" if dtype.code == "int" else "llvm.aarch64.neon.sqxtun.v8i8"
-    kind, bytes_ = register_type(eight), DType(f"{dtype.element}x8")
-    narrow = []
-    for a, b in zip(parts[::2], parts[1::2] or ["poison"], strict=True):
-        both = shuffle(m, a, b, halves, list(range(8)))
-        if shift:
-            both = m.intrinsic(kind, "llvm.sadd.sat.v8i16", (kind, both), (kind, int_constant(shift, eight)))
-        narrow.append(m.intrinsic(register_type(bytes_), name, (kind, both)))
-    if dtype.lanes == 8:
-        return narrow[0]
-    lanes = list(range(dtype.lanes))  # of eight, or of two times eight
-    return shuffle(m, narrow[0], narrow[-1], bytes_, lanes)
 
 
 def _is_nearest_integer(m: Emitter, e: E.Cast) -> bool:
