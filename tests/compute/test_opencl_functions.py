@@ -306,7 +306,7 @@ def test_numbers_and_constants_of_a_kernel_are_checked_and_may_be_real() -> None
     kernel, images = compute.CLFormulaKernel(THRESHOLD), [_image(CLImage, 8, 8) for _ in range(2)]
     with pytest.raises(TypeMismatch, match="threshold: 1 numbers are given, wanted 3"):
         kernel.configure(images[:1], images[1:], (1,))
-    with pytest.raises(TypeMismatch, match=r"CLFormulaKernel.configure: .*'x'"):
+    with pytest.raises(TypeMismatch, match="threshold: number 2 is 'x', which int32 does not hold"):
         kernel.configure(images[:1], images[1:], (1, 2, "x"))
     largest = Formula("largest", (DataType.F32,), (DataType.F32,), lambda read, y, x, _: [read(0, y, x + 1)], 1)
     shifted, (source, target) = compute.CLFormulaKernel(largest), (_tensor(3, 2) for _ in range(2))

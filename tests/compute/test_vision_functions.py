@@ -400,8 +400,8 @@ def test_what_validate_says_configure_says() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
-        ("Dilate", (CONSTANT, "x"), "Dilate: a border's constant is a number, got 'x'"),
-        ("Erode", (CONSTANT, None), "Erode: a border's constant is a number, got None"),
+        ("Dilate", (CONSTANT, "x"), "Dilate.configure: constant_border_value is a number, got 'x'"),
+        ("Erode", (CONSTANT, None), "Erode.configure: constant_border_value is a number, got None"),
         ("Threshold", ("x",), r"Threshold.configure: .*str x"),
         ("Convolution3x3", ([1] * 8 + ["a"], 0), "Convolution3x3.configure: invalid literal"),
     ],
@@ -422,7 +422,7 @@ def test_layers_windows_and_schedulers_refuse_what_is_none_of_theirs() -> None:
     with pytest.raises(TypeMismatch, match=r"NESoftmaxLayer.configure: "):
         compute.NESoftmaxLayer().configure(3, target)  # type: ignore[arg-type]  # on purpose
     source.allocator().init(TensorInfo(8, 8, Format.F32))
-    with pytest.raises(TypeMismatch, match=r"NEActivationLayer.configure: "):
+    with pytest.raises(TypeMismatch, match=r"NEActivationLayer.validate: "):
         compute.NEActivationLayer().configure(source, target, "relu")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(TypeMismatch, match="a window is made of at most 6 Dimensions"):
         compute.Window(3)  # type: ignore[arg-type]  # on purpose

@@ -25,7 +25,7 @@ from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.tuner import DEFAULT_LWS, Lws
-from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos
+from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos, refuse_numbers
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates, Dimension, Window
@@ -185,10 +185,8 @@ class CLFormulaKernel(IKernel):
         for tensor in (*inputs, *outputs):
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{self.formula.name}: a {type(tensor).__name__} is no CLTensor")
-        kinds = self.formula.numbers
-        if len(options) != len(kinds):
-            raise TypeMismatch(f"{self.formula.name}: {len(options)} numbers are given, wanted {len(kinds)}")
-        values = zip((constant, *options), (_constant_kind(self.formula), *kinds), strict=True)
+        refuse_numbers(self.formula, options)
+        values = zip((constant, *options), (_constant_kind(self.formula), *self.formula.numbers), strict=True)
         self._words = tuple(_bits(value, kind) for value, kind in values)
         self._tensors, self._program = (*inputs, *outputs), (options, border, constant)
         info = outputs[0].info()

@@ -8,6 +8,7 @@ The formulas: `functions/formulas/`. Borders: `core/borders.py`. Loops: `tir/`.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -211,6 +212,26 @@ def objection_to_infos(formula: Formula, inputs: Sequence[TensorInfo], outputs: 
     return Status()
 
 
+def refuse_numbers(formula: Formula, numbers: Sequence[object]) -> None:
+    """Raise what is wrong with a formula's numbers: how many they are, or one that its type does not hold."""
+    if len(numbers) != len(formula.numbers):
+        raise TypeMismatch(f"{formula.name}: {len(numbers)} numbers are given, wanted {len(formula.numbers)}")
+    for n, (value, dtype) in enumerate(zip(numbers, formula.numbers, strict=True)):
+        if not is_held(value, dtype):
+            raise TypeMismatch(f"{formula.name}: number {n} is {value!r:.60}, which {dtype} does not hold")
+
+
+def is_held(value: object, dtype: str) -> bool:
+    """Whether a type holds a number: a whole one of its range, or a real one that does not become infinite."""
+    number = value.item() if isinstance(value, np.integer | np.floating) else value
+    if not isinstance(number, int | float):
+        return False
+    if "float" in dtype:
+        return (isinstance(number, float) and not math.isfinite(number)) or abs(number) <= float(np.finfo(dtype).max)
+    limits = np.iinfo(dtype)
+    return limits.min <= number <= limits.max and number == int(number)
+
+
 class FormulaKernel(IKernel):
     """Runs a formula over the window of its first output."""
 
@@ -240,6 +261,7 @@ class FormulaKernel(IKernel):
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:
             raise TypeMismatch(status.error_description)
+        refuse_numbers(self.formula, numbers)
         self._inputs, self._outputs, self._numbers = tuple(inputs), tuple(outputs), numbers
         output, around = outputs[0].info(), self.formula.border()
         width, height = output.dimension(0), output.dimension(1)

@@ -1,21 +1,97 @@
-"""Functions whose `configure` ends in our errors.
+"""Functions whose `configure` and `validate` end in our errors, and take no argument for another one.
 
-In: a class with a method `configure`. Out: the same, where what its arguments make go wrong is one of our errors.
-Invariant: the error names the function that the user called. Users: the bases of `nn` and `vision`.
+In: a class with these methods. Out: the same, where what arguments make go wrong is one of our errors. Invariant: the
+error names the method that refuses; an argument of an enumeration is a member of it (a text would be taken
+for its last one); a `constant_border_value` is a pixel of the image, whatever the border's mode. Users: the bases of
+`nn` and `vision`.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from enum import Enum
+
+import numpy as np
+
 from armillary.base.boundary import boundary
+from armillary.compute.core.compiled import is_held
+from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.errors import TypeMismatch
+
+_CONSTANT = "constant_border_value"
+_Method = Callable[..., object]
 
 
 class ConfiguredFunction:
     """A base of functions that are configured once and run often."""
 
     def __init_subclass__(cls) -> None:
-        """What goes wrong in `configure` on its arguments leaves it as one of our errors, with the function's name."""
+        """What goes wrong in methods on their arguments leaves them as one of our errors, with the method's name."""
         super().__init_subclass__()
-        own = getattr(cls, "configure", None)
-        if own is not None and not cls.__name__.startswith("_"):
-            told = f"{cls.__name__}.configure"
-            cls.configure = boundary(told, arguments=True, first=1)(getattr(own, "__wrapped__", own))  # type: ignore[attr-defined]  # subclasses have it
+        configure, validate = getattr(cls, "configure", None), getattr(cls, "validate", None)
+        if configure is None or cls.__name__.startswith("_"):
+            return  # a base of functions; what it set would hide what its neighbours have
+        cls.configure = _checked(f"{cls.__name__}.configure", configure)  # type: ignore[attr-defined]  # subclasses have it
+        if validate is not None:
+            own = getattr(validate, "__func__", validate)
+            kind = staticmethod if own is validate else classmethod
+            cls.validate = kind(_checked(f"{cls.__name__}.validate", own))  # type: ignore[attr-defined]  # as above
+
+
+def _checked(told: str, method: _Method) -> _Method:
+    """The method behind a look at its arguments, its errors ours; what a base made of it is made anew."""
+    own = getattr(method, "__wrapped__", method)
+    guarded = boundary(told, arguments=True, first=1)(own)
+    names = [*inspect.signature(own).parameters.values()]
+    kinds = {p.name: own.__globals__.get(p.annotation) for p in names if isinstance(p.annotation, str)}
+    wanted = {
+        name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Enum | TensorInfo)
+    }
+    looked_at = [(k, p.name) for k, p in enumerate(names) if p.name in wanted or p.name == _CONSTANT]
+    if not looked_at:
+        return guarded
+
+    @functools.wraps(own)
+    def checked(*args: object, **kwargs: object) -> object:
+        for place, name in looked_at:
+            if place >= len(args) and name not in kwargs:
+                continue
+            given = args[place] if place < len(args) else kwargs[name]
+            if name == _CONSTANT:
+                image = args[1] if len(args) > 1 else kwargs.get(names[1].name)
+                objection = objection_to_constant(given, _type_of(image))
+            else:
+                objection = _objection_to_kind(name, given, wanted[name])
+            if objection:
+                raise TypeMismatch(f"{told}: {objection}")
+        return guarded(*args, **kwargs)
+
+    return checked
+
+
+def _objection_to_kind(name: str, given: object, kind: type) -> str:
+    """What is wrong with an argument that is information of a tensor or one of an enumeration, or nothing."""
+    if isinstance(given, kind):
+        return ""
+    members = (f"{kind.__name__}.{member.name}" for member in kind) if issubclass(kind, Enum) else (kind.__name__,)
+    return f"{name} is {given!r:.60}, wanted {' or '.join(members)}"
+
+
+def _type_of(image: object) -> DataType:
+    """The type of a tensor; of a pyramid of them, as of anything else, U8."""
+    info = getattr(image, "info", None)
+    found = getattr(info(), "data_type", None) if callable(info) and not isinstance(image, type) else None
+    return found if isinstance(found, DataType) else DataType.U8
+
+
+def objection_to_constant(constant: object, kind: DataType) -> str:
+    """What is wrong with a constant of a border of an image of this type, or nothing."""
+    if not isinstance(constant, int | float | np.integer | np.floating):
+        return f"{_CONSTANT} is a number, got {constant!r:.60}"
+    if is_held(constant, kind.dtype):
+        return ""
+    is_real = "float" in kind.dtype
+    wanted = "" if is_real else f": wanted a whole number from {np.iinfo(kind.dtype).min} to {np.iinfo(kind.dtype).max}"
+    return f"{_CONSTANT} is {constant!r:.60}, which {kind.name} does not hold{wanted}"

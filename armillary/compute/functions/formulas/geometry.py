@@ -265,7 +265,8 @@ def _total(values: Sequence[Expr]) -> Expr:
 
 def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0, row: EmitRow | None = None) -> Formula:
     """`more`: numbers behind the constant, the width and the height."""
-    inputs, numbers = (kind, *((F32,) * maps)), ("int32", *(("float32",) * (2 + more)))
+    constant = "float32" if kind is F32 else "int32"
+    inputs, numbers = (kind, *((F32,) * maps)), (constant, *(("float32",) * (2 + more)))
     return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers, row=row)
 
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
-import numpy as np
-
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
@@ -128,8 +126,6 @@ class VisionFunction(ConfiguredFunction):
         numbers: Numbers = (),
         formula: Formula | None = None,
     ) -> None:
-        if not isinstance(constant, int | float | np.number):
-            raise TypeMismatch(f"{type(self).__name__}: a border's constant is a number, got {constant!r}")
         self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers))
 
     def _set_kernels(self, kernels: Sequence[IKernel]) -> None:

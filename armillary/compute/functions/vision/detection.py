@@ -7,6 +7,7 @@ best first. Invariant: two kept windows of a class have centres at least the dis
 from __future__ import annotations
 
 from armillary.base.record import record
+from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.errors import ExecutionError, TypeMismatch
 
 
@@ -26,7 +27,7 @@ class DetectionWindow:
         return self.x + self.width * 0.5, self.y + self.height * 0.5
 
 
-class CPPDetectionWindowNonMaximaSuppressionKernel:
+class CPPDetectionWindowNonMaximaSuppressionKernel(ConfiguredFunction):
     """Keeps, of windows of a class whose centres are nearer than a distance, the one with the highest score."""
 
     def __init__(self) -> None:
@@ -35,6 +36,8 @@ class CPPDetectionWindowNonMaximaSuppressionKernel:
 
     def configure(self, input_output: list[DetectionWindow], min_distance: float) -> None:
         """Set the list, which is changed in place, and the distance."""
+        if not isinstance(input_output, list) or not all(isinstance(one, DetectionWindow) for one in input_output):
+            raise TypeMismatch(f"the windows are {input_output!r:.60}, wanted a list of DetectionWindow")
         if not min_distance >= 0:
             raise TypeMismatch(f"windows are at least {min_distance} apart, wanted 0 or more")
         self._windows, self._distance = input_output, min_distance

@@ -16,6 +16,7 @@ from armillary.base.boundary import bounded
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
 from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
 from armillary.compute.functions.vision.base import (
     RunsKernels,
@@ -89,7 +90,7 @@ _INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
 _EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
 
 
-class Counting:
+class Counting(ConfiguredFunction):
     """A kernel with a row of partial results for each band."""
 
     _kinds: ClassVar[tuple[DataType, ...]] = (U8,)
