@@ -106,7 +106,8 @@ def mechanisms(name: str, target: Target) -> tuple[list[str], str]:
         done = optimized(module, target, params)
         plan = plan_graph(*(done[entry] for entry in entries(done)))
         rows = [_algorithm(kernel.function, target) for kernel in plan.kernels.values()]
-    may = {p.info.name for p in build_passes(target) if 0 < p.info.opt_level <= LEVEL}
+    of_algorithms = [p for phase in ("layouts", "operators", "kernels") for p in select.passes(phase, target)]
+    may = {p.info.name for p in (*build_passes(target), *of_algorithms) if 0 < p.info.opt_level <= LEVEL}
     found = [f"pass {n}" for n in sorted(watch.names & may)] + [f"algorithm {r}" for r in sorted({*rows} - {""})]
     return found, astext(done)
 

@@ -9,7 +9,7 @@ import pytest
 
 import armillary
 from armillary import relay
-from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
+from armillary.backends.cpu.conv2d.direct.frames_conv2d import frames_conv2d
 from armillary.contrib import graph_executor
 from armillary.errors import TypeMismatch
 from armillary.relay.evaluate import evaluate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from armillary import cpu, relay
-from armillary.backends.cpu.graph.fourier_conv2d import fourier_conv2d
+from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import fourier_conv2d
 from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule

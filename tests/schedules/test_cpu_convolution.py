@@ -11,8 +11,8 @@ import armillary
 from armillary import relay, te
 from armillary.backends.cpu.conv2d.direct.space import images_together, nest_of
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, Plan, estimate
+from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import select
 from armillary.backends.cpu.cost.model import choose_tile, sums_by_parts
-from armillary.backends.cpu.graph.winograd_conv2d import select
 from armillary.backends.cpu.loops import in_bands, static_extent
 from armillary.backends.workload import Workload
 from armillary.driver.build import build

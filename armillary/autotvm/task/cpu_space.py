@@ -17,13 +17,13 @@ from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
 from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
 from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, product_tile, product_tiles
 from armillary.backends.cpu.conv2d.fourier.cost import estimate as estimate_fourier
+from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import is_faster
 from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
 from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
 from armillary.backends.cpu.gemm import space as dense
 from armillary.backends.cpu.graph.apply_records import BLOCKS
-from armillary.backends.cpu.graph.fourier_conv2d import is_faster
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload
@@ -101,7 +101,7 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
 
 def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuModel) -> list[Point]:
     """Those points, and one for each register tile by Fourier transforms: what a build would take is expected to be the
-    least, as the passes do not compare estimates alone (backends/cpu/graph/fourier_conv2d.py)."""
+    least, as the passes do not compare estimates alone (backends/cpu/conv2d/fourier/fourier_conv2d.py)."""
     direct, rate = [replace(point, fourier=0) for point in found], far_weights(cpu)
     own, mine = product_tile(layer, cpu)[0], estimate_fourier(layer, cpu, rate).cycles
     least = min(point.cycles for point in found)

@@ -27,12 +27,12 @@ from armillary.autotvm.task.network_template import Args, Family, NetworkTemplat
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, create, register_template
 from armillary.backends.anchor import find_anchor
+from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
+from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
+from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
-from armillary.backends.cpu.graph.fourier_conv2d import TRANSFORMED
-from armillary.backends.cpu.graph.fourier_conv2d import eligible as by_fourier
-from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.backends.records import keyed_attributes
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel

@@ -12,10 +12,6 @@ from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.cpu.graph.alter_op_layout import alter_op_layout
 from armillary.backends.cpu.graph.apply_records import apply_records
 from armillary.backends.cpu.graph.choose_kernels import choose_kernels
-from armillary.backends.cpu.graph.fourier_conv2d import fourier_conv2d
-from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
-from armillary.backends.cpu.graph.fuse_depthwise import fuse_depthwise
-from armillary.backends.cpu.graph.fuse_pool import fuse_pool
 from armillary.backends.cpu.graph.merge_groups import merge_groups
 from armillary.backends.cpu.graph.narrow_weights import narrow_weights
 from armillary.backends.cpu.graph.pad_channels import pad_channels
@@ -24,8 +20,8 @@ from armillary.backends.cpu.graph.round_operands import round_operands
 from armillary.backends.cpu.graph.store_bfloat16 import store_bfloat16
 from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
 from armillary.backends.cpu.graph.trim_weights import trim_weights
+from armillary.backends.cpu.graph.use_algorithms import use_algorithms
 from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
-from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.codegen.llvm.target import machine_text
 from armillary.relay.transform.check_choices import check_choices
@@ -76,8 +72,7 @@ def _layouts(target: Target) -> Sequence[Pass]:
         alter_op_layout.bind(target=target),
         # Calls carry the choices of tuning records; each convolution has its algorithm.
         apply_records.bind(target=target),
-        fourier_conv2d.bind(target=target),
-        winograd_conv2d.bind(target=target),
+        use_algorithms.bind(target=target, phase="layouts"),
     ]
 
 
@@ -87,13 +82,13 @@ def _weights(target: Target) -> Sequence[Pass]:
 
 
 def _operators(target: Target) -> Sequence[Pass]:
-    # Convolutions over three axes read frames where they lie.
-    return [infer_type.bind(), frames_conv2d.bind()]
+    # Operators are those of the algorithms that read data as it lies.
+    return [use_algorithms.bind(target=target, phase="operators")]
 
 
 def _kernels(target: Target) -> Sequence[Pass]:
     # A kernel computes two contractions where what lies between would leave the caches.
-    return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_bfloat16.bind()]
+    return [use_algorithms.bind(target=target, phase="kernels"), store_bfloat16.bind()]
 
 
 def _choices(target: Target) -> Sequence[Pass]:

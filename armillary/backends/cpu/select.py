@@ -1,73 +1,57 @@
 """Which algorithms compute an operator on a CPU, in the order in which they are asked, and the choice for a kernel.
 
 In: the workload of a kernel's anchor. Out: `decided`: its complete choice, of the first algorithm that does not refuse,
-or of the one that a stored choice names. Invariant: no tensor expression is imported; the schedules that are registered
-for these operators (backends/registry.py) are the same, in the same order, by a test. An operator without a row has one
-way to be computed, or none whose configuration is a value yet.
-To add an algorithm: a folder with its `space.py` and schedule, and a line here.
+or of the one that a stored choice names; `passes`: the graph passes that algorithms bring along. Invariant: no tensor
+expression is imported; the schedules that are registered for these operators (backends/registry.py) are the same, in
+the same order, by a test. An operator without a candidate has one way to be computed, or none whose configuration is a
+value yet.
+To add an algorithm: a folder with its `manifest.py`, and a line here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Sequence
 
-from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE
-from armillary.backends.cpu.conv2d.direct.space import DIRECT
-from armillary.backends.cpu.conv2d.fourier.space import FOURIER
-from armillary.backends.cpu.conv2d.narrow_output import space as narrow_output
-from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD
-from armillary.backends.cpu.gemm import space as gemm
-from armillary.backends.cpu.gemm import space_amx, space_dots, space_narrow
-from armillary.backends.cpu.space import Algorithm, chosen
-from armillary.backends.workload import Reason, Workload
-from armillary.base.record import record
+from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.space import chosen
+from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
+from armillary.target import Target
 from armillary.target.choice import Choice, Rejection, stored_choice
+from armillary.transform import Pass
+
+FOLDERS = (  # in the order in which their candidates are asked and their passes run
+    "conv2d.fourier",
+    "conv2d.winograd",
+    "conv2d.narrow_output",
+    "conv2d.direct",
+    "conv2d.depthwise",
+    "conv2d.separable",
+    "conv2d.pooled",
+    "gemm",
+)
 
 
-def _applies(workload: Workload) -> Reason:
-    return None
+def _manifest(folder: str) -> Manifest:
+    found = importlib.import_module(f"{__package__}.{folder}.manifest").MANIFEST
+    assert isinstance(found, Manifest), f"{folder} has a manifest"
+    return found
 
 
-@record
-class Candidate:
-    """An algorithm of an operator. `row`: its name in the registry; `algorithm`: None where nothing can be chosen."""
-
-    row: str
-    refuses: Callable[[Workload], Reason] = _applies
-    algorithm: Algorithm | None = None
+def candidates(manifests: Sequence[Manifest]) -> dict[str, tuple[Candidate, ...]]:
+    """The candidates of each operator, in order."""
+    found = [candidate for manifest in manifests for candidate in manifest.candidates]
+    return {op: tuple(c for c in found if c.op == op) for op in dict.fromkeys(c.op for c in found)}
 
 
-CANDIDATES: dict[str, tuple[Candidate, ...]] = {
-    "nn.contrib_conv2d_NCHWc": (
-        Candidate("narrow_output", narrow_output.refuses),
-        Candidate("direct_blocked", algorithm=DIRECT),
-    ),
-    "cpu.conv2d_winograd_NCHWc": (Candidate("winograd", algorithm=WINOGRAD),),
-    "cpu.conv2d_fourier_NCHWc": (Candidate("fourier", algorithm=FOURIER),),
-    "nn.contrib_depthwise_conv2d_NCHWc": (Candidate("depthwise_blocked", algorithm=DEPTHWISE),),
-    "nn.contrib_dense_pack": (
-        Candidate("byte_tiles", space_amx.refuses),
-        Candidate("packed_tile", algorithm=gemm.PRODUCT),
-    ),
-    "nn.dense": (
-        Candidate("packing_tiles_dense", space_amx.refuses),
-        Candidate("narrow_dense", space_narrow.refuses),
-        Candidate("packing_words_dense", space_dots.refuses, gemm.PRODUCT),
-        Candidate("packing_dense", gemm.refuses, gemm.PRODUCT),
-    ),
-    "nn.batch_matmul": (
-        Candidate("packing_tiles", space_amx.refuses),
-        Candidate("narrow_batch_matmul", space_narrow.refuses),
-        Candidate("packing_words_batch_matmul", space_dots.refuses, gemm.PRODUCT),
-        Candidate("packing_batch_matmul", gemm.refuses, gemm.PRODUCT),
-    ),
-}
-TOGETHER = {  # kernels of two contractions that have a schedule of their own
-    "nn.contrib_conv2d_NCHWc + nn.avg_pool2d",
-    "nn.contrib_conv2d_NCHWc + nn.max_pool2d",
-    "nn.contrib_depthwise_conv2d_NCHWc + nn.contrib_conv2d_NCHWc",
-}
+MANIFESTS = tuple(map(_manifest, FOLDERS))
+CANDIDATES = candidates(MANIFESTS)
+
+
+def passes(phase: str, target: Target) -> Sequence[Pass]:
+    """The graph passes of all algorithms for a phase, a field of `Manifest`."""
+    return [item for manifest in MANIFESTS for item in getattr(manifest, phase)(target)]
 
 
 def decided(workload: Workload) -> Choice:

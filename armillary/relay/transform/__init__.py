@@ -60,11 +60,12 @@ def load_all() -> dict[str, PassDefinition]:
 
 
 def module_names() -> list[str]:
-    """Dotted names of the files of passes, in order: here, and in the folder `graph` of back ends."""
+    """Dotted names of the files of passes, in order: here, and of back ends those in `graph` and beside algorithms."""
     package = Path(__file__).parents[2]
     files = [*Path(__file__).parent.rglob("*.py"), *package.glob("backends/*/graph/**/*.py")]
     passes = [path for path in files if not path.name.startswith("_") and path.name not in _NO_PASSES]
-    return sorted(".".join(path.relative_to(package.parent).with_suffix("").parts) for path in passes)
+    passes += [path for path in package.glob("backends/*/*/*/*.py") if "\n@define_pass(" in path.read_text("utf-8")]
+    return sorted({".".join(path.relative_to(package.parent).with_suffix("").parts) for path in passes})
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:

@@ -1,6 +1,6 @@
 """Graph passes of the CPU, in the order that backend.py gives.
 
 Types: widen_small_floats, round_operands. Layouts: transpose_as_shuffle, pad_channels, merge_groups, pad_units,
-alter_op_layout. Algorithms: fourier_conv2d, winograd_conv2d, frames_conv2d. Weights: trim_weights, narrow_weights.
-Kernels: fuse_depthwise, fuse_pool, store_bfloat16; _collapse_rows changes a kernel just before it is lowered.
+alter_op_layout. Algorithms: use_algorithms runs the passes that lie in their folders. Weights: trim_weights,
+narrow_weights. Kernels: store_bfloat16, choose_kernels; _collapse_rows changes a kernel just before it is lowered.
 """

@@ -3,7 +3,7 @@
 In: a module after fuse-ops, its target, the names of both contractions, and what decides whether a pair (`Pair`) pays.
 Out: the module with one kernel for each such pair. Invariant: the same operators on the same values; a kernel that is
 joined has one contraction, so no kernel gets three.
-Users: fuse_depthwise.py, fuse_pool.py.
+Users: conv2d/separable/fuse_depthwise.py, conv2d/pooled/fuse_pool.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from armillary.backends.cpu.graph.winograd_conv2d import eligible
+from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout

@@ -52,7 +52,7 @@ def _chosen(function: Function, where: Target) -> Function | None:
     if anchor.op.name not in select.CANDIDATES:
         return None
     names = [call.op.name for call in contractions(function) if call is not anchor and isinstance(call.op, Op)]
-    if " + ".join((*names, anchor.op.name)) in select.TOGETHER or not _is_known(anchor):
+    if (names and " + ".join((*names, anchor.op.name)) in select.CANDIDATES) or not _is_known(anchor):
         return None
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"

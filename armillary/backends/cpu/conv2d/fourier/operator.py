@@ -3,7 +3,7 @@
 In: data (N, C/ci, H, W, ci), weight (O/co, C/ci, ci, KH, KW, co) as OI{ci}iHW{co}o, kernels of 4x4 to 15x15, stride 1.
 Out: (N, O/co, OH, OW, co). A tile of 16x16 inputs gives (17 - KH) x (17 - KW) outputs. Operator:
 cpu.conv2d_fourier_NCHWc. Invariant: equal to the direct convolution up to rounding, which is below that of a
-direct sum: every factor of the transforms has absolute value 1. Chosen by backends/cpu/graph/fourier_conv2d.py.
+direct sum: every factor of the transforms has absolute value 1. Chosen by fourier_conv2d.py.
 
 Rows are multiplied modulo x^16 + 1, whose roots come in pairs of conjugates: 16 numbers become 8 complex ones, with no
 real one among them (modulo x^16 - 1 there are two). Element j + 8 is the imaginary part of element j modulo x^8 = i.

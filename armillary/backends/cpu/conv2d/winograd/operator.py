@@ -6,7 +6,7 @@ weights are loaded) and cpu.conv2d_winograd_NCHWc. Invariant: equal to the direc
 points of F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single
 layer's error at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic
 Complexity of Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015);
-matrices by the Cook-Toom construction. Chosen by backends/cpu/graph/winograd_conv2d.py.
+matrices by the Cook-Toom construction. Chosen by winograd_conv2d.py.
 
 With dilation d the outputs of a tile lie d apart, in rows and in columns, and so do the inputs they need: d x d tiles
 interleave, and their products are those of any other tiles.

@@ -41,7 +41,7 @@ from armillary.target.choice import Choice, Cost, Rejection, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass
 
-WINOGRAD = "conv2d.winograd"
+WINOGRAD, TRANSFORMED = "conv2d.winograd", "cpu.conv2d_winograd_NCHWc"
 SHOWN_TILE = 4  # the largest of a transform that is weighed even where it is not allowed
 
 
@@ -131,7 +131,7 @@ def _replaced(expr: Call, choice: Choice) -> Call:
         layouts=(expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or expr.attrs.data_layout),
     )
     transformed = get_op("cpu.conv2d_winograd_weight_transform")(weight, tile_size=tile)
-    op = get_op("cpu.conv2d_winograd_NCHWc")
+    op = get_op(TRANSFORMED)
     kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
     attrs = op.make_attrs(named={"tile_size": tile, **kept, "choice": str(choice)})
     return Call(op, (data, transformed), attrs, expr.span)

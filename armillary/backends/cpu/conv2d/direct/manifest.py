@@ -1,0 +1,17 @@
+"""What direct convolution brings along: a candidate for blocked layouts, and the pass for frames that lie in a row.
+
+In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression. What is chosen: space.py.
+"""
+
+from __future__ import annotations
+
+from armillary.backends.cpu.conv2d.direct.frames_conv2d import frames_conv2d
+from armillary.backends.cpu.conv2d.direct.space import DIRECT
+from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.relay.transform.normal_form.infer_type import infer_type
+
+MANIFEST = Manifest(
+    (Candidate("nn.contrib_conv2d_NCHWc", "direct_blocked", algorithm=DIRECT),),
+    # Convolutions over three axes read frames where they lie.
+    operators=lambda target: [infer_type.bind(), frames_conv2d.bind()],
+)

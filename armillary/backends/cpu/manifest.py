@@ -1,0 +1,44 @@
+"""What the folder of an algorithm on a CPU brings along: the manifest that each one has, in its `manifest.py`.
+
+In: what the folder holds. Out: `MANIFEST`: its candidates for operators, the graph passes that make operators or
+kernels of its own, by phase. Invariant: nothing outside the folder says that again; the order of algorithms, of their
+candidates and of their passes alike, is that of the one list in select.py. Schedules register themselves
+(backends/registry.py), operators are found by their names (relay/operators.txt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from armillary.backends.base import PassList, no_passes
+from armillary.backends.cpu.space import Algorithm
+from armillary.backends.workload import Reason, Workload
+from armillary.base.record import record
+
+
+def applies(workload: Workload) -> Reason:
+    """What a candidate says that refuses nothing."""
+    return None
+
+
+@record
+class Candidate:
+    """A way to compute an operator, or the operators of a kernel with " + " between, the anchor last.
+
+    `row`: its name in the registry; `algorithm`: None where nothing can be chosen.
+    """
+
+    op: str
+    row: str
+    refuses: Callable[[Workload], Reason] = applies
+    algorithm: Algorithm | None = None
+
+
+@record
+class Manifest:
+    """What a folder brings along; graph passes of its own by the phase in which they run (`GraphPasses`)."""
+
+    candidates: tuple[Candidate, ...]
+    layouts: PassList = no_passes  # behind those of the back end: calls in blocks become those of its own operator
+    operators: PassList = no_passes  # before calls are grouped
+    kernels: PassList = no_passes  # calls are grouped: kernels of several contractions

@@ -1,0 +1,80 @@
+"""An algorithm of the CPU with an operator and a pass of its own is a folder and a line of the list of folders."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.backends import registry
+from armillary.backends.cpu import select
+from armillary.contrib import graph_executor
+from armillary.relay.op import OPS
+from armillary.runtime.device import cpu
+from armillary.transform import PASSES, PassContext
+
+PACKAGE = Path(select.__file__).parents[2]
+BY_NAME = {  # who knows passes of algorithms from outside: the knobs of stored records have their names
+    "autotvm/task/cpu_space.py",
+    "autotvm/task/network_cpu.py",
+    "backends/cpu/graph/apply_records.py",
+}
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The line of select.py, for one test."""
+    made = importlib.import_module("one_algorithm")
+    manifests = (*select.MANIFESTS, made.MANIFEST)
+    monkeypatch.setattr(select, "MANIFESTS", manifests)
+    monkeypatch.setattr(select, "CANDIDATES", select.candidates(manifests))
+    yield
+    OPS.pop("cpu.sample_pointwise")
+    PASSES.pop("sample-pointwise")
+    registry._ROWS.pop(("cpu", "cpu.sample_pointwise"))
+
+
+def build(*disabled: str) -> tuple[str, Any]:
+    rng = np.random.default_rng(0)
+    x = relay.var("x", shape=(1, 16, 6, 6))
+    weight = relay.const(rng.normal(size=(32, 16, 1, 1)).astype("float32"))
+    function = relay.Function([x], relay.nn.relu(relay.nn.conv2d(x, weight, kernel_size=(1, 1))))
+    with PassContext(opt_level=3, disabled_pass=disabled):
+        library = relay.build(relay.IRModule.from_expr(function), "llvm")
+    network = graph_executor.GraphModule(library["default"](cpu()))
+    network.run(x=rng.normal(size=(1, 16, 6, 6)).astype("float32"))
+    return library.get_source("relay"), network.get_output(0).numpy()
+
+
+def test_an_algorithm_of_one_file_computes_its_convolutions(added: None) -> None:
+    text, found = build()
+    assert 'cpu.sample_pointwise(%p0, %p1, choice="conv2d.sample_pointwise width=2' in text
+    without, wanted = build("sample-pointwise")
+    assert "cpu.sample_pointwise" not in without
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_every_folder_with_a_manifest_is_in_the_list() -> None:
+    found = {".".join(p.parent.relative_to(PACKAGE / "backends" / "cpu").parts) for p in PACKAGE.rglob("manifest.py")}
+    assert found - {""} - {".."} == set(select.FOLDERS)
+
+
+def test_nothing_else_names_what_folders_bring_along() -> None:
+    places = {f"armillary.backends.cpu.{folder}" for folder in select.FOLDERS}
+    passes = {d.function.__module__ for d in PASSES.values() if d.function.__module__.rpartition(".")[0] in places}
+    hidden = passes | {f"{place}.manifest" for place in places}
+    assert len(passes) >= 5, "passes lie beside their algorithms"
+    who = {
+        file.relative_to(PACKAGE).as_posix()
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in hidden
+        if not f"armillary.{'.'.join(file.relative_to(PACKAGE).parts)}".startswith(node.module.rpartition(".")[0])
+    }
+    assert who == BY_NAME
