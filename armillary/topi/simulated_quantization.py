@@ -7,6 +7,8 @@ along an axis. Out: what `qnn.quantize` and `qnn.dequantize` give, held in the d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from armillary import te, tir
 from armillary.errors import TypeMismatch
 
@@ -26,17 +28,28 @@ def _code(name: str, dtype: Tensor | te.Expr | int) -> te.Expr:
     return found
 
 
-def _element(name: str, values: Tensor | None, otherwise: float, index: te.Expr, dtype: str) -> te.Expr:
-    """The scale or zero point of an index along the axis; where there is one for all, that."""
-    if values is None:
-        one: te.Expr = tir.const(otherwise, dtype)
-        return one
-    if values.ndim > 1:
-        raise TypeMismatch(f"topi.nn.{name}: scales and zero points have one axis, got {values.ndim}")
-    place = () if values.ndim == 0 else (tir.floormod(index, values.shape[0]),)
-    found: te.Expr = values(*place)
-    made: te.Expr = found.astype(dtype)
-    return made
+Parameter = Callable[[Tensor | None, float], te.Expr]  # a scale or zero point of an element, or what it is for none
+Rule = Callable[[te.Expr, te.Expr, Parameter], te.Expr]  # of an element, the code of its type, and its parameters
+
+
+def _simulated(name: str, data: Tensor, dtype: Tensor | te.Expr | int, axis: int, rule: Rule) -> Tensor:
+    """`rule` of each element; its parameters are those of its place along the axis, where there is not one for all."""
+    kind, code, at = str(data.dtype), _code(name, dtype), axis % data.ndim
+
+    def element(*where: te.Expr) -> te.Expr:
+        def parameter(values: Tensor | None, otherwise: float) -> te.Expr:
+            if values is None:
+                one: te.Expr = tir.const(otherwise, kind)
+                return one
+            if values.ndim > 1:
+                raise TypeMismatch(f"topi.nn.{name}: scales and zero points have one axis, got {values.ndim}")
+            found: te.Expr = values(*(() if values.ndim == 0 else (tir.floormod(where[at], values.shape[0]),)))
+            made: te.Expr = found.astype(kind)
+            return made
+
+        return rule(data(*where), code, parameter)
+
+    return te.compute(data.shape, element, name=name, tag="injective")
 
 
 def simulated_quantize(
@@ -47,22 +60,16 @@ def simulated_quantize(
     axis: int = -1,
 ) -> Tensor:
     """round(data / scale) + zero point, cut to the type's range, in the data's type."""
-    name, kind = "simulated_quantize", str(data.dtype)
-    code, at = _code(name, out_dtype), axis % data.ndim
 
-    def element(*where: te.Expr) -> te.Expr:
-        value = data(*where)
-        scale = _element(name, output_scale, 1.0, where[at], kind)
-        moved = te.round(value / scale) + _element(name, output_zero_point, 0.0, where[at], kind)
+    def rule(value: te.Expr, code: te.Expr, parameter: Parameter) -> te.Expr:
+        moved = te.round(value / parameter(output_scale, 1.0)) + parameter(output_zero_point, 0.0)
         made: te.Expr = value
         for dtype in _KINDS:
-            ends = (bound(dtype).astype(kind) for bound in (te.min_value, te.max_value))
-            low, high = ends
-            cut = te.max(te.min(moved, high), low)
-            made = tir.Select(code.equal(SQNN_DTYPE_TO_CODE[dtype]), cut, made)
+            low, high = (bound(dtype).astype(str(data.dtype)) for bound in (te.min_value, te.max_value))
+            made = tir.Select(code.equal(SQNN_DTYPE_TO_CODE[dtype]), te.max(te.min(moved, high), low), made)
         return made
 
-    return te.compute(data.shape, element, name=name, tag="injective")
+    return _simulated("simulated_quantize", data, out_dtype, axis, rule)
 
 
 def simulated_dequantize(
@@ -73,17 +80,13 @@ def simulated_dequantize(
     axis: int = -1,
 ) -> Tensor:
     """(data - zero point) * scale of integers held in a float type."""
-    name, kind = "simulated_dequantize", str(data.dtype)
-    code, at = _code(name, in_dtype), axis % data.ndim
 
-    def element(*where: te.Expr) -> te.Expr:
-        value = data(*where)
-        scale = _element(name, input_scale, 1.0, where[at], kind)
-        moved = (value - _element(name, input_zero_point, 0.0, where[at], kind)) * scale
+    def rule(value: te.Expr, code: te.Expr, parameter: Parameter) -> te.Expr:
+        moved = (value - parameter(input_zero_point, 0.0)) * parameter(input_scale, 1.0)
         made: te.Expr = tir.Select(code.equal(SQNN_DTYPE_TO_CODE["disable"]), value, moved)
         return made
 
-    return te.compute(data.shape, element, name=name, tag="injective")
+    return _simulated("simulated_dequantize", data, in_dtype, axis, rule)
 
 
 FUNCTIONS = {"nn.simulated_quantize": simulated_quantize, "nn.simulated_dequantize": simulated_dequantize}

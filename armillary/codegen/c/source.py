@@ -16,6 +16,7 @@ from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat
 from armillary.codegen.c.expr import CALLS, c_type, is_short, memory_type
 from armillary.codegen.c.helpers import HELPERS
 from armillary.codegen.c.statements import (
+    RESERVED,
     StatementEmitter,
     write_evaluate,
     write_if,
@@ -27,13 +28,10 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import Phase, PhasedFunction
 
-_RESERVED_TEXT = """
-    auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    data vars begin end thread lane y0 y1 yn j0 j1 jn gamma div main rint memcpy memset signgam
-    NAN INFINITY HUGE_VAL NULL
+_NAMES = """
+    vars begin end thread y0 y1 yn j0 j1 jn div rint memcpy memset signgam NAN INFINITY HUGE_VAL NULL
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys() | {f"{name}f" for name in CALLS}
+_RESERVED = RESERVED | frozenset(_NAMES.split()) | CALLS.keys() | {f"{name}f" for name in CALLS}
 # gcc 12 makes whole vectors of conditional loads with a stride where it has masked loads, and reads neighbours instead.
 # It also takes an index clamped to 0 and 1 for a truth value (value ranges), which is -1 in its vectors.
 _UNSAFE_PASSES = '"no-tree-loop-if-convert", "no-tree-vrp"'

@@ -17,6 +17,13 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of
 
+_WORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    data gamma lane main
+"""
+RESERVED = frozenset(_WORDS.split())  # in every dialect: words of C, names of the emitters and of its libraries
+
 
 class StatementEmitter(ExprEmitter, ABC):
     """State of the statements of one function."""

@@ -14,6 +14,7 @@ from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, fused_product, refuse
 from armillary.codegen.c.expr import is_short
 from armillary.codegen.c.statements import (
+    RESERVED,
     StatementEmitter,
     write_evaluate,
     write_if,
@@ -31,16 +32,14 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 from armillary.tir.device import DeviceFunction, DeviceKernel, Groups
 
-_RESERVED_TEXT = """
-    auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    lane half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t
+_NAMES = """
+    half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t
     sampler_t event_t read_only write_only read_write pipe select min max clamp mix step sign degrees radians dot
     cross length distance normalize any all barrier fma mad exp log sqrt rsqrt pow sin cos tan tanh floor ceil round
-    trunc rint abs fabs fmin fmax fmod ldexp erf erfc gamma main data rotate popcount clz vload4 vstore4 isnan isinf
+    trunc rint abs fabs fmin fmax fmod ldexp erf erfc rotate popcount clz vload4 vstore4 isnan isinf
     image_sampler isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()  # a buffer would hide the function of its name
+_RESERVED = RESERVED | frozenset(_NAMES.split()) | CALLS.keys()  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 _HALVES = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"

@@ -106,10 +106,30 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
 )
 def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """A tile of columns at a time."""
+    staged = windows_in_registers(schedule, fused)
+    if staged is None:
+        return
+    windows, after = staged
+    output = fused.outputs[0]
+    stage = schedule[output]
+    batch, chunk, row, *_ = stage.op.axis
+    at = tile_windows(schedule, output, windows, after)
+    lines = in_bands(stage, chunk, row)
+    stage.reorder(batch, *lines, at)
+    outer = fuse_all(stage, [batch, *lines])
+    stage.parallel(outer)
+    for columns in [s.op.output(0) for s in schedule.stages if s.op.name == "pool_lines"]:
+        _schedule_lines(schedule, columns)
+        schedule[columns].compute_at(stage, outer)
+
+
+def windows_in_registers(schedule: te.Schedule, fused: Fused) -> tuple[te.Tensor, list[te.Tensor]] | None:
+    """The stage of windows, whose results are registers, and what follows it in a tile of the output; all else is
+    inlined but lines of windows. None: what follows is of another shape, and has the default schedule."""
     output = fused.outputs[0]
     if not keeps_shape(fused):
         schedule_default(schedule, fused)
-        return
+        return None
     windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
     kept = schedule_injective(schedule, fused)
     if windows.op is output.op:
@@ -121,16 +141,7 @@ def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     for tensor in kept:
         if tensor.op not in (windows.op, output.op) and tensor.op.name != "pool_lines" and tensor not in after:
             schedule[tensor].compute_inline()
-    stage = schedule[output]
-    batch, chunk, row, *_ = stage.op.axis
-    at = tile_windows(schedule, output, windows, after)
-    lines = in_bands(stage, chunk, row)
-    stage.reorder(batch, *lines, at)
-    outer = fuse_all(stage, [batch, *lines])
-    stage.parallel(outer)
-    for columns in [s.op.output(0) for s in schedule.stages if s.op.name == "pool_lines"]:
-        _schedule_lines(schedule, columns)
-        schedule[columns].compute_at(stage, outer)
+    return windows, after
 
 
 def tile_windows(

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
-from armillary.backends.cpu.elementwise.default import schedule_default, schedule_injective
-from armillary.backends.cpu.loops import compute_in_tile, followers, fuse_all, keeps_shape, static_extent
-from armillary.backends.cpu.pool.blocked import MAX_COLUMNS, MAX_ELEMENTS, element_along, larger
+from armillary.backends.cpu.loops import compute_in_tile, fuse_all, static_extent
+from armillary.backends.cpu.pool.blocked import MAX_COLUMNS, MAX_ELEMENTS, element_along, larger, windows_in_registers
 from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -84,22 +83,11 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
 )
 def pool_channels_last(schedule: te.Schedule, fused: Fused) -> None:
     """A tile of columns and channels at a time."""
-    output = fused.outputs[0]
-    if not keeps_shape(fused):
-        schedule_default(schedule, fused)
+    staged = windows_in_registers(schedule, fused)
+    if staged is None:
         return
-    windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
-    kept = schedule_injective(schedule, fused)
-    if windows.op is output.op:
-        windows = schedule.cache_write(windows, "local")
-        output = fused.outputs[0]
-    else:
-        schedule[windows].set_scope("local")
-    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
-    for tensor in kept:
-        if tensor.op not in (windows.op, output.op) and tensor not in after:
-            schedule[tensor].compute_inline()
-    cpu, stage = cpu_model(fused.workload.target), schedule[output]
+    windows, after = staged
+    cpu, stage = cpu_model(fused.workload.target), schedule[fused.outputs[0]]
     batch, row, column, channel = stage.op.axis
     block = _block(static_extent(channel), lanes_of(cpu, windows.dtype), windows.dtype.bytes)
     columns, inner = stage.split(column, factor=_columns(schedule[windows], block, cpu))

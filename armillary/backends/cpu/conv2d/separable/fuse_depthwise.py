@@ -8,13 +8,10 @@ bands of rows. Invariant: the same operators on the same values; a kernel has at
     %2 = fn (%p0, %p1, Primitive=1) { nn.relu(nn.contrib_conv2d_NCHWc(%p0, %p1)) };
     %2(%1(%x, %w), %v)
     ->
-    %1 = fn (%p0, %p1, %p2, Primitive=1) {
-      %0 = nn.contrib_depthwise_conv2d_NCHWc(%p0, %p1);
-      nn.relu(nn.contrib_conv2d_NCHWc(%0, %p2))
-    };
+    %1 = fn (%p0, %p1, %p2, Primitive=1) { nn.relu(nn.contrib_conv2d_NCHWc(nn.contrib_depthwise…(%p0, %p1), %p2)) };
     %1(%x, %w, %v)
 
-Whether it pays: backends/cpu/conv2d/separable/cost.py. The kernel: backends/cpu/conv2d/separable/schedule.py.
+Whether it pays: cost.py. The kernel: schedule.py.
 """
 
 from __future__ import annotations
