@@ -126,7 +126,13 @@ def lenient_target(text: str) -> Target:
         return Target(" ".join(kept))
 
 
-_FOREIGN = (".x86", ".arm_cpu", ".mali", ".bifrost", ".cuda", ".rocm", ".adreno", ".intel_graphics", ".hls", ".vta")
+_FOREIGN = tuple(
+    f".{kind}"
+    for kind in (
+        *("x86", "arm_cpu", "micro_dev", "generic", "mali", "bifrost", "adreno", "gpu", "cuda", "rocm"),
+        *("intel_graphics", "hexagon", "hls", "vta"),
+    )
+)
 
 
 def foreign_reason(task_name: str) -> str:

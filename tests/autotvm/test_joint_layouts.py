@@ -137,6 +137,8 @@ def test_records_are_used_together_or_not_at_all(tasks: list[autotvm.Task], meas
         assert [pair for pair, _ in verdict.dropped] == bad and "end-to-end check" in verdict.dropped[0][1]
         assert verdict.kept == good and verdict.after == verdict.before
         verdict = together(network, bad, good, 0.1, names)
+        if verdict.dropped:  # on a busy machine the gain may be within the noise of so short a time
+            verdict = together(network, bad, good, 3.0, names)
     assert verdict.kept == good and not verdict.dropped and verdict.after < verdict.before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, Pair, encode, load_from_file
 from armillary.autotvm.tuner.kernel_check import Change, Found, Kernel, refused, stretches
 from armillary.autotvm.tuner.network_check import LATE, Network, check
+from armillary.base.aliases import Array
 from armillary.cli.tune import _another_chance
 from armillary.ir import IRModule
 from armillary.transform import PassContext
@@ -62,7 +64,7 @@ def test_a_pooling_that_takes_other_blocks_goes_with_its_neighbour() -> None:
     assert told(first, second) == [(["f_0a", "p_01", "f_0b"], ["f_1a", "p_11", "f_0b"], {"a", "b"})]
 
 
-def network(folder: Path) -> tuple[IRModule, dict[str, object]]:
+def network(folder: Path) -> tuple[IRModule, dict[str, Array]]:
     """Two convolutions of different workloads, in a model that names its nodes."""
     weights = [RNG.normal(size=(64, 64, n, n)).astype("float32") / 24 for n in (3, 1)]
     nodes = [
@@ -104,9 +106,17 @@ def test_all_records_are_checked_at_once_and_each_by_its_own_kernels(tmp_path: P
         assert [why for _, why in late.dropped] == [LATE] * 2
         with PassContext(config={"cpu.tile": "1x1"}):  # a model that chooses badly
             verdict = check(net, best, 0.1, names=names)
-    assert verdict.kept == best and verdict.after < verdict.before
+            if verdict.kept != best:  # on a busy machine the gain may be within the noise of so short a time
+                verdict = check(net, best, 3.0, names=names)
+    assert verdict.kept == best and verdict.after < verdict.before, [why for _, why in verdict.dropped]
     assert {name for change in verdict.changes for name in change.names} >= {"wide_relu", "small"}
     assert all(change.with_it < change.without for change in verdict.changes)
+
+
+def change(name: str, without: float, with_it: float, again: float = 0.0) -> Change:
+    """Of twenty rounds that are all alike."""
+    again = again or without
+    return Change(frozenset(name), without, with_it, again, ((without, again, with_it),) * 20)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +126,18 @@ def test_all_records_are_checked_at_once_and_each_by_its_own_kernels(tmp_path: P
         ([("a", 10.0, 9.99)], True),  # hardly faster
         ([("a", 10.0, 5.0), ("b", 1.0, 1.02)], True),  # one of its kernels is slower
         ([("a", 10.0, 9.0), ("c", 1.0, 2.0)], False),  # of another task
+        ([("a", 10.0, 5.0), ("b", 1.0, 1.005)], True),  # a little slower, in every round
+        ([("a", 10.0, 9.0, 9.4)], True),  # what its gain is, two executors of the same network differ by
+        ([("a", 10.0, 9.0, 9.8)], False),
         ([], True),  # it changes nothing
     ],
 )
 def test_a_record_with_one_slower_kernel_is_refused(
-    tmp_path: Path, changes: list[tuple[str, float, float]], is_refused: bool
+    tmp_path: Path, changes: list[tuple[Any, ...]], is_refused: bool
 ) -> None:
     (task, _) = autotvm.task.extract_from_program(*network(tmp_path), "llvm")
     names = {task.workload: frozenset("ab")}
-    found = Found(20.0, 10.0, tuple(Change(frozenset(name), *seconds) for name, *seconds in changes))
+    found = Found(20.0, 10.0, tuple(change(*row) for row in changes))
     pair = pair_of(task, 0)
     assert [given for given, _ in refused([pair], found, names)] == ([pair] if is_refused else [])
 

@@ -75,7 +75,9 @@ def test_records_are_kept_where_they_pay_and_dropped_where_not() -> None:
         assert late.dropped[0][1] == "end-to-end check: there was no time left for it"
         with PassContext(config={"cpu.tile": "1x1"}):  # a model that chooses badly
             verdict = check(network, [best], 0.3)
-    assert verdict.kept == [best] and verdict.after < verdict.before
+            if not verdict.kept:  # on a busy machine the gain may be within the noise of so short a time
+                verdict = check(network, [best], 5.0)
+    assert verdict.kept == [best] and verdict.after < verdict.before, [why for _, why in verdict.dropped]
 
 
 def test_what_a_task_gains_counts_for_each_of_its_calls() -> None:

@@ -59,7 +59,80 @@ def test_a_log_of_another_compiler_loads() -> None:
     given, result = found
     assert given.task.workload == task().workload and given.config["tile_y"].size == (-1, 8)
     assert result.costs == (0.002,) and given.target.mcpu == "core-avx2"
-    assert "mean other loops" in record.foreign_reason("conv2d_NCHWc.x86")
+
+
+def upstream(target: str, name: str, args: list[object], entity: list[object], seconds: float) -> str:
+    """A line as TVM 0.8 to 0.15 wrote it."""
+    config = {"index": 17, "code_hash": None, "entity": entity}
+    result = [[seconds, 1.1 * seconds], 0, 2.5, 1600000000.5]
+    row = {
+        "input": [target, name, args, {}],
+        "config": config,
+        "result": result,
+        "version": 0.2,
+        "tvm_version": "0.8.0",
+    }
+    return json.dumps(row)
+
+
+IMAGE, WEIGHT = ["TENSOR", [1, 64, 56, 56], "float32"], ["TENSOR", [64, 64, 3, 3], "float32"]
+WINDOW = [[1, 1], [1, 1, 1, 1], [1, 1]]
+SPATIAL: list[object] = [
+    *([f"tile_{axis}", "sp", [-1, size]] for axis, size in (("co", 8), ("oh", 2), ("ow", 8))),
+    ["reorder_0", "re", [0, 1, 2, 3, 4, 5, 8, 6, 7, 9]],
+    *(
+        [f"ann_{kind}", "an", ["unroll", *rest]]
+        for kind, rest in (("reduce", ["none"]), ("spatial", ["unroll", "vec"]))
+    ),
+]
+BLOCKED: list[object] = [
+    ["tile_ic", "sp", [-1, 16]],
+    ["tile_oc", "sp", [-1, 16]],
+    ["tile_ow", "sp", [-1, 14]],
+    ["unroll_kw", "ot", True],
+]
+OPTIONS: list[object] = [*WINDOW, "NCHW", "NCHW", "float32"]
+UPSTREAM: list[tuple[str, str, list[object], list[object]]] = [
+    ("llvm -keys=cpu -link-params=0 -mcpu=core-avx2", "conv2d_NCHWc.x86", OPTIONS, BLOCKED),
+    ("llvm -keys=arm_cpu,cpu -device=arm_cpu -mattr=+neon", "conv2d_nchw_spatial_pack.arm_cpu", OPTIONS, SPATIAL),
+    (
+        "opencl -keys=mali,opencl,gpu -device=mali -max_num_threads=256",
+        "conv2d_nchw_spatial_pack.mali",
+        OPTIONS,
+        [["tile_fc", "sp", [-1, 4]]],
+    ),
+    ("cuda -keys=cuda,gpu -model=1080ti", "conv2d_nchw.cuda", OPTIONS, [["auto_unroll_max_step", "ot", 512]]),
+]
+
+
+def test_old_logs_load_and_operators_whose_knobs_mean_other_loops_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [upstream(t, n, [IMAGE, WEIGHT, *more], knobs, s) for t, n, more, knobs in UPSTREAM for s in (0.5, 0.25)]
+    log = tmp_path / "tophub.log"
+    log.write_text("\n".join([*lines, OLD]) + "\n")
+    with caplog.at_level(logging.WARNING, "autotvm"):
+        pairs = list(record.load_from_file(log))
+        assert not caplog.records and len(pairs) == 9, "all of them are records"
+        context = autotvm.apply_history_best(log)
+    given, result = pairs[2]
+    assert given.task.args == (
+        ("TENSOR", (1, 64, 56, 56), "float32"),
+        tuple(map(_tuples, WEIGHT)),
+        *map(_tuples, OPTIONS),
+    )
+    assert [given.config[name].size for name in ("tile_co", "tile_oh", "tile_ow")] == [(-1, 8), (-1, 2), (-1, 8)]
+    assert list(given.config["reorder_0"].perm) == [0, 1, 2, 3, 4, 5, 8, 6, 7, 9] and result.mean == pytest.approx(
+        0.525
+    )
+    told = [r.getMessage() for r in caplog.records]
+    assert len(told) == 4 and all("mean other loops" in text for text in told)
+    assert all(any(f"knobs of {name} mean" in text for text in told) for _, name, _, _ in UPSTREAM)
+    assert context.query(pairs[-1][0].target, task().workload)["tile_y"].size == (-1, 8), "a template of the user's"
+
+
+def _tuples(value: object) -> object:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def test_damaged_lines_are_told_by_number_and_left_out(caplog: pytest.LogCaptureFixture) -> None:

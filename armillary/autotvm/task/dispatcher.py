@@ -3,7 +3,8 @@
 In: records (a log, an open file, pairs of input and result). Out: a `DispatchContext` to use in a `with` block.
 Invariant: of several records for one workload the one with the least mean time is used, where of one configuration the
 last record counts (front-runners are measured again); a record for the target's model
-(-model=) precedes one for its keys; a workload without record is named once, by a warning.
+(-model=) precedes one for its keys; a workload without record is named once, by a warning, and so are operators of
+another compiler, whose records are left out.
 The stack they are part of: `armillary/base/dispatch.py`.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -24,7 +26,7 @@ from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
 with deferred():
-    from armillary.autotvm.record import load_from_file
+    from armillary.autotvm.record import foreign_reason, load_from_file
 if TYPE_CHECKING:
     from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 
@@ -76,13 +78,19 @@ class ApplyHistoryBest(DispatchContext):
 
     @boundary("autotvm.apply_history_best", arguments=True, first=1)
     def load(self, records: Records) -> None:
-        """Add records."""
+        """Add records. Those of another compiler's operators are left out, and named once for each operator."""
+        foreign = Counter[str]()
         for given, result in last_of_each(_each_record(records)):
+            if foreign_reason(given.task.name):
+                foreign[given.task.name] += 1
+                continue
             target, workload = given.target, spelled_out(given.task.workload)
             for key in target_keys(target):
                 _keep_best(self.best_by_targetkey, (key, workload), given, result)
             if target.model != UNKNOWN:
                 _keep_best(self.best_by_model, (target.model, workload), given, result)
+        for name, count in foreign.items():
+            logger.warning("%s (%d configurations)", foreign_reason(name), count)
 
     def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         workload = spelled_out(workload)

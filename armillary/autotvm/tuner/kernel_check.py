@@ -2,10 +2,11 @@
 
 In: a network, the best record of each task. Out: the records whose kernels are faster where the network calls them.
 Invariant: a record is kept only if no compiled function that it changed takes longer than what stands there without it,
-changes of layout before and behind included, in a measurement that was made after the last record was dropped; both
-networks meet the same state of the machine, since they run in turns. Only for executors that time kernels; kernels are
-told to tasks by the names that a model gave its nodes, and where it gave none the answer is None: `network_check.py`
-then adds records one by one.
+changes of layout before and behind included, and if its gain is beyond the noise (`noise.py`), in two measurements that
+were made after the last record was dropped; the networks meet the same state of the machine, since they run in turns,
+and a second executor of the network without records among them tells the noise. Only for executors that time kernels;
+kernels are told to tasks by the names that a model gave its nodes, and where it gave none the answer is None:
+`network_check.py` then adds records one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.tuner.noise import is_faster
+from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
 
@@ -27,7 +32,8 @@ Places = tuple[int, ...]
 Names = Mapping[Workload, frozenset[str]]  # of the calls of a task, and of those behind each
 SLOWER = 1.01  # times its time without records: a kernel is slower
 PAYS = 0.995  # times their time without: kernels of a record that is worth having
-ROUNDS = 8  # at least
+NOISES = 1.0  # times what two executors of the same network differ by: a gain is more
+ROUNDS = 12  # at least: of fewer than ten, chance may win all
 
 
 @record
@@ -83,11 +89,14 @@ def _joined(one: Stretch, next_one: Stretch) -> Stretch:
 
 @record
 class Change:
-    """A compiled function in one build and what stands for it in the other, over all places: seconds of a run."""
+    """A compiled function in one build and what stands for it in the other, over all places: seconds of a run, the
+    least; `again`: in a second executor without records; `rounds`: of the three in each round, in that order."""
 
     names: frozenset[str]
     without: float
     with_it: float
+    again: float
+    rounds: tuple[tuple[float, float, float], ...]
 
 
 @record
@@ -99,32 +108,34 @@ class Found:
     changes: tuple[Change, ...]
 
 
-def measured(first: Timed, second: Timed, seconds: float, known: frozenset[str]) -> Found:
+def measured(first: Timed, second: Timed, seconds: float, known: frozenset[str], again: Timed | None = None) -> Found:
     """Both builds in turns for so long; of each kernel the least time counts, as what disturbs it only adds to it.
-    `known`: the names of kernels that records are for."""
-    assert first.kernels is not None and second.kernels is not None, "executors that time kernels are asked"
-    least, rounds, until = [first.kernels(), second.kernels()], 1, time.monotonic() + seconds
-    while rounds < ROUNDS or time.monotonic() < until:
-        for side in (0, 1) if rounds % 2 else (1, 0):
-            measure = (first, second)[side].kernels
-            assert measure is not None
-            least[side] = list(map(min, least[side], measure()))
-        rounds += 1
+    `known`: the names of kernels that records are for; `again`: another executor of the first build (default: it is
+    asked twice)."""
+    sides = (first, again or first, second)
+    times, until = [list[list[float]]() for _ in sides], time.monotonic() + seconds
+    while len(times[0]) < ROUNDS or time.monotonic() < until:
+        turn = len(times[0]) % len(sides)
+        for side in (*range(turn, len(sides)), *range(turn)):
+            measure = sides[side].kernels
+            assert measure is not None, "executors that time kernels are asked"
+            times[side].append(measure())
+    rows = [np.array(column) for column in times]
     groups: dict[tuple[tuple[str, ...], ...], list[Stretch]] = {}
     for stretch in stretches(first.names, second.names, known):
         mine, other = ((first, stretch.first), (second, stretch.second))
         key = tuple(tuple(side.names[at].function for at in places) for side, places in (mine, other))
         groups.setdefault(key, []).append(stretch)
-    changes = tuple(_change(rows, least) for rows in groups.values())
-    return Found(sum(least[0]), sum(least[1]), changes)
+    changes = tuple(_change(group, rows) for group in groups.values())
+    return Found(float(rows[0].min(axis=0).sum()), float(rows[2].min(axis=0).sum()), changes)
 
 
-def _change(rows: Sequence[Stretch], least: Sequence[Sequence[float]]) -> Change:
-    without, with_it = (
-        sum(least[0][i] for s in rows for i in s.first),
-        sum(least[1][i] for s in rows for i in s.second),
-    )
-    return Change(frozenset[str]().union(*(s.names for s in rows)), without, with_it)
+def _change(group: Sequence[Stretch], rows: Sequence[Array]) -> Change:
+    first, second = [at for s in group for at in s.first], [at for s in group for at in s.second]
+    parts = [rows[0][:, first], rows[1][:, first], rows[2][:, second]]
+    without, again, with_it = (float(part.min(axis=0).sum()) for part in parts)
+    names, sums = frozenset[str]().union(*(s.names for s in group)), [part.sum(axis=1).tolist() for part in parts]
+    return Change(names, without, with_it, again, tuple(zip(*sums, strict=True)))
 
 
 def known_names(pairs: Iterable[Pair], names: Names) -> frozenset[str]:
@@ -133,19 +144,41 @@ def known_names(pairs: Iterable[Pair], names: Names) -> frozenset[str]:
 
 
 def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pair, str]]:
-    """The records that make one of their kernels slower, or all of them together hardly faster; and why."""
+    """The records that make one of their kernels slower, or all of them together not faster beyond the noise; and
+    why."""
     told = list[tuple[Pair, str]]()
     for pair in pairs:
         mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
-        slow = max(mine, key=lambda c: c.with_it / c.without, default=None)
-        if slow is not None and slow.with_it > SLOWER * slow.without:
+        slow = next((c for c in mine if _is_slower(c)), None)
+        if slow is not None:
             told.append((pair, _said(slow.without, slow.with_it)))
             continue
-        without, with_it = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it"))
-        if with_it >= PAYS * without:
-            told.append((pair, _said(without, with_it)))
+        without, with_it, again = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it", "again"))
+        noise = NOISES * abs(without - again)
+        if with_it >= min(PAYS * without, min(without, again) - noise):
+            told.append((pair, _said(without, with_it, noise)))
+        elif not all(_wins(mine, side) for side in (0, 1)):
+            told.append((pair, f"{_said(without, with_it)}, but too few rounds say so"))
     return told
 
 
-def _said(without: float, with_it: float) -> str:
-    return f"end-to-end check: its kernels take {1e6 * with_it:.1f} us of a run with it, {1e6 * without:.1f} us without"
+def _is_slower(change: Change) -> bool:
+    """By more than is let pass, or by less in nearly all rounds."""
+    if change.with_it > SLOWER * change.without:
+        return True
+    first, again, with_it = ([row[side] for row in change.rounds] for side in range(3))
+    is_more = change.with_it > max(change.without, change.again)
+    return is_more and is_faster(first, with_it) and is_faster(again, with_it)
+
+
+def _wins(changes: Sequence[Change], side: int) -> bool:
+    """Whether all together are faster than one of the executors without records in more rounds than chance gives."""
+    totals = [
+        [sum(row[at] for row in rows) for rows in zip(*(c.rounds for c in changes), strict=True)] for at in (2, side)
+    ]
+    return is_faster(*totals)
+
+
+def _said(without: float, with_it: float, noise: float = 0.0) -> str:
+    told = f"end-to-end check: its kernels take {1e6 * with_it:.1f} us of a run with it, {1e6 * without:.1f} us without"
+    return f"{told}, at a noise of {1e6 * noise:.1f} us" if noise else told

@@ -3,9 +3,10 @@
 In: a module, its parameters, a target, the best record of each task with what it is expected to gain. Out: the records
 that make the network faster, those that do not, and the network's time before and after. Invariant: a record is kept
 only if its kernels were faster in the network (`kernel_check.py`) or, where kernels cannot be told apart, if the
-network was faster with it than with those kept before it; and all of them only if together they beat the build without
-records; what cannot be checked in time is not kept. Both networks of a comparison meet the same state of the machine,
-since they run in turns.
+network was faster with it than with those kept before it, by more than two executors of the build without records
+differ and in more rounds than chance gives (`noise.py`); and all of them only if together they beat that build, in an
+executor made anew; what cannot be checked in time is not kept. Both networks of a comparison meet the same state of the
+machine, since they run in turns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
 from armillary.autotvm.task.network_template import at_level
 from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, known_names, measured, refused
+from armillary.autotvm.tuner.noise import is_faster
 from armillary.base.files import scratch_folder
 from armillary.base.lazy import deferred
 from armillary.base.record import record
@@ -40,6 +42,7 @@ with deferred():
 if TYPE_CHECKING:
     from armillary.runtime.executor import GraphExecutor
 Pair = tuple[MeasureInput, MeasureResult]
+T = TypeVar("T")
 
 
 @record
@@ -54,9 +57,9 @@ class Timed:
         return self.run(number)
 
 
-MARGIN = 0.0005  # of the time: a gain that is smaller is none
+MARGIN = 0.0005  # of the time: a gain that is smaller is none, however little noise there is
 ROUND_SECONDS = 0.02  # least length of one timing
-ROUNDS = 8  # at least
+ROUNDS = 12  # at least: of fewer than ten, chance may win all
 SESSION_SECONDS = 3600.0
 LATE = "end-to-end check: there was no time left for it"
 MOST_TURNS = 10  # measurements of all records together
@@ -146,38 +149,42 @@ def least_seconds(timed: Timed, rounds: int = 5) -> float:
     return float(sum(min(column) for column in zip(*rows, strict=True)))
 
 
-def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:
-    """Seconds of a run of each, and the ratio of the second to the first.
+@record
+class Compared:
+    """Least seconds of a run of two programs, the ratio of the second to the first, and whether the second was faster
+    in more rounds than chance gives."""
 
-    Here they are sums over kernels, of each the least time in rounds of both: what disturbs a run seldom disturbs the
-    same kernel in each. Of devices they are the least times of runs, and the middle ratio over rounds.
+    first: float
+    second: float
+    ratio: float
+    is_faster: bool
+
+
+def compare(first: Timed, second: Timed, seconds: float) -> Compared:
+    """Both in turns for so long.
+
+    Here seconds are sums over kernels, of each the least time in rounds of both: what disturbs a run seldom disturbs
+    the same kernel in each. Of devices they are the least times of runs, and the ratio is the middle one over rounds.
     """
     if first.kernels is not None and second.kernels is not None:
-        a, b = _least_of_kernels(first.kernels, second.kernels, seconds)
-        return a, b, b / a
+        a, b = _in_turns(first.kernels, second.kernels, seconds)
+        one, two = (float(sum(map(min, zip(*rows, strict=True)))) for rows in (a, b))
+        return Compared(one, two, two / one, is_faster([sum(row) for row in b], [sum(row) for row in a]))
     number = max(1, math.ceil(ROUND_SECONDS / max(1e-9, first(1), second(1))))
-    rows, until = list[tuple[float, float]](), time.monotonic() + seconds
-    while len(rows) < ROUNDS or time.monotonic() < until:
-        if len(rows) % 2:
-            b, a = second(number), first(number)
-        else:
-            a, b = first(number), second(number)
-        rows.append((a, b))
-    ratio = statistics.median(b / a for a, b in rows)
-    return min(a for a, _ in rows), min(b for _, b in rows), ratio
+    before, after = _in_turns(lambda: first(number), lambda: second(number), seconds)
+    ratio = statistics.median(y / x for x, y in zip(before, after, strict=True))
+    return Compared(min(before), min(after), ratio, is_faster(after, before))
 
 
-def _least_of_kernels(
-    first: Callable[[], list[float]], second: Callable[[], list[float]], seconds: float
-) -> tuple[float, float]:
-    least: tuple[list[float], list[float]] = (first(), second())
-    rounds, until = 1, time.monotonic() + seconds
-    while rounds < ROUNDS or time.monotonic() < until:
-        pairs = [(least[0], first), (least[1], second)]
-        for kept, measure in pairs if rounds % 2 else reversed(pairs):
-            kept[:] = map(min, kept, measure())
-        rounds += 1
-    return sum(least[0]), sum(least[1])
+def _in_turns(first: Callable[[], T], second: Callable[[], T], seconds: float) -> tuple[list[T], list[T]]:
+    """What both measure in rounds, each before the other in every second one."""
+    rows: tuple[list[T], list[T]] = ([], [])
+    until = time.monotonic() + seconds
+    while len(rows[0]) < ROUNDS or time.monotonic() < until:
+        turns = list(zip(rows, (first, second), strict=True))
+        for row, measure in turns[:: -1 if len(rows[0]) % 2 else 1]:
+            row.append(measure())
+    return rows
 
 
 def check(
@@ -189,23 +196,30 @@ def check(
 ) -> Verdict:
     """Which of the records, those that promise most first, pay. Each is measured for `seconds`, none after `until`
     (time.monotonic). `names`: what a model calls the nodes of each workload."""
-    timed = network.timed(network.built([]))
-    found = _by_kernels(network, timed, candidates, seconds, until, names or {}) if timed.names else None
-    return _one_by_one(network, timed, candidates, seconds, until) if found is None else found
+    library = network.built([])
+    default = network.timed(library)
+    found = _by_kernels(network, default, library, candidates, seconds, until, names or {}) if default.names else None
+    return _one_by_one(network, default, library, candidates, seconds, until) if found is None else found
 
 
 def _by_kernels(
-    network: Network, default: Timed, candidates: Sequence[Pair], seconds: float, until: float, names: Names
+    network: Network,
+    default: Timed,
+    library: GraphLibrary,
+    candidates: Sequence[Pair],
+    seconds: float,
+    until: float,
+    names: Names,
 ) -> Verdict | None:
     """All records together, without those whose kernels are slower, until none is; None where it is not known whose a
-    kernel is."""
+    kernel is. `library`: without records; its second executor is another one each time, as that with records is."""
     kept, dropped = list(candidates), list[tuple[Pair, str]]()
     before, good = 0.0, None
     for _ in range(MOST_TURNS):
         if not kept or time.monotonic() > until:
             break
         known, spent = known_names(kept, names), seconds * min(LONGEST, 1 + len(kept))
-        found = measured(default, network.timed(network.built(kept)), spent, known)
+        found = measured(default, network.timed(network.built(kept)), spent, known, network.timed(library))
         if not all(change.names for change in found.changes):
             return None
         slow = refused(kept, found, names)
@@ -229,20 +243,32 @@ def together(
     their workloads, or none; and, where kernels are timed and known by names, only if none of them is slower."""
     replaced = {pair[0].task.workload for pair in joint}
     after = [*(pair for pair in kept if pair[0].task.workload not in replaced), *joint]
-    first, second = (network.timed(network.built(pairs)) for pairs in (kept, after))
+    library = network.built(kept)
+    first, again, second = network.timed(library), network.timed(library), network.timed(network.built(after))
     spent = seconds * min(LONGEST, 1 + len(joint))
-    if first.kernels is None or second.kernels is None:
-        without, with_it, ratio = compare(first, second, spent)
-        told = "" if ratio < 1 - MARGIN and with_it <= without * (1 + MARGIN) else _told(without, with_it)
-    else:
-        found = measured(first, second, spent, known_names(joint, names or {}))
+    by_kernels = first.kernels is not None and second.kernels is not None
+    found = measured(first, second, spent, known_names(joint, names or {}), again) if by_kernels else None
+    if found is not None and all(change.names for change in found.changes):  # a model named its nodes
         without, with_it = found.before, found.after
-        is_known = all(change.names for change in found.changes)  # a model named its nodes
-        ratio, slow = with_it / without, refused(joint, found, names or {}) if is_known else []
-        told = slow[0][1] if slow else "" if ratio < 1 - MARGIN else _told(without, with_it)
+        slow = refused(joint, found, names or {})
+        told = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _told(without, with_it)
+    else:
+        margin, seen = _noise(first, again, seconds), compare(first, second, spent)
+        without, with_it = seen.first, seen.second
+        told = "" if _pays(seen, margin) else _told(without, with_it, margin)
     if told:
         return Verdict(without, without, 1.0, list(kept), [(pair, told) for pair in joint])
-    return Verdict(without, with_it, ratio, after)
+    return Verdict(without, with_it, with_it / without, after)
+
+
+def _noise(one: Timed, other: Timed, seconds: float) -> float:
+    """By what part two executors of the same network differ."""
+    return max(MARGIN, abs(1 - compare(one, other, seconds).ratio))
+
+
+def _pays(seen: Compared, margin: float) -> bool:
+    """Whether the second program is faster beyond the noise."""
+    return seen.is_faster and seen.ratio < 1 - margin and seen.second <= seen.first * (1 + MARGIN)
 
 
 def _kernel(name: str, function: str) -> Kernel:
@@ -252,28 +278,37 @@ def _kernel(name: str, function: str) -> Kernel:
 
 
 def _one_by_one(
-    network: Network, timed_default: Timed, candidates: Sequence[Pair], seconds: float, until: float
+    network: Network,
+    default: Timed,
+    library: GraphLibrary,
+    candidates: Sequence[Pair],
+    seconds: float,
+    until: float,
 ) -> Verdict:
-    """Add the records one by one; keep what pays."""
-    timed = timed_default
+    """Add the records one by one; keep what pays. `library`: without records."""
+    timed, margin = default, _noise(default, network.timed(library), seconds) if candidates else MARGIN
     kept, dropped = list[Pair](), list[tuple[Pair, str]]()
     for pair in candidates:
         if time.monotonic() > until:
             dropped.append((pair, LATE))
             continue
         candidate = network.timed(network.built([*kept, pair]))
-        without, with_it, ratio = compare(timed, candidate, seconds)
-        if ratio < 1 - MARGIN and with_it <= without * (1 + MARGIN):
+        seen = compare(timed, candidate, seconds)
+        if _pays(seen, margin):
             kept.append(pair)
             timed = candidate
         else:
-            dropped.append((pair, _told(without, with_it)))
-    before, after, ratio = compare(timed_default, timed, 2 * seconds)
-    if kept and (ratio > 1 or after > before):
-        dropped += [(pair, _told(before, after)) for pair in kept]
-        kept = []
-    return Verdict(before, after if kept else before, ratio if kept else 1.0, kept, dropped)
+            dropped.append((pair, _told(seen.first, seen.second, margin)))
+    if not kept:
+        before = least_seconds(default)
+        return Verdict(before, before, 1.0, [], dropped)
+    seen = compare(default, network.timed(network.built(kept)), 2 * seconds)
+    if _pays(seen, margin):
+        return Verdict(seen.first, seen.second, seen.ratio, kept, dropped)
+    dropped += [(pair, _told(seen.first, seen.second, margin)) for pair in kept]
+    return Verdict(seen.first, seen.first, 1.0, [], dropped)
 
 
-def _told(without: float, with_it: float) -> str:
-    return f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
+def _told(without: float, with_it: float, margin: float = 0.0) -> str:
+    told = f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
+    return f"{told}, at a noise of {100 * margin:.1f} %" if margin > MARGIN else told
