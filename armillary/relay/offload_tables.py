@@ -64,13 +64,18 @@ def why_not(compiler: str, call: Call) -> str | None:
     if isinstance(call.op, Function):
         own = str(call.op.get_attr("Composite", "")).startswith(compiler + ".")
         return None if own else f"the function is no composite of {compiler}"
-    _load(compiler)
-    rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
-    if rule is None and isinstance(call.op, Op):
-        rule = call.op.get_attr(f"target.{compiler}")  # what a script registered with register_op_attr
+    rule = predicate_of(compiler, call.op) if isinstance(call.op, Op) else None
     if rule is None:
         return f"{compiler} has no such operator"
     return refusal(rule(call))
+
+
+def predicate_of(compiler: str, operator: Op) -> Predicate | None:
+    """Which calls of an operator by itself a library takes; None where it takes none."""
+    _load(compiler)
+    own = _SUPPORT.get((compiler, operator.name))
+    script: Predicate | None = operator.get_attr(f"target.{compiler}")  # registered with register_op_attr
+    return own or script
 
 
 def is_supported(compiler: str, call: Call) -> bool:

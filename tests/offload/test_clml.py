@@ -122,6 +122,16 @@ def test_a_graph_on_the_cpu_is_refused() -> None:
         relay.build(module, target="clml, llvm", params=params)
 
 
+def test_what_is_switched_off_says_so() -> None:
+    x = relay.var("x", shape=(1, 4, 4, 4))
+    module = IRModule.from_expr(Function((x,), relay.reshape(relay.tanh(x), (1, 64))))
+    told = {row.what: row.reason for row in offload_report(clml.partition_for_clml(module), ["clml"]).kept}
+    assert told == {
+        "tanh": "clml has no such operator",
+        "reshape": "switched off, or its inner values are used elsewhere",
+    }
+
+
 def test_scripts_find_the_passes() -> None:
     x = relay.var("x", shape=(1, 2, 4, 4))
     module = IRModule.from_expr(Function((x,), relay.nn.dropout(x)))

@@ -66,7 +66,7 @@ class Parts(ConvolutionMatch):
         return not self.is_transposed and super().is_depthwise
 
 
-def _parts(root: Expr) -> Parts:
+def _parts(root: Expr, *, with_pad: bool = True) -> Parts:
     activation, biases, norm = "", [], None
     while name_of(root) in _ACTIVATIONS:
         activation = activation or ("relu6" if name_of(root) == "clip" else "relu")
@@ -82,7 +82,7 @@ def _parts(root: Expr) -> Parts:
     root = rounding.args[0] if rounding is not None else root
     assert isinstance(root, Call), "the pattern has a convolution"
     above = root.args[0]
-    pad = above if isinstance(above, Call) and name_of(above) == "nn.pad" else None
+    pad = above if with_pad and isinstance(above, Call) and name_of(above) == "nn.pad" else None
     return Parts(root, pad.args[0] if pad is not None else above, pad, tuple(biases), norm, activation, rounding)
 
 
@@ -109,10 +109,8 @@ def pattern(operator: str, with_pad: bool) -> DFPattern:
 
 
 def check(root: Expr, with_pad: bool) -> str | None:
-    """Why a convolution is not taken."""
-    parts = _parts(root)
-    if with_pad != (parts.pad is not None):
-        return "nn.pad before it is not as the pattern has it"
+    """Why a convolution is not taken, with or without the nn.pad before it."""
+    parts = _parts(root, with_pad=with_pad)
     attrs = parts.conv.attrs
     return first(
         is_value(attrs.data_layout, "data_layout", "NCHW"),
