@@ -32,7 +32,7 @@ from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
 from armillary.relay.parser import parse as parse_relay
 from armillary.relay.transform.pipeline import optimize
-from armillary.relay.visualization import visualize
+from armillary.relay.visualization.picture import visualize
 from armillary.target import as_target
 from armillary.tir.lower import lower_module
 from armillary.tir.parser import parse_module as parse_tir

@@ -21,8 +21,8 @@ with deferred():
     from armillary.relay.adt.module import standard_module as _standard_module
     from armillary.relay.analysis import close_over as _close_over  # only the graph language has free variables
     from armillary.relay.expr import call as _call
-    from armillary.relay.json_form import load_json as _load_json
-    from armillary.relay.json_form import save_json as _save_json
+    from armillary.relay.stored.json_form import load_json as _load_json
+    from armillary.relay.stored.json_form import save_json as _save_json
     from armillary.script.printer import script as _script
     from armillary.text.html import source_html
 

@@ -91,7 +91,7 @@ _NAMES = {
     "save_param_dict": "armillary.runtime.container:save_param_dict",
     "scalar_type": "armillary.relay.types:scalar_type",
     "testing": "armillary.relay.testing",
-    "visualize": "armillary.relay.visualization:visualize",
+    "visualize": "armillary.relay.visualization.picture:visualize",
     "vm": "armillary.relay.backend.vm",
 }
 _resolve, _listing = lazy_names(__name__, _NAMES)

@@ -95,7 +95,7 @@ from armillary.relay import transform as transform
 from armillary.relay import ty as ty
 from armillary.relay import types as types
 from armillary.relay.expr import var as var
-from armillary.relay.visualization import visualize as visualize
+from armillary.relay.visualization.picture import visualize as visualize
 from armillary.relay.backend import vm as vm
 from armillary.relay import walk as walk
 from armillary.ops.misc.fourier import dft as dft

@@ -45,8 +45,8 @@ from armillary.relay.expr import (
     on_virtual_device,
 )
 from armillary.relay.infer import check_module, infer_type
-from armillary.relay.metadata import Metadata
 from armillary.relay.op import Op, get_op
+from armillary.relay.stored.metadata import Metadata
 from armillary.relay.types import ANY_DIM, Dim, FuncType, TensorType, TupleType, Type
 from armillary.text.cursor import Cursor, Token
 

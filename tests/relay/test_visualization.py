@@ -16,8 +16,8 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function, If, Let, Tuple, const, var
 from armillary.relay.testing import resnet, squeezenet
-from armillary.relay.visualization import Picture, visualize
-from armillary.relay.visualization_layout import Layout, arrange
+from armillary.relay.visualization.layout import Layout, arrange
+from armillary.relay.visualization.picture import Picture, visualize
 from armillary.transform import PassContext
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -21,8 +21,8 @@ from armillary.cli.run import write_npz
 from armillary.contrib.utils import TempDirectory
 from armillary.errors import ConfigError, ExecutionError, ModelError, Span
 from armillary.ir import IRModule
-from armillary.relay.json_form import load_json, save_json
 from armillary.relay.printer import astext
+from armillary.relay.stored.json_form import load_json, save_json
 from armillary.runtime import BenchmarkResult
 
 _MEMBERS = ("model.json", "model.params")

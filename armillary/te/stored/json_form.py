@@ -7,7 +7,7 @@
 In: a te.Tensor, an operation, a schedule, or a node of tir/expr.py or tir/stmt.py. Out: one JSON object; a node names
 others by their position, which is smaller than its own, so sharing is kept. A schedule is its outputs and what it was
 told, which is repeated. Invariant: what is loaded prints and computes as what was saved; a damaged text is a
-ModelError. Modules and functions: `relay/json_form.py`, which hands over to this.
+ModelError. Modules and functions: `relay/stored/json_form.py`, which hands over to this.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: sizes of boxes, numbered so that every edge leads from a smaller to a larger number, and edges. Out: the centre of
 each box and a route for each edge. Steps: layers by the longest path, places for edges that cross layers, fewer
 crossings by barycentres, then positions in each layer by least squares under the order found (pool adjacent
-violators). Invariant: deterministic; boxes of a layer never overlap. Drawing: visualization_svg.py.
+violators). Invariant: deterministic; boxes of a layer never overlap. Drawing: svg.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from armillary.relay.visualization_layout import Layout, Point, arrange
+from armillary.relay.visualization.layout import Layout, Point, arrange
 
 # Fill, border: by kind of operator, and for what is no operator.
 COLOURS = {

@@ -26,9 +26,9 @@ from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
-from armillary.relay.metadata import read_array
 from armillary.relay.op import Op, get_op
 from armillary.relay.printer import array_record
+from armillary.relay.stored.metadata import read_array
 from armillary.relay.types import ANY_DIM, AnyDim, FuncType, TensorType, TupleType, Type
 from armillary.relay.walk import post_order
 from armillary.target.target import Target

@@ -3,7 +3,7 @@
 In: a module, function or expression; with `after=`, a second one. Out: a `Picture` (SVG; it shows itself in notebooks).
 A kernel is one box that lists its operators; constants and weights are written into the box that reads them; edges
 carry shapes; the colour says the kind of operator; pointing at a box shows its text. Invariant: nothing is fetched and
-no program is started; the picture is self-contained. Layout: visualization_layout.py. Drawing: visualization_svg.py.
+no program is started; the picture is self-contained. Layout: layout.py. Drawing: svg.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op, is_primitive
 from armillary.relay.printer import astext, attribute_text, literal_text
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
-from armillary.relay.visualization_svg import Box, Edge, Graph, Row, draw
+from armillary.relay.visualization.svg import Box, Edge, Graph, Row, draw
 from armillary.relay.walk import children, not_primitive, post_order
 
 _LONGEST_TEXT = 42  # letters of attributes in a box
