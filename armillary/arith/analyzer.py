@@ -149,10 +149,12 @@ class Analyzer:
 
     def can_prove_greater_equal(self, lhs: ExprLike, least: int) -> bool:
         """Whether an expression is never less than a number."""
+        Arguments("Analyzer.can_prove_greater_equal").whole("least", least)
         return self._least(T.convert(lhs)) >= least
 
     def can_prove_less(self, lhs: ExprLike, above: int) -> bool:
         """Whether an expression is always less than a number."""
+        Arguments("Analyzer.can_prove_less").whole("above", above)
         return self._interval(T.convert(lhs))[1] < above
 
     @boundary("Analyzer.const_int_bound")
@@ -164,6 +166,7 @@ class Analyzer:
 
     def const_int_bound_is_bound(self, var: Var) -> bool:
         """Whether a bound of the variable was said."""
+        Arguments("Analyzer.const_int_bound_is_bound").kind("var", var, Var, "a variable")
         return var in self._bounds or var in self._values
 
     @boundary("Analyzer.modular_set")
@@ -180,7 +183,12 @@ class Analyzer:
     @boundary("Analyzer.int_set")
     def int_set(self, expr: ExprLike, dom_map: Mapping[Var, IntSet] | None = None) -> IntSet:
         """The values that an expression takes while variables run through sets; others stay symbols in its ends."""
+        if dom_map is not None:
+            Arguments("Analyzer.int_set").kind("dom_map", dom_map, Mapping, "sets by variables")
         sets = self._ranges if dom_map is None else dict(dom_map)
+        for var, values in sets.items():
+            Arguments("Analyzer.int_set").kind("dom_map", var, Var, "sets by variables")
+            Arguments("Analyzer.int_set").kind("dom_map", values, IntSet, "sets by variables")
         return evaluated(T.convert(expr), sets, self.simplify, self.sign)
 
     # what the tables say
@@ -208,9 +216,9 @@ class Analyzer:
     def _least(self, item: Expr) -> int:
         return self._interval(item)[0]
 
-    def sign(self, item: Expr) -> int:
+    def sign(self, item: ExprLike) -> int:
         """1 of what is never negative, -1 of what is never positive, 0 where it is not known."""
-        low, high = self._interval(item)
+        low, high = self._interval(T.convert(item))
         return 1 if low >= 0 else -1 if high <= 0 else 0
 
 

@@ -1,8 +1,8 @@
 """The values of a variable for which a condition holds: `deduce_bound`.
 
 In: a variable, a comparison in which one side has it, sets of the other variables. Out: an interval, empty where no
-bound can be told. Invariant: within the interval the condition holds, for every value of the variables to be relaxed; the
-rounding of a division is on the safe side. Linear systems in several variables: `int_solver.py`.
+bound can be told. Invariant: within the interval the condition holds, for every value of the variables to be relaxed;
+the rounding of a division is on the safe side. Linear systems in several variables: `int_solver.py`.
 """
 
 from __future__ import annotations
