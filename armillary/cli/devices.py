@@ -1,7 +1,7 @@
 """List what this machine can run on.
 
-Prints the CPU as the compiler sees it (model, features, caches, threads) and whether OpenCL could be used, with the
-reason if not.
+Prints the CPU as the compiler sees it (model, features, caches, threads), and each OpenCL device as its driver tells
+(compute units, memory, whether it computes in half and has images), or why there is none.
 
 examples:
   armc devices
@@ -12,8 +12,8 @@ examples:
 from __future__ import annotations
 
 import argparse
-import ctypes
-import ctypes.util
+import itertools
+from collections.abc import Mapping
 
 from rich.table import Table
 
@@ -46,9 +46,8 @@ def run(args: argparse.Namespace) -> int:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in cpu_rows(model):
+    for name, value in (*cpu_rows(model), *opencl_rows()):
         table.add_row(name, value)
-    table.add_row("cl(0)", opencl_state())
     output.print(table, highlight=False)
     return 0
 
@@ -82,18 +81,31 @@ def tracker_table(address: str) -> Table:
     return table
 
 
-def opencl_state() -> str:
-    """Whether OpenCL can be used, or why not."""
-    library = ctypes.util.find_library("OpenCL")
-    if library is None:
-        return "not available: there is no OpenCL loader (libOpenCL) on this machine"
-    try:
-        platforms = ctypes.c_uint32(0)
-        status = ctypes.CDLL(library).clGetPlatformIDs(0, None, ctypes.byref(platforms))
-    except (OSError, AttributeError) as error:
-        return f"not available: {library} cannot be used: {error}"
-    if status != 0 or platforms.value == 0:
-        return f"not available: {library} is here, but offers no platform (error {status})"
-    if not cl(0).exist:
-        return f"not available: {platforms.value} platform(s) found, but this runtime has no OpenCL device support"
-    return f"{platforms.value} platform(s)"
+def opencl_rows() -> list[tuple[str, str]]:
+    """Names and values of what drivers tell of the OpenCL devices, or why there is none."""
+    rows: list[tuple[str, str]] = []
+    for device in itertools.takewhile(lambda found: found.exist, map(cl, itertools.count())):
+        facts = device.facts()
+        shared = ", shared with the CPU" if facts["shared"] == "1" else ""
+        rows += [
+            (
+                str(device),
+                f"{facts['name']} ({'GPU' if facts['gpu'] == '1' else 'no GPU'}), {facts['version']}".strip(),
+            ),
+            ("  driver", facts["driver"]),
+            ("  compute units", f"{facts['units']}, work-groups of up to {facts['items']}"),
+            ("  memory", f"{_mebibytes(facts['memory'])}{shared}; {int(facts['local']) // 1024} KiB of a work-group"),
+            ("  half", "cl_khr_fp16" if facts["half"] == "1" else "none: compile networks in float32"),
+            ("  images", _images(facts)),
+        ]
+    return rows or [("cl(0)", f"not available: {cl(0).objection()}")]
+
+
+def _mebibytes(size: str) -> str:
+    return f"{int(size) // 2**20} MiB"
+
+
+def _images(facts: Mapping[str, str]) -> str:
+    if facts["images"] == "0":
+        return 'none: compile for "opencl", without -device=adreno'
+    return f"up to {facts['widest']} x {facts['highest']} pixels"

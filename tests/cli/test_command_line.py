@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,11 +23,10 @@ RELAY = "def @main(%x: Tensor[(2, 3), float32]) {\n  add(%x, multiply(2f, 3f))\n
 TIR = "func @f(a: Buffer[(2,), float32]) {\n  for i in range(2) unrolled {\n    a[i] = 1.0\n  }\n}\n"
 
 
-def armc(*arguments: str) -> tuple[int, str, str]:
+def armc(*arguments: str, **environment: str) -> tuple[int, str, str]:
     """Run the real command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "armillary.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    command, given = [sys.executable, "-m", "armillary.cli", *arguments], {**os.environ, **environment}
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -133,11 +134,16 @@ def test_unknown_option_of_a_pass_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "speed" in capsys.readouterr().err
 
 
-def test_devices_names_cpu_and_says_why_opencl_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices"]) == 0
-    out = capsys.readouterr().out
+def test_devices_names_cpu_and_opencl_devices_or_says_why_there_is_none(tmp_path: Path) -> None:
+    code, out, err = armc("devices")
+    assert code == 0, err
     assert "cpu(0)" in out and "caches" in out and "threads" in out
-    assert "cl(0)" in out
+    if armillary.opencl().exist:
+        facts = armillary.opencl().facts()
+        assert f"cl(0)                 {facts['name']}" in out and f"{facts['units']}, work-groups of up to" in out
+        assert "half" in out and "images" in out and f"{int(facts['memory']) // 2**20} MiB" in out
+    out = armc("devices", OCL_ICD_VENDORS=str(tmp_path))[1]
+    assert re.search(r"cl\(0\) +not available: OpenCL: (no driver|there is no libOpenCL)", out), out
 
 
 def test_devices_refuses_a_processor_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,3 +152,44 @@ def test_a_device_that_vanishes_is_told_by_whatever_is_asked_of_it(vanishing: di
     words = ("behind kernel doubled_kernel0", "waiting for", "doubled_kernel0", "copying to", "copying inside")
     words = (*words, "making kernel doubled_kernel0", "making a program", "no buffer of 16 bytes")
     assert all(word in line for word, line in zip(words, told, strict=True)), told
+
+
+NO_IMAGES = """
+import numpy as np
+import armillary
+from armillary import relay
+from armillary.contrib import graph_executor
+from armillary.errors import ArmillaryError
+from armillary.transform import PassContext
+
+x, w = relay.var("x", shape=(1, 4, 2, 2)), relay.const(np.ones((4, 4, 1, 1), "float32"))
+y = relay.nn.conv2d(relay.nn.conv2d(x, w, channels=4, kernel_size=(1, 1)), w, channels=4, kernel_size=(1, 1))
+module = armillary.IRModule.from_expr(relay.Function([x], y))
+with PassContext(opt_level=3):
+    library = relay.build(module, "opencl -device=adreno")
+try:
+    graph_executor.GraphModule(library["default"](armillary.opencl()))
+except ArmillaryError as error:
+    print(error.message)
+print(armillary.nd.array(np.ones(4, "float32"), armillary.opencl()).numpy().sum())
+"""
+
+
+@needs_opencl
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="puts another library in the loader's way")
+def test_a_device_without_images_is_told_and_goes_on(vanishing: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_IMAGES],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**vanishing, "NO_IMAGES": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told, number = done.stdout.splitlines()
+    name = armillary.opencl().facts()["name"]
+    assert re.fullmatch(rf"OpenCL: .*{re.escape(name)} has no(ne| images); compile for \"opencl\", without .*", told), (
+        told
+    )
+    assert number == "4.0"

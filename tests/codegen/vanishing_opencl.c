@@ -1,4 +1,4 @@
-/* The system's OpenCL library, whose device is gone once `vanish` was called.
+/* The system's OpenCL library, whose device is gone once `vanish` was called, and has no images where NO_IMAGES is set.
  *
  * In: the calls of the runtime. Out: those of the system's library (a dependency, so that what is not here is found there);
  * of a device that is gone CL_DEVICE_NOT_AVAILABLE, as a driver answers after a reset: from 1 on of what a queue is asked,
@@ -7,7 +7,10 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
+#define IMAGE_SUPPORT 0x1016 /* CL_DEVICE_IMAGE_SUPPORT */
 #define GONE (-2) /* CL_DEVICE_NOT_AVAILABLE */
 
 static int gone;
@@ -35,6 +38,15 @@ static void *genuine(const char *name) { return dlsym(dlopen("libgenuine_opencl.
     void *(*call) parameters = (void *(*)parameters)genuine(#name); \
     return call arguments; \
   }
+
+int clGetDeviceInfo(void *device, unsigned what, size_t size, void *to, size_t *used);
+int clGetDeviceInfo(void *device, unsigned what, size_t size, void *to, size_t *used) {
+  int (*call)(void *, unsigned, size_t, void *, size_t *) =
+      (int (*)(void *, unsigned, size_t, void *, size_t *))genuine("clGetDeviceInfo");
+  int code = call(device, what, size, to, used);
+  if (what == IMAGE_SUPPORT && to != NULL && getenv("NO_IMAGES") != NULL) memset(to, 0, size);
+  return code;
+}
 
 CALL(clEnqueueNDRangeKernel, (void *q, void *k, unsigned n, const size_t *o, const size_t *g, const size_t *l, unsigned c,
                               void *const *w, void **e), (q, k, n, o, g, l, c, w, e))
