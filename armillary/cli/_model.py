@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import math
 import re
 import sys
@@ -21,7 +22,7 @@ from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx.entry import from_file
 from armillary.frontend.refused import refuse_file
 from armillary.ir import IRModule
-from armillary.transform import CONFIG_OPTIONS, find_pass
+from armillary.transform import CONFIG_OPTIONS, Pass, find_pass
 
 with deferred():
     from armillary.driver.tvmc import transform
@@ -33,12 +34,22 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,
 
 def input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     """Shapes by input name, from "data:[1,3,224,224] mask:[1,224]"."""
+    shapes = dimensions(text)
+    for name, shape in shapes.items():
+        if any(size < 0 for size in shape):
+            hint = 'write "data:[1,3,224,224]"'
+            raise ConfigError(f"--input-shapes: {name!r} has a dimension that is not known: {list(shape)}", hint=hint)
+    return shapes
+
+
+def dimensions(text: str) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name, in which -1 is a dimension that is not known."""
     shapes: dict[str, tuple[int, ...]] = {}
     position = 0
     while text[position:].strip():
         match = _SHAPE.match(text, position)
         dims = [d.strip() for d in match["dims"].split(",") if d.strip()] if match else []
-        if match is None or not all(re.fullmatch(r"\d+", d) for d in dims):
+        if match is None or not all(re.fullmatch(r"\d+|-1", d) for d in dims):
             raise ConfigError(f"--input-shapes: cannot read {text[position:]!r}", hint='write "data:[1,3,224,224]"')
         shapes[match["name"]] = tuple(map(int, dims))
         position = match.end()
@@ -127,12 +138,24 @@ _ADD = "tir.add_lower_pass"
 
 
 def _lower_passes(text: str) -> list[tuple[int, Any]]:  # Any: a Pass
-    """Loop passes by phase, from "1,tir.UnrollLoop,3,tir.Simplify"."""
+    """Loop passes by phase, from "1,tir.UnrollLoop,3,tir.transform.Simplify,2,package.module.name"."""
     items = comma_list(text)
     pairs = list(zip(items[::2], items[1::2], strict=False))
     if len(items) % 2 or not all(phase.isdigit() for phase, _ in pairs):
         raise ConfigError(f"{_ADD}={text}: expected phases and passes in turn", hint=f"{_ADD}=1,tir.UnrollLoop")
-    return [(int(phase), find_pass(name).bind()) for phase, name in pairs]
+    return [(int(phase), _lower_pass(name)) for phase, name in pairs]
+
+
+def _lower_pass(name: str) -> Any:  # Any: a Pass
+    """A pass by its name, with `.transform.` or without, or what a module of the user's holds."""
+    short = name.replace("tir.transform.", "tir.")
+    module, _, attribute = name.rpartition(".")
+    if module in ("", "tir", "tir.transform"):
+        return find_pass(short).bind()
+    found = getattr(importlib.import_module(module), attribute, None)
+    if found is None:
+        raise ConfigError(f"{_ADD}: the module {module} has no {attribute!r}")
+    return found if isinstance(found, Pass) else found()
 
 
 def _value(text: str, kind: object) -> object:  # a type or a tuple of types

@@ -24,9 +24,14 @@ from typing import NoReturn
 
 import armillary
 from armillary.base.boundary import translated
+from armillary.base.lazy import deferred
 from armillary.cli._console import errors as console
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
 
+with deferred():
+    from armillary.driver.tvmc.config_options import command_line, read_and_convert_json_into_dict
+
+_EPILOG = "armc COMMAND --help says more. --config FILE of any command takes options from a JSON file."
 USAGE, REFUSED, INTERRUPTED, TERMINATED = 1, 4, 130, 143
 
 
@@ -58,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     verbose = any(a == "--verbose" or a.startswith("-v") for a in arguments)
     try:
+        arguments = _with_config(arguments)
         parser = _parser(arguments)
         args = parser.parse_args(arguments)
         if not hasattr(args, "run"):
@@ -91,6 +97,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return REFUSED
 
 
+def _with_config(words: list[str]) -> list[str]:
+    """The words with the options of the file that `--config` names, which count less than those of the line."""
+    place = next((k for k, word in enumerate(words) if word == "--config" or word.startswith("--config=")), -1)
+    if place < 0 or (words[place] == "--config" and place + 1 == len(words)):
+        return words
+    joined = "=" in words[place]
+    file = words[place].partition("=")[2] if joined else words[place + 1]
+    rest = words[:place] + words[place + (1 if joined else 2) :]
+    return [*rest[:1], *command_line(read_and_convert_json_into_dict(file)), *rest[1:]]
+
+
 def _warn(message: Warning | str) -> None:
     """Show a warning as a line, without the place in our code."""
     console.print("[bold yellow]Warning:[/] ", end="")
@@ -107,7 +124,7 @@ def commands() -> dict[str, Path]:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     shared = _Parser(add_help=False)
     shared.add_argument("-v", "--verbose", action="count", default=0, help="say more; show tracebacks")
-    parser = _Parser(prog="armc", description="Compile networks and run them.", epilog="armc COMMAND --help says more.")
+    parser = _Parser(prog="armc", description="Compile networks and run them.", epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"armc {armillary.__version__}")
     parser.set_defaults(verbose=0)
     chosen = next((a for a in arguments if not a.startswith("-")), "")

@@ -153,7 +153,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
         print("Available Tasks for tuning:")
         print("\n".join(f"  {place}. {named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks)))
         return 0
-    tasks = [tasks[place] for place in _places(args.tasks, len(tasks))]
+    tasks = [tasks[place] for place in places(args.tasks, len(tasks))]
     if not tasks:
         note("there is nothing to tune: no convolution or product of the model has a choice")
         return 0
@@ -282,7 +282,7 @@ def _target(args: argparse.Namespace) -> Target:
     return Target(args.target, host=args.target_host) if args.target_host else Target(args.target)
 
 
-def _places(text: str, count: int) -> list[int]:
+def places(text: str, count: int) -> list[int]:
     """The numbers of tasks that a text such as "0,2" or "3-5" means; "" is all of them."""
     found: list[int] = []
     for part in text.split(",") if text else [f"0-{max(0, count - 1)}"]:

@@ -6,16 +6,20 @@ Invariant: nothing is fetched over a network; a file that is not there is an err
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.errors import ConfigError
 
 
-def download_testdata(url: str, relpath: str, module: str | None = None, overwrite: bool = False) -> str:
-    """The path of a file that is in the local folder already."""
+def download_testdata(
+    url: str, relpath: str, module: str | Sequence[str] | None = None, overwrite: bool = False
+) -> str:
+    """The path of a file that is in the local folder already; `module` names a folder in it, or folders in folders."""
     del overwrite
-    path = Path(setting("ARMILLARY_CACHE_DIR")) / "testdata" / (module or "") / relpath
+    folders = [module] if isinstance(module, str) else list(module or ())
+    path = Path(setting("ARMILLARY_CACHE_DIR")).joinpath("testdata", *folders, relpath)
     if path.is_file():
         return str(path)
     hint = f"fetch {url} yourself and save it as {path}"

@@ -105,11 +105,16 @@ def is_offload(name: str) -> bool:
     return name in _OFFLOADS
 
 
+def offload_names() -> list[str]:
+    """Names of the libraries, aliases among them, that a list of targets may have."""
+    return sorted({*_OFFLOADS, *BUILT_IN})
+
+
 def find_offload(name: str) -> Offload:
     """The manifest of a library, by name or alias."""
     if is_offload(name):
         return _OFFLOADS[name]
-    known = sorted({*_OFFLOADS, *BUILT_IN})
+    known = offload_names()
     close = similar(name, known)
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
     raise ConfigError(f"there is no library {name!r} to offload to", hint=hint)

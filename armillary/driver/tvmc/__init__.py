@@ -14,6 +14,24 @@ In: a model file. Out: a TVMCModel (module and parameters), a log of trials, a T
 from armillary.base.lazy import lazy_names
 
 _HERE = "armillary.driver.tvmc"
+_MODULES = (
+    "autotuner",
+    "compiler",
+    "composite_target",
+    "config_options",
+    "frontends",
+    "main",
+    "model",
+    "pass_config",
+    "pass_list",
+    "registry",
+    "result_utils",
+    "runner",
+    "shape_parser",
+    "target",
+    "tracker",
+    "transform",
+)
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
@@ -23,6 +41,7 @@ __getattr__, __dir__ = lazy_names(
         "run": f"{_HERE}.runner:run",
         **{name: f"{_HERE}.model:{name}" for name in ("TVMCModel", "TVMCPackage", "TVMCResult")},
         "TVMCException": "armillary.errors:ArmillaryError",
-        **{name: f"{_HERE}.{name}" for name in ("autotuner", "compiler", "frontends", "model", "runner", "transform")},
+        "TVMCImportError": "armillary.errors:UnsupportedError",
+        **{name: f"{_HERE}.{name}" for name in _MODULES},
     },
 )

@@ -7,15 +7,26 @@ In: a TVMCModel, a target, perhaps a tracker. Out: the log of trials, which `tvm
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureOption
+from armillary.autotvm.record import load_from_file
+from armillary.autotvm.task.network import extract_from_program
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.callback import log_to_file, progress_bar
+from armillary.autotvm.tuner.names import TUNERS, make_tuner
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.cli import tune as command
 from armillary.cli._targets import with_attributes
+from armillary.cli._tune_table import named
 from armillary.driver.tvmc.compiler import Attributes
 from armillary.driver.tvmc.model import TVMCModel
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.errors import ConfigError
+from armillary.ir import IRModule
 from armillary.target import Target
 
 
@@ -71,3 +82,63 @@ def tune(
         raise ConfigError(f"tvmc.tune: {error}") from None
     command.tune_module(apply_graph_transforms(tvmc_model.mod, transforms), tvmc_model.params, args, of_all=trials)
     return log
+
+
+tune_model = tune
+
+
+@boundary("autotvm_get_tuning_tasks")
+def autotvm_get_tuning_tasks(
+    mod: IRModule,
+    params: Mapping[str, Array] | None,
+    target: str | Target,
+    target_host: str | Target | None = None,
+    transform_args: Mapping[str, object] | None = None,
+) -> list[Task]:
+    """The tasks of a module, after the changes that `transform_args` ask for."""
+    where = Target(target, host=target_host) if target_host else Target(target)
+    return extract_from_program(apply_graph_transforms(mod, transform_args), dict(params or {}), where)
+
+
+@boundary("filter_tasks")
+def filter_tasks(tasks: Sequence[Task], expr: str) -> tuple[list[Task], bool]:
+    """Tasks by "all", "list", "0", "0,2", "3-5", "-3" or "3-", and whether they are to be shown ("list", "help").
+
+    Raises TuningError for a text of another form and for numbers of no task.
+    """
+    words = [word.strip() for word in expr.split(",")]
+    shows = any(word in ("list", "help") for word in words)
+    rest = [word for word in words if word not in ("list", "help")]
+    if "all" in rest:
+        return list(tasks), shows
+    return [tasks[place] for place in command.places(",".join(rest), len(tasks))] if rest else [], shows
+
+
+def gen_task_list(tasks: Sequence[Task], enable_autoscheduler: bool = False) -> str:
+    """What `--tasks list` shows. Raises ConfigError for the auto-scheduler, which is not here."""
+    if enable_autoscheduler:
+        raise ConfigError("enable_autoscheduler: AutoTVM tunes here", hint="leave it out")
+    lines = [f"  {place}. {named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks)]
+    return "\n".join(["Available Tasks for tuning:", *lines])
+
+
+@boundary("tune_tasks")
+def tune_tasks(
+    tasks: Sequence[Task],
+    log_file: str | Path,
+    measure_option: MeasureOption,
+    tuner: str,
+    trials: int,
+    early_stopping: int | None = None,
+    tuning_records: str | Path | None = None,
+) -> None:
+    """Tune each task and append its trials to a log; raises TuningError for a tuner that there is not."""
+    if tuner not in TUNERS:
+        raise TuningError(f"there is no tuner {tuner!r}", hint=f"it may be any of {', '.join(TUNERS)}")
+    for place, task in enumerate(tasks):
+        made = make_tuner(tuner, task, 0)
+        if tuning_records and Path(tuning_records).exists():
+            made.load_history(load_from_file(tuning_records))
+        most = min(trials, len(task.config_space))
+        shown = progress_bar(most, prefix=f"[Task {place + 1:2d}/{len(tasks):2d}] ")
+        made.tune(most, measure_option, early_stopping or None, [shown, log_to_file(log_file)])

@@ -77,6 +77,15 @@ def compile(
     return TVMCPackage(path)
 
 
+compile_model = compile
+
+
+def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | Path = ".") -> None:
+    """Write texts by their form into a folder: `<module_name>.ll`."""
+    for form, text in dumps.items():
+        write_atomic(Path(dump_root) / f"{module_name}.{form}", text.encode())
+
+
 def _check(use_vm: bool, output_format: str, pools: object) -> None:
     if use_vm:
         raise ConfigError("use_vm: there is no virtual machine here", hint="leave it out: the graph executor runs it")

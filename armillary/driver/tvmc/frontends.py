@@ -8,10 +8,85 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 from armillary.base.boundary import boundary
-from armillary.cli._model import load_model
+from armillary.cli._model import load_model as _read
 from armillary.driver.tvmc.model import TVMCModel
+from armillary.errors import ConfigError, ModelError, Span
+from armillary.ir import IRModule
+
+
+class Frontend:
+    """A form of models: its name, the suffixes of its files, and how one is read."""
+
+    form: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def name(cls) -> str:
+        """What `model_format` calls it."""
+        return cls.form
+
+    @classmethod
+    def suffixes(cls) -> list[str]:
+        """Suffixes without a dot."""
+        return list(cls.endings)
+
+    def load(
+        self, path: str | Path, shape_dict: Mapping[str, Sequence[int]] | None = None
+    ) -> tuple[IRModule, dict[str, Any]]:  # Any: an array
+        """The module and its parameters by name."""
+        shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
+        return _read(str(path), shapes, form=self.form)
+
+
+class OnnxFrontend(Frontend):
+    """ONNX."""
+
+    form, endings = "onnx", ("onnx",)
+
+
+class KerasFrontend(Frontend):
+    """Keras, as HDF5."""
+
+    form, endings = "keras", ("h5",)
+
+
+class RelayFrontend(Frontend):
+    """Relay text."""
+
+    form, endings = "relay", ("relay",)
+
+
+ALL_FRONTENDS: tuple[type[Frontend], ...] = (OnnxFrontend, KerasFrontend, RelayFrontend)
+
+
+def get_frontend_names() -> list[str]:
+    """What `model_format` may be."""
+    return [frontend.name() for frontend in ALL_FRONTENDS]
+
+
+def get_frontend_by_name(name: str) -> Frontend:
+    """The form of that name. Raises ConfigError for one that there is not."""
+    for frontend in ALL_FRONTENDS:
+        if frontend.name() == name:
+            return frontend()
+    raise ConfigError(
+        f"there is no form {name!r} of models", hint=f"it may be any of {', '.join(get_frontend_names())}"
+    )
+
+
+def guess_frontend(path: str | Path) -> Frontend:
+    """The form of a file, by its suffix. Raises ModelError where that does not tell."""
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    for frontend in ALL_FRONTENDS:
+        if suffix in frontend.suffixes():
+            return frontend()
+    told = f"the form of the model is not known from its suffix {suffix!r}"
+    raise ModelError(
+        told, span=Span(str(path)), hint=f"suffixes: {', '.join(s for f in ALL_FRONTENDS for s in f.endings)}"
+    )
 
 
 @boundary("tvmc.load")
@@ -22,5 +97,8 @@ def load(
 ) -> TVMCModel:
     """Import .onnx, .h5 (Keras) or .relay; `model_format` ("onnx", "keras", "relay") overrules the suffix."""
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
-    mod, params = load_model(str(path), shapes, form=model_format or "")
+    mod, params = _read(str(path), shapes, form=model_format or "")
     return TVMCModel(mod, params)
+
+
+load_model = load

@@ -134,8 +134,8 @@ class TVMCPackage:
 class TVMCResult:
     """Outputs by name (`output_0`, …), and times where they were asked for."""
 
-    def __init__(self, outputs: Mapping[str, Array], times: BenchmarkResult | None) -> None:
-        self.outputs, self.times = dict(outputs), times
+    def __init__(self, outputs: Mapping[str, Array] | None, times: BenchmarkResult | None = None) -> None:
+        self.outputs, self.times = dict(outputs or {}), times
 
     def format_times(self) -> str:
         """The times as a table."""

@@ -6,14 +6,17 @@ with a host the package runs there, in a session that ends with the call; other 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
+from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.cli._console import output
-from armillary.cli.run import FILLS, loaded, profile_table
+from armillary.cli.run import FILLS, loaded, made_input, profile_table
 from armillary.driver.tvmc.model import TVMCPackage, TVMCResult
 from armillary.errors import ConfigError
 from armillary.rpc.client import RPCSession
@@ -58,6 +61,13 @@ def run(
         if profile:
             output.print(profile_table(made.executor))
     return TVMCResult(outputs, times)
+
+
+def generate_tensor_data(shape: Sequence[int], dtype: str, fill_mode: str) -> Array:
+    """An array of zeros, of ones, or of random numbers. Raises ConfigError for another `fill_mode`."""
+    if fill_mode not in FILLS:
+        raise ConfigError(f"fill_mode {fill_mode!r} is unknown", hint=f"it may be any of {', '.join(FILLS)}")
+    return made_input(shape, DType(dtype), fill_mode, np.random.default_rng())
 
 
 def _session(host: str | None, port: int | str | None, key: str | None) -> AbstractContextManager[RPCSession | None]:
