@@ -29,6 +29,8 @@ from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.target import Target
 
+_ALL = "all"  # tasks
+
 
 @boundary("tvmc.tune")
 def tune(
@@ -53,7 +55,7 @@ def tune(
     include_simple_tasks: bool = False,
     log_estimated_latency: bool = False,
     additional_target_options: Attributes | None = None,
-    tasks_filter: str = "all",
+    tasks_filter: str = _ALL,
     end_to_end: bool = True,
     **transforms: object,
 ) -> str:
@@ -68,7 +70,7 @@ def tune(
     log = str(tuning_records or tvmc_model.default_tuning_records_path())
     words = {"-o": log, "--tuner": tuner, "--timeout": timeout, "--repeat": repeat, "--number": number}
     words |= {"--parallel": parallel, "--early-stopping": early_stopping or 0}
-    words |= {"--min-repeat-ms": min_repeat_ms or 0, "--tasks": "" if tasks_filter == "all" else tasks_filter}
+    words |= {"--min-repeat-ms": min_repeat_ms or 0, "--tasks": "" if tasks_filter == _ALL else tasks_filter}
     words["--target"] = with_attributes(str(target), additional_target_options or {})
     words |= {"--target-host": str(target_host or ""), "--tuning-records": str(prior_records or "")}
     if hostname or rpc_key:
@@ -109,7 +111,7 @@ def filter_tasks(tasks: Sequence[Task], expr: str) -> tuple[list[Task], bool]:
     words = [word.strip() for word in expr.split(",")]
     shows = any(word in ("list", "help") for word in words)
     rest = [word for word in words if word not in ("list", "help")]
-    if "all" in rest:
+    if _ALL in rest:
         return list(tasks), shows
     return [tasks[place] for place in command.places(",".join(rest), len(tasks))] if rest else [], shows
 
