@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from armillary.autotvm.record import LogFile, best_of, load_from_file
 from armillary.cli.main import main
-from armillary.cli.tune import _places, _withdrawn
+from armillary.cli.tune import places, _withdrawn
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,8 @@ def test_tasks_are_listed_and_chosen_by_number(
     for tasks, error in (("1", "there are 1 tasks, from 0 on"), ("a", "cannot read 'a'")):
         assert main(["tune", model, "-o", str(tmp_path / "l"), "--tasks", tasks]) == 4
         assert error in capsys.readouterr().err
-    assert _places("0,2", 4) == [0, 2] and _places("1-2", 4) == [1, 2] and _places("-1", 4) == [0, 1]
-    assert _places("2-", 4) == [2, 3] and _places("", 3) == [0, 1, 2] and _places("", 0) == []
+    assert places("0,2", 4) == [0, 2] and places("1-2", 4) == [1, 2] and places("-1", 4) == [0, 1]
+    assert places("2-", 4) == [2, 3] and places("", 3) == [0, 1, 2] and places("", 0) == []
 
 
 def test_options_of_old_say_attributes_and_layouts_of_the_graph(
