@@ -1,0 +1,1 @@
+"""Forms of other systems that a module of Relay can be written in: `armillary.contrib.target.onnx`."""
