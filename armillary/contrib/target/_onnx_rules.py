@@ -7,7 +7,6 @@ rule gives the operator's own result or is refused; `write` alone is called from
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -98,8 +97,9 @@ def _binary(graph: Graph, name: str, call: Call, inputs: Inputs) -> str:
     return graph.node(BINARY[name], [a, b])
 
 
-def axes_of(attrs: Any, rank: int) -> list[int]:  # Any: attributes with axis and exclude
-    """The axes that a reduction is over."""
+def axes_of(call: Call) -> list[int]:
+    """The axes that a reduction is over, by its attributes axis and exclude."""
+    attrs, rank = call.attrs, ndim_of(call.args[0])
     given = attrs.axis
     if given is None or given == ():
         return list(range(rank))
@@ -108,14 +108,14 @@ def axes_of(attrs: Any, rank: int) -> list[int]:  # Any: attributes with axis an
 
 
 def _reduce(graph: Graph, kind: str, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs  # Any: each operator has its own
-    return graph.reduce(kind, inputs[0][0], axes_of(attrs, ndim_of(call.args[0])), attrs.keepdims)
+    attrs = call.attrs
+    return graph.reduce(kind, inputs[0][0], axes_of(call), attrs.keepdims)
 
 
 def _arg(kind: str) -> Rule:
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
-        attrs: Any = call.attrs
-        axes = axes_of(attrs, ndim_of(call.args[0]))
+        attrs = call.attrs
+        axes = axes_of(call)
         value, more = inputs[0][0], {}
         if attrs.axis is None:
             value, axes = graph.reshape(value, [-1]), [0]
@@ -133,7 +133,7 @@ def _arg(kind: str) -> Rule:
 
 def _softmax(kind: str) -> Rule:
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
-        attrs: Any = call.attrs
+        attrs = call.attrs
         rank = ndim_of(call)
         return graph.softmax(kind, inputs[0][0], attrs.axis % rank, rank)
 
@@ -153,7 +153,7 @@ def _full(graph: Graph, value: str, call: Call) -> str:
 
 
 def _clip(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.limited(inputs[0][0], attrs.a_min, attrs.a_max, dtype_of(call))
 
 
@@ -165,7 +165,7 @@ def _where(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _take(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     value, places = inputs[0][0], inputs[1][0]
     if attrs.batch_dims:
         raise UnsupportedError("to_onnx: take with batch_dims", hint="gather_nd has a form with batches")
@@ -189,7 +189,7 @@ def _dense(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _matmul(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     _need_float(call)
     operands = []
     for (name,), arg, is_turned in zip(inputs, call.args, (attrs.transpose_a, attrs.transpose_b), strict=True):
@@ -207,7 +207,7 @@ def _need_float(call: Call) -> None:
 
 
 def _bias_add(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.node("Add", [inputs[0][0], along(graph, inputs[1][0], attrs.axis, ndim_of(call))])
 
 
@@ -217,7 +217,7 @@ def along(graph: Graph, vector: str, axis: int, rank: int) -> str:
 
 
 def _reshape(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     if is_static(call):
         return graph.reshape(inputs[0][0], shape_of(call))
     if min(attrs.newshape, default=0) < -1 or attrs.allowzero:
@@ -226,14 +226,14 @@ def _reshape(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _transpose(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     rank = ndim_of(call)
     order = list(range(rank))[::-1] if attrs.axes is None else [int(axis) % rank for axis in attrs.axes]
     return graph.transpose(inputs[0][0], order)
 
 
 def _squeeze(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     rank = ndim_of(call.args[0])
     if attrs.axis is None:
         axes = [axis for axis, size in enumerate(shape_of(call.args[0])) if size == 1]
@@ -243,24 +243,24 @@ def _squeeze(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _expand_dims(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     first = attrs.axis if attrs.axis >= 0 else attrs.axis + ndim_of(call.args[0]) + 1
     return graph.unsqueeze(inputs[0][0], list(range(first, first + attrs.num_newaxis)))
 
 
 def _concatenate(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.node("Concat", inputs[0], axis=attrs.axis % ndim_of(call))
 
 
 def _stack(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     axis = attrs.axis % ndim_of(call)
     return graph.node("Concat", [graph.unsqueeze(name, [axis]) for name in inputs[0]], axis=axis)
 
 
 def _split(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     axis = attrs.axis % ndim_of(call.args[0])
     ty = call.checked_type
     assert isinstance(ty, TupleType)
@@ -268,7 +268,7 @@ def _split(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
 
 
 def _strided_slice(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     begin, end = attrs.begin or (), attrs.end or ()
     axes = list(range(max(len(begin), len(end)))) if attrs.axes is None else [int(axis) for axis in attrs.axes]
     steps = [1] * len(axes) if attrs.strides is None else [int(s) for s in attrs.strides]
@@ -288,7 +288,7 @@ def _strided_slice(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _tile(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     rank = ndim_of(call)
     reps = [1] * (rank - len(attrs.reps)) + [int(count) for count in attrs.reps]
     value = graph.unsqueeze(inputs[0][0], list(range(rank - ndim_of(call.args[0]))))
@@ -296,12 +296,12 @@ def _tile(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _layout_transform(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.transpose(inputs[0][0], permutation(attrs.src_layout, attrs.dst_layout))
 
 
 def _batch_norm(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     rank = ndim_of(call.args[0])
     value, gamma, beta, mean, variance = (names[0] for names in inputs)
     width = shape_of(call.args[1])
@@ -319,7 +319,7 @@ def _batch_norm(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
 
 
 def _layer_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     rank = ndim_of(call)
     axis = attrs.axis % rank
     value = inputs[0][0]
@@ -333,17 +333,17 @@ def _layer_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _prelu(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.node("PRelu", [inputs[0][0], along(graph, inputs[1][0], attrs.axis, ndim_of(call))])
 
 
 def _leaky_relu(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.node("LeakyRelu", inputs[0], alpha=float(attrs.alpha))
 
 
 def _gather(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     return graph.node("GatherElements", [inputs[0][0], inputs[1][0]], axis=attrs.axis)
 
 

@@ -7,7 +7,6 @@ layout is transposed before and behind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.contrib.target._onnx_graph import Graph
 from armillary.contrib.target._onnx_types import Inputs, Rule, dtype_of, ndim_of, permutation, shape_of
@@ -42,7 +41,7 @@ def _convolution(kind: str, letters: str) -> Rule:
     """Conv has kernels OI…, ConvTranspose IO…."""
 
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
-        attrs: Any = call.attrs  # Any: each operator has its own
+        attrs = call.attrs
         rank = ndim_of(call)
         plain, count = "NC" + _SPATIAL[rank], rank - 2
         dtypes = {dtype_of(arg) for arg in call.args} | {dtype_of(call)}
@@ -71,7 +70,7 @@ def _convolution(kind: str, letters: str) -> Rule:
 
 def _pool(kind: str) -> Rule:
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
-        attrs: Any = call.attrs
+        attrs = call.attrs
         rank = ndim_of(call)
         plain, count = "NC" + _SPATIAL[rank], rank - 2
         dilation = _all(attrs.dilation, count)
@@ -97,7 +96,7 @@ def _pool(kind: str) -> Rule:
 
 def _whole_pool(kind: str) -> Rule:
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
-        attrs: Any = call.attrs
+        attrs = call.attrs
         rank = ndim_of(call)
         plain = "NC" + _SPATIAL[rank]
         sizes = dict(zip(attrs.layout, shape_of(call), strict=True))
@@ -110,7 +109,7 @@ def _whole_pool(kind: str) -> Rule:
 
 
 def _pad(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     if any(size < 0 for pair in attrs.pad_width for size in pair):
         raise UnsupportedError("to_onnx: nn.pad that cuts", hint="strided_slice cuts")
     begin, end = zip(*attrs.pad_width, strict=True)
@@ -122,7 +121,7 @@ def _pad(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _resize(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     if attrs.coordinate_transformation_mode == "tf_crop_and_resize" or attrs.antialias:
         raise UnsupportedError("to_onnx: a resize of a region, or with antialiasing", hint="crop first")
     align = attrs.coordinate_transformation_mode == "align_corners"
@@ -141,7 +140,7 @@ def _resize(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _upsampling(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     method = {"bilinear": "linear", "bicubic": "cubic"}.get(attrs.method, "nearest")
     mode = "align_corners" if attrs.align_corners else "asymmetric" if method == "nearest" else "half_pixel"
     return _resized(
@@ -161,7 +160,7 @@ def _resized(graph: Graph, call: Call, value: str, layout: str, **attrs: str | f
 
 
 def _lrn(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     if attrs.axis != 1:
         raise UnsupportedError(f"to_onnx: nn.lrn over axis {attrs.axis}", hint="ONNX has it over axis 1")
     named = {name: float(getattr(attrs, name)) for name in ("alpha", "beta", "bias")}
@@ -169,7 +168,7 @@ def _lrn(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _instance_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     if attrs.axis != 1 or not (attrs.scale and attrs.center):
         raise UnsupportedError("to_onnx: nn.instance_norm without scale or over another axis", hint="axis=1")
     names = [name for (name,) in inputs]
@@ -177,7 +176,7 @@ def _instance_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
 
 
 def _depth_to_space(graph: Graph, call: Call, inputs: Inputs) -> str:
-    attrs: Any = call.attrs
+    attrs = call.attrs
     plain = "NCHW"
     value = graph.transpose(inputs[0][0], permutation(attrs.layout, plain))
     made = graph.node("DepthToSpace", [value], blocksize=attrs.block_size, mode=attrs.mode)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.cli._model import load_model as _read
 from armillary.driver.tvmc.model import TVMCModel
@@ -35,7 +36,7 @@ class Frontend:
 
     def load(
         self, path: str | Path, shape_dict: Mapping[str, Sequence[int]] | None = None
-    ) -> tuple[IRModule, dict[str, Any]]:  # Any: an array
+    ) -> tuple[IRModule, dict[str, Array]]:
         """The module and its parameters by name."""
         shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
         return _read(str(path), shapes, form=self.form)
