@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from armillary.autotvm.record import LogFile, best_of, load_from_file
 from armillary.cli.main import main
-from armillary.cli.tune import places, _withdrawn
+from armillary.cli.tune import _withdrawn, places
 
 
 @pytest.fixture(scope="module")
