@@ -35,11 +35,14 @@ from armillary.relay.walk import is_interpreted, post_order
 from armillary.target import as_target
 
 if TYPE_CHECKING:
+    from armillary.driver.library import FunctionLibrary
     from armillary.runtime import Device
 
 with deferred():
     from armillary import runtime
+    from armillary.artifact import save_params
     from armillary.relay.adt.evaluate import mapped as _mapped
+    from armillary.runtime.vm import pack_code
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 KINDS = ("debug", "graph", "vm", "aot")
@@ -295,9 +298,18 @@ class Executable:
         call = made.evaluate() if name == "main" else made.evaluate(variable)
         return [p.name_hint for p in function.params if p.name_hint not in params], call
 
-    def save(self) -> None:
-        """Refused: what is compiled depends on the shapes of calls."""
-        raise UnsupportedError("an executable is not saved", hint="relay.build and export_library, with known shapes")
+    def save(self) -> tuple[bytearray, FunctionLibrary]:
+        """The code of main and its library, for `runtime.vm.Executable.load_exec` once the library was exported.
+
+        Raises UnsupportedError for a program whose kernels depend on the shapes of calls, and for what `relay.build`
+        refuses.
+        """
+        for var in self.mod["main"].params:
+            if any(not isinstance(size, int) for field in tensor_fields(var.checked_type) for size in field.shape):
+                told = f"an executable of open shapes is not saved: {var.name_hint} is {var.checked_type}"
+                raise UnsupportedError(told, hint="bind its dimensions, or call it here")
+        library = build(self.mod, self.target, params=self.params)
+        return pack_code(library.graph_json, save_params(library.get_params())), library.get_lib()
 
 
 @boundary("relay.vm.compile", arguments=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from armillary.base.lazy import find
 
 BUILT_IN = dict.fromkeys(("arm_compute_lib", "compute-library"), "armillary.offload.acl")
-BUILT_IN["clml"] = "armillary.offload.clml"
+BUILT_IN |= {"clml": "armillary.offload.clml", "ccompiler": "armillary.offload.ccompiler"}
 
 
 def load(name: str) -> None:

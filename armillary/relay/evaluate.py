@@ -18,7 +18,7 @@ from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.types import tensor_fields
+from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 
 with deferred():
     from armillary.relay.adt.evaluate import construct as _construct
@@ -214,6 +214,7 @@ def _call(e: Call, frame: Frame) -> list[Task]:
         return missing
     arguments = [frame.values[id(a)] for a in e.args]
     if isinstance(e.op, Op):
+        _check_open(e, e.op, arguments)
         frame.values[id(e)] = _value(e.op.evaluate(e.attrs, arguments))
         return []
     closure = _global(e.op, frame) if isinstance(e.op, GlobalVar) else frame.values[id(e.op)]
@@ -222,6 +223,32 @@ def _call(e: Call, frame: Frame) -> list[Task]:
         return []
     frame.calls[id(e)] = _enter(e, closure, arguments, frame)
     return _forward(e, frame.calls[id(e)], frame)
+
+
+def _check_open(e: Call, op: Op, arguments: Sequence[Value]) -> None:
+    """Arguments whose shapes are known only now fit each other, as those fit whose types were checked before."""
+    if op.infer_rule is None or all(_is_static(getattr(arg, "_type", None)) for arg in e.args):
+        return
+    types = [_type_of(value) for value in arguments]
+    known = [ty for ty in types if ty is not None]
+    if len(known) == len(types):
+        op.infer_type(e.attrs, known)
+
+
+def _is_static(ty: object) -> bool:
+    if isinstance(ty, TupleType):
+        return all(map(_is_static, ty.fields))
+    return isinstance(ty, TensorType) and all(isinstance(size, int) for size in ty.shape)
+
+
+def _type_of(value: Value) -> Type | None:
+    """The type of an array or of a tuple of arrays; None for other values."""
+    if isinstance(value, tuple):
+        fields = [_type_of(field) for field in value]
+        return TupleType(tuple(f for f in fields if f is not None)) if None not in fields else None
+    if isinstance(value, np.ndarray):
+        return Constant(value).checked_type
+    return None
 
 
 def _global(name: GlobalVar, frame: Frame) -> Closure:

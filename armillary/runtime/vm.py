@@ -6,14 +6,19 @@ the compiler is imported here; the executable brings what it needs.
 
 from __future__ import annotations
 
+import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from armillary.base.boundary import bounded
-from armillary.errors import TypeMismatch
+from armillary.artifact import load_params
+from armillary.base.aliases import Array
+from armillary.base.boundary import boundary, bounded
+from armillary.errors import ArtifactError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu
+from armillary.runtime.executor import GraphExecutor
+from armillary.runtime.module import Module
 from armillary.runtime.ndarray import NDArray
 
 Result: TypeAlias = "NDArray | list[Result]"
@@ -24,6 +29,61 @@ class Compiled(Protocol):
 
     def function(self, name: str, device: Device) -> tuple[list[str], Callable[..., Result]]:
         """The names of a function's arguments, and a callable."""
+
+
+_HEAD = struct.Struct("<8sQ")  # what begins the code of an executable: its kind, and the length of the graph
+_MAGIC = b"ARMVM\x00\x00\x01"
+
+
+def pack_code(graph_json: str, params: bytes) -> bytearray:
+    """The code of an executable of one function of known shapes: its graph, and its parameters as a blob."""
+    graph = graph_json.encode()
+    return bytearray(_HEAD.pack(_MAGIC, len(graph)) + graph + params)
+
+
+class Executable:
+    """What `relay.vm.Executable.save` wrote, with its library: `Executable.load_exec(code, lib)`."""
+
+    def __init__(self, graph_json: str, params: Mapping[str, Array], library: Module) -> None:
+        self._graph, self._params, self._library = graph_json, dict(params), library
+
+    @staticmethod
+    @boundary("load_exec")
+    def load_exec(bytecode: bytes | bytearray, lib: object) -> Executable:
+        """An executable of its code and the library (`runtime.load_module`). Raises ArtifactError for other bytes."""
+        library = getattr(lib, "module", lib)
+        if not isinstance(library, Module):
+            raise TypeMismatch(f"load_exec: the library is {type(lib).__name__}", hint="runtime.load_module(path)")
+        data = bytes(bytecode)
+        if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+            raise ArtifactError("load_exec: these bytes are no code of an executable", hint="code, lib = exe.save()")
+        _, length = _HEAD.unpack_from(data)
+        end = _HEAD.size + length
+        if end > len(data):
+            raise ArtifactError(f"load_exec: a graph of {length} bytes in {len(data)}")
+        try:
+            graph = data[_HEAD.size : end].decode()
+        except UnicodeDecodeError:
+            raise ArtifactError("load_exec: the graph is no text") from None
+        return Executable(graph, load_params(data[end:]), library)
+
+    def function(self, name: str, device: Device) -> tuple[list[str], Callable[..., Result]]:
+        """The arguments of main, and a call that runs the graph."""
+        if name != "main":
+            raise TypeMismatch(f"the executable has no function {name!r}; it has: main")
+        executor = GraphExecutor(self._graph, self._library, device)
+        executor.bind(self._params)
+        names = [key for key in executor.input_names if key not in self._params]
+
+        def call(*values: object) -> Result:
+            for key, value in zip(names, values, strict=True):
+                executor.set_input(key, value)
+            executor.run()
+            count = executor.get_num_outputs()
+            outputs: list[Result] = [NDArray(executor.get_output(k).numpy()) for k in range(count)]
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return names, call
 
 
 @bounded

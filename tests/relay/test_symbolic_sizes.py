@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import armillary
 from armillary import relay, te
 from armillary.errors import TypeMismatch
 
@@ -54,3 +55,14 @@ def test_a_product_types_its_second_side_by_units(transposed: bool, shape: tuple
         made = relay.nn.matmul(relay.var("x", relay.TensorType((n, 3, 6))), second, units=2, transpose_b=transposed)
         assert made.checked_type == relay.TensorType((n, 3, 2))
         assert second.checked_type == relay.TensorType(shape)
+
+
+@pytest.mark.parametrize("kind", ["debug", "vm", "graph"])
+def test_shapes_that_are_known_when_it_runs_have_to_fit(kind: str) -> None:
+    open_shape = (relay.Any(), relay.Any())
+    x, y = relay.var("x", shape=open_shape), relay.var("y", shape=open_shape)
+    run = relay.create_executor(kind, armillary.IRModule.from_expr(relay.Function([x, y], x + y))).evaluate()
+    data = np.ones((3, 1), "float32")
+    assert run(data, np.ones((3, 4), "float32")).shape == (3, 4)
+    with pytest.raises(TypeMismatch, match="add: the shapes do not broadcast"):
+        run(data, np.ones((2, 4), "float32"))
