@@ -95,6 +95,27 @@ def _odd_scale(s: Seen) -> bool:
     return any(a.dtype.kind == "f" and not np.all(np.abs(a) < 1e30) for a in scales)
 
 
+def _has_many_steps(s: Seen) -> bool:
+    """Whether one step of the operands may be so many of the result's that an int32 does not count them."""
+    last = 3 if s.node.op_type == "QLinearAveragePool" else 6
+    scales = [s.value(k) for k in (1, 4, last) if k <= last]
+    if any(v is None for v in scales):
+        return False
+    *operands, result = (np.abs(v.astype(np.float64)) for v in scales)
+    step = np.prod(operands, axis=0) * 2**8 if s.node.op_type == "QLinearMul" else np.max(operands, axis=0)
+    return bool(np.any(step > 2.0**21 * result))
+
+
+def _odd_factor(s: Seen) -> bool:
+    """Whether the scales of a product over that of the result are no number of float32."""
+    scales = [s.value(k) for k in (1, 4, 6)]
+    if any(v is None for v in scales):
+        return False
+    x, weight, result = (v.astype(np.float32) for v in scales)
+    with np.errstate(all="ignore"):
+        return not np.all(np.isfinite(x * weight / result))
+
+
 def _one_corner(s: Seen) -> bool:
     """Corners aligned along an axis of one element."""
     return bool(s.get("align_corners", 0))
@@ -182,6 +203,19 @@ def _declares_otherwise(s: Seen) -> bool:
     return any(tuple(have) != s.shape(k + 2) for k, have in enumerate(declared) if k + 2 < len(s.node.input))
 
 
+def _scans_otherwise(s: Seen) -> bool:
+    """Whether the body declares a scan output of another shape than it has by inference."""
+    body = GraphProto()
+    body.CopyFrom(s.get("body"))
+    scans = body.output[len(body.input) - 1 :]
+    declared = [[d.dim_value for d in o.type.tensor_type.shape.dim] for o in scans]
+    for output in scans:
+        output.type.tensor_type.ClearField("shape")
+    made = onnx.shape_inference.infer_shapes(helper.make_model(body, opset_imports=[helper.make_opsetid("", s.opset)]))
+    has = [[d.dim_value for d in o.type.tensor_type.shape.dim] for o in made.graph.output[len(body.input) - 1 :]]
+    return any(have and have != told for have, told in zip(has, declared))
+
+
 def _holds_nan(s: Seen) -> bool:
     """Whether a number is none, or may be: one of the inputs holds none or an infinity, or a node makes some."""
     if s.value(0) is None and s.makes_nan:
@@ -257,6 +291,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("ReduceLogSumExp", ORT, "integers: adds the whole part of the logarithm", lambda s: not _is_float(s)),
     NotTrue("QLinearSoftmax", ORT, "takes the whole part of how many steps of the scale are in 1", _odd_steps),
     NotTrue("Loop", ORT, "no iterations: the shapes that the body declares, not its own", _declares_otherwise),
+    NotTrue("Loop", ORT, "no iterations: the body declares a scan output of another shape", _scans_otherwise),
     NotTrue(
         "ConvTranspose",
         BOTH,
@@ -349,7 +384,18 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     ),
     *(
         NotTrue(op, ORT, "what is infinite or no number becomes whatever the processor's conversion says", _odd_scale)
-        for op in ("QuantizeLinear", "QLinearAdd", "QLinearMul", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearConcat")
+        for op in words(
+            "QuantizeLinear QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearConcat QLinearAveragePool "
+            "QLinearGlobalAveragePool"
+        )
+    ),
+    *(
+        NotTrue(op, ORT, "more steps than an int32 counts: the least number where the largest is due", _has_many_steps)
+        for op in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")
+    ),
+    *(
+        NotTrue(op, BOTH, "the factor of a sum overflows: 0 times it is no number, where here it is 0", _odd_factor)
+        for op in ("QLinearConv", "QLinearMatMul")
     ),
     NotTrue(
         "MaxPool",

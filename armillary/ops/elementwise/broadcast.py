@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.float_range import may_multiply
 from armillary.base.record import record
 from armillary.ops._common import (
     Index,
@@ -327,6 +328,8 @@ def _reassociate(expr: Call) -> Expr | None:
 
 
 def _joined(op: Op, value: Expr, first: Array, second: Array) -> Expr | None:
+    if op is multiply and first.dtype.kind in "fV" and not may_multiply(first, second):
+        return None
     with np.errstate(all="ignore"):
         data = first + second if op is add else first * second
     if data.size > max(first.size, second.size) or not np.isfinite(data).all():

@@ -192,11 +192,14 @@ def _of_log1p(expr: Expr) -> Expr | None:
     """e of where(e + 1 == 1, e, log(e + 1) * (e / (e + 1 - 1)))."""
     if not is_call(expr, "where"):
         return None
-    e, product = expr.args[1], expr.args[2]
-    if not is_call(product, "multiply"):
+    condition, e, product = expr.args
+    if not is_call(product, "multiply") or not is_call(product.args[1], "divide"):
         return None
-    is_log = _argument(_argument(product.args[0], "log"), "add", 1.0) is e
-    return e if is_log and _argument(product.args[1], "divide") is e else None
+    more = _argument(product.args[0], "log")
+    quotient, below = product.args[1].args
+    is_whole = _argument(more, "add", 1.0) is e and quotient is e and _argument(condition, "equal", 1.0) is more
+    is_less_one = is_call(below, "subtract") and below.args[0] is more and splat(below.args[1]) == 1
+    return e if is_whole and is_less_one else None
 
 
 def _argument(expr: Expr | None, name: str, other: float | None = None) -> Expr | None:

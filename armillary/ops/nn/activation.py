@@ -46,7 +46,7 @@ class DropoutAttrs:
 
 
 relu = Op("nn.relu", kind=Kind.ELEMENTWISE, doc="max(data, 0).")
-leaky_relu = Op("nn.leaky_relu", kind=Kind.ELEMENTWISE, doc="data where positive, else alpha * data.")
+leaky_relu = Op("nn.leaky_relu", kind=Kind.ELEMENTWISE, doc="data where >= 0, else alpha * data.")
 prelu = Op("nn.prelu", kind=Kind.BROADCAST, inputs=("data", "alpha"), doc="leaky_relu with one alpha per channel.")
 bias_add = Op("nn.bias_add", kind=Kind.BROADCAST, inputs=("data", "bias"), doc="data plus one bias per channel.")
 dropout = Op("nn.dropout", kind=Kind.ELEMENTWISE, doc="The data itself: dropout acts in training only.")
@@ -89,12 +89,14 @@ dropout.reference(lambda attrs, x: x)
 
 @leaky_relu.reference
 def _reference_leaky(attrs: LeakyReluAttrs, x: Array) -> Array:
-    return np.where(x > 0, x, x * np.asarray(attrs.alpha).astype(x.dtype))
+    with np.errstate(invalid="ignore"):  # 0 * infinity, which is not taken
+        return np.where(x >= 0, x, x * np.asarray(attrs.alpha).astype(x.dtype))
 
 
 @prelu.reference
 def _reference_prelu(attrs: AxisAttrs, x: Array, alpha: Array) -> Array:
-    return np.where(x > 0, x, x * along(alpha, x.ndim, attrs.axis))
+    with np.errstate(invalid="ignore"):
+        return np.where(x >= 0, x, x * along(alpha, x.ndim, attrs.axis))
 
 
 @bias_add.reference
@@ -112,7 +114,7 @@ def _compute_relu(attrs: None, x: Tensor) -> Tensor:
 def _compute_leaky(attrs: LeakyReluAttrs, x: Tensor) -> Tensor:
     zero, alpha = T.const(0, x.dtype), T.const(attrs.alpha, x.dtype)
     return te.compute(
-        x.shape, lambda *i: T.select(x(*i) > zero, x(*i), x(*i) * alpha), name="leaky_relu", tag="elemwise"
+        x.shape, lambda *i: T.select(x(*i) >= zero, x(*i), x(*i) * alpha), name="leaky_relu", tag="elemwise"
     )
 
 
@@ -121,7 +123,7 @@ def _compute_prelu(attrs: AxisAttrs, x: Tensor, alpha: Tensor) -> Tensor:
     axis, zero, one = attrs.axis % len(x.shape), T.const(0, x.dtype), te.static_shape(alpha) == (1,)
 
     def element(*i: te.Expr) -> te.Expr:
-        return T.select(x(*i) > zero, x(*i), x(*i) * alpha(0 if one else i[axis]))
+        return T.select(x(*i) >= zero, x(*i), x(*i) * alpha(0 if one else i[axis]))
 
     return te.compute(x.shape, element, name="prelu", tag="broadcast")
 

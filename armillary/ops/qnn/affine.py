@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
+from armillary.base.float_range import may_multiply
 from armillary.ops.nn._windows import call
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Tuple
@@ -27,7 +28,7 @@ from armillary.relay.types import TensorType
 
 _FLOATS = ("", "float32")
 NO_LIMITS = (-math.inf, math.inf)
-_ALIKE = 1e-5  # relative: the scale of a bias against the product of the scales that it was made from
+_ALIKE = 5e-7  # relative, of a few roundings: the scale of a bias against the product that it was made from
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ def _product(name: str, attrs: Mapping[str, object], args: Sequence[Value], chan
     if found is None or not (found[1].is_single or found[1].axis == channel) or attrs["out_dtype"] not in _FLOATS:
         return None
     data, weight = found
+    if not may_multiply(data.scale.reshape(()), weight.scale):
+        return None
     parameters = (Constant(p) for p in (data.zero, weight.zero, data.scale, weight.scale))
     total = call(name, data.data, weight.data, *parameters, **{**attrs, "out_dtype": "int32"})
     scale = np.asarray(data.scale.reshape(()) * weight.scale, np.float32)
@@ -237,6 +240,8 @@ def _batch_matmul(expr: Call, args: Sequence[Value]) -> Affine | None:
     if found is None or not found[1].is_single or expr.attrs.out_dtype not in _FLOATS:
         return None
     x, y = found
+    if not may_multiply(x.scale.reshape(()), y.scale.reshape(())):
+        return None
     left = call("transpose", x.data, axes=(0, 2, 1)) if expr.attrs.transpose_a else x.data
     right = y.data if expr.attrs.transpose_b else call("transpose", y.data, axes=(0, 2, 1))
     parameters = (Constant(p) for p in (x.zero, y.zero, x.scale, y.scale))

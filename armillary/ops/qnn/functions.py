@@ -141,7 +141,7 @@ leaky_relu.bad_samples(lambda: _bad_samples(QLeakyReluAttrs()))
 
 
 def _leaky(attrs: QLeakyReluAttrs) -> Callable[[Array], Array]:
-    return lambda x: np.where(x > 0, x, x * attrs.alpha)
+    return lambda x: np.where(x >= 0, x, x * attrs.alpha)
 
 
 @leaky_relu.reference

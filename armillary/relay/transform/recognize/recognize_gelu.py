@@ -1,9 +1,9 @@
 """recognize-gelu: the arithmetic of GELU as nn.gelu.
 
 In: a typed module. Out: one where x / 2 * (1 + erf(x / sqrt(2))), and its tanh approximation, is nn.gelu, however
-exporters order and group the factors. Invariant: the constants agree to 1e-4, and the values then do so up to rounding;
-constants of networks in half precision, which are farther off, keep their values in a form that is as short.
-An expression is read as a polynomial in x and in its erf (or tanh); see `polynomial`.
+exporters order and group the factors. Invariant: the constants agree to the rounding of the expression's type, and the
+values then do so; those inside the function that are farther off, as in networks that were in half precision, keep
+their values in a form that is as short. An expression is read as a polynomial in x and in its erf (or tanh).
 
     %0 = multiply(%x, 0.70710678f);
     %1 = erf(%0);
@@ -19,9 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from armillary.base.float_range import epsilon_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, const
-from armillary.relay.transform._rules import call, op_name, rewrite_module, splat
+from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
@@ -33,8 +34,9 @@ _INNER: dict[str, Polynomial] = {
     "tanh": {(1, 0): _SCALE, (3, 0): 0.044715 * _SCALE},
 }
 _DEPTH = 8  # levels of arithmetic above and inside the function
-_TOLERANCE = 1e-4
+_ROUNDINGS = 4  # of constants, each by half a unit in the last place: exporters multiply and divide some of them
 _OF_HALVES = 4e-3  # how far a constant of bfloat16 is off
+_LARGE = 2.0**20  # with larger factors, or smaller ones, arithmetic overflows where GELU does not
 
 
 @define_pass("recognize-gelu", opt_level=2)
@@ -49,14 +51,22 @@ def _rule(expr: Expr) -> Expr | None:
     function = _function(expr, _DEPTH)
     if function is None:
         return None
-    wanted = _INNER[op_name(function)]
+    wanted, close = _INNER[op_name(function)], _close(expr)
     for x in _bases(function.args[0]):
         inner = polynomial(function.args[0], x, None, _DEPTH)
         if x.checked_type != expr.checked_type or not _agree(inner, wanted, _OF_HALVES):
             continue
-        if _agree(polynomial(expr, x, function, _DEPTH), _GELU):
-            return _exact(x, op_name(function)) if _agree(inner, wanted) else _rounded(x, op_name(function), inner)
+        if _agree(polynomial(expr, x, function, _DEPTH), _GELU, close):
+            is_exact = _agree(inner, wanted, close)
+            return _exact(x, op_name(function)) if is_exact else _rounded(x, op_name(function), inner)
     return None
+
+
+def _close(expr: Call) -> float:
+    """How far a product of a few constants of the expression's type may be off."""
+    ty = tensor(expr)
+    assert ty is not None, "arithmetic has tensors"
+    return _ROUNDINGS * epsilon_of(ty.dtype.numpy) / 2
 
 
 def _exact(x: Expr, function: str) -> Expr:
@@ -113,7 +123,8 @@ def polynomial(expr: Expr, x: Expr, function: Expr | None, depth: int) -> Polyno
     """The expression as a polynomial in `x` and `function`; None when it is none."""
     number = splat(expr)
     if number is not None:
-        return {(0, 0): float(number)}
+        is_usual = number == 0 or 1 / _LARGE <= abs(number) <= _LARGE
+        return {(0, 0): float(number)} if is_usual else None
     if expr is x:
         return {(1, 0): 1.0}
     if expr is function:
@@ -157,7 +168,7 @@ def _power(a: Polynomial, exponent: float) -> Polynomial | None:
     return result
 
 
-def _agree(found: Polynomial | None, wanted: Polynomial, tolerance: float = _TOLERANCE) -> bool:
+def _agree(found: Polynomial | None, wanted: Polynomial, tolerance: float) -> bool:
     """Whether two polynomials have the same coefficients."""
     if found is None:
         return False

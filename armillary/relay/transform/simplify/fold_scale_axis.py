@@ -3,7 +3,8 @@
 In: a module with constant weights, biases as plain additions. Out: the same without multiplications by per-channel
 constants after (backward) or before (forward) a conv2d or dense. On its way a factor passes additions of constants,
 sums of two foldable values, average pooling and, where it is positive, relu and max pooling. Invariant: a factor
-moves only through values with one user; the results agree to rounding. Large weights that 16-bit floats hold exactly
+moves only through values with one user; the results agree to rounding, as no product of constants overflows or is
+denormal where the graph has none. Large weights that 16-bit floats hold exactly
 stay as they are (narrow-weights stores them so); a factor behind them costs one operation for each result.
 
     multiply(nn.conv2d(%x, weight), scale)  ->  nn.conv2d(%x, weight * scale)
@@ -19,6 +20,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_rows
 from armillary.base.data_layout import layout
+from armillary.base.float_range import may_multiply
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Op, has
@@ -129,8 +131,9 @@ def _push_sum(expr: Call, factor: Array, once: SingleUse, reach: int) -> Expr | 
     sides: list[Expr] = []
     for arg in expr.args:
         if isinstance(arg, Constant):
-            scaled = arg.data * factor
-            if scaled.size > max(arg.data.size, factor.size):
+            with np.errstate(all="ignore"):
+                scaled = arg.data * factor
+            if scaled.size > max(arg.data.size, factor.size) or not may_multiply(arg.data, factor):
                 return None
             sides.append(Constant(scaled.astype(arg.data.dtype)))
             continue
@@ -158,7 +161,27 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
     vector = _vector(factor, ty.ndim, axis, size)
     if vector is None or weight.held.shape[out_axis] != size:
         return None
-    return _with_weight(expr, weight, vector, out_axis)
+    return _with_weight(expr, weight, vector, out_axis) if _keeps_range(weight, vector, out_axis) else None
+
+
+def _keeps_range(weight: Constant, vector: Array, axis: int) -> bool:
+    """Whether the products of factors and the largest weight of each channel may take the place of both.
+
+    Smaller weights of a channel may become denormal: beside the largest one nobody sees what they lose.
+    """
+    held = weight.held
+    rows = held.pieces() if isinstance(held, Deferred) and held.rows is not None else iter((weight.data,))
+    parts = [_largest(piece, axis) for piece in rows if piece.size]
+    if not parts:
+        return True
+    return may_multiply(np.concatenate(parts) if axis == 0 else np.max(parts, axis=0), vector)
+
+
+def _largest(numbers: Array, axis: int) -> Array:
+    """The largest magnitude of each slice; NaN where it holds some."""
+    others = tuple(k for k in range(numbers.ndim) if k != axis)
+    found: Array = np.maximum(numbers.max(axis=others), -numbers.min(axis=others))
+    return found
 
 
 def _is_of_rows(contraction: Call) -> bool:
@@ -220,7 +243,7 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
     axis = ty.ndim - 1 if _is_of_rows(expr) else layout(expr.attrs.data_layout).index("C")
     vector = _vector(factor, ty.ndim, axis, ty.static[axis])
     in_axis = 1 if _is_of_rows(expr) else _input_axis(expr, ty.static[axis], weight)
-    if vector is None or in_axis is None:
+    if vector is None or in_axis is None or not _keeps_range(weight, vector, in_axis):
         return None
     scaled = _with_weight(Call(expr.op, (data, weight), expr.attrs, expr.span), weight, vector, in_axis)
     return scaled if _same_type(scaled, expr) else None

@@ -25,6 +25,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 LANES = 16  # of the flat image: its length is rounded up to this many elements
 UNROLLED = 25  # taps that are spelled out; of more, only those of a row
+SPELLED_IN_C = 128  # products of a tile that are: C compilers follow each access through all stores before it
 MIN_LYING = 8  # vectors: an image of fewer is copied
 MARGIN = 1.07  # of the flat image, to have it in a multiple of a few vectors
 
@@ -165,7 +166,9 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     if tiled:
         at = _schedule_output(schedule, output, rows, cpu)
         schedule[whole].compute_at(schedule[output], at)
-    _schedule_product(schedule, whole, rows, vectors, cpu, is_root=not tiled)
+    is_c = fused.workload.target.kind.name == "c"
+    spelled = min(UNROLLED, SPELLED_IN_C // (rows * vectors * wide)) if is_c else UNROLLED
+    _schedule_product(schedule, whole, rows, vectors, cpu, spelled, is_root=not tiled)
 
 
 def _schedule_rest(schedule: te.Schedule, rest: te.Tensor, cpu: CpuModel) -> None:
@@ -211,8 +214,9 @@ def _schedule_output(schedule: te.Schedule, output: te.Tensor, rows: int, cpu: C
 
 
 def _schedule_product(
-    schedule: te.Schedule, whole: te.Tensor, rows: int, vectors: int, cpu: CpuModel, *, is_root: bool
+    schedule: te.Schedule, whole: te.Tensor, rows: int, vectors: int, cpu: CpuModel, spelled: int, *, is_root: bool
 ) -> None:
+    """Sums of `rows` channels times `vectors` pieces in registers; so many taps as `spelled` are unrolled."""
     local = schedule.cache_write(whole, "local")
     stage = schedule[whole]
     batch, channel, flat = stage.op.axis
@@ -237,5 +241,5 @@ def _schedule_product(
         accumulators.unroll(axis)
     _, row, column = accumulators.op.reduce_axis
     taps = static_extent(row) * static_extent(column)
-    for axis in (row, column) if taps <= UNROLLED else (column,):
+    for axis in (row, column) if taps <= spelled else (column,):
         accumulators.unroll(axis)

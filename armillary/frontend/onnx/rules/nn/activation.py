@@ -7,6 +7,8 @@ are clipped by relu). Softmax: softmax.py.
 
 from __future__ import annotations
 
+import math
+
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, type_of
@@ -19,9 +21,13 @@ def scalar(value: float, like: Expr) -> Expr:
     return const(value, type_of(like).dtype)
 
 
-def _exp_part(x: Expr) -> Expr:
-    """max(0, 1 - exp(x)): what the exponential units subtract below zero."""
-    return call("nn.relu", scalar(1.0, x) - call("exp", x))
+def elu_of(x: Expr, alpha: float = 1.0) -> Expr:
+    """x where it is not below 0, else alpha * (exp(x) - 1): as relu(x) - alpha * max(0, 1 - exp(x)), if 0 times alpha
+    is 0, which needs no comparison."""
+    if math.isfinite(alpha):
+        part = call("nn.relu", scalar(1.0, x) - call("exp", x))
+        return call("nn.relu", x) - (part if alpha == 1.0 else part * alpha)
+    return call("where", x < scalar(0.0, x), (call("exp", x) - 1.0) * alpha, x)
 
 
 def softplus_of(x: Expr) -> Expr:
@@ -67,25 +73,29 @@ def prelu(node: OnnxNode) -> Expr:
 
 @from_onnx("Elu")
 def elu(node: OnnxNode) -> Expr:
-    x = node.input(0)
-    alpha: float = node.float("alpha", 1.0)
-    return call("nn.relu", x) - _exp_part(x) * alpha
+    return elu_of(node.input(0), node.float("alpha", 1.0))
 
 
 @from_onnx("Selu")
 def selu(node: OnnxNode) -> Expr:
+    """0 is on the side of the exponential: gamma * (alpha * 1 - alpha)."""
     x = node.input(0)
     old = node.opset < 6
     alpha: float = node.float("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma: float = node.float("gamma", 1.0507 if old else 1.05070102214813232421875)
-    return (call("nn.relu", x) - _exp_part(x) * alpha) * gamma
+    if math.isfinite(alpha):
+        return elu_of(x, alpha) * gamma
+    return call("where", x > scalar(0.0, x), x, (call("exp", x) - 1.0) * alpha) * gamma
 
 
 @from_onnx("Celu")
 def celu(node: OnnxNode) -> Expr:
-    x = node.input(0)
-    alpha: float = node.float("alpha", 1.0)
-    return call("nn.relu", x) - _exp_part(x / alpha) * alpha
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)); with an alpha above 0 the signs tell which part it is."""
+    x, alpha = node.input(0), node.float("alpha", 1.0)
+    power = call("exp", x / alpha)
+    if 0 < alpha < math.inf:
+        return call("nn.relu", x) - call("nn.relu", scalar(1.0, x) - power) * alpha
+    return call("nn.relu", x) + call("minimum", (power - 1.0) * alpha, scalar(0.0, x))
 
 
 @from_onnx("Gelu", since=20)

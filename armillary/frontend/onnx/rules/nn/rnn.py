@@ -18,7 +18,7 @@ from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
-from armillary.frontend.onnx.rules.nn.activation import softplus_of
+from armillary.frontend.onnx.rules.nn.activation import elu_of, scalar, softplus_of
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.types import scalar_type
@@ -67,10 +67,10 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "Sigmoid": lambda x: call("sigmoid", x),
         "Affine": lambda x: x * a + b,
         "LeakyRelu": lambda x: call("nn.leaky_relu", x, alpha=a),
-        "ThresholdedRelu": lambda x: x * call("cast", x > a, dtype=type_of(x).dtype),
+        "ThresholdedRelu": lambda x: call("where", x > scalar(a, x), x, scalar(0.0, x)),
         "ScaledTanh": lambda x: call("tanh", x * b) * a,
         "HardSigmoid": lambda x: call("clip", x * a + b, a_min=0.0, a_max=1.0),
-        "Elu": lambda x: call("nn.relu", x) - call("nn.relu", -call("exp", x) + 1.0) * a,
+        "Elu": lambda x: elu_of(x, a),
         "Softsign": lambda x: x / (call("abs", x) + 1.0),
         "Softplus": softplus_of,
     }
