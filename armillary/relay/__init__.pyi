@@ -890,7 +890,7 @@ class _Nn:
 
     @staticmethod
     def leaky_relu(data: _Operand, alpha: float = 0.01) -> _Call:
-        """data where positive, else alpha * data."""
+        """data where >= 0, else alpha * data."""
 
     @staticmethod
     def log_softmax(data: _Operand, axis: int = -1) -> _Call:
