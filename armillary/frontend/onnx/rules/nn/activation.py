@@ -91,7 +91,8 @@ def selu(node: OnnxNode) -> Expr:
 @from_onnx("Celu")
 def celu(node: OnnxNode) -> Expr:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)); with an alpha above 0 the signs tell which part it is."""
-    x, alpha = node.input(0), node.float("alpha", 1.0)
+    x = node.input(0)
+    alpha: float = node.float("alpha", 1.0)
     power = call("exp", x / alpha)
     if 0 < alpha < math.inf:
         return call("nn.relu", x) - call("nn.relu", scalar(1.0, x) - power) * alpha
