@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from armillary import relay
 from armillary.driver.build import build
+from armillary.errors import TypeMismatch
 from armillary.frontend import from_onnx
 from armillary.relay.analysis import op_frequency
 from armillary.relay.transform.pipeline import optimize
@@ -240,3 +241,20 @@ def test_planes_spell_few_products_in_c() -> None:
     with PassContext(opt_level=3):
         source = build(relay.Function([x], body), "c").get_lib().get_source()
     assert "planes" in source and source.count("armillary_fmaf(planes") <= 256
+
+
+@pytest.mark.parametrize(("op", "given"), [("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.01}), ("HardSigmoid", {})])
+def test_numbers_that_are_not_given_are_of_float32_too(op: str, given: dict[str, float]) -> None:
+    """The standard holds defaults as it holds what is given: in float32, also beside data of float64."""
+    x = np.array([-1.0, 1.0])
+    small, steep = float(np.float32(0.01)), float(np.float32(0.2))
+    wanted = [-small, 1.0] if op == "LeakyRelu" else [0.5 - steep, 0.5 + steep]
+    np.testing.assert_allclose(run([helper.make_node(op, ["x"], ["y"], **given)], x, {}), wanted, rtol=1e-15)
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_products_of_truth_values_are_refused(op: str) -> None:
+    shape = (2, 2) if op == "MatMul" else (1, 1, 2, 2)
+    node, weight = helper.make_node(op, ["x", "w"], ["y"]), np.ones(shape, np.bool_)
+    with pytest.raises(TypeMismatch, match=r"wanted numbers|float|bool"):
+        from_onnx(model([node], np.ones(shape, np.bool_), {"w": weight}))

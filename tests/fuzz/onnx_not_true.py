@@ -116,6 +116,12 @@ def _odd_factor(s: Seen) -> bool:
         return not np.all(np.isfinite(x * weight / result))
 
 
+def _mixes_pads(s: Seen) -> bool:
+    """Whether it matters that the reference takes the pads for top, bottom, left, right: it does with strides of 1."""
+    pads = s.get("pads", ())
+    return len(pads) == 4 and pads[1] != pads[2] and set(s.get("strides", [1])) == {1} == set(s.get("dilations", [1]))
+
+
 def _one_corner(s: Seen) -> bool:
     """Corners aligned along an axis of one element."""
     return bool(s.get("align_corners", 0))
@@ -419,14 +425,60 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         )
         for op in ("Momentum", "Adam", "Adagrad")
     ),
+    *(
+        NotTrue(
+            op,
+            REFERENCE,
+            "the rate's correction is of float64, and so may be the result",
+            lambda s: s.reads(TensorProto.FLOAT) and bool(np.any(s.value(1)) if s.value(1) is not None else True),
+        )
+        for op in ("Adam", "Adagrad")
+    ),
     NotTrue("ReduceSumSquare", REFERENCE, "32-bit integers give 64-bit ones", lambda s: not _is_float(s)),
     NotTrue(
         "Pow", REFERENCE, "integers wrap; ONNX Runtime's, and ours, go by way of float64", lambda s: not _is_float(s)
     ),
     NotTrue("QLinearConv", REFERENCE, "mixes up the axes of images of other than two", lambda s: len(s.shape(0)) != 4),
+    NotTrue("MaxPool", REFERENCE, "takes the second pad for the third, with strides of 1", _mixes_pads),
+    NotTrue(
+        "MaxPool",
+        REFERENCE,
+        "the places of the largest values count the padding",
+        lambda s: len(s.node.output) > 1 and any(s.get("pads", ())),
+    ),
+    NotTrue(
+        "MaxPool",
+        REFERENCE,
+        "SAME_LOWER: the result is rounded down",
+        lambda s: s.get("auto_pad", b"") == b"SAME_LOWER" and max(s.get("strides", [1])) > 1,
+    ),
+    NotTrue("AveragePool", REFERENCE, "before opset 7 the padding counts", lambda s: s.opset < 7),
+    NotTrue("AveragePool", REFERENCE, "integers, which the standard has not: padded by 0", lambda s: not _is_float(s)),
+    NotTrue(
+        "LpPool",
+        REFERENCE,
+        "dilations before opset 18, which has them first: it leaves them out, ONNX Runtime refuses them",
+        lambda s: s.opset < 18 and max(s.get("dilations", [1])) > 1,
+    ),
+    NotTrue(
+        "OneHotEncoder", REFERENCE, "compares real numbers with integers; others compare their whole part", _is_float
+    ),
+    NotTrue(
+        "TreeEnsembleClassifier",
+        REFERENCE,
+        "takes the sums of one class for probabilities",
+        lambda s: len(set(s.get("class_ids", ()))) == 1,
+    ),
+    NotTrue(
+        "Attention",
+        REFERENCE,
+        "fills up a mask of one column, which the standard broadcasts",
+        lambda s: len(s.node.input) > 3 and s.shape(3)[-1:] == (1,),
+    ),
+    NotTrue("Resize", REFERENCE, "leaves out what is no number where its weight is 0", _holds_nan),
     NotTrue("MeanVarianceNormalization", REFERENCE, "divides 0 by 0 where all are equal", _has_no_variance),
     NotTrue("LRN", REFERENCE, "as many channels have neighbours as there are images"),
-    NotTrue("BatchNormalization", REFERENCE, "before opset 9 it is that of training", lambda s: s.opset < 9),
+    NotTrue("BatchNormalization", REFERENCE, "before opset 14 it is that of training", lambda s: s.opset < 14),
     *(NotTrue(op, REFERENCE, "knows the plain form only", _recurrent) for op in ("RNN", "GRU", "LSTM")),
     NotTrue(
         "MaxUnpool",

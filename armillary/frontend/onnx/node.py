@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from armillary.base.record import record
 from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -17,7 +19,7 @@ from armillary.relay.lazy_registry import LazyRegistry
 from armillary.relay.op import Array
 from armillary.relay.types import TensorType
 
-Index = int  # OnnxNode has a method called int
+Index, Number = int, float  # OnnxNode has methods of those names
 ONNX_DTYPES = (
     None,
     "float32",
@@ -76,7 +78,13 @@ class OnnxNode:
     def int(self, name: str, default: Any = None) -> Any:
         return self._attribute(name, default)
 
-    ints = float = floats = string = tensor = int
+    ints = floats = string = tensor = int
+
+    def float(self, name: str, default: Any = None) -> Any:
+        """A number. The standard holds defaults in float32 as well as what is given, whatever the type of the data."""
+        value = self._attribute(name, default)
+        is_given = name in self.attributes or not isinstance(value, Number)
+        return value if is_given else Number(np.float32(value))
 
     def flag(self, name: str, default: bool) -> bool:
         """An attribute that is 0 or 1. Raises TypeMismatch for another number: engines read those differently."""

@@ -148,6 +148,12 @@ def need_dtype(op: str, first: TensorType, *others: TensorType) -> None:
             raise TypeMismatch(f"{op}: the dtypes differ: {first.dtype} and {other.dtype}", hint="cast one of them")
 
 
+def need_numbers(op: str, data: TensorType) -> None:
+    """Raise TypeMismatch for truth values: their products have no sum."""
+    if data.dtype.is_bool:
+        raise TypeMismatch(f"{op}: got {data}, wanted numbers", hint="cast them first")
+
+
 def same_dim(a: Dim, b: Dim) -> bool:
     """Whether two dimensions may be equal."""
     return isinstance(a, AnyDim) or isinstance(b, AnyDim) or a == b

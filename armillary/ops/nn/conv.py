@@ -35,6 +35,7 @@ from armillary.ops.nn._windows import (
     letters,
     need_dtype,
     need_layout,
+    need_numbers,
     need_tensor,
     out_dim,
     pad_array,
@@ -206,6 +207,7 @@ def _infer(op: str, rank: int, attrs: AnyConv, data: Type, weight: Type) -> Tens
         return _through(attrs, whole, move, partial(_infer, op, rank, whole), x, k)
     if not attrs.out_dtype and not (x.dtype.is_float and k.dtype.is_float):
         need_dtype(op, x, k)
+        need_numbers(op, x)
     d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
     w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
     win = window(op, attrs, rank)

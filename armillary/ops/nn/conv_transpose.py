@@ -30,6 +30,7 @@ from armillary.ops.nn._windows import (
     known,
     need_dtype,
     need_layout,
+    need_numbers,
     need_tensor,
     per_axis,
     placed,
@@ -106,6 +107,7 @@ def _infer(op: str, rank: int, attrs: TransposeAttrs, data: Type, weight: Type) 
     x, k, sp = need_tensor(op, data), need_tensor(op, weight, "weight"), SPATIAL[rank]
     if not attrs.out_dtype:
         need_dtype(op, x, k)
+        need_numbers(op, x)
     d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
     w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
     win, extra = window(op, attrs, rank), per_axis(op, "output_padding", attrs.output_padding, rank, 0)

@@ -25,6 +25,7 @@ from armillary.ops.nn._windows import (
     Tensor,
     f32,
     need_dtype,
+    need_numbers,
     need_rank,
     need_tensor,
     reduce_axes,
@@ -118,6 +119,7 @@ def _operands(op: str, attrs: Any, first: Type, second: Type, rank: int) -> tupl
         raise TypeMismatch(f"{op}: data must have at least one dimension, got {a}")
     if not attrs.out_dtype:
         need_dtype(op, a, b)
+        need_numbers(op, a)
     return a, b
 
 

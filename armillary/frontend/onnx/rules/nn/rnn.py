@@ -59,8 +59,10 @@ class Step:
 
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
-    a = ALPHA.get(name, 0.0) if alpha is None else alpha
-    b = BETA.get(name, 0.0) if beta is None else beta
+    a, b = (
+        float(np.float32(defaults.get(name, 0.0))) if given is None else given
+        for defaults, given in ((ALPHA, alpha), (BETA, beta))
+    )
     table: dict[str, Activation] = {
         "Relu": lambda x: call("nn.relu", x),
         "Tanh": lambda x: call("tanh", x),
