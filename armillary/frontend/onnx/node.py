@@ -19,7 +19,8 @@ from armillary.relay.lazy_registry import LazyRegistry
 from armillary.relay.op import Array
 from armillary.relay.types import TensorType
 
-Index, Number = int, float  # OnnxNode has methods of those names
+Index = int  # OnnxNode has methods called int and float
+Number = float
 ONNX_DTYPES = (
     None,
     "float32",
