@@ -205,6 +205,8 @@ class Listener:
             self._log.debug("%s", error.message)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError, TimeoutError) as error:
             self._log.debug("a connection ended: %s", error)
+        except asyncio.CancelledError:  # the program ends: a stream of Python 3.11 would print a traceback of it
+            self._log.debug("a connection ended with the program")
         finally:
             self._tasks.discard(task)
             self._strangers.pop(task, None)

@@ -104,6 +104,14 @@ def test_run_and_devices_work_through_a_tracker(
     assert armc("run", net, "--rpc-key=board") == 4
 
 
+def test_a_tracker_that_is_ended_says_no_more_than_whose_connection_ended(farm: Farm) -> None:
+    farm.add("board")
+    farm.tracker.terminate()
+    farm.tracker._found.get(timeout=20)  # all that it wrote has been read
+    assert any("board registered" in line for line in farm.tracker.lines)
+    assert not [line for line in farm.tracker.lines if "Traceback" in line or "ERROR" in line]
+
+
 def test_a_proxy_lends_servers_that_cannot_be_reached(farm: Farm, net: Path) -> None:
     proxy = Launched("rpc_proxy", "--port=0", f"--tracker={HOST}:{farm.port}")
     behind = Launched(

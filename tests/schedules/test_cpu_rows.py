@@ -10,7 +10,7 @@ import pytest
 
 from armillary import relay, te
 from armillary.backends.cpu.access import contiguous_axis, crossing_axis
-from armillary.backends.cpu.attention.prefill import plan_of
+from armillary.backends.cpu.attention.space import plan_of
 from armillary.backends.cpu.gemm.dense import packed_product
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, choose

@@ -27,6 +27,7 @@ from armillary.autotvm.task.network_template import Args, Family, NetworkTemplat
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, create, register_template
 from armillary.backends.anchor import find_anchor
+from armillary.backends.cpu.attention.space import PREFILL, Plan, plans_of
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
@@ -34,6 +35,7 @@ from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.backends.records import keyed_attributes
+from armillary.backends.registry import choose
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import workload_of
@@ -47,6 +49,7 @@ AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, s
 CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
 _CONVOLUTIONS = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "conv2d_NCHWc_int8.cpu", "conv2d_NCHWc_bf16.cpu")
 _DENSE = ("dense_pack.cpu", "dense.cpu")
+_ATTENTION = {op: (name,) for op, name in apply_records.TUNED.items() if apply_records.ALGORITHMS[name] == PREFILL.name}
 _WITH_CONSTANT = (*_CONVOLUTIONS, "dense_pack.cpu")
 
 
@@ -103,6 +106,32 @@ class CpuTemplate(NetworkTemplate):
         indices = task.config_space.indices_of([point.knobs() for point in points])
         found = [(i, point.cycles / cpu.memory.ghz * 1e-9) for i, point in zip(indices, points, strict=True)]
         return sorted(found, key=lambda row: row[1])
+
+
+class AttentionTemplate(CpuTemplate):
+    """Attention: the rows of a block, which go through both products, and the tiles of each."""
+
+    def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
+        rows = [dict(plan.config()) for plan, _ in self._plans(args, where)]
+        for name in apply_records.PLANS:
+            config.define_knob(name, sorted({row[name] for row in rows}))
+        config.restrict(rows)
+
+    def estimates(self, task: Task) -> list[tuple[int, float]]:
+        cpu, rows = cpu_model(task.target), self._plans(task.args, task.target)
+        indices = task.config_space.indices_of([dict(plan.config()) for plan, _ in rows])
+        return [(index, cycles / cpu.memory.ghz * 1e-9) for index, (_, cycles) in zip(indices, rows, strict=True)]
+
+    def _plans(self, args: Args, where: Target) -> Sequence[tuple[Plan, float]]:
+        with where, at_level():
+            function = self.module(args)["main"]
+            anchor = find_anchor(function)
+            assert anchor is not None, "attention is one call"
+            workload = workload_of(function, anchor, where)
+            implementation, _ = choose(workload)
+        if implementation.algorithm != PREFILL.name:
+            raise TuningError(f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune")
+        return plans_of(workload, cpu_model(where))
 
 
 def _define(config: ConfigSpace, points: Sequence[Point]) -> None:
@@ -221,13 +250,13 @@ def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
 
 
 for _op, _name in apply_records.TUNED.items():
-    register_template(CpuTemplate(_name, get_op(_op)))
+    register_template((AttentionTemplate if _op in _ATTENTION else CpuTemplate)(_name, get_op(_op)))
 _PLAIN = {"nn.conv2d": _CONVOLUTIONS, "nn.dense": _DENSE}
 _OF_BYTES = {
     f"q{name}": tasks for name, tasks in _PLAIN.items()
 }  # or what computes them where bytes are not multiplied
 FAMILY = Family(
-    {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",)},
+    {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",), **_ATTENTION},
     apply_records.apply_records,
     apply_records.rule_of,
 )

@@ -41,7 +41,7 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 Args = Sequence[Any]  # of a task: tensors as ("TENSOR", shape, dtype), attributes
-_OPERANDS = 2  # of a contraction
+_NAMES = ("data", "second", "third", "fourth")
 LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
 
 
@@ -86,13 +86,13 @@ class NetworkTemplate(TaskTemplate, ABC):
         """A kernel in the form that is lowered."""
         return function
 
-    def operands(self, args: Args) -> tuple[Expr, Expr]:
+    def operands(self, args: Args) -> tuple[Expr, ...]:
         """What the call reads: variables, or a constant where a network has one."""
         types = [TensorType(a[1], a[2]) for a in args if _is_tensor(a)]
-        data, second = var("data", types[0]), var("second", types[1])
+        made: list[Expr] = [var(_NAMES[place], of) for place, of in enumerate(types)]
         if self.with_constant:
-            return data, const(random_input(1, types[1].static, str(types[1].dtype), 0))
-        return data, second
+            made[1] = const(random_input(1, types[1].static, str(types[1].dtype), 0))
+        return tuple(made)
 
     def module(self, args: Args, choice: Choice | None = None, around: Function | None = None) -> IRModule:
         """A network of the one call, and of what is `around` it; `choice` is what it carries."""
@@ -115,8 +115,8 @@ class NetworkTemplate(TaskTemplate, ABC):
 
     def _check(self, args: Args) -> None:
         tensors, attrs = [a for a in args if _is_tensor(a)], keyed_attributes(self.op)
-        if len(tensors) != _OPERANDS or len(args) - len(tensors) < len(attrs):
-            told = f"{self.name} takes {_OPERANDS} tensors and {len(attrs)} attributes"
+        if len(tensors) != len(self.op.inputs) or len(args) - len(tensors) < len(attrs):
+            told = f"{self.name} takes {len(self.op.inputs)} tensors and {len(attrs)} attributes"
             got = f"got {len(tensors)} and {len(args) - len(tensors)}"
             hint = f"tasks of networks come from autotvm.task.extract_from_program; attributes: {', '.join(attrs)}"
             raise TuningError(f"{told}, {got}", hint=hint)

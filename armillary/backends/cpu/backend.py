@@ -37,7 +37,10 @@ with deferred():
     from armillary.codegen.build import emit_functions as _emit_functions
     from armillary.tir.transform.split_phases import split_phases as _split_phases
 
-CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice `schedule.choice` overrules
+CHOSEN = (  # operators whose choice `schedule.choice` overrules
+    *("nn.conv2d", "nn.dense", "nn.batch_matmul"),
+    *("nn.attention", "nn.masked_attention"),
+)
 
 
 def _plain(target: Target) -> Sequence[Pass]:

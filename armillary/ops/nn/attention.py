@@ -35,6 +35,7 @@ class AttentionAttrs:
     out_layout: str = "BTHD"
     offsets: tuple[int, ...] = (0, 0, 0)
     shared: int = 1
+    choice: str = ""  # target/choice.py
 
 
 @record

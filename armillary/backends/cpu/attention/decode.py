@@ -13,31 +13,21 @@ import math
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.attention.prefill import inline_between, tile_in_registers
+from armillary.backends.cpu.attention.space import few_rows_refuse
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_default
 from armillary.backends.cpu.loops import fuse_all, is_power_of_two, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
-from armillary.ops.nn.attention import sizes_of
 from armillary.target.cpu import CpuModel, cpu_model
 
-MIN_ROWS = 4  # rows from which packing the keys pays
 MOST_VECTORS = 8  # of features in a tile
 
 STAGES = ("attention_scores", "attention_max", "attention_exp", "attention_sum", "attention_mix")
 
 
-def _has_few_rows(workload: Workload) -> str | None:
-    query, key, value, *_ = workload.types
-    size = sizes_of(workload.attrs, [query.static, key.static, value.static])  # type: ignore[attr-defined]
-    if str(query.dtype) != "float32":  # type: ignore[attr-defined]
-        return "only float32 is read in place"
-    return None if 0 < size.t < MIN_ROWS and size.e > 0 else f"{size.t} rows pay for packing the keys"
-
-
-@implement("nn.attention", family="cpu", name="attention_few_rows", when=_has_few_rows, priority=11)
-@implement("nn.masked_attention", family="cpu", name="masked_attention_few_rows", when=_has_few_rows, priority=11)
+@implement("nn.attention", family="cpu", name="attention_few_rows", when=few_rows_refuse, priority=11)
+@implement("nn.masked_attention", family="cpu", name="masked_attention_few_rows", when=few_rows_refuse, priority=11)
 def attention_few_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs

@@ -3,26 +3,23 @@
 In: a fused function anchored at nn.attention or nn.masked_attention. Out: one phase that packs the keys in blocks of
 lanes, then a parallel loop over batch, head and blocks of `rows` query rows: scores (a register tile), their maximum,
 exponentials and sums (lanes), the product with the values (a register tile), division and store. Invariant: rows and
-keys are padded inside, so that no inner loop has a condition; padded keys take no part in the softmax. Fewer rows than
-pay for packing the keys: attention/decode.py.
+keys are padded inside, so that no inner loop has a condition; padded keys take no part in the softmax. How many rows,
+which tiles: attention/space.py. Fewer rows than pay for packing the keys: attention/decode.py.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
-from armillary.backends.cpu.cost.model import VECTORS, Nest, Tile, near_rate, tile_estimate
+from armillary.backends.cpu.attention.space import PREFILL, Plan, explain, given_config, plan_of, refuses, sizes_here
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
 from armillary.backends.cpu.gemm.pack import pack_blocks
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import reduce_axes
 from armillary.ops.nn.attention import (
     AttentionAttrs,
@@ -39,62 +36,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 
 MASK_USES = 4  # of each element from which on a mask is copied to end with whole vectors
-SOFTMAX_CYCLES = 20.0  # for a vector of scores: maximum, exponential and sum
 STAGES = ("keys", "end", "products", "scores", "max", "exp", "sum", "inverse", "mix")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """`rows` query rows at a time; `keys` and `features` vectors wide tiles of scores and of the result."""
-
-    rows: int
-    keys: int
-    features: int
-    lanes: int
-    feature_lanes: int
-
-
-def plan_of(size: Sizes, cpu: CpuModel, lanes: int) -> Plan:
-    """The block of rows and the tiles: by the cost model on two FMA ports; one is busy with any, so padding decides."""
-    width = next(w for w in (lanes, lanes // 2, lanes // 4) if w and size.e % w == 0)
-    blocks, chunks, most = -(-size.s // lanes), max(size.e // width, 1), max(size.t, 1)
-    limit = (cpu.vector_registers - 3) // 2
-    if cpu.fma_ports == 1:
-        rows = min(range(min(most, limit // 2), min(most, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
-        keys, features = (_widest(count, rows, cpu) for count in (blocks, chunks))
-        return Plan(rows, keys, features, lanes, width)
-    found: list[tuple[float, int, Plan]] = []
-    for rows in range(1, min(most, limit) + 1):
-        scores, keys = _best_tile(size, cpu, rows, blocks, size.d)
-        mixing, features = _best_tile(size, cpu, rows, chunks, size.s)
-        cycles = scores + mixing + SOFTMAX_CYCLES * -(-size.t // rows) * rows * blocks
-        found.append((cycles, -rows, Plan(rows, keys, features, lanes, width)))
-    return min(found, key=lambda row: row[:2])[2]
-
-
-def _widest(chunks: int, rows: int, cpu: CpuModel) -> int:
-    """The most vectors that divide a row of the result and fit the registers."""
-    return max(v for v in range(1, chunks + 1) if chunks % v == 0 and (v == 1 or (rows + 1) * v < cpu.vector_registers))
-
-
-def _best_tile(size: Sizes, cpu: CpuModel, rows: int, chunks: int, steps: int) -> tuple[float, int]:
-    """Cycles of one of the two products of a head, and the vectors side by side in its tile; the last may have fewer.
-
-    Every block of rows reads all keys or all values of the head again.
-    """
-    again = near_rate(4 * size.s * max(size.d, size.e), cpu)
-    nest = Nest(rows, -(-size.t // rows), chunks, steps, again or cpu.memory.l2, again, has_rest=True)
-    fitting = (v for v in VECTORS if v <= chunks and (rows + 1) * v < cpu.vector_registers)
-    return min((tile_estimate(nest, Tile(rows, v), cpu).cycles, v) for v in fitting)
-
-
-def _fits(workload: Workload) -> str | None:
-    query, _, value, *_ = workload.types
-    features = value.static[workload.attrs.value_layout.index("D")]  # type: ignore[attr-defined]
-    lanes = cpu_model(workload.target).lanes
-    if str(query.dtype) != "float32":  # type: ignore[attr-defined]
-        return "only float32 is tiled"
-    return None if lanes >= 4 and features % (lanes // 4) == 0 and features >= lanes // 4 > 0 else "too few features"
 
 
 def _compute(
@@ -102,7 +44,7 @@ def _compute(
 ) -> te.Tensor:
     size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
     cpu = cpu_model(Target.current() or Target("llvm"))
-    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype))
+    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype), given_config(attrs))
     return tiled(attrs, size, plan, query, key, value, mask)
 
 
@@ -186,21 +128,23 @@ def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
     return mask_reader(te.compute((*shape, keys), inside, name="attention_end", tag=PACKED))
 
 
-def explain_attention(workload: Workload) -> Explanation:
-    """The tiles of the two products."""
-    cpu, types = cpu_model(workload.target), workload.types[:3]
-    plan = plan_of(sizes_of(workload.attrs, [ty.static for ty in types]), cpu, cpu.lanes)  # type: ignore[attr-defined]
-    return Explanation("attention by blocks of rows", f"{plan.rows}x{plan.keys} and {plan.rows}x{plan.features}")
-
-
-@implement("nn.attention", family="cpu", name="attention_rows", when=_fits, compute=_compute, explain=explain_attention)
+@implement(
+    "nn.attention",
+    family="cpu",
+    name="attention_rows",
+    when=refuses,
+    compute=_compute,
+    explain=explain,
+    algorithm=PREFILL.name,
+)
 @implement(
     "nn.masked_attention",
     family="cpu",
     name="masked_attention_rows",
-    when=_fits,
+    when=refuses,
     compute=_compute,
-    explain=explain_attention,
+    explain=explain,
+    algorithm=PREFILL.name,
 )
 def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
@@ -209,8 +153,9 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
-    size = sizes_of(attrs, [ty.static for ty in fused.workload.types[:3]])  # type: ignore[attr-defined]
-    plan = plan_of(size, cpu, lanes_of(cpu, fused.anchor[0].dtype))  # not the output's: a cast may follow
+    plan = plan_of(  # the lanes are not the output's: a cast may follow
+        sizes_here(fused.workload), cpu, lanes_of(cpu, fused.anchor[0].dtype), given_config(attrs)
+    )
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     if output.op is not fused.anchor[0].op:
         inline_between(schedule, fused)

@@ -43,6 +43,8 @@ TUNED = {
     "nn.contrib_dense_pack": "dense_pack.cpu",
     "nn.dense": "dense.cpu",
     "nn.batch_matmul": "batch_matmul.cpu",
+    "nn.attention": "attention.cpu",
+    "nn.masked_attention": "masked_attention.cpu",
 }
 BLOCKED = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
 PACKED = "nn.contrib_dense_pack"
@@ -56,7 +58,10 @@ ALGORITHMS = {  # of tasks, without transforms
     "dense_pack.cpu": "gemm.register_tiles",
     "dense.cpu": "gemm.register_tiles",
     "batch_matmul.cpu": "gemm.register_tiles",
+    "attention.cpu": "attention.rows",
+    "masked_attention.cpu": "attention.rows",
 }
+PLANS = ("rows", "keys", "features")  # knobs of attention
 
 
 @define_pass("apply-records", opt_level=0)
@@ -143,6 +148,8 @@ def workload_of(expr: Expr) -> Workload | None:
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
     values = {name: config[name].val for name in config if hasattr(config[name], "val")}
+    if ALGORITHMS.get(workload[0]) == "attention.rows" and set(values) == set(config) == set(PLANS):
+        return Choice("attention.rows", tuple((name, values[name]) for name in PLANS), source=Source.RECORD)
     known = {"winograd", "strip", "rows", "vectors", "lines", "width", "fourier", *BLOCKS}
     if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
