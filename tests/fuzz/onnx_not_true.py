@@ -434,6 +434,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         )
         for op in ("Adam", "Adagrad")
     ),
+    NotTrue("Adam", REFERENCE, "takes alpha and beta from 1 in float32", lambda s: s.reads(TensorProto.DOUBLE)),
     NotTrue("ReduceSumSquare", REFERENCE, "32-bit integers give 64-bit ones", lambda s: not _is_float(s)),
     NotTrue(
         "Pow", REFERENCE, "integers wrap; ONNX Runtime's, and ours, go by way of float64", lambda s: not _is_float(s)
