@@ -85,7 +85,7 @@ class Backend:
     device: str = ""  # the kind of device that kernels run on, which are sources then; "": machine code of the host
     alignment: int = 64  # bytes, of tensors that share an arena
     keeps_blocks: tuple[str, ...] = ()  # data layouts in blocks of operators of plain layouts that kernels compute
-    sums_halves: bool = False  # products with out_dtype float16 are added in float16, not in float32
+    sums_float16: bool = False  # products with out_dtype float16 are added in float16, not in float32
     program: Callable[[Iterable[str]], str] = "\n".join  # the sources of all kernels as one, for a device
     machine: Callable[[Target], str] = str  # what a target means on this machine, for keys of caches
     needs: Callable[[Target], Sequence[str]] = nothing_needed  # features of the processor that any code asks for

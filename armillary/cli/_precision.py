@@ -65,7 +65,7 @@ def check_precision(args: argparse.Namespace) -> None:
 def _multiplied(text: str) -> str:
     """The 16-bit floats that the target multiplies; of those that multiply neither, what keeps more digits."""
     target = target_with_host(split_libraries(text)[1])
-    return "bfloat16" if target.kind.family == "cpu" and cpu_model(target).multiplies_halves else "float16"
+    return "bfloat16" if target.kind.family == "cpu" and cpu_model(target).multiplies_bfloat16 else "float16"
 
 
 def _is_quantized(expr: Expr) -> bool:
@@ -80,7 +80,7 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     sums = args.mixed_precision_acc_type or ("float32" if kind == "bfloat16" else kind)
     rows = dict.fromkeys(args.mixed_precision_ops, (ALWAYS, sums, kind))
     target = target_with_host(split_libraries(args.target)[1])
-    if target.kind.family == "cpu" and (kind == "float16" or not cpu_model(target).multiplies_halves):
+    if target.kind.family == "cpu" and (kind == "float16" or not cpu_model(target).multiplies_bfloat16):
         note(f"{target}: no fast products of {kind}, so that is the format of weights, and float32 of the arithmetic")
     functions = (function for function in module.functions.values() if isinstance(function, Function))
     if any(_is_quantized(expr) for function in functions for expr in post_order(function)):

@@ -15,9 +15,9 @@ from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.ops._deferred import te
 
-BYTES, HALVES, LONG = 4, 2, 8  # numbers in a word; in a long one, of bytes
+BYTES, BFLOATS, LONG = 4, 2, 8  # numbers in a word; in a long one, of bytes
 MIDDLE = 128
-HALF = "bfloat16"
+BFLOAT16 = "bfloat16"
 _SMALL = frozenset({"int8", "uint8"})
 
 
@@ -26,7 +26,7 @@ def in_word(data: DType, weight: DType, out_dtype: str) -> int:
     types = {str(data), str(weight)}
     if types <= _SMALL and out_dtype == "int32":
         return BYTES
-    return HALVES if types == {HALF} and out_dtype == "float32" else 0
+    return BFLOATS if types == {BFLOAT16} and out_dtype == "float32" else 0
 
 
 def fits_in_pairs(weight: Array) -> bool:
@@ -44,15 +44,15 @@ def fits_in_pairs(weight: Array) -> bool:
 
 
 def join(numbers: Sequence[Any]) -> Any:
-    """The word of four or eight bytes, or of two halves."""
-    if len(numbers) == HALVES:
+    """The word of four or eight bytes, or of two bfloat16."""
+    if len(numbers) == BFLOATS:
         return te.pack_bf16(*numbers)
     return te.four_bytes(*numbers) if len(numbers) == BYTES else te.eight_bytes(*numbers)
 
 
 def dot_words(left: te.Expr, right: te.Expr, count: int, is_symmetric: bool = False) -> te.Expr:
     """The sum of the products of two words of `count` numbers; `is_symmetric`: te.dot_symmetric_bytes."""
-    if count == HALVES:
+    if count == BFLOATS:
         return te.dot_bf16(left, right)
     return te.dot_symmetric_bytes(left, right) if is_symmetric else te.dot_bytes(left, right)
 

@@ -78,7 +78,7 @@ _ARM_VERSIONS = (
 class CpuModel:
     """What schedules and the cost model need to know of one CPU; sizes in bytes, 0 for "has none".
 
-    `half_dots`: dot products of bfloat16 per cycle for each FMA of a vector, where the CPU has them.
+    `bfloat16_dots`: dot products of bfloat16 per cycle for each FMA of a vector, where the CPU has them.
     """
 
     arch: str
@@ -94,7 +94,7 @@ class CpuModel:
     features: frozenset[str]
     memory: MemoryRow
     native: bool = False
-    half_dots: float = 1.0
+    bfloat16_dots: float = 1.0
 
     @property
     def fma_chains(self) -> int:
@@ -130,15 +130,15 @@ class CpuModel:
         return whole if self.dot_signs else whole // 4
 
     @property
-    def has_half_dots(self) -> bool:
+    def has_bfloat16_dots(self) -> bool:
         """Whether one instruction adds the products of two pairs of bfloat16 to each float32 of a vector."""
         return self.has(HALF_DOTS.get(self.arch, "none"))
 
     @property
-    def half_dots_per_cycle(self) -> float:
+    def bfloat16_dots_per_cycle(self) -> float:
         """Multiply-adds of bfloat16 per cycle in vectors; without an instruction for it, of float32 made of them."""
         whole = self.fma_ports * self.lanes
-        return 2 * whole * self.half_dots if self.has_half_dots else float(whole)
+        return 2 * whole * self.bfloat16_dots if self.has_bfloat16_dots else float(whole)
 
     @property
     def has_tiles(self) -> bool:
@@ -146,21 +146,21 @@ class CpuModel:
         return self.arch == "x86_64" and self.has(BYTE_TILES)
 
     @property
-    def has_half_tiles(self) -> bool:
+    def has_bfloat16_tiles(self) -> bool:
         """Whether it multiplies tiles of 16 rows of 32 bfloat16 (AMX): 16 x 16 x 32 products in 16 cycles."""
         return self.arch == "x86_64" and self.has(HALF_TILES)
 
     @property
-    def multiplies_halves(self) -> bool:
+    def multiplies_bfloat16(self) -> bool:
         """Whether products of bfloat16 are faster than of float32; else they are computed in float32."""
-        return self.has_half_tiles or self.half_dots_per_cycle > self.fma_ports * self.lanes
+        return self.has_bfloat16_tiles or self.bfloat16_dots_per_cycle > self.fma_ports * self.lanes
 
     def takes_tiles(self, rows: int, terms: int, bits: int = 8) -> bool:
         """Whether a product of bytes, or of bfloat16 (16 bits), with constant weights is computed by tiles.
 
         Of bytes of any signs, then. With fewer rows vectors take as long, as both wait for the weights.
         """
-        has_tiles = self.has_tiles if bits == 8 else self.has_half_tiles
+        has_tiles = self.has_tiles if bits == 8 else self.has_bfloat16_tiles
         return has_tiles and rows >= MIN_TILE_ROWS and terms * bits // 8 % TILE_BYTES == 0
 
     @property
@@ -338,7 +338,7 @@ def _model_of(arch: str, name: str, row: CpuRow, native: bool) -> CpuModel:
         features=row.features,
         memory=memory_row(arch, name),
         native=native,
-        half_dots=row.half_dots,
+        bfloat16_dots=row.bfloat16_dots,
     )
 
 

@@ -17,7 +17,7 @@ KB, MB = 1024, 1024 * 1024
 class CpuRow:
     """One core. `ports` x `bits` is the vector FMA throughput per cycle; caches in bytes (L3: per chip).
 
-    `half_dots`: dot products of pairs of bfloat16 (vdpbf16ps, bfdot) in the time of one FMA, where there are any.
+    `bfloat16_dots`: dot products of pairs of bfloat16 (vdpbf16ps, bfdot) in the time of one FMA, where there are any.
     """
 
     features: frozenset[str]
@@ -27,7 +27,7 @@ class CpuRow:
     l1: int = 32 * KB
     l2: int = 256 * KB
     l3: int = 0
-    half_dots: float = 1.0
+    bfloat16_dots: float = 1.0
 
 
 def _set(*names: str) -> frozenset[str]:

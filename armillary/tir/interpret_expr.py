@@ -22,7 +22,7 @@ from armillary.base.node import Node, Rules
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir.build import wrap
-from armillary.tir.intrinsics import HALF, INTRINSICS
+from armillary.tir.intrinsics import BFLOAT16, INTRINSICS
 from armillary.tir.stmt import Buffer
 from armillary.tir.vendor_intrinsics import resolved
 
@@ -455,8 +455,8 @@ def _tile_dot_bf16(e: E.Call, scope: Scope) -> Value:
     tiles, (sums, left, right) = scope.tiles, _numbers(e, 0, 1, 2)
 
     def dot(env: Env) -> int:
-        a = tiles[left].view(HALF.numpy).astype(np.float32)
-        words = tiles[right].view(HALF.numpy).reshape(16, 16, 2).transpose(0, 2, 1).reshape(32, 16)
+        a = tiles[left].view(BFLOAT16.numpy).astype(np.float32)
+        words = tiles[right].view(BFLOAT16.numpy).reshape(16, 16, 2).transpose(0, 2, 1).reshape(32, 16)
         tiles[sums].view(np.float32)[:] += a @ words.astype(np.float32)
         return 0
 

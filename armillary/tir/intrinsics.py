@@ -82,12 +82,12 @@ def _pack_bf16(*values: Array) -> Array:
 
 
 def _dot_bf16(x: Array, y: Array) -> Array:
-    a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(HALF.numpy).astype(np.float32) for v in (x, y))
+    a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(BFLOAT16.numpy).astype(np.float32) for v in (x, y))
     found: Array = (a * b).sum(axis=-1, dtype=np.float32)
     return found
 
 
-HALF = DType("bfloat16")  # what words of two halves are of
+BFLOAT16 = DType("bfloat16")  # what words of two numbers are of
 _WORD_OF = {"int8": "int32", "uint8": "uint32"}  # a word has the sign of the four bytes in it
 _LONG_WORD_OF = {"int8": "int64", "uint8": "uint64"}  # or of the eight
 _BYTE_OF = {word: byte for of in (_WORD_OF, _LONG_WORD_OF) for byte, word in of.items()}
@@ -158,8 +158,8 @@ _ROWS = (
     _row("eight_bytes", 8, _word_of_bytes),
     _row("dot_bytes", 2, _dot_bytes),
     _row("dot_symmetric_bytes", 2, _dot_bytes),  # of sums in which no two neighbours have -128 on the right
-    # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
-    # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
+    # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of the
+    # numbers of two. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
     # (vdpbf16ps), or round to odd in between (bfdot)
     _row("pack_bf16", 2, _pack_bf16),
     _row("dot_bf16", 2, _dot_bf16),
@@ -194,7 +194,7 @@ _ROWS = (
     # first element, bytes from row to row, rows), tile_store alike; tile_dot(sums, left, right, is left signed, is
     # right signed) adds to the rows of 16 int32 of `sums` the products of the rows of 64 bytes of `left` and those of
     # `right`, 16 rows of 16 words of four bytes; tile_dot_bf16(sums, left, right) adds to the rows of 16 float32 of
-    # `sums` the products of the rows of 32 bfloat16 of `left` and 16 rows of 16 words of two halves
+    # `sums` the products of the rows of 32 bfloat16 of `left` and 16 rows of 16 words of two
     _row("tile_zero", 2, None, pure=False),
     _row("tile_load", 4, None, pure=False),
     _row("tile_dot", 5, None, pure=False),
@@ -305,15 +305,15 @@ def _dot(name: str, x: ExprLike, y: ExprLike) -> Expr:
 def pack_bf16(first: ExprLike, second: ExprLike) -> Expr:
     """The word of two bfloat16: one load where they lie side by side in memory, the first one lowest."""
     given = [build.convert(v) for v in (first, second)]
-    if any(v.dtype != HALF for v in given):
+    if any(v.dtype != BFLOAT16 for v in given):
         raise TypeMismatch(f"pack_bf16: got {', '.join(str(v.dtype) for v in given)}, wanted two bfloat16")
     return build.call("pack_bf16", *given, dtype="uint32")
 
 
 def dot_bf16(x: ExprLike, y: ExprLike) -> Expr:
-    """The float32 sum of the products of two words' halves.
+    """The float32 sum of the products of the bfloat16 of two words.
 
-    `te.sum` of it, and any addition to it, is one instruction where the target has one (`CpuModel.half_dots`), else
+    `te.sum` of it, and any addition to it, is one instruction where the target has one (`CpuModel.bfloat16_dots`), else
     two multiply-adds of float32.
     """
     words = build.convert(x), build.convert(y)

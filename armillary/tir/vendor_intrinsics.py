@@ -83,9 +83,9 @@ def _kinds(*forms: str) -> tuple[Types, ...]:
     return tuple(tuple(form.split()) for form in forms)
 
 
-def _dots(left: str, right: str, halves: bool = True) -> tuple[Types, ...]:
+def _dots(left: str, right: str, bfloat16: bool = True) -> tuple[Types, ...]:
     """Sums of 32 bits of either sign, as they wrap, and bytes of these signs."""
-    widths = ((4, 16), (2, 8)) if halves else ((4, 16),)
+    widths = ((4, 16), (2, 8)) if bfloat16 else ((4, 16),)
     return _kinds(*(f"{s}32x{n} {s}32x{n} {left}x{k} {right}x{k}" for n, k in widths for s in ("int", "uint")))
 
 

@@ -44,7 +44,7 @@ def test_a_network_keeps_its_types_outside(network: Path, tmp_path: Path, option
     error = np.sqrt(((got - wanted) ** 2).mean() / (wanted**2).mean())
     assert got.dtype == np.float32
     assert 1e-5 < error < tolerance  # it is rounded, but not much
-    is_default = not options and cpu_model("llvm -mcpu=native").multiplies_halves
+    is_default = not options and cpu_model("llvm -mcpu=native").multiplies_bfloat16
     kind = "bfloat16" if "bfloat16" in options or is_default else "float16"
     assert f'"{kind}"' in (tmp_path / "net.tar.relay").read_text()
 

@@ -82,7 +82,7 @@ def test_products_of_tiles_of_halves_have_sums_of_float32(rows: int) -> None:
     function, got = program("bfloat16", "bfloat16", rows), np.zeros((rows, 16), np.float32)
     interpret(function, arrays[0], arrays[1].reshape(-1), got)
     assert (np.abs(got - want) <= near).all()
-    if cpu_model("llvm").has_half_tiles and ask_for_tiles():
+    if cpu_model("llvm").has_bfloat16_tiles and ask_for_tiles():
         again = np.zeros_like(got)
         assert run(function, TARGET, *arrays, again) == 0
         assert (np.abs(again - want) <= near).all()

@@ -64,7 +64,7 @@ def in_float64(x: Array, weights: list[Array]) -> Array:
 
 
 def multiplies(kind: str, target: str) -> bool:
-    return kind == "bfloat16" and cpu_model(Target(target)).multiplies_halves
+    return kind == "bfloat16" and cpu_model(Target(target)).multiplies_bfloat16
 
 
 def ways_of_reading(library: Any) -> tuple[int, int]:
@@ -128,9 +128,9 @@ def test_packages_are_as_large_as_the_halves(kind: str, scaled: bool, target: st
     )
     executor.run(x=x)
     np.testing.assert_array_equal(executor.get_output(0).numpy(), result(library, x=x))
-    widened, read_as_halves = ways_of_reading(library)
-    assert widened + read_as_halves == 3
-    assert kind == "bfloat16" or not read_as_halves
+    widened, read_as_bfloat16 = ways_of_reading(library)
+    assert widened + read_as_bfloat16 == 3
+    assert kind == "bfloat16" or not read_as_bfloat16
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from runnable import targets
 
 import armillary
 from armillary import relay
-from armillary.backends.cpu.cost.products16 import multiplies_halves
+from armillary.backends.cpu.cost.products16 import multiplies_bfloat16
 from armillary.backends.cpu.gemm.amx_panel_cost import part_of, ranked
 from armillary.backends.cpu.gemm.amx_panels import rows_together
 from armillary.contrib.graph_executor import GraphModule
@@ -165,7 +165,7 @@ def test_arm_multiplies_pairs() -> None:
 def test_products_are_in_bfloat16_where_that_takes_less_time(
     target: str, rows: int, columns: int, terms: int, packed: bool, wanted: bool
 ) -> None:
-    assert multiplies_halves(rows, columns, terms, cpu_model(target), packed) == wanted
+    assert multiplies_bfloat16(rows, columns, terms, cpu_model(target), packed) == wanted
 
 
 @pytest.mark.parametrize("target", targets(TILES))

@@ -64,7 +64,7 @@ _PRODUCTS = ("packed_tile", "packing_dense", "packing_batch_matmul", *_WORDS)
 _PRODUCT = (dense.nest_of, cost.tiles, cost.tile_estimate)
 _DIRECT = (conv2d_blocked.nest_of, cost.tiles, cost.tile_estimate)
 _RULES: dict[str, tuple[NestRule, TilesRule, EstimateRule]] = {
-    **dict.fromkeys(("direct_blocked", "direct_bytes", "direct_halves"), _DIRECT),
+    **dict.fromkeys(("direct_blocked", "direct_bytes", "direct_bfloat16"), _DIRECT),
     "depthwise_blocked": (
         conv2d_depthwise.depthwise_nest,
         cost_depthwise.depthwise_tiles,

@@ -63,7 +63,7 @@ BACKEND = Backend(
     passes=GraphPasses(axes=_axes, layouts=_layouts, choices=_choices),
     device="opencl",
     keeps_blocks=(LAST_CHANNELS,),
-    sums_halves=True,
+    sums_float16=True,
     program=program,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits
 )

@@ -492,8 +492,8 @@ def _dot_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 
 def _pack_bf16(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    halves = (f"{m.helper('to_bfloat16')}({m.value(a, lane)})" for a in e.args)
-    return f"{m.helper('pack_bf16')}({', '.join(halves)})"
+    pair = (f"{m.helper('to_bfloat16')}({m.value(a, lane)})" for a in e.args)
+    return f"{m.helper('pack_bf16')}({', '.join(pair)})"
 
 
 def _dot_bf16(m: ExprEmitter, e: E.Call, lane: str | None) -> str:

@@ -79,7 +79,7 @@ def tile_dot(m: Emitter, e: E.Call) -> str:
 
 def tile_dot_bf16(m: Emitter, e: E.Call) -> str:
     """tile_dot_bf16(sums, left, right)."""
-    m.flushes_halves = True
+    m.flushes_bfloat16 = True
     return _run(m, "tdpbf16ps", *(("i8", str(tile)) for tile in _numbers(m, e, *e.args)))
 
 

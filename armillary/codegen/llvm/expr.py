@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import fused_product, refuse
-from armillary.codegen.llvm.dots.bfloat16 import added_half_dot, is_half_dot
+from armillary.codegen.llvm.dots.bfloat16 import added_bfloat16_dot, is_bfloat16_dot
 from armillary.codegen.llvm.dots.bytes import added_dot, is_dot
 from armillary.codegen.llvm.lane_loads import lane_of
 from armillary.codegen.llvm.memory import shuffle, splat
@@ -22,7 +22,8 @@ from armillary.codegen.llvm.types import float_constant, int_constant, is_raw, r
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")
-_DOTS = ((is_dot, added_dot), (is_half_dot, added_half_dot))  # of bytes and of halves: whether it is one, added to sums
+# of bytes and of bfloat16: whether it is one, added to sums
+_DOTS = ((is_dot, added_dot), (is_bfloat16_dot, added_bfloat16_dot))
 
 
 def as_float32(m: Emitter, value: str, dtype: DType) -> str:
@@ -38,11 +39,11 @@ def from_float32(m: Emitter, value: str, dtype: DType) -> str:
 
     That of x86 takes subnormal numbers for 0, as do products of bfloat16: behind them it is exact enough.
     """
-    is_exact = m.cpu.arch == "aarch64" or m.flushes_halves
-    if dtype.element == "bfloat16" and m.cpu.has_half_dots and is_exact and dtype.lanes % 8 == 0:
-        halves = vector("bfloat", dtype.lanes)
-        near = m.pure(f"fptrunc {vector('float', dtype.lanes)} {value} to {halves}", value)
-        return m.pure(f"bitcast {halves} {near} to {register_type(dtype)}", near)
+    is_exact = m.cpu.arch == "aarch64" or m.flushes_bfloat16
+    if dtype.element == "bfloat16" and m.cpu.has_bfloat16_dots and is_exact and dtype.lanes % 8 == 0:
+        narrow = vector("bfloat", dtype.lanes)
+        near = m.pure(f"fptrunc {vector('float', dtype.lanes)} {value} to {narrow}", value)
+        return m.pure(f"bitcast {narrow} {near} to {register_type(dtype)}", near)
     raw = encode(m, value, dtype)
     if is_raw(dtype):
         return raw

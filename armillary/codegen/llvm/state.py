@@ -85,7 +85,7 @@ class Emitter(Builder):
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
         self.neighbours: Neighbours | None = None  # in the statements at hand
-        self.flushes_halves = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
+        self.flushes_bfloat16 = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
         self.streams = streams  # outputs whose stores may go past the caches
         self.has_streamed = False

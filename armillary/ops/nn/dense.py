@@ -296,7 +296,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
 
 
 def _compute_words(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
-    """Sums of dot products of four bytes, or of two halves."""
+    """Sums of dot products of four bytes, or of two bfloat16."""
     chunks, words, lanes, width = te.static_shape(weight)
     (k,) = reduce_axes([words], ["k"])
 
@@ -338,8 +338,8 @@ def _samples_pack() -> Iterator[Sample]:
     for data, weight in (("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")):
         words = (tensor(data, 5, 12), tensor(weight, 3, 3, 16, 4))
         yield Sample(DensePackAttrs("NC16n4c", out_dtype="int32"), words, (-128, 255))
-    halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
-    yield Sample(DensePackAttrs("NC16n2c", out_dtype="float32"), halves, (-4, 4))
+    pairs = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
+    yield Sample(DensePackAttrs("NC16n2c", out_dtype="float32"), pairs, (-4, 4))
 
 
 @dense.bad_samples
@@ -361,8 +361,8 @@ def _bad_pack() -> Iterator[BadSample]:
     yield BadSample(attrs, (data, tensor("int8", 3, 2, 16, 4)), "the inner sizes differ: 12")
     yield BadSample(attrs, (data, tensor("int16", 3, 3, 16, 4)), "wanted bytes")
     yield BadSample(attrs, (data, tensor("int8", 3, 3, 16, 2)), "wanted bytes")
-    halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
-    yield BadSample(DensePackAttrs("NC16n2c"), halves, "or bfloat16 in twos")
+    pairs = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
+    yield BadSample(DensePackAttrs("NC16n2c"), pairs, "or bfloat16 in twos")
 
 
 def dense_of_transposed(expr: Call) -> Expr | None:

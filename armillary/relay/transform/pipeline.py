@@ -101,7 +101,7 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
     """From there to few and large operators, in plain layouts."""
     return [
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
-        simplify_inference.bind(sums_halves=backend_of(target).sums_halves),
+        simplify_inference.bind(sums_float16=backend_of(target).sums_float16),
         dynamic_to_static.bind(),
         eliminate_common_subexpr.bind(),
         fold_constant.bind(),

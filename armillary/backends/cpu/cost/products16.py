@@ -14,10 +14,10 @@ REGISTER_ROWS = 8  # of a register tile, as in backends/cpu/gemm/dense.py
 CONVERSION = 1.0  # operations on the ports of multiply-adds, for each vector
 SUMS_CYCLES = 60.0  # to store a tile of sums and to read it again
 COPY_CYCLES = 4.0  # for each vector of the left side, where its terms fill no tile
-GAIN = 0.94  # of the time with float32, below which halves are read
+GAIN = 0.94  # of the time with float32, below which bfloat16 is read
 
 
-def multiplies_halves(rows: int, columns: int, terms: int, cpu: CpuModel, is_packed: bool) -> bool:
+def multiplies_bfloat16(rows: int, columns: int, terms: int, cpu: CpuModel, is_packed: bool) -> bool:
     """Whether a product takes less time in bfloat16, of `rows` rows with a right-hand side.
 
     `is_packed`: whether that is a constant, which is packed when compiling. Else a copy of it is made in both types.
@@ -25,19 +25,19 @@ def multiplies_halves(rows: int, columns: int, terms: int, cpu: CpuModel, is_pac
     16 x 32 terms a cycle where two ports of 512 bits take 32. vdpbf16ps takes two terms a lane: twice the rate of FMAs
     on a Zen 4, half of it on Intel's server cores, where a product without tiles is one of float32.
     """
-    if rows < MIN_TILE_ROWS or columns < cpu.lanes or not cpu.multiplies_halves:
+    if rows < MIN_TILE_ROWS or columns < cpu.lanes or not cpu.multiplies_bfloat16:
         return False
     in_float32 = rows * columns * terms / (cpu.fma_ports * cpu.lanes)
-    if not cpu.has_half_tiles:
-        return rows * columns * (-(-terms // 2) * 2) / cpu.half_dots_per_cycle < in_float32
+    if not cpu.has_bfloat16_tiles:
+        return rows * columns * (-(-terms // 2) * 2) / cpu.bfloat16_dots_per_cycle < in_float32
     wide, tall, deep = -(-columns // SIDE), -(-rows // SIDE), DEPTH // 2  # tiles of columns and of rows, terms of one
     by_tiles = wide * -(-terms // deep) * (rows + LOAD_CYCLES * tall) + SUMS_CYCLES * tall * wide
     copied = 0 if is_packed and terms % deep == 0 else COPY_CYCLES * rows * terms / deep
     return by_tiles + copied < in_float32
 
 
-def reads_halves(rows: int, between: int, cpu: CpuModel) -> bool:
-    """Whether a product takes less time with a weight of halves.
+def reads_bfloat16(rows: int, between: int, cpu: CpuModel) -> bool:
+    """Whether a product takes less time with a weight of bfloat16.
 
     `between`: bytes, as float32, of all weights that are read until this one is again: those of the network, or this
     one alone where one step of a loop after another reads it.

@@ -1,7 +1,7 @@
 """Products of bytes or bfloat16 whose right-hand side is computed at run time: it is packed in words of terms first.
 
 In: a fused function anchored at nn.dense, nn.matmul or nn.batch_matmul of int8 or uint8 in int32, or of bfloat16 in
-float32 where the target multiplies it. Out: as dense.py, over words of four bytes or two halves: (…, blocks of columns,
+float32 where the target multiplies it. Out: as dense.py, over words of 4 bytes or 2 bfloat16: (…, blocks of columns,
 words, columns of a block), zeros behind the last column and the last term. Invariant: the left side's terms come in
 words, too; where they are no multiple of a word, or do not lie side by side, in a copy of it.
 Constant weights are packed when compiling: nn.contrib_dense_pack.

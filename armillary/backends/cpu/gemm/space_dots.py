@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.backends.cpu.gemm.space import is_transposed
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import HALVES, in_word
+from armillary.ops._dot_operands import BFLOATS, in_word
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 
@@ -23,7 +23,7 @@ def refuses(workload: Workload) -> str | None:
     word = in_word(data.dtype, other.dtype, workload.attrs.out_dtype)
     if not word:
         return "only bytes in int32 and bfloat16 in float32 come in words"
-    if word == HALVES and not cpu_model(workload.target).has_half_dots:
+    if word == BFLOATS and not cpu_model(workload.target).has_bfloat16_dots:
         return "the processor has no products of bfloat16"
     columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
     if data.ndim < 2:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, direct_nest, ranked_plans
 from armillary.backends.cpu.cost.model import far_weights, ranked_tiles
-from armillary.backends.cpu.cost.products16 import multiplies_halves
+from armillary.backends.cpu.cost.products16 import multiplies_bfloat16
 from armillary.backends.winograd import MAX_TILE
-from armillary.ops._dot_operands import HALF, HALVES
+from armillary.ops._dot_operands import BFLOAT16, BFLOATS
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind
 from armillary.relay.transform._rules import is_from_constants, op_name, tensor
@@ -38,7 +38,7 @@ def find_allowed(order: Iterable[Expr]) -> tuple[str, ...]:
     for expr in order:
         if isinstance(expr, Call) and op_name(expr) and expr.op.kind == Kind.CONTRACTION:
             types = [tensor(arg) for arg in expr.args[:2]]
-            is_half = all(ty is not None and str(ty.dtype) == HALF for ty in types)
+            is_half = all(ty is not None and str(ty.dtype) == BFLOAT16 for ty in types)
             (half if is_half else others).add(op_name(expr))
     if others & _BECOME_CONVOLUTIONS:
         others.add(CONVOLUTION)
@@ -52,7 +52,7 @@ def allowed(function: Function) -> frozenset[str]:
 
 def multiplies(expr: Expr, cpu: CpuModel) -> bool:
     """Whether a product of float32 is computed from bfloat16 where that is allowed: there is a faster kernel for it."""
-    if not isinstance(expr, Call) or not cpu.multiplies_halves:
+    if not isinstance(expr, Call) or not cpu.multiplies_bfloat16:
         return False
     data, weight, result = tensor(expr.args[0]), tensor(expr.args[1]), tensor(expr)
     if data is None or weight is None or result is None:
@@ -60,18 +60,18 @@ def multiplies(expr: Expr, cpu: CpuModel) -> bool:
     if {str(ty.dtype) for ty in (data, weight, result)} != {"float32"}:
         return False
     if op_name(expr) == CONVOLUTION:
-        return _is_plain(expr) and _takes_halves(expr, weight.static, cpu)
-    return op_name(expr) in PRODUCTS and _product_takes_halves(expr, data.static, weight.static, cpu)
+        return _is_plain(expr) and _takes_bfloat16(expr, weight.static, cpu)
+    return op_name(expr) in PRODUCTS and _product_takes_bfloat16(expr, data.static, weight.static, cpu)
 
 
-def _product_takes_halves(expr: Call, data: tuple[int, ...], weight: tuple[int, ...], cpu: CpuModel) -> bool:
+def _product_takes_bfloat16(expr: Call, data: tuple[int, ...], weight: tuple[int, ...], cpu: CpuModel) -> bool:
     """Whether nn.dense or nn.batch_matmul is faster in bfloat16 (backends/cpu/cost/products16.py)."""
     if len(data) < 2 or getattr(expr.attrs, "transpose_a", False):
         return False
     rows = data[-2] if op_name(expr) == "nn.batch_matmul" else math.prod(data[:-1])
     columns = weight[-2 if getattr(expr.attrs, "transpose_b", True) else -1]
     is_packed = op_name(expr) == "nn.dense" and is_from_constants(expr.args[1])
-    return multiplies_halves(rows, columns, data[-1], cpu, is_packed)
+    return multiplies_bfloat16(rows, columns, data[-1], cpu, is_packed)
 
 
 def waits_for_weight(expr: Expr) -> bool:
@@ -90,14 +90,14 @@ def _is_plain(expr: Call) -> bool:
     return attrs.groups == 1 and layouts == ("NCHW", "OIHW", "NCHW") and isinstance(expr.args[1], Constant)
 
 
-def _takes_halves(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -> bool:
+def _takes_bfloat16(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -> bool:
     """Whether a convolution with a weight (O, I, KH, KW) is faster in bfloat16: its outputs nearly fill vectors."""
     if -weight[0] % SIDE > WASTE * weight[0]:
         return False
     if _is_faster_by_winograd(expr, weight, cpu):
         return False
     if has_few_channels(weight):
-        return cpu.has_half_tiles and weight[3] <= WORDS and set(expr.attrs.dilation) == {1}
+        return cpu.has_bfloat16_tiles and weight[3] <= WORDS and set(expr.attrs.dilation) == {1}
     return weight[1] % MIN_BLOCK == 0
 
 
@@ -105,14 +105,14 @@ def _is_faster_by_winograd(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -
     """Whether Winograd's algorithm in float32 is estimated to take less time than dot products by vectors."""
     attrs, result = expr.attrs, tensor(expr)
     is_eligible = weight[2:] == (3, 3) and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
-    if cpu.has_half_tiles or not is_eligible or result is None:
+    if cpu.has_bfloat16_tiles or not is_eligible or result is None:
         return False
     batch, _, height, width = result.static
     layer = Layer(weight[1], weight[0], batch, height, width)
     single = direct_nest(layer, cpu, far_weights(cpu))
-    halves = ranked_tiles(replace(single, steps=-(-single.steps // HALVES)), cpu)[0][1]
+    joined = ranked_tiles(replace(single, steps=-(-single.steps // BFLOATS)), cpu)[0][1]
     plan, winograd = ranked_plans(layer, cpu, PassContext.current().get(MAX_TILE))[0]
-    return plan.tile > 0 and winograd.cycles < halves.cycles / min(1.0, cpu.half_dots)
+    return plan.tile > 0 and winograd.cycles < joined.cycles / min(1.0, cpu.bfloat16_dots)
 
 
 def has_few_channels(weight: tuple[int, ...]) -> bool:

@@ -18,7 +18,7 @@ from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_de
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
-from armillary.ops._dot_operands import BYTES, HALVES, LONG, fits_in_pairs, in_word
+from armillary.ops._dot_operands import BFLOATS, BYTES, LONG, fits_in_pairs, in_word
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op, get_op
@@ -65,10 +65,10 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
             return found
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_words(expr, have, request, weight, BYTES)
-    if _is_of_halves(expr) and has_few_channels(weight):
+    if _is_of_bfloat16(expr) and has_few_channels(weight):
         return _conv2d_first_layer(expr, request, weight)
-    if _is_of_halves(expr):
-        return _conv2d_words(expr, have, request, weight, HALVES)
+    if _is_of_bfloat16(expr):
+        return _conv2d_words(expr, have, request, weight, BFLOATS)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
 
@@ -125,12 +125,12 @@ def joins_products(expr: Call, cpu: CpuModel) -> bool:
     return is_of_int8 and fits_in_pairs(weight.data)
 
 
-def _is_of_halves(expr: Call) -> bool:
+def _is_of_bfloat16(expr: Call) -> bool:
     """Whether the convolution multiplies bfloat16."""
     return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
 
 
-_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", LONG: "cpu.conv2d_NCHWc_int8", HALVES: "cpu.conv2d_NCHWc_bf16"}
+_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", LONG: "cpu.conv2d_NCHWc_int8", BFLOATS: "cpu.conv2d_NCHWc_bf16"}
 
 
 def _conv2d_words(
@@ -190,8 +190,8 @@ def _tiled_channels(
     depth = WORDS * word
     if cpu is None or word == LONG or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
         return 0
-    if word == HALVES:
-        return depth if cpu.has_half_tiles else 0
+    if word == BFLOATS:
+        return depth if cpu.has_bfloat16_tiles else 0
     outputs, inputs, *kernel = weight
     return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 
@@ -310,13 +310,13 @@ def outputs_together(units: int, rows: int, request: Request) -> int:
     whole, half = request.outputs, max(4, request.outputs // 2)
     if units < whole and rows < MIN_ROWS and choose_block(units, whole) not in (whole, half):
         return 0
-    by_halves = -(-units // half) * (0.5 if has_fast_halves(request.cpu) else 1.0)
-    if units <= half or (units % half == 0 and by_halves <= -(-units // whole)):
+    by_half_vectors = -(-units // half) * (0.5 if has_fast_half_vectors(request.cpu) else 1.0)
+    if units <= half or (units % half == 0 and by_half_vectors <= -(-units // whole)):
         return half
     return whole
 
 
-def has_fast_halves(cpu: CpuModel | None) -> bool:
+def has_fast_half_vectors(cpu: CpuModel | None) -> bool:
     """Whether half a vector takes half the time: where one port does the widest ones, two do halves of them."""
     return cpu is not None and cpu.fma_ports == 1 and cpu.vector_bits == 512
 

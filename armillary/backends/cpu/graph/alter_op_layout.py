@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
-from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves, joins_products
+from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_half_vectors, joins_products
 from armillary.base.lazy import deferred
 from armillary.base.node import reachable
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALVES, LONG
+from armillary.ops._dot_operands import BFLOATS, LONG
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import LEGALIZE_RULES
 from armillary.relay.transform._rules import on_functions, op_name
@@ -48,7 +48,7 @@ def alter_op_layout(module: IRModule, *, target: Target | None = None) -> IRModu
     if lanes < 2:
         return module
     cpu = cpu_model(chosen)
-    sliced = lanes // 2 if has_fast_halves(cpu) else lanes
+    sliced = lanes // 2 if has_fast_half_vectors(cpu) else lanes
 
     def change(function: Function) -> Expr:
         block = image_lanes(function, chosen)
@@ -71,8 +71,8 @@ def image_lanes(function: Function, target: str | Target) -> int:
     whose products 16-bit numbers add up.
     """
     cpu = cpu_model(Target(target))
-    if cpu.has_half_tiles and allowed(function):
-        return WORDS * HALVES
+    if cpu.has_bfloat16_tiles and allowed(function):
+        return WORDS * BFLOATS
     is_long = any(_takes_eight_channels(e, cpu) for e in reachable(function))
     return max(LONG, block_lanes(target)) if is_long else block_lanes(target)
 

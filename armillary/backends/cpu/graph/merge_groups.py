@@ -17,7 +17,7 @@ import dataclasses
 
 import numpy as np
 
-from armillary.backends.cpu.graph._layout_rules import has_fast_halves
+from armillary.backends.cpu.graph._layout_rules import has_fast_half_vectors
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.base.aliases import Array
 from armillary.base.data_layout import choose_block
@@ -49,7 +49,7 @@ def merge_groups(module: IRModule, *, target: str | Target | None = None) -> IRM
 
 def mergeable_lanes(target: Target) -> int:
     """The lanes that merged groups should fill; 0 where parts of a vector are faster than whole ones."""
-    return 0 if has_fast_halves(cpu_model(target)) else block_lanes(target)
+    return 0 if has_fast_half_vectors(cpu_model(target)) else block_lanes(target)
 
 
 def merged(expr: Call, lanes: int) -> int:

@@ -11,7 +11,7 @@ precision are computed in float32 (widen-small-floats); this is why their packag
     %1 = reshape(%0, newshape=[32, 32, 1, 1, 16, 16]);
     nn.contrib_conv2d_NCHWc(%x, %1)
 
-A product that waits for its weight reads it as it is, halves in memory too (backends/cpu/cost/products16.py):
+A product that waits for its weight reads it as it is, bfloat16 in memory too (backends/cpu/cost/products16.py):
 
     nn.contrib_dense_pack(%x, weight)  ->  nn.contrib_dense_pack(%x, narrow weight, out_dtype="float32")
 """
@@ -22,7 +22,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 
-from armillary.backends.cpu.cost.products16 import reads_halves
+from armillary.backends.cpu.cost.products16 import reads_bfloat16
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned, in_rows
 from armillary.base.dtype import DType
@@ -131,7 +131,7 @@ def _waits(expr: Expr, weight: int, between: int, cpu: CpuModel) -> bool:
     if op_name(expr) != PRODUCT or not isinstance(expr, Call) or id(expr.args[1]) != weight:
         return False
     result = tensor(expr)
-    return result is not None and reads_halves(math.prod(result.static[:-1]), between, cpu)
+    return result is not None and reads_bfloat16(math.prod(result.static[:-1]), between, cpu)
 
 
 def _fitting(weight: Constant, smallest: int) -> _Fit | None:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from armillary.backends.cpu.graph._layout_rules import has_fast_halves, is_to_few_channels
+from armillary.backends.cpu.graph._layout_rules import has_fast_half_vectors, is_to_few_channels
 from armillary.backends.cpu.graph._ragged_channels import ragged_channels
 from armillary.backends.cpu.graph._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
 from armillary.backends.cpu.graph.alter_op_layout import image_lanes
@@ -117,7 +117,7 @@ def _cheapest(channels: int, lanes: int, operations: Callable[[int], float]) -> 
 
 def _operations(lanes: int, cpu: CpuModel) -> Callable[[int], float]:
     """Time for one element of each channel, in whole-vector operations."""
-    half = 0.55 if has_fast_halves(cpu) else 1.0
+    half = 0.55 if has_fast_half_vectors(cpu) else 1.0
 
     def cost(channels: int) -> float:
         block = choose_block(channels, lanes)

@@ -19,7 +19,7 @@ from armillary.backends.cpu.graph._layout_rules import MIN_ROWS, reads_rows, wor
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALVES
+from armillary.ops._dot_operands import BFLOATS
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.target import Target
@@ -42,7 +42,7 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     word = word_of(expr)
     if weight is None or result is None or not word:
         return None
-    whole = TILE_BYTES // weight.dtype.bytes if word == HALVES and cpu.has_half_tiles else word
+    whole = TILE_BYTES // weight.dtype.bytes if word == BFLOATS and cpu.has_bfloat16_tiles else word
     if weight.static[1] % whole:
         longer = _whole_words(expr, weight.static[1], whole)
         return _padded(longer, lanes, cpu) or longer

@@ -18,7 +18,7 @@ from armillary.backends.cpu.graph._bf16_products import allowed, multiplies, wai
 from armillary.backends.cpu.graph.narrow_weights import narrowed
 from armillary.base.dtype import DType
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALF
+from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor
@@ -98,7 +98,7 @@ class _Rounder:
             attrs = dataclasses.replace(expr.attrs, out_dtype="float32")
             return Call(expr.op, tuple(map(self._half, expr.args)), attrs, expr.span)
         if id(expr) in self.weights and isinstance(expr, Constant):
-            return narrowed(narrowed(expr, DType(HALF)), DType("float32"))
+            return narrowed(narrowed(expr, DType(BFLOAT16)), DType("float32"))
         return map_children(expr, self._read if _takes_rounded(expr) else self._get)
 
     def _read(self, expr: Expr) -> Expr:
@@ -113,10 +113,10 @@ class _Rounder:
 
     def _round(self, expr: Expr) -> Expr:
         if isinstance(expr, Constant):
-            return narrowed(expr, DType(HALF))
+            return narrowed(expr, DType(BFLOAT16))
         sources = self._sources(expr)
         if not sources or not isinstance(expr, Call):
-            return call("cast", self._get(expr), dtype=HALF)
+            return call("cast", self._get(expr), dtype=BFLOAT16)
         parts = iter([self._half(source) for source in sources])
         args: list[Expr] = []
         for arg in expr.args:

@@ -22,7 +22,7 @@ from collections.abc import Sequence, Set
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.base.dtype import DType
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALF
+from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Expr, Function, Var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
@@ -57,7 +57,7 @@ def _change(function: Function) -> Expr | None:
         kernel = _kernel(expr)
         if kernel is not None and isinstance(expr, Call) and isinstance(made, Call):
             places = [k for k, arg in enumerate(expr.args) if id(arg) in stored]
-            changed = _with_halves(kernel, places, gives=id(expr) in stored)
+            changed = _with_bfloat16(kernel, places, gives=id(expr) in stored)
             made = made if changed is kernel else Call(changed, made.args, None, expr.span)
         new[id(expr)] = made
     return new[id(function)]
@@ -77,7 +77,7 @@ def _gives_image(expr: Expr, stored: Set[int]) -> bool:
         return False
     if result.dtype != "float32" or result.ndim != _IMAGE_AXES:
         return False
-    is_half = any(ty is not None and ty.dtype == HALF for ty in map(tensor, kernel.params))
+    is_half = any(ty is not None and ty.dtype == BFLOAT16 for ty in map(tensor, kernel.params))
     return is_half or any(id(arg) in stored for arg in expr.args)
 
 
@@ -106,7 +106,7 @@ def _takes_elements(use: Expr, parameter: Expr) -> bool:
     return use.op.kind <= Kind.REDUCE or "pool2d" in use.op.name
 
 
-def _with_halves(kernel: Function, places: Sequence[int], *, gives: bool) -> Function:
+def _with_bfloat16(kernel: Function, places: Sequence[int], *, gives: bool) -> Function:
     """The kernel with parameters in bfloat16, and its result if it `gives` one."""
     if not places and not gives:
         return kernel
@@ -114,7 +114,7 @@ def _with_halves(kernel: Function, places: Sequence[int], *, gives: bool) -> Fun
     for k in places:
         ty = infer_type(kernel.params[k])
         assert isinstance(ty, TensorType), "an image"
-        params[k] = Var(kernel.params[k].name_hint, TensorType(ty.shape, DType(HALF)))
+        params[k] = Var(kernel.params[k].name_hint, TensorType(ty.shape, DType(BFLOAT16)))
         values[id(kernel.params[k])] = params[k]
     body = _widened(kernel.body, values)
     if gives:
@@ -128,23 +128,23 @@ def _rounded(body: Expr) -> Expr:
     """cast(x, dtype="float32")  ->  x   if x is bfloat16, else cast(body, dtype="bfloat16")"""
     if op_name(body) == "cast" and isinstance(body, Call):
         source = infer_type(body.args[0])
-        if isinstance(source, TensorType) and source.dtype == HALF:
+        if isinstance(source, TensorType) and source.dtype == BFLOAT16:
             return body.args[0]
-    return call("cast", body, dtype=HALF)
+    return call("cast", body, dtype=BFLOAT16)
 
 
-def _widened(body: Expr, halves: dict[int, Var]) -> Expr:
+def _widened(body: Expr, narrow: dict[int, Var]) -> Expr:
     """A kernel's body in which the uses of some parameters read others in bfloat16."""
-    wide: dict[int, Expr] = {old: call("cast", new, dtype="float32") for old, new in halves.items()}
+    wide: dict[int, Expr] = {old: call("cast", new, dtype="float32") for old, new in narrow.items()}
     memo: dict[int, Expr] = {}
 
     def new(expr: Expr) -> Expr:
         return memo.get(id(expr)) or wide.get(id(expr), expr)
 
     for expr in post_order(body):
-        if op_name(expr) == _DEPTHWISE and isinstance(expr, Call) and id(expr.args[0]) in halves:
+        if op_name(expr) == _DEPTHWISE and isinstance(expr, Call) and id(expr.args[0]) in narrow:
             attrs = dataclasses.replace(expr.attrs, out_dtype="float32")
-            memo[id(expr)] = Call(expr.op, (halves[id(expr.args[0])], new(expr.args[1])), attrs, expr.span)
-        elif id(expr) not in halves:
+            memo[id(expr)] = Call(expr.op, (narrow[id(expr.args[0])], new(expr.args[1])), attrs, expr.span)
+        elif id(expr) not in narrow:
             memo[id(expr)] = map_children(expr, new)
     return memo.get(id(body)) or wide[id(body)]

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from armillary.backends.cpu.graph._layout_rules import has_fast_halves
+from armillary.backends.cpu.graph._layout_rules import has_fast_half_vectors
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.base.aliases import Array
 from armillary.ir import IRModule
@@ -49,7 +49,7 @@ def transpose_as_shuffle(
 ) -> IRModule:
     """Compute all phases of an output element as channels of one convolution."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    lanes, narrow = block_lanes(chosen), NARROW if has_fast_halves(cpu_model(chosen)) else 1.0
+    lanes, narrow = block_lanes(chosen), NARROW if has_fast_half_vectors(cpu_model(chosen)) else 1.0
     counts = {f"nn.conv{count}d_transpose": count for count in axes}
 
     def rule(expr: Expr) -> Expr | None:

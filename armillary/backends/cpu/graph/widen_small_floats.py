@@ -1,10 +1,10 @@
 """widen-small-floats: compute in float32 what a network writes in float16 or bfloat16.
 
 In: a typed module before its patterns are looked for; a target. Out: the same, in which a 16-bit float is a format of
-memory: parameters, inputs, results and what only moves them are halves, values in between are float32, never rounded.
+memory: parameters, inputs, results and what only moves them are narrow, values in between are float32, never rounded.
 Invariant: parameters and results keep their types; the result is at least as exact. A rounding that the user asked for
 stays: a cast to a half of what no half has gone into, one whose readers cast it back, and one before a conversion to
-integers. Operators that take no float32 where they took halves (or read their bits) get halves as before.
+integers. Operators that take no float32 where they took 16-bit floats (or read their bits) get them as before.
 
     def @main(%x: Tensor[(1, 4), float16], %w: Tensor[(2, 4), float16]) {
       %0 = nn.dense(%x, %w);
@@ -23,10 +23,10 @@ A function whose products are in bfloat16 says so in an attribute (_bf16_product
 round-operands rounds their operands, once patterns have been found and factors folded in float32; parameters and what
 such products read are not rounded here.
 
-Why: sums of halves are kept in float32 anyway, and nothing but products is faster in halves, so operators in half
+Why: sums of 16-bit floats are kept in float32 anyway, and nothing but products is faster in them, so operators in half
 precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
 in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much
-between kernels. Weights stay halves in the package (narrow-weights), and in memory where reading them is what takes
+between kernels. Weights stay 16-bit in the package (narrow-weights), and in memory where reading them is what takes
 the time.
 `relay.strict_half` switches the pass off: then each operator rounds, as the network says.
 """
@@ -44,7 +44,7 @@ from armillary.base.aligned import Deferred, in_rows
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
-from armillary.ops._dot_operands import HALF
+from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, known, on_functions, op_name
@@ -54,7 +54,7 @@ from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 
-HALVES = ("float16", "bfloat16")
+SMALL_FLOATS = ("float16", "bfloat16")
 STRICT = register_config_option(
     "relay.strict_half", bool, False, "round float16 and bfloat16 values after every operator, as the network says"
 )
@@ -64,11 +64,11 @@ _BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
 
 @define_pass("widen-small-floats", opt_level=3)
 def widen_small_floats(module: IRModule, *, target: Target | None = None) -> IRModule:
-    """Compute in float32 between halves that are stored."""
+    """Compute in float32 between 16-bit floats that are stored."""
     if PassContext.current().get(STRICT):
         return module
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    has_products = chosen.kind.family == "cpu" and cpu_model(chosen).multiplies_halves
+    has_products = chosen.kind.family == "cpu" and cpu_model(chosen).multiplies_bfloat16
 
     def change(function: Function) -> Expr | None:
         order = post_order(function, not_primitive)
@@ -80,7 +80,7 @@ def widen_small_floats(module: IRModule, *, target: Target | None = None) -> IRM
 
 
 class _Widener:
-    """One walk: `new` maps each old node to its new form, of halves that are stored or of float32.
+    """One walk: `new` maps each old node to its new form, of 16-bit floats that are stored or of float32.
 
     `casts` keeps a conversion for all readers; `mixed` holds the old nodes that a half has gone into; `products` names
     the operators that the target will multiply in bfloat16.
@@ -117,7 +117,7 @@ class _Widener:
         return expr if isinstance(expr, Op) else self._as_type(self._get(expr), expr.checked_type)
 
     def _wide(self, expr: Expr) -> Expr:
-        """The new form of an old node, in float32 where it has halves."""
+        """The new form of an old node, in float32 where it has 16-bit floats."""
         made = self._get(expr)
         return self._as_type(made, _widened(made.checked_type))
 
@@ -136,13 +136,13 @@ class _Widener:
         """float32 to half: nothing, or a rounding that stays; half to float32 or float64: from the unrounded value."""
         (value,), wanted = expr.args, DType(expr.attrs.dtype)
         source = known(value)
-        if wanted in HALVES:
+        if wanted in SMALL_FLOATS:
             if not source.dtype.is_float:
                 return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
             is_asked_for = id(value) not in self.mixed or self._is_cast_back(expr)
-            is_asked_for = is_asked_for and not (wanted == HALF and self._is_rounded_again(expr))
+            is_asked_for = is_asked_for and not (wanted == BFLOAT16 and self._is_rounded_again(expr))
             return map_children(expr, self._stored) if is_asked_for else self._wide(value)
-        if not wanted.is_float or source.dtype not in HALVES:
+        if not wanted.is_float or source.dtype not in SMALL_FLOATS:
             return map_children(expr, self._stored)
         return self._as_type(self._wide(value), expr.checked_type)
 
@@ -159,7 +159,7 @@ class _Widener:
         return isinstance(expr.args[0], Constant) or all(op_name(e) in self.products for e in read)
 
     def _in_float32(self, expr: Call, op: Op) -> Expr:
-        """The call with float32 for each half; with halves as before where the operator does not take that."""
+        """The call with float32 for each 16-bit float; with these as before where the operator does not take that."""
         if not _has_half(expr.checked_type) and not any(_has_half(a.checked_type) for a in expr.args):
             return map_children(expr, self._stored)
         made = Call(op, tuple(map(self._wide, expr.args)), _wide_attrs(expr.attrs), expr.span)
@@ -184,7 +184,7 @@ class _Widener:
 
 
 def _has_half(ty: Type) -> bool:
-    return isinstance(ty, TensorType | TupleType) and any(f.dtype in HALVES for f in tensor_fields(ty))
+    return isinstance(ty, TensorType | TupleType) and any(f.dtype in SMALL_FLOATS for f in tensor_fields(ty))
 
 
 def _only_moves(expr: Call) -> bool:
@@ -196,13 +196,13 @@ def _only_moves(expr: Call) -> bool:
 def _widened(ty: Type) -> Type:
     if isinstance(ty, TupleType):
         return TupleType(tuple(map(_widened, ty.fields)))
-    return TensorType(ty.shape, DType("float32")) if isinstance(ty, TensorType) and ty.dtype in HALVES else ty
+    return TensorType(ty.shape, DType("float32")) if isinstance(ty, TensorType) and ty.dtype in SMALL_FLOATS else ty
 
 
 def _wide_attrs(attrs: Any) -> Any:  # Any: each operator's attrs
     """Attributes that name float32 where they named a half."""
     fields = dataclasses.fields(attrs) if attrs is not None else ()
-    wide = {f.name: "float32" for f in fields if "dtype" in f.name and getattr(attrs, f.name) in HALVES}
+    wide = {f.name: "float32" for f in fields if "dtype" in f.name and getattr(attrs, f.name) in SMALL_FLOATS}
     return dataclasses.replace(attrs, **wide) if wide else attrs
 
 
@@ -214,7 +214,7 @@ def _type_of(expr: Expr) -> Type | None:
 
 
 def _wide_constant(expr: Constant) -> Constant:
-    """Halves as float32: those of a file when they are read."""
+    """16-bit floats as float32: those of a file when they are read."""
     held = expr.held
     if isinstance(held, Deferred) and held.rows is not None:
         read, single = held.rows, np.dtype(np.float32)

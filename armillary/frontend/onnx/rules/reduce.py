@@ -31,7 +31,7 @@ _SUM = _plain(sum_)
 
 
 def _in_float(function: Callable[[Expr], Expr], data: Expr) -> Expr:
-    """Apply a float function; integers go through float64, halves through float32, whose squares they cannot hold."""
+    """Apply a float function; integers go through float64, float16 through float32, whose squares they cannot hold."""
     ty = data.checked_type
     dtype = ty.dtype if hasattr(ty, "dtype") else "float32"
     if str(dtype).lstrip("u").startswith("int"):

@@ -2,7 +2,7 @@
 
 In: a module. Out: one without batch_norm, dropout and others whose record has a `decompose` rule; those of the qnn
 dialect have a pass of their own. Invariant: each rule sits with its operator; the result computes the same values.
-`sums_halves`: products that are asked for in float16 (`out_dtype`) stay as they are, for a target that adds halves.
+`sums_float16`: products that are asked for in float16 (`out_dtype`) stay as they are, for a target that adds float16.
 
     def @main(%x: Tensor[(2,), float32]) { nn.dropout(%x) }
     ->
@@ -21,14 +21,14 @@ _ROUNDS = 8  # a decomposition may use operators that decompose again; deeper is
 
 
 @define_pass("simplify-inference")
-def simplify_inference(module: IRModule, *, sums_halves: bool = False) -> IRModule:
+def simplify_inference(module: IRModule, *, sums_float16: bool = False) -> IRModule:
     """Apply the `decompose` rules of operators until none applies.
 
     nn.dropout(x)  ->  x
     """
 
     def rule(expr: Expr) -> Expr | None:
-        return None if sums_halves and _gives_halves(expr) else _not_quantised(expr)
+        return None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
 
     for _ in range(_ROUNDS):
         changed = rewrite_module(module, rule, pick_field)
@@ -38,7 +38,7 @@ def simplify_inference(module: IRModule, *, sums_halves: bool = False) -> IRModu
     return module
 
 
-def _gives_halves(expr: Expr) -> bool:
+def _gives_float16(expr: Expr) -> bool:
     return isinstance(expr, Call) and getattr(expr.attrs, "out_dtype", "") == "float16"
 
 

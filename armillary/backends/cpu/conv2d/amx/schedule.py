@@ -30,7 +30,7 @@ from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of,
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import HALVES, dot
+from armillary.ops._dot_operands import BFLOATS, dot
 from armillary.ops.nn.conv import Conv2DAttrs, Window, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target import Target
@@ -50,7 +50,7 @@ def shape_of(attrs: Conv2DAttrs, data: tuple[int, ...], weight: tuple[int, ...])
     chunks, blocks, kh, kw, words, lanes, word = weight
     win = window(OPERATOR, attrs, 2)
     size = [_count(data[2 + a], (kh, kw)[a], win, a) for a in range(2)]
-    copy = COPY_CYCLES * data[0] * blocks * (data[2] + kh) * (data[3] + kw) * word / HALVES
+    copy = COPY_CYCLES * data[0] * blocks * (data[2] + kh) * (data[3] + kw) * word / BFLOATS
     is_padded = any(map(any, win.pads)) or words * word != data[4]
     side = lanes // SIDE
     return Shape(size[0], size[1], chunks * side, blocks * kh * kw, side, copy, is_padded)
@@ -64,7 +64,7 @@ def _count(size: int, taps: int, win: Window, axis: int) -> int:
 def _cannot_tile(workload: Workload) -> str | None:
     data, weight = (workload.tensor(k).static for k in (0, 1))
     cpu = cpu_model(workload.target)
-    has_tiles = cpu.has_half_tiles if weight[6] == HALVES else cpu.has_tiles
+    has_tiles = cpu.has_bfloat16_tiles if weight[6] == BFLOATS else cpu.has_tiles
     if workload.target.kind.name != "llvm" or not has_tiles:
         return "the processor has no matrix tiles"
     if weight[4] != WORDS or weight[5] % SIDE or WORDS * weight[6] % data[4] or workload.attrs.groups != 1:
@@ -78,7 +78,7 @@ def explain_tiles(workload: Workload) -> Explanation:
     data, weight = (workload.tensor(k).static for k in (0, 1))
     ranked = ranked_blocks(shape_of(workload.attrs, data, weight), cpu)
     estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
-    kind = "bfloat16" if weight[6] == HALVES else "bytes"
+    kind = "bfloat16" if weight[6] == BFLOATS else "bytes"
     return explained(f"convolution of {kind} by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
@@ -159,8 +159,8 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.
     region = [(size[a] - 1) * win.strides[a] + ((kh, kw)[a] - 1) * win.dilation[a] + 1 for a in range(2)]
     left = te.placeholder((1, wide, *region, *inner), data.dtype, "left")
     right = te.placeholder((block.columns // side, wide, kh, kw, words, lanes, word), weight.dtype, "right")
-    signs = [] if word == HALVES else [int(x.dtype.startswith("int")) for x in (data, weight)]
-    multiply = "tile_dot_bf16" if word == HALVES else "tile_dot"
+    signs = [] if word == BFLOATS else [int(x.dtype.startswith("int")) for x in (data, weight)]
+    multiply = "tile_dot_bf16" if word == BFLOATS else "tile_dot"
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
         (a, b), (c,) = inputs, outputs
@@ -234,7 +234,7 @@ def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     cpu, shape = cpu_model(workload.target), shape_of(workload.attrs, data, weight)
     block = ranked_blocks(shape, cpu)[0][0]
     win = window(OPERATOR, workload.attrs, 2)
-    asks = weight[6] == HALVES and has_prefetch(shape, block, cpu)  # of bytes, half as many, nothing was gained
+    asks = weight[6] == BFLOATS and has_prefetch(shape, block, cpu)  # of bytes, half as many, nothing was gained
     schedule_blocks(schedule, fused, block, lambda sums: _intrinsic(block, sums, win, asks=asks), _schedule_copy)
 
 

@@ -18,7 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops._dot_operands import HALF, HALVES
+from armillary.ops._dot_operands import BFLOAT16, BFLOATS
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -52,12 +52,12 @@ def _infer(attrs: FirstLayerConv2DAttrs, data: Type, weight: Type) -> TensorType
     op = conv2d_first_layer.name
     x = need_rank(op, data, 4)
     w = need_rank(op, weight, 6, "weight")
-    if x.dtype not in ("float32", HALF) or (w.dtype, attrs.out_dtype) != (HALF, "float32"):
+    if x.dtype not in ("float32", BFLOAT16) or (w.dtype, attrs.out_dtype) != (BFLOAT16, "float32"):
         raise TypeMismatch(f"{op}: data of {x.dtype}, weight of {w.dtype}; wanted float32 or bfloat16, and bfloat16")
     kernel, channels, together = attrs.kernel_size or (0, 0), known(x.shape[1]) or 0, attrs.together
     if together not in (PAIR, QUAD):
         raise TypeMismatch(f"{op}: together is {together}, wanted {PAIR} or {QUAD} channels")
-    wanted = (w.shape[0], kernel[0], -(-channels // together), ROW // HALVES, w.shape[4], HALVES)
+    wanted = (w.shape[0], kernel[0], -(-channels // together), ROW // BFLOATS, w.shape[4], BFLOATS)
     if w.shape != wanted or not 0 < kernel[1] <= ROW // together:
         raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
     if window(op, attrs, 2).dilation != (1, 1) or attrs.groups != 1:
@@ -76,7 +76,7 @@ def rows_of_windows(weight: Array, block: int, together: int) -> Array:
     outputs, inputs, kh, kw = weight.shape
     filled = np.pad(weight, ((0, 0), (0, -inputs % together), (0, 0), (0, ROW // together - kw)))
     parts = filled.reshape(outputs // block, block, -1, together, kh, ROW // together)
-    rows = parts.transpose(0, 1, 4, 2, 5, 3).reshape(outputs // block, block, kh, -1, ROW // HALVES, HALVES)
+    rows = parts.transpose(0, 1, 4, 2, 5, 3).reshape(outputs // block, block, kh, -1, ROW // BFLOATS, BFLOATS)
     return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5))
 
 
@@ -95,7 +95,7 @@ def _whole(attrs: FirstLayerConv2DAttrs) -> Window:
 
 @conv2d_first_layer.reference
 def _reference(attrs: FirstLayerConv2DAttrs, data: Array, weight: Array) -> Array:
-    x, w = data.astype(DType(HALF).numpy).astype(np.float32), weight.astype(np.float32)
+    x, w = data.astype(DType(BFLOAT16).numpy).astype(np.float32), weight.astype(np.float32)
     blocks, kh, groups, _, co, _ = w.shape
     rows = w.transpose(0, 4, 1, 2, 3, 5).reshape(blocks * co, kh, groups, ROW // attrs.together, attrs.together)
     w = rows.transpose(0, 2, 4, 1, 3).reshape(blocks * co, groups * attrs.together, kh, -1)
@@ -123,9 +123,9 @@ def _compute(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> Tens
     (sy, sx) = win.strides
 
     def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
-        lhs = padded(n, channel, y * sy + ry, x * sx + rx).astype(HALF).astype("float32")
+        lhs = padded(n, channel, y * sy + ry, x * sx + rx).astype(BFLOAT16).astype("float32")
         place = rx * attrs.together + channel % attrs.together
-        of = (ob, ry, channel // attrs.together, place // HALVES, oi, place % HALVES)
+        of = (ob, ry, channel // attrs.together, place // BFLOATS, oi, place % BFLOATS)
         return te.sum(lhs * weight(*of).astype("float32"), axis=axes)
 
     found: Tensor = te.compute(
@@ -137,19 +137,19 @@ def _compute(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> Tens
 @conv2d_first_layer.samples
 def _samples() -> Iterator[Sample]:
     stem = FirstLayerConv2DAttrs((2, 2), (1, 1), kernel_size=(3, 3))
-    yield Sample(stem, (tensor("float32", 1, 3, 9, 39), tensor(HALF, 2, 3, 2, 16, 16, 2)))
+    yield Sample(stem, (tensor("float32", 1, 3, 9, 39), tensor(BFLOAT16, 2, 3, 2, 16, 16, 2)))
     wide = FirstLayerConv2DAttrs((1, 2), (2, 1, 0, 3), kernel_size=(2, 7))
-    yield Sample(wide, (tensor(HALF, 2, 1, 7, 12), tensor(HALF, 1, 2, 1, 16, 32, 2)))
+    yield Sample(wide, (tensor(BFLOAT16, 2, 1, 7, 12), tensor(BFLOAT16, 1, 2, 1, 16, 32, 2)))
     quads = FirstLayerConv2DAttrs((2, 2), (3, 3), kernel_size=(7, 7), together=QUAD)
-    yield Sample(quads, (tensor("float32", 1, 3, 11, 37), tensor(HALF, 2, 7, 1, 16, 16, 2)))
+    yield Sample(quads, (tensor("float32", 1, 3, 11, 37), tensor(BFLOAT16, 2, 7, 1, 16, 16, 2)))
 
 
 @conv2d_first_layer.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
     attrs, image = FirstLayerConv2DAttrs(kernel_size=(3, 3)), tensor("float32", 1, 3, 6, 6)
-    weight = tensor(HALF, 1, 3, 1, 16, 16, 2)
+    weight = tensor(BFLOAT16, 1, 3, 1, 16, 16, 2)
     yield BadSample(FirstLayerConv2DAttrs(together=3), (image, weight), "together is 3, wanted 2 or 4 channels")
     yield BadSample(attrs, (image, weight), "by kernel_size (3, 3)")
     yield BadSample(attrs, (image, tensor("float32", 1, 3, 2, 16, 16, 2)), "wanted float32 or bfloat16")
     spread = FirstLayerConv2DAttrs(kernel_size=(3, 3), dilation=(1, 2))
-    yield BadSample(spread, (image, tensor(HALF, 1, 3, 2, 16, 16, 2)), "wanted 1 of both")
+    yield BadSample(spread, (image, tensor(BFLOAT16, 1, 3, 2, 16, 16, 2)), "wanted 1 of both")

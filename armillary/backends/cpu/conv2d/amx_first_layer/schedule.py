@@ -19,7 +19,7 @@ from armillary.backends.cpu.loops import effect_of, element_of, fuse_all
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import HALF, HALVES
+from armillary.ops._dot_operands import BFLOAT16, BFLOATS
 from armillary.ops.nn.conv import Window, window
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
@@ -33,7 +33,7 @@ HALF_BYTES, WORD_BITS = 2, 32
 
 def _cannot_tile(workload: Workload) -> str | None:
     weight = workload.tensor(1)
-    if workload.target.kind.name != "llvm" or not cpu_model(workload.target).has_half_tiles:
+    if workload.target.kind.name != "llvm" or not cpu_model(workload.target).has_bfloat16_tiles:
         return "the processor has no matrix tiles"
     return None if weight.static[4] % SIDE == 0 else f"{weight.static[4]} outputs do not fill tiles"
 
@@ -78,7 +78,7 @@ def _packed(attrs: FirstLayerConv2DAttrs, data: te.Tensor, size: tuple[int, int]
     def half(n: te.Expr, channel: te.Expr, y: te.Expr, x: te.Expr, inside: te.Expr) -> te.Expr:
         taken = te.if_then_else(inside, data(n, channel, y - top, x - left), T.const(0, data.dtype))
         last = te.if_then_else(channel < channels, taken, T.const(0, data.dtype)) if channels % together else taken
-        return T.cast(last, HALF)
+        return T.cast(last, BFLOAT16)
 
     def together_at(n: te.Expr, y: te.Expr, group: te.Expr, x: te.Expr) -> te.Expr:
         inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
@@ -104,7 +104,7 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     ry, group, rx, word = places
 
     def element(n: te.Expr, y: te.Expr, x: te.Expr, chunk: te.Expr, lane: te.Expr) -> te.Expr:
-        taps = te.pack_bf16(*(weight(chunk, ry, group, rx * wide + word, lane, k) for k in range(HALVES)))
+        taps = te.pack_bf16(*(weight(chunk, ry, group, rx * wide + word, lane, k) for k in range(BFLOATS)))
         pixel = data(n, y * win.strides[0] + ry, group, x * win.strides[1] + rx)
         if wide > 1:
             pixel = T.cast(T.shift_right(pixel, T.cast(word * WORD_BITS, "uint64")), "uint32")
@@ -134,7 +134,7 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
     (sy, sx), side = win.strides, lanes // SIDE
     region = ((block.tall - 1) * sy + kh, groups, (block.along - 1) * sx + ROW // together)
     left = te.placeholder((1, *region), data.dtype, "left")
-    right = te.placeholder((block.columns // side, kh, groups, words, lanes, HALVES), weight.dtype, "right")
+    right = te.placeholder((block.columns // side, kh, groups, words, lanes, BFLOATS), weight.dtype, "right")
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
         (a, b), (c,) = inputs, outputs

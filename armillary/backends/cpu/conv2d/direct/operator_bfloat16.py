@@ -16,7 +16,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops._dot_operands import HALVES
+from armillary.ops._dot_operands import BFLOATS
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, window
 from armillary.ops.nn.conv_blocked import output_shape, unblock
@@ -50,9 +50,9 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
         )
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     i_blocks, pairs, taken = (known(w.shape[n]) for n in (1, 4, 6))
-    own = HALVES * (pairs or 0)
+    own = BFLOATS * (pairs or 0)
     if (
-        taken != HALVES
+        taken != BFLOATS
         or attrs.groups != 1
         or not (ci and own)
         or own % ci
@@ -70,7 +70,7 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
 def _reference(attrs: HalvesConv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = unblock(data.astype(np.float32)), weight.astype(np.float32)
     ob, ib, kh, kw, pairs, co, _ = w.shape
-    w = w.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * pairs * HALVES, kh, kw)[:, : x.shape[1]]
+    w = w.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * pairs * BFLOATS, kh, kw)[:, : x.shape[1]]
     y = convolve(x, w, window(conv2d_bf16.name, attrs, 2), 1)
     return np.ascontiguousarray(y.reshape(y.shape[0], ob, co, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
@@ -81,13 +81,13 @@ def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
     _, _, kh, kw, pairs, _, _ = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
-    own = pairs * HALVES
+    own = pairs * BFLOATS
     channel, ry, rx = axes = reduce_axes([blocks * ci, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
         lhs = padded(n, channel // ci, y * sy + ry * dy, x * sx + rx * dx, channel % ci)
-        of = (channel // own, ry, rx, channel % own // HALVES, oi, channel % HALVES)
+        of = (channel // own, ry, rx, channel % own // BFLOATS, oi, channel % BFLOATS)
         return te.sum(lhs.astype("float32") * weight(ob, *of).astype("float32"), axis=axes)
 
     found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bf16", tag="conv2d_bf16")

@@ -144,7 +144,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
 @implement(
     "cpu.conv2d_NCHWc_bf16",
     family="cpu",
-    name="direct_halves",
+    name="direct_bfloat16",
     algorithm=DIRECT.name,
     when=has_longer_blocks,
     compute=direct_compute,

@@ -117,7 +117,9 @@ def eligible(expr: Expr) -> Layer | None:
         return None
     if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3):
         return None
-    if {str(t.dtype) for t in (data, weight, result)} != {"float32"}:  # halves (strict ones) are lost in the transforms
+    if {str(t.dtype) for t in (data, weight, result)} != {
+        "float32"
+    }:  # float16 (strict) would be lost in the transforms
         return None
     if not is_constant(expr.args[1]) or is_whole(expr.args[1]):
         return None

@@ -134,7 +134,7 @@ def lrn(node: OnnxNode) -> Expr:
 def lp_normalization(node: OnnxNode) -> Expr:
     """x / norm; where the norm is 0 the result is 0."""
     data, axis, p = node.input(0), node.int("axis", -1), node.int("p", 2)
-    x = widened(data)  # the squares of halves overflow
+    x = widened(data)  # the squares of float16 overflow
     if p not in (1, 2):
         raise UnsupportedError(f"LpNormalization node {node.name!r}: p={p}; 1 and 2 are supported")
     total = call("sum", call("abs", x) if p == 1 else x * x, axis=(axis,), keepdims=True)

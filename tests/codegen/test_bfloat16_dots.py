@@ -137,11 +137,15 @@ def test_words_are_of_two_bfloat16() -> None:
 )
 def test_the_model_knows_what_products_of_halves_take(target: str, rate: float, has_tiles: bool, pays: bool) -> None:
     model = cpu_model(f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}")
-    assert (model.half_dots_per_cycle, model.has_half_tiles, model.multiplies_halves) == (rate, has_tiles, pays)
+    assert (model.bfloat16_dots_per_cycle, model.has_bfloat16_tiles, model.multiplies_bfloat16) == (
+        rate,
+        has_tiles,
+        pays,
+    )
 
 
 def test_the_model_of_arm_knows_which_processors_multiply_halves() -> None:
-    assert not cpu_model(ARM + "cortex-a76").has_half_dots and cpu_model(ARM + "neoverse-n2").has_half_dots
+    assert not cpu_model(ARM + "cortex-a76").has_bfloat16_dots and cpu_model(ARM + "neoverse-n2").has_bfloat16_dots
 
 
 @pytest.mark.parametrize("cpu", ["cortex-a76", "neoverse-n2"])
