@@ -15,9 +15,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import ExecutionError, TypeMismatch
-from armillary.ops._common import check_kind, ints
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import load, nest, store
+from armillary.ops._types import check_kind, ints
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType

@@ -22,7 +22,7 @@ import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
 from armillary.base.node import structural_equal
-from armillary.ops._common import elements
+from armillary.ops._types import elements
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var
 from armillary.relay.op import OPS, Op

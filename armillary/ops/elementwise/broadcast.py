@@ -15,7 +15,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.float_range import may_multiply
 from armillary.base.record import record
-from armillary.ops._common import (
+from armillary.ops._deferred import T, scalar, te
+from armillary.ops._types import (
     Index,
     broadcast_index,
     broadcast_shapes,
@@ -28,7 +29,6 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )
-from armillary.ops._deferred import T, scalar, te
 from armillary.relay.expr import Call, Constant, Expr, splat
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
 from armillary.relay.op.facts import Fact, Precision

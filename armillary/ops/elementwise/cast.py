@@ -15,8 +15,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, te
+from armillary.ops._types import check_kind, elements, f32, i32, of_type, quiet
 from armillary.relay.expr import Call, Expr, tensor_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision

@@ -15,9 +15,9 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, scalar, te
 from armillary.ops._deferred import erf as numpy_erf
+from armillary.ops._types import check_kind, elements, f32, i32, of_type, quiet
 from armillary.relay.expr import Call, Constant, Expr, splat, tensor_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, is_call, state
 from armillary.relay.op.facts import Fact, Precision

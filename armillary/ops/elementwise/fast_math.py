@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._deferred import T, te
 from armillary.ops._deferred import erf as numpy_erf
+from armillary.ops._types import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops.nn.softmax import SoftmaxAttrs, softmax
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from armillary.errors import UnsupportedError
-from armillary.ops._common import tuple_fields
+from armillary.ops._types import tuple_fields
 from armillary.ops.gradient.rules import (
     Grads,
     collapse,

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, check_same_dtype, f32, i32, tuple_fields
+from armillary.ops._types import check_kind, check_same_dtype, f32, i32, tuple_fields
 from armillary.ops.elementwise.broadcast import multiply, where
 from armillary.ops.nn._windows import reshape_to
 from armillary.ops.reduce.reduce import sum_

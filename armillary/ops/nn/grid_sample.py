@@ -19,8 +19,8 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import accumulator
 from armillary.ops._deferred import T, te
+from armillary.ops._types import accumulator
 from armillary.ops.nn._windows import (
     Tensor,
     f32,

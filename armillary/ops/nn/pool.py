@@ -21,8 +21,8 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import mean_accumulator, unravelled
 from armillary.ops._deferred import T, te
+from armillary.ops._types import mean_accumulator, unravelled
 from armillary.ops.nn._windows import (
     SPATIAL,
     Pairs,

@@ -13,8 +13,8 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops._common import accumulator, quiet
 from armillary.ops._deferred import T, te
+from armillary.ops._types import accumulator, quiet
 from armillary.ops.nn._windows import (
     Tensor,
     axis_of,

@@ -6,7 +6,7 @@ and the int32 sums of (data - zero point) * (weight - zero point), written out:
     sum(d w) - zero * (sum(w) - terms * weight_zero) - weight_zero * sum(d)
 
 What depends on constants alone is folded, so a constant weight with zero point 0 costs an addition per output.
-Invariant: int32 wraps, so the bits are those of the centred product. Users: product.py, product_more.py.
+Invariant: int32 wraps, so the bits are those of the centred product. Users: product.py, conv_transpose_matmul.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import broadcast_shapes, check_kind, check_same_dtype, f32, i32, of_type, tuple_fields
+from armillary.ops._types import broadcast_shapes, check_kind, check_same_dtype, f32, i32, of_type, tuple_fields
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.qnn.quantize import (

@@ -16,8 +16,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops._deferred import erf as numpy_erf
+from armillary.ops._types import axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops.elementwise.broadcast import add, divide, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import round_half_even

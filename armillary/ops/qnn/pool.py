@@ -15,7 +15,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, f32, i32, of_type
+from armillary.ops._types import check_kind, f32, i32, of_type
 from armillary.ops.elementwise.broadcast import multiply, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.qnn.quantize import (

@@ -23,7 +23,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, f32, i32, of_type
+from armillary.ops._types import check_kind, f32, i32, of_type
 from armillary.ops.elementwise.broadcast import subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn.conv import Conv2DAttrs, conv2d
@@ -39,7 +39,7 @@ from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
 
 if TYPE_CHECKING:
-    from armillary.ops.qnn.product_more import QConv2DTransposeAttrs
+    from armillary.ops.qnn.conv_transpose_matmul import QConv2DTransposeAttrs
 
 PRODUCT_IN_FLOAT = register_config_option(
     "relay.qnn.product_in_float",

@@ -19,7 +19,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import axis_of, check_broadcasts_to, check_kind, f32, i32, ints, of_type, quiet
+from armillary.ops._types import axis_of, check_broadcasts_to, check_kind, f32, i32, ints, of_type, quiet
 from armillary.ops.elementwise.broadcast import add, divide, greater_equal, multiply, right_shift, subtract, where
 from armillary.ops.elementwise.cast import cast, clip
 from armillary.ops.elementwise.elementwise import floor, round_half_even

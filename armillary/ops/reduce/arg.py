@@ -16,8 +16,8 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops._deferred import T, te
+from armillary.ops._types import Index, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops.reduce.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision

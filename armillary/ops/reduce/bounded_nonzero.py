@@ -17,9 +17,9 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import f32, of_type
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import LANES, Index, load, loop, nest, scratch, store
+from armillary.ops._types import f32, of_type
 from armillary.ops.reduce._order import allocate, lanes_sum, let
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type

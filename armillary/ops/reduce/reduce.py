@@ -17,7 +17,8 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops._common import (
+from armillary.ops._deferred import T, reduction, te
+from armillary.ops._types import (
     Index,
     accumulator,
     axes_of,
@@ -32,7 +33,6 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )
-from armillary.ops._deferred import T, reduction, te
 from armillary.ops.elementwise.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape.shape import squeeze

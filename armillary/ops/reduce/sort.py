@@ -18,9 +18,9 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_holds, check_kind, elements, f32, i32, ints, of_type, unravelled
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
+from armillary.ops._types import Index, axis_of, check_holds, check_kind, elements, f32, i32, ints, of_type, unravelled
 from armillary.ops.reduce._order import (
     Collector,
     Pairs,

@@ -16,9 +16,9 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, f32, i32, ints
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, scratch, store
+from armillary.ops._types import check_kind, f32, i32, ints
 from armillary.ops.reduce._order import allocate
 from armillary.ops.reduce.sort import ArgsortAttrs, argsort
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

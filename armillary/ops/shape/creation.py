@@ -15,7 +15,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import (
+from armillary.ops._deferred import T, te
+from armillary.ops._types import (
     Index,
     axis_of,
     check_holds,
@@ -28,7 +29,6 @@ from armillary.ops._common import (
     of_type,
     widened,
 )
-from armillary.ops._deferred import T, te
 from armillary.ops.shape.transform import broadcast_to
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state

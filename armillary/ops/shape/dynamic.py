@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import tuple_fields
+from armillary.ops._types import tuple_fields
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import OPS, Array, Kind, Op, state
 from armillary.relay.op.facts import Fact

@@ -13,8 +13,8 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops._deferred import T, te
+from armillary.ops._types import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops.nn._windows import same_dim
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision

@@ -13,7 +13,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import (
+from armillary.ops._deferred import S, T, te
+from armillary.ops._loops import load, loop, store
+from armillary.ops._types import (
     Index,
     axis_of,
     broadcast_index,
@@ -26,8 +28,6 @@ from armillary.ops._common import (
     tuple_fields,
     widened,
 )
-from armillary.ops._deferred import S, T, te
-from armillary.ops._loops import load, loop, store
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType

@@ -16,9 +16,9 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet, unravelled
 from armillary.ops._deferred import S, T, scalar, te
 from armillary.ops._loops import load, loop, nest, rows, run_apart, scratch, store
+from armillary.ops._types import Index, axis_of, check_kind, f32, i32, of_type, quiet, unravelled
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

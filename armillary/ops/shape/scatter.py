@@ -14,9 +14,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops._deferred import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
+from armillary.ops._types import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision

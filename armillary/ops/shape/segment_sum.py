@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import f32, ints
+from armillary.ops._types import f32, ints
 from armillary.ops.nn._windows import call, need_rank, need_tensor, reshape_to, type_of
 from armillary.relay.expr import Constant, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

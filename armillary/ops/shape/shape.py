@@ -15,8 +15,8 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.ops._deferred import T, te
+from armillary.ops._types import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision

@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from armillary.errors import TypeMismatch
-from armillary.ops._common import ints
+from armillary.ops._types import ints
 from armillary.ops.nn._windows import call, need_dtype, need_rank, reshape_to, same_dim, type_of
 from armillary.relay.expr import Expr, Tuple, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

@@ -14,7 +14,8 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import (
+from armillary.ops._deferred import T, te
+from armillary.ops._types import (
     Index,
     axis_of,
     broadcast_index,
@@ -25,7 +26,6 @@ from armillary.ops._common import (
     i32,
     tuple_fields,
 )
-from armillary.ops._deferred import T, te
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.expr import Call, Expr, tensor_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state

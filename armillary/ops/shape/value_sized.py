@@ -11,7 +11,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, check_same_dtype
+from armillary.ops._types import check_kind, check_same_dtype
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import Array, Kind, Op, state

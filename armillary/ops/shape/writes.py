@@ -14,7 +14,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import (
+from armillary.ops._deferred import S, T, by_name, te
+from armillary.ops._loops import load, loop, nest_apart, rows, store
+from armillary.ops._types import (
     Index,
     check_broadcasts_to,
     check_kind,
@@ -25,8 +27,6 @@ from armillary.ops._common import (
     int_list,
     ints,
 )
-from armillary.ops._deferred import S, T, by_name, te
-from armillary.ops._loops import load, loop, nest_apart, rows, store
 from armillary.ops.nn._windows import type_of, wide
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.expr import Call, Expr

@@ -13,8 +13,8 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import accumulator
 from armillary.ops._deferred import T, te
+from armillary.ops._types import accumulator
 from armillary.ops.nn._windows import Tensor, f32, need_float, need_rank
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

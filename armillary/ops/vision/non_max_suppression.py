@@ -17,9 +17,9 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import ints
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, rows, scratch, store
+from armillary.ops._types import ints
 from armillary.ops.nn._windows import Tensor, f32, need_float, need_rank, need_shape, need_tensor
 from armillary.ops.reduce.sort import ArgsortAttrs, argsort, numpy_argsort
 from armillary.relay.expr import Expr, const

@@ -2,7 +2,7 @@
 
 In and out of every pass: `PrimFunc -> PrimFunc` (the function with the file's name), applied to each function
 of a module.
-Order: `tir/lower.py`. Shared helpers: `common.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
+Order: `tir/lower.py`. Shared: `loop_pass.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
 """
 
 from armillary.base.lazy import lazy_names
@@ -38,7 +38,7 @@ _PASSES = {
     "InstrumentBoundCheckers": ("assertions", "InstrumentBoundCheckers"),
 }
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
-_TABLE["prim_func_pass"] = "armillary.tir.transform.common:prim_func_pass"
+_TABLE["prim_func_pass"] = "armillary.tir.transform.loop_pass:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
 
 

@@ -25,7 +25,7 @@ from armillary.tir.transform.storage_flatten import StorageFlatten as StorageFla
 from armillary.tir.transform.storage_rewrite import StorageRewrite as StorageRewrite
 from armillary.tir.transform.unroll_loop import UnrollLoop as UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop as VectorizeLoop
-from armillary.tir.transform.common import prim_func_pass as prim_func_pass
+from armillary.tir.transform.loop_pass import prim_func_pass as prim_func_pass
 
 __all__ = [
     "BF16Legalize",

@@ -14,7 +14,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import map_bottom_up, prim_pass, with_body
+from armillary.tir.transform.loop_pass import map_bottom_up, prim_pass, with_body
 from armillary.transform import register_config_option
 
 INSTRUMENT_BOUND_CHECKERS = register_config_option(

@@ -13,7 +13,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import ExprMapper, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 _ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max, E.TruncMod, E.FloorDiv, E.FloorMod)
 _COMPARISONS = (E.EQ, E.NE, E.LT, E.LE, E.GT, E.GE)

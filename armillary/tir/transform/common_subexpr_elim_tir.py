@@ -17,7 +17,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import has_loads, is_pure, is_unsafe
 from armillary.tir.substitute import map_all, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 DISABLE_CSE = register_config_option("tir.disable_cse_tir", bool, False, "never share sub-expressions of loops")

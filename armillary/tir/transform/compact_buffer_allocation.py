@@ -19,7 +19,7 @@ from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interv
 from armillary.tir.linear import Linear
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import ExprMapper, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 
 def compact_buffer_allocation(func: S.PrimFunc) -> S.PrimFunc:

@@ -12,7 +12,7 @@ from armillary.base.node import replace
 from armillary.tir import stmt as S
 from armillary.tir.analysis import has_loads, is_pure, uses_var
 from armillary.tir.substitute import fresh_copy, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 HOIST = register_config_option(

@@ -17,7 +17,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, stores_of
 from armillary.tir.substitute import ExprMapper, fresh_copy, map_stmt, substitute
-from armillary.tir.transform.common import prim_pass, statements_of, with_body
+from armillary.tir.transform.loop_pass import prim_pass, statements_of, with_body
 from armillary.transform import PassContext, register_config_option
 
 DOUBLE_BUFFER = register_config_option(

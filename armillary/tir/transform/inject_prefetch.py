@@ -14,7 +14,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 LINE_BYTES = 64
 MAX_LINES = 64

@@ -18,7 +18,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import stores_of
 from armillary.tir.substitute import ExprMapper, fresh_copy, map_stmt, substitute
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 MAX_COPIES = 16  # beyond it the copies become a loop: code would grow without gain
 

@@ -27,7 +27,7 @@ from armillary.tir.linear import Linear
 from armillary.tir.rules import INDEX_TYPES, TRUE
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import fresh_copy, map_all, map_stmt, substitute
-from armillary.tir.transform.common import is_nothing, prim_pass, sequence, with_body
+from armillary.tir.transform.loop_pass import is_nothing, prim_pass, sequence, with_body
 from armillary.tir.transform.simplify import StatementSimplifier
 from armillary.transform import PassContext, register_config_option
 

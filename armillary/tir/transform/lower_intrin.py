@@ -18,7 +18,7 @@ from armillary.tir import stmt as S
 from armillary.tir.bounds import Interval, interval_of
 from armillary.tir.intrinsics import INTRINSICS, Intrinsic
 from armillary.tir.substitute import ExprMapper, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 Lowering = Callable[[E.Call], "E.ExprLike | None"]  # an expression, a number, or None to leave the call
 LOWERINGS: dict[tuple[str, str], tuple[int, Lowering]] = {}

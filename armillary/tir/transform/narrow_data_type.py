@@ -14,7 +14,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.bounds import Interval, interval_of
 from armillary.tir.substitute import ExprMapper, binary, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 _INT64 = DType("int64")
 _LEAVES = (E.Var, E.IntImm)

@@ -13,7 +13,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import prim_pass, statements_of, with_body
+from armillary.tir.transform.loop_pass import prim_pass, statements_of, with_body
 
 
 def plan_and_update_buffer_allocation_location(func: S.PrimFunc) -> S.PrimFunc:

@@ -12,7 +12,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import is_pure
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import NOTHING, is_nothing, prim_pass, sequence, with_body
+from armillary.tir.transform.loop_pass import NOTHING, is_nothing, prim_pass, sequence, with_body
 
 
 def remove_no_op(func: S.PrimFunc) -> S.PrimFunc:

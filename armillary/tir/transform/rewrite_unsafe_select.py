@@ -13,7 +13,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import is_unsafe
 from armillary.tir.substitute import map_all
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 MAX_SIZE = 4096  # nodes of a select that is guarded, counting what is shared as often as it is read
 

@@ -17,7 +17,7 @@ from armillary.tir.analysis import all_statements
 from armillary.tir.bounds import INFINITE
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import map_stmt, substitute
-from armillary.tir.transform.common import NOTHING, is_nothing, prim_pass, sequence
+from armillary.tir.transform.loop_pass import NOTHING, is_nothing, prim_pass, sequence
 from armillary.transform import PassContext, register_config_option
 
 KEEP_TRIVIAL_LOOP = register_config_option(

@@ -20,7 +20,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
 from armillary.tir.phases import Phase, PhasedFunction
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute
-from armillary.tir.transform.common import NOTHING
+from armillary.tir.transform.loop_pass import NOTHING
 
 STACK_BYTES = 16 * 1024
 LOCAL_BYTES = 256 * 1024

@@ -17,7 +17,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import ExprMapper, map_stmt
-from armillary.tir.transform.common import prim_pass
+from armillary.tir.transform.loop_pass import prim_pass
 
 
 def storage_flatten(func: S.PrimFunc, cache_line_size: int = 64, create_bound_attributes: bool = False) -> S.PrimFunc:

@@ -13,7 +13,7 @@ from armillary.base.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt, rename_buffers
-from armillary.tir.transform.common import prim_pass, statements_of, with_body
+from armillary.tir.transform.loop_pass import prim_pass, statements_of, with_body
 from armillary.transform import PassContext, register_config_option
 
 DISABLE_STORAGE_REWRITE = register_config_option(

@@ -17,7 +17,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, nodes_of, uses_var
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute, users_of
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 MAX_STATEMENTS = 16384

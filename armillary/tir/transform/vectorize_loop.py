@@ -19,7 +19,7 @@ from armillary.tir.analysis import is_unsafe, uses_any
 from armillary.tir.intrinsics import INTRINSICS
 from armillary.tir.rules import as_vector
 from armillary.tir.substitute import ExprMapper, binary, map_stmt, substitute
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False, "run vectorized loops serially")

@@ -28,7 +28,7 @@ from armillary.backends.cpu.loops import fuse_all, is_power_of_two, static_exten
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, ScheduleRule, implement
 from armillary.backends.workload import Reason, Workload
-from armillary.ops._common import unravelled
+from armillary.ops._types import unravelled
 from armillary.ops.nn.softmax import log_softmax, softmax
 from armillary.ops.nn.standardize import standardize
 from armillary.relay.op import Op

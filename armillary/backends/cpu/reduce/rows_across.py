@@ -24,7 +24,7 @@ from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows import computed, implement_rows, raveled, reduced_axes
 from armillary.backends.registry import Fused
 from armillary.backends.workload import Workload
-from armillary.ops._common import unravelled
+from armillary.ops._types import unravelled
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model

@@ -11,7 +11,7 @@ from functools import partial, reduce
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
-from armillary.ops._common import like_const
+from armillary.ops._types import like_const
 from armillary.ops.check_values import NOT_ZERO
 from armillary.ops.elementwise.broadcast import (
     BINARY,

@@ -10,7 +10,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
-from armillary.ops._common import like_const
+from armillary.ops._types import like_const
 from armillary.ops.elementwise.broadcast import (
     add,
     bitwise_and,

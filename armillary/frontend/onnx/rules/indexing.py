@@ -14,8 +14,8 @@ import numpy as np
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import along, checked, checked_points
-from armillary.ops._common import axis_of, int_list
 from armillary.ops._deferred import by_name
+from armillary.ops._types import axis_of, int_list
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array

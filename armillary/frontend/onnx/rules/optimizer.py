@@ -12,7 +12,7 @@ from typing import Any
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops._common import like_const
+from armillary.ops._types import like_const
 from armillary.ops.elementwise.broadcast import add, divide, greater, multiply, power, subtract, where
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import sqrt

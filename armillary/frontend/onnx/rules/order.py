@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops._common import axis_of
 from armillary.ops._deferred import by_name
+from armillary.ops._types import axis_of
 from armillary.relay.expr import Expr, TupleGetItem
 
 argmax, argmin, cast, cumprod, cumsum, strided_slice, topk = map(

@@ -17,12 +17,12 @@ from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.frontend.onnx.rules.cast import cast_saturated
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.frontend.onnx.rules.nn.dense import batched, times, transposed
-from armillary.ops._common import axis_of
+from armillary.ops._types import axis_of
 from armillary.ops.elementwise.broadcast import add, divide, equal, maximum, minimum, multiply, subtract, where
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import call
+from armillary.ops.qnn.conv_transpose_matmul import qbatch_matmul
 from armillary.ops.qnn.product import qconv2d, qdense
-from armillary.ops.qnn.product_more import qbatch_matmul
 from armillary.ops.qnn.quantize import (
     centred,
     dequantize,

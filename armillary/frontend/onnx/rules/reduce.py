@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops._common import int_list
+from armillary.ops._types import int_list
 from armillary.ops.elementwise.broadcast import multiply
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import absolute, log, sqrt

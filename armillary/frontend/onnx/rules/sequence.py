@@ -12,7 +12,7 @@ import numpy as np
 from armillary.budgets import EXPANDED_NODES
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, from_onnx
-from armillary.ops._common import axis_of, int_list
+from armillary.ops._types import axis_of, int_list
 from armillary.ops.shape.shape import squeeze
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import concatenate, stack

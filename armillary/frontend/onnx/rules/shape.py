@@ -15,8 +15,8 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
-from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const
 from armillary.ops._deferred import by_name
+from armillary.ops._types import axes_of, axis_of, broadcast_shapes, int_list, like_const
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.types import AnyDim

@@ -10,7 +10,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
-from armillary.ops._common import axis_of, ints
+from armillary.ops._types import axis_of, ints
 from armillary.ops.elementwise.broadcast import multiply
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.misc.fourier import transform

@@ -17,7 +17,7 @@ from armillary.tir import stmt as S
 from armillary.tir.blocks.block import Block, BlockRealize, has_blocks
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import ExprMapper, Mapper, Substitution, map_stmt
-from armillary.tir.transform.common import prim_pass, with_body
+from armillary.tir.transform.loop_pass import prim_pass, with_body
 
 
 def _over_blocks(func: S.PrimFunc, rule: Callable[[BlockRealize], S.Stmt]) -> S.PrimFunc:

@@ -15,7 +15,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt
-from armillary.tir.transform.common import prim_pass
+from armillary.tir.transform.loop_pass import prim_pass
 
 
 def return_values(func: S.PrimFunc) -> S.PrimFunc:

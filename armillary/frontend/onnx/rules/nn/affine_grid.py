@@ -11,7 +11,7 @@ import math
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops._common import int_list
+from armillary.ops._types import int_list
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.ops.vision.affine_grid import points
 from armillary.relay.expr import Expr, const

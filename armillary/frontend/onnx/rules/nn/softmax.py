@@ -10,8 +10,8 @@ import math
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops._common import dims_product, like_const
 from armillary.ops._deferred import by_name
+from armillary.ops._types import dims_product, like_const
 from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.types import AnyDim

@@ -1,8 +1,7 @@
 """What every loop pass shares: registration, and a walker that rebuilds statements.
 
-In: a function `PrimFunc -> PrimFunc`. Out: a registered pass over modules. Invariant: a pass applies to every
-PrimFunc of
-a module and to nothing else; a function it does not change is returned as it is. Order of passes: `tir/lower.py`.
+In: a function `PrimFunc -> PrimFunc`. Out: a registered pass over modules. Invariant: a pass applies to every PrimFunc
+of a module and to nothing else; a function it does not change is returned as it is. Order of passes: `tir/lower.py`.
 """
 
 from __future__ import annotations

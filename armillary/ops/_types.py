@@ -1,4 +1,4 @@
-"""What operator files share: axis arithmetic, dtype checks, broadcasting of types, sample inputs, ONNX element types.
+"""What operator files share: axis arithmetic, checks of types, broadcasting of shapes, types and arrays of samples.
 
 In: types, attribute values. Out: the same, normalised, or a TypeMismatch that names the operator, what was got and
 wanted. Invariant: nothing here knows a particular operator. The Op record: relay/op/.

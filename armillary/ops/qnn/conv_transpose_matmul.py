@@ -16,7 +16,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, f32, i32, of_type
+from armillary.ops._types import check_kind, f32, i32, of_type
 from armillary.ops.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
 from armillary.ops.nn.dense import BatchMatmulAttrs, batch_matmul
 from armillary.ops.qnn._byte_products import are_bytes, byte_product
