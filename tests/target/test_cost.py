@@ -21,9 +21,9 @@ from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
     Nest,
     Tile,
+    bandwidth_of,
     choose_tile,
     explained,
-    far,
     ranked_tiles,
     sums_by_parts,
     tile_estimate,
@@ -52,7 +52,7 @@ ZEN4, AVX2, NEON = CPUS["znver4"], CPUS["haswell"], CPUS["cortex-a76"]
 @pytest.mark.parametrize("width", [1, 3, 7, 14, 28, 55, 112])
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4, 7, 16])
 def test_the_tile_fits_the_registers_and_hides_the_latency(cpu: CpuModel, width: int, chunks: int) -> None:
-    nest = Nest(width, width, chunks, 9 * 64, far(chunks * 9 * 64 * 64, cpu))
+    nest = Nest(width, width, chunks, 9 * 64, bandwidth_of(chunks * 9 * 64 * 64, cpu))
     tile = choose_tile(nest, cpu)
     assert tile.rows * tile.vectors + tile.vectors + 1 <= cpu.vector_registers
     assert chunks % tile.vectors == 0 and tile.rows <= width
@@ -74,8 +74,8 @@ def test_tall_tiles_and_wide_blocks_fit_the_registers(cpu: CpuModel) -> None:
 
 
 def test_half_vectors_take_both_ports_and_so_several_blocks() -> None:
-    nest = Nest(48, 64, 3, 9 * 64, far(9 * 64 * 24 * 4, ZEN4))
-    narrow = Nest(48, 64, 3, 9 * 64, far(9 * 64 * 24 * 4, ZEN4), is_narrow=True)
+    nest = Nest(48, 64, 3, 9 * 64, bandwidth_of(9 * 64 * 24 * 4, ZEN4))
+    narrow = Nest(48, 64, 3, 9 * 64, bandwidth_of(9 * 64 * 24 * 4, ZEN4), is_narrow=True)
     whole, half = (ranked_tiles(n, ZEN4)[0][1].cycles for n in (nest, narrow))
     assert half < 0.65 * whole, "two ports do half vectors"
     assert choose_tile(narrow, ZEN4).vectors == 3, "one block would load a number for each of its products"
@@ -115,8 +115,8 @@ def test_weights_that_come_from_farther_cost_more() -> None:
     rates = (ZEN4.memory.l2, ZEN4.memory.l3, ZEN4.memory.dram)
     near, middle, away = (ranked_tiles(Nest(7, 7, 32, 4608, rate), ZEN4)[0][1].cycles for rate in rates)
     assert near < middle < away
-    assert far(1 << 19, ZEN4) == ZEN4.memory.l2 and far(1 << 23, ZEN4) == ZEN4.memory.l3
-    assert far(1 << 28, ZEN4) == ZEN4.memory.dram
+    assert bandwidth_of(1 << 19, ZEN4) == ZEN4.memory.l2 and bandwidth_of(1 << 23, ZEN4) == ZEN4.memory.l3
+    assert bandwidth_of(1 << 28, ZEN4) == ZEN4.memory.dram
 
 
 def test_winograd_pays_for_large_images_and_reads_too_much_for_small_ones() -> None:
@@ -172,7 +172,7 @@ def product(rows: int, steps: int, columns: int, lines: int = 1) -> Nest:
 
 def test_tiles_of_grouped_convolutions_stay_within_a_group() -> None:
     """Of 48 channels in and out: blocks 2 and 3 of a tile of two would be of different groups, with inputs of each."""
-    grouped = Nest(56, 56, 6, 432, far(1 << 20, SERVER), group=3)
+    grouped = Nest(56, 56, 6, 432, bandwidth_of(1 << 20, SERVER), group=3)
     assert [grouped.inputs_of(v) for v in (1, 2, 3, 6)] == [1, 2, 1, 2]
     assert choose_tile(grouped, SERVER).vectors == 3
     two, three = (tile_estimate(grouped, tile, SERVER) for tile in (Tile(14, 2), Tile(8, 3)))

@@ -21,7 +21,7 @@ from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import is_faster
 from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
 from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
-from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
+from armillary.backends.cpu.cost.model import Estimate, Tile, weight_bandwidth
 from armillary.backends.cpu.gemm import space as dense
 from armillary.backends.cpu.graph.apply_records import BLOCKS
 from armillary.backends.registry import choose
@@ -102,7 +102,7 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
 def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuModel) -> list[Point]:
     """Those points, and one for each register tile by Fourier transforms: what a build would take is expected to be the
     least, as the passes do not compare estimates alone (backends/cpu/conv2d/fourier/fourier_conv2d.py)."""
-    direct, rate = [replace(point, fourier=0) for point in found], far_weights(cpu)
+    direct, rate = [replace(point, fourier=0) for point in found], weight_bandwidth(cpu)
     own, mine = product_tile(layer, cpu)[0], estimate_fourier(layer, cpu, rate).cycles
     least = min(point.cycles for point in found)
     if not is_faster(layer, cpu, 0):
@@ -121,6 +121,6 @@ def winograd_points(layer: Layer, cpu: CpuModel) -> Iterator[Point]:
     """Every size, form and register tile of Winograd's algorithm that the pass context allows."""
     for size in (t for t in cost_winograd.TILES if t <= PassContext.current().get(MAX_TILE)):
         for plan in cost_winograd.plans(layer, size):
-            nest = cost_winograd.product_nest(layer, plan, cpu, far_weights(cpu))
+            nest = cost_winograd.product_nest(layer, plan, cpu, weight_bandwidth(cpu))
             for tile in dict.fromkeys(cost.tiles(nest, cpu)):
                 yield Point(size, plan.strip, tile, cost_winograd.estimate(layer, plan, cpu, tile=tile).cycles)

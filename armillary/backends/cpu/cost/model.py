@@ -200,7 +200,7 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
     is_linear = tile.vectors == 1 and nest.later_rate is not None
     held = part * (nest.part if sums_by_parts(nest, tile, cpu) else nest.steps)
-    near = far(held, cpu) if nest.is_prefetched else near_rate(held, cpu)
+    near = bandwidth_of(held, cpu) if nest.is_prefetched else near_rate(held, cpu)
     again = near if nest.later_rate is None else nest.later_rate
     few = _share_of_streams(tile)
     streams = 1.0 if is_linear or _is_run(nest, tile, cpu, nest.first_rate * few) else few
@@ -379,24 +379,24 @@ def _place(rate: float, cpu: CpuModel) -> str:
 
 def near_rate(nbytes: float, cpu: CpuModel) -> float:
     """Bytes per cycle from the smallest cache that keeps `nbytes` between two uses; 0: L1, whose cost is its loads."""
-    return 0.0 if nbytes <= cpu.l1 / 2 else far(nbytes, cpu)
+    return 0.0 if nbytes <= cpu.l1 / 2 else bandwidth_of(nbytes, cpu)
 
 
-def far(nbytes: float, cpu: CpuModel) -> float:
+def bandwidth_of(nbytes: float, cpu: CpuModel) -> float:
     """Bytes per cycle from the smallest cache beyond L1 that keeps `nbytes` between two uses."""
     if nbytes <= L2_SHARE * cpu.l2 or not cpu.l2:
         return cpu.memory.l2
     return cpu.memory.dram if outgrows_caches(nbytes, cpu) or not cpu.l3 else cpu.memory.l3
 
 
-def far_weights(cpu: CpuModel, network: int = 0) -> float:
+def weight_bandwidth(cpu: CpuModel, network: int = 0) -> float:
     """Bytes per cycle at which a kernel first finds its weights, in a network with so many bytes of parameters.
 
     The other layers have pushed them out as far as all parameters together reach; of an unknown network: to memory.
     """
     stated: int = PassContext.current().get(PARAMETERS)
     nbytes = (stated << 20) or network
-    return far(nbytes, cpu) if nbytes else cpu.memory.dram
+    return bandwidth_of(nbytes, cpu) if nbytes else cpu.memory.dram
 
 
 @lru_cache(maxsize=64)

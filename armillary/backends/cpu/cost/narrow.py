@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from armillary.backends.cpu.cost.model import far
+from armillary.backends.cpu.cost.model import bandwidth_of
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 
@@ -70,7 +70,7 @@ def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTi
     vectors = -(-terms // cpu.lanes)
     ends = rows * columns * (LANES_CYCLES * math.log2(cpu.lanes) + STORE_CYCLES)
     data = 4.0 * rows * terms
-    shown = data / far(data, cpu) if data > cpu.l1 else 0.0  # nothing is computed long enough to hide it
+    shown = data / bandwidth_of(data, cpu) if data > cpu.l1 else 0.0  # nothing is computed long enough to hide it
 
     def cycles(tile: FewTile) -> float:
         (high, low), (wide, narrow) = divmod(rows, tile.rows), divmod(columns, tile.columns)

@@ -7,7 +7,7 @@ CPU model alone. Users: backends/cpu/graph/_bf16_products.py, narrow_weights.py.
 from __future__ import annotations
 
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH, LOAD_CYCLES, SIDE
-from armillary.backends.cpu.cost.model import far_weights
+from armillary.backends.cpu.cost.model import weight_bandwidth
 from armillary.target.cpu import MIN_TILE_ROWS, CpuModel
 
 REGISTER_ROWS = 8  # of a register tile, as in backends/cpu/gemm/dense.py
@@ -47,7 +47,7 @@ def reads_bfloat16(rows: int, between: int, cpu: CpuModel) -> bool:
     multiply-adds) comes in between. Little of the waiting hides behind the multiply-adds, so the times add up.
     From L2 it comes in time.
     """
-    vector, rate = cpu.vector_bits / 8, far_weights(cpu, between)
+    vector, rate = cpu.vector_bits / 8, weight_bandwidth(cpu, between)
     if rate >= cpu.memory.l2:
         return False
     tiles = -(-rows // REGISTER_ROWS)

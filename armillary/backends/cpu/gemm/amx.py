@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
-from armillary.backends.cpu.cost.model import far_weights
+from armillary.backends.cpu.cost.model import weight_bandwidth
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel, ranked
 from armillary.backends.cpu.gemm.amx_panels import Operands, emit_panel, rows_together
@@ -232,5 +232,5 @@ def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workl
     at = fuse_all(stage, tasks if is_enough else [*tasks, panels])
     stage.parallel(at)
     schedule[product].compute_at(stage, panels if is_enough else at)
-    is_prefetched = is_packed(workload) and far_weights(cpu) < cpu.memory.l2
+    is_prefetched = is_packed(workload) and weight_bandwidth(cpu) < cpu.memory.l2
     schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(panel, product, is_prefetched))

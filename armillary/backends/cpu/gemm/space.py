@@ -15,10 +15,10 @@ from armillary.backends.cpu.cost.model import (
     L2_SHARE,
     SHOWN_INPUT,
     Nest,
-    far,
-    far_weights,
+    bandwidth_of,
     tiles,
     weighed_tiles,
+    weight_bandwidth,
 )
 from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
 from armillary.backends.cpu.space import (
@@ -127,8 +127,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     columns = weight.static[0] * block_of(workload) if is_packed else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), block_of(workload))
     inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // _in_word(workload)
-    weights, held = far_weights(cpu), rows * inner * result.dtype.bytes
-    reread = SHOWN_INPUT * held / far(held, cpu) if held > cpu.l1 / 2 else 0.0
+    weights, held = weight_bandwidth(cpu), rows * inner * result.dtype.bytes
+    reread = SHOWN_INPUT * held / bandwidth_of(held, cpu) if held > cpu.l1 / 2 else 0.0
     shared, batch = (1, math.prod(outer)) if workload.op.name == "nn.batch_matmul" else (math.prod(outer), 1)
     chunks, register = max(1, columns // lanes), lanes * result.dtype.bytes
     nest = Nest(

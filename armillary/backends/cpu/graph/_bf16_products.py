@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, direct_nest, ranked_plans
-from armillary.backends.cpu.cost.model import far_weights, ranked_tiles
+from armillary.backends.cpu.cost.model import ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.cost.products16 import multiplies_bfloat16
 from armillary.backends.winograd import MAX_TILE
 from armillary.ops._dot_operands import BFLOAT16, BFLOATS
@@ -109,7 +109,7 @@ def _is_faster_by_winograd(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -
         return False
     batch, _, height, width = result.static
     layer = Layer(weight[1], weight[0], batch, height, width)
-    single = direct_nest(layer, cpu, far_weights(cpu))
+    single = direct_nest(layer, cpu, weight_bandwidth(cpu))
     joined = ranked_tiles(replace(single, steps=-(-single.steps // BFLOATS)), cpu)[0][1]
     plan, winograd = ranked_plans(layer, cpu, PassContext.current().get(MAX_TILE))[0]
     return plan.tile > 0 and winograd.cycles < joined.cycles / min(1.0, cpu.bfloat16_dots)

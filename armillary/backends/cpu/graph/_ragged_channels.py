@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from armillary.backends.cpu.conv2d.winograd.cost import TILES, Layer, best_plan, estimate
-from armillary.backends.cpu.cost.model import Nest, far, far_weights, ranked_tiles
+from armillary.backends.cpu.cost.model import Nest, bandwidth_of, ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.graph._wide_channels import (
     Channels,
     absorbs,
@@ -207,7 +207,7 @@ class _Group:
     def _copy(self, expr: Expr, wide: Mapping[int, Channels]) -> float:
         """Cycles of reading and writing a value once."""
         nbytes = 4.0 * self._elements(expr, wide)
-        return 2 * nbytes / far(nbytes, self.cpu)
+        return 2 * nbytes / bandwidth_of(nbytes, self.cpu)
 
     def _concatenation(self, expr: Call, wide: Mapping[int, Channels]) -> float:
         """A copy; more of the parts whose own block is another."""
@@ -236,7 +236,7 @@ class _Group:
             batch * height,
             outputs // outer,
             inputs * kernel,
-            far_weights(self.cpu, self.network),
+            weight_bandwidth(self.cpu, self.network),
             is_narrow=layer.is_narrow(self.cpu),
         )
         direct = ranked_tiles(nest, self.cpu)[0][1].cycles

@@ -13,7 +13,7 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     depthwise_tiles,
     ranked_depthwise,
 )
-from armillary.backends.cpu.cost.model import far
+from armillary.backends.cpu.cost.model import bandwidth_of
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config, tile_of
 from armillary.backends.explanation import Explanation
@@ -46,7 +46,7 @@ def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
         win.dilation[1],
         wide=max(1, block // lanes),
         is_narrow=2 * block <= lanes,
-        moved=moved / far(moved, cpu),
+        moved=moved / bandwidth_of(moved, cpu),
     )
 
 

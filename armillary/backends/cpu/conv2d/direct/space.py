@@ -16,12 +16,12 @@ from armillary.backends.cpu.conv2d.winograd.operator import layer_of
 from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
     Nest,
-    far,
-    far_weights,
+    bandwidth_of,
     sums_by_parts,
     tiles,
     waits,
     weighed_tiles,
+    weight_bandwidth,
 )
 from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
 from armillary.backends.cpu.space import (
@@ -65,10 +65,10 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     lanes = lanes_of(cpu, result.dtype)
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
     data = workload.tensor(0)
-    weights = far_weights(cpu)
+    weights = weight_bandwidth(cpu)
     groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
     lines = min(1.0, kh / workload.attrs.strides[0]) if cpu.multiplies_lanes else 1.0  # of the data, that windows touch
-    reread = lines * SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
+    reread = lines * SHOWN_INPUT * data.nbytes / groups / bandwidth_of(data.nbytes * images // max(1, batch), cpu)
     steps = i_blocks * kh * kw * ci
     # blocks by threes that leave a rest take longer than by twos, and threads share them less evenly
     is_row = is_flat(workload, cpu) and not _is_small(workload, cpu)
@@ -111,7 +111,7 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
     if is_in_words(weight.static):
         return False
     pixels = _images_with_weights_near(workload, cpu) * height * width
-    return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
+    return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, weight_bandwidth(cpu), cpu))
 
 
 def _taps_of_a_line(workload: Workload) -> tuple[tuple[int, int], ...]:

@@ -16,7 +16,7 @@ from armillary.backends.cpu.cost.model import (
     Estimate,
     Nest,
     Tile,
-    far,
+    bandwidth_of,
     forced_tile,
     ranked_tiles,
     tile_estimate,
@@ -95,7 +95,7 @@ def direct_nest(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Nest:
     """The direct convolution as a register-tiled product."""
     data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
     steps = layer.inputs * layer.kernel[0] * layer.kernel[1]
-    reread, narrow = SHOWN_INPUT * data / far(data, cpu), layer.is_narrow(cpu)
+    reread, narrow = SHOWN_INPUT * data / bandwidth_of(data, cpu), layer.is_narrow(cpu)
     return Nest(
         layer.width, layer.batch * layer.height, layer.chunks, steps, weights_far, reread=reread, is_narrow=narrow
     )
@@ -104,7 +104,7 @@ def direct_nest(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Nest:
 def product_nest(layer: FourierLayer, cpu: CpuModel) -> Nest:
     """The products, one for each point; the data of a part of the points is near for all groups of outputs."""
     data = FLOAT * PART * layer.together * layer.inputs
-    reread = SHOWN_INPUT * layer.strips * PARTS * data / far(data + layer.part_bytes(1), cpu)
+    reread = SHOWN_INPUT * layer.strips * PARTS * data / bandwidth_of(data + layer.part_bytes(1), cpu)
     repeats, narrow = POINTS * layer.strips, layer.is_narrow(cpu)
     return Nest(
         layer.together, 1, layer.chunks, layer.inputs, cpu.memory.l2, repeats=repeats, reread=reread, is_narrow=narrow
@@ -139,13 +139,13 @@ def estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float, tile: Tile 
     outputs = layer.chunks * layer.block
     vector = float(FLOAT * max(layer.block, 1))
     points = float(FLOAT * POINTS * layer.together * (layer.inputs + outputs))
-    rate, lanes = far(points, cpu) / TRAFFIC, max(layer.block, 1)
+    rate, lanes = bandwidth_of(points, cpu) / TRAFFIC, max(layer.block, 1)
     data = layer.tiles * layer.inputs / lanes * (DATA_CYCLES + 2 * POINTS * vector / rate)
     back = layer.tiles * layer.chunks * (OUTPUT_CYCLES + POINTS * vector / rate)
     raw = float(FLOAT * layer.kernel[0] * layer.kernel[1] * layer.inputs * outputs)
-    near = far(layer.part_bytes(tile.vectors), cpu)
+    near = bandwidth_of(layer.part_bytes(tile.vectors), cpu)
     kernels = PARTS * layer.inputs * layer.chunks * (WEIGHT_CYCLES + 3 * PART * vector / near)
-    weights = layer.strips * (kernels + PARTS * raw / far(raw, cpu)) + raw / weights_far
+    weights = layer.strips * (kernels + PARTS * raw / bandwidth_of(raw, cpu)) + raw / weights_far
     parts = {product.bound: product.cycles, "the transforms": data + back, "the transforms of weights": weights}
     return Estimate(f"Fourier, tile {tile}", sum(parts.values()), max(parts, key=lambda name: parts[name]))
 

@@ -15,7 +15,7 @@ The model: backends/cpu/conv2d/fourier/cost.py. Measurements: docs/notes/016-lar
 from __future__ import annotations
 
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, FourierLayer, direct_estimate, estimate
-from armillary.backends.cpu.cost.model import far_weights
+from armillary.backends.cpu.cost.model import weight_bandwidth
 from armillary.backends.winograd import is_constant, is_whole
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -62,7 +62,7 @@ def fourier_conv2d(module: IRModule, *, target: Target | None = None) -> IRModul
 
 def is_faster(layer: FourierLayer, cpu: CpuModel, network: int) -> bool:
     """Whether it pays; `network`: bytes of all parameters."""
-    rate = far_weights(cpu, network)
+    rate = weight_bandwidth(cpu, network)
     return estimate(layer, cpu, rate).cycles < GAIN * direct_estimate(layer, cpu, rate).cycles
 
 

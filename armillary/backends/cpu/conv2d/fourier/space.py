@@ -14,7 +14,7 @@ from armillary.backends.cpu.conv2d.fourier.cost import (
     product_tile,
     product_tiles,
 )
-from armillary.backends.cpu.cost.model import Tile, far_weights, ranked_tiles
+from armillary.backends.cpu.cost.model import Tile, ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, chosen, explained_choice, tile_config
 from armillary.backends.cpu.space import tile_of as tile_of_choice
 from armillary.backends.explanation import Explanation
@@ -46,7 +46,7 @@ def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The transforms against the direct convolution."""
-    layer, rate = layer_of(workload), far_weights(cpu)
+    layer, rate = layer_of(workload), weight_bandwidth(cpu)
     mine = estimate(layer, cpu, rate, tile_of_choice(choice))
     return Weighed(Cost(mine.cycles, mine.bound), (direct_estimate(layer, cpu, rate),))
 

@@ -8,7 +8,7 @@ Who asks: the pass fuse-pool whether to, the schedule conv2d_pooled for the size
 
 from __future__ import annotations
 
-from armillary.backends.cpu.cost.model import far
+from armillary.backends.cpu.cost.model import bandwidth_of
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
@@ -74,7 +74,10 @@ def band_rows(layer: Pooled, cpu: CpuModel) -> int:
         return forced if forced and layer.rows % forced == 0 else 0
     if layer.nbytes < cpu.l2:
         return 0
-    spared, spent = MOVED / far(layer.nbytes, cpu), layer.steps / (cpu.lanes * cpu.fma_ports)  # cycles of an element
+    spared, spent = (
+        MOVED / bandwidth_of(layer.nbytes, cpu),
+        layer.steps / (cpu.lanes * cpu.fma_ports),
+    )  # cycles of an element
     fitting = (
         rows
         for rows in range(layer.rows, 0, -1)

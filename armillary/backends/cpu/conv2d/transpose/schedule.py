@@ -9,7 +9,7 @@ as for conv2d_blocked; no product with an inserted zero is made.
 from __future__ import annotations
 
 from armillary import te
-from armillary.backends.cpu.cost.model import Nest, Tile, choose_tile, explained, far_weights, ranked_tiles
+from armillary.backends.cpu.cost.model import Nest, Tile, choose_tile, explained, ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, followers, fuse_all
@@ -36,8 +36,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     taps = -(-kh // sy) * -(-kw // sx)
     steps, lines = i_blocks * ci * taps, batch * lines * sy * sx
     if workload.attrs.groups > 1:  # each block of channels for itself
-        return Nest(columns, lines * chunks, 1, steps, far_weights(cpu), wide=wide, lines_per_image=below)
-    return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, lines_per_image=below)
+        return Nest(columns, lines * chunks, 1, steps, weight_bandwidth(cpu), wide=wide, lines_per_image=below)
+    return Nest(columns, lines, chunks, steps, weight_bandwidth(cpu), wide=wide, lines_per_image=below)
 
 
 def _tile(nest: Nest, cpu: CpuModel) -> Tile:

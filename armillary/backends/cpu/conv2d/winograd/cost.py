@@ -15,11 +15,11 @@ from armillary.backends.cpu.cost.model import (
     Estimate,
     Nest,
     Tile,
+    bandwidth_of,
     crowded,
-    far,
-    far_weights,
     ranked_tiles,
     tile_estimate,
+    weight_bandwidth,
 )
 from armillary.backends.cpu.cost.model import has_prefetch as tile_has_prefetch
 from armillary.base.record import record
@@ -117,10 +117,10 @@ def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
     columns it multiplies; with two, tiles end where taps reach the padding, and all sum one part before the next.
     """
     data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
-    reread = SHOWN_INPUT * data / far(data, cpu)
+    reread = SHOWN_INPUT * data / bandwidth_of(data, cpu)
     lines = layer.batch * layer.height
     rows, columns = layer.taps
-    is_cut = cpu.fma_ports > 1 or far(data, cpu) == cpu.memory.l2  # tiles that end where taps reach the padding
+    is_cut = cpu.fma_ports > 1 or bandwidth_of(data, cpu) == cpu.memory.l2  # tiles end where taps reach the padding
     steps = round(rows * (columns if is_cut else KERNEL) * layer.inputs / layer.groups)
     narrow = layer.is_narrow(cpu)
     return Nest(
@@ -164,7 +164,7 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
         reread = TRAFFIC * data / rate
         if cpu.fma_ports > 1:  # those of one point, from near; they hide behind the sums of many tiles. Fitted by ports
             shown = SHOWN_INPUT if lines * across > cpu.vector_registers else TRAFFIC
-            reread = shown * data / far(data / points, cpu)
+            reread = shown * data / bandwidth_of(data / points, cpu)
         return Nest(
             across,
             lines,
@@ -196,7 +196,7 @@ def _again(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
 def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Tile | None = None) -> Estimate:
     """Cycles of a plan with its best register tile, or the one given; `network`: bytes of all its parameters."""
     points = (plan.tile + 2) ** 2
-    rate = far_weights(cpu, network)
+    rate = weight_bandwidth(cpu, network)
     if not plan.tile:
         return _direct(layer, cpu, rate)
     nest = product_nest(layer, plan, cpu, rate)
@@ -244,7 +244,7 @@ def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, flo
     held = (data + products) * plan.strip / tiles / layer.groups if plan.strip else data + products
     if plan.strip and held <= STRIP_SHARE * max(cpu.l2, 1 << 18):
         return data, products, 0.0
-    return data, products, far(held, cpu)
+    return data, products, bandwidth_of(held, cpu)
 
 
 def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:

@@ -16,7 +16,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     product_nest,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights, tiles
+from armillary.backends.cpu.cost.model import Estimate, Tile, tiles, weight_bandwidth
 from armillary.backends.cpu.space import (
     Algorithm,
     Config,
@@ -49,7 +49,7 @@ def _config(plan: Plan, tile: Tile) -> Config:
 
 
 def _tiles(layer: Layer, plan: Plan, cpu: CpuModel) -> list[Tile]:
-    return list(dict.fromkeys(tiles(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)))
+    return list(dict.fromkeys(tiles(product_nest(layer, plan, cpu, weight_bandwidth(cpu)), cpu)))
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
@@ -62,7 +62,7 @@ def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
     layer, size = layer_of_call(workload), workload.attrs.tile_size
     strip = Choice(config=given).knob("strip")
     plan = Plan(size, strip) if strip >= 0 else best_plan(layer, size, cpu)
-    nest = product_nest(layer, plan, cpu, far_weights(cpu))
+    nest = product_nest(layer, plan, cpu, weight_bandwidth(cpu))
     wanted = tuple(knob for knob in given if knob[0] not in ("tile", "strip"))
     return (("tile", size), ("strip", plan.strip), *best_tile_config(nest, cpu, wanted))
 
