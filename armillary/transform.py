@@ -63,6 +63,9 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: ob
     return option
 
 
+USE_AUTO_SCHEDULER = register_config_option(
+    "relay.backend.use_auto_scheduler", bool, False, "True is refused by a build: AutoTVM tunes here"
+)
 ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
 
 

@@ -43,7 +43,7 @@ from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
 from armillary.target.target import host_target
-from armillary.transform import PassContext
+from armillary.transform import USE_AUTO_SCHEDULER, PassContext
 
 with deferred():
     from armillary.driver import te_build
@@ -74,6 +74,9 @@ def build(
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
+    if PassContext.current().get(USE_AUTO_SCHEDULER):
+        hint = "leave it out, and give records of autotvm"
+        raise UnsupportedError(f"{USE_AUTO_SCHEDULER.name}: there is no AutoScheduler", hint=hint)
     if not isinstance(params or {}, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     libraries, target = split_libraries(target)

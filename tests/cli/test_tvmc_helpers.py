@@ -223,3 +223,35 @@ def test_a_folder_of_test_data_may_be_several(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "testdata/tvmc/more").mkdir(parents=True)
     (tmp_path / "testdata/tvmc/more/a.npz").write_bytes(b"1")
     assert Path(download_testdata("http://x/a.npz", "a.npz", module=["tvmc", "more"])).read_bytes() == b"1"
+
+
+def test_pools_get_a_layout_of_data_and_convolutions_of_both() -> None:
+    x, w = relay.var("x", shape=(1, 4, 8, 8)), relay.const(np.ones((4, 4, 3, 3), "float32"))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.max_pool2d(relay.nn.conv2d(x, w), (2, 2))))
+    for layouts in (["NHWC"], ["NHWC", "NHWC:OHWI"]):
+        wanted = {"desired_layout": layouts, "desired_layout_ops": ["nn.max_pool2d", "nn.conv2d"]}
+        made = str(tvmc.transform.apply_graph_transforms(module, wanted))
+        lines = [line for line in made.splitlines() if "max_pool2d" in line or "conv2d" in line]
+        assert len(lines) == 2 and all('layout="NHWC"' in line for line in lines)
+        assert ("OHWI" in made) == (len(layouts) == 2)
+    wanted["desired_layout"] = ["NHWC"] * 3
+    with pytest.raises(tvmc.TVMCException, match="3 layouts for 2 operators"):
+        tvmc.transform.apply_graph_transforms(module, wanted)
+    with pytest.raises(tvmc.TVMCException, match="takes a list of a data layout"):
+        relay.transform.ConvertLayout({"nn.max_pool2d": ["NHWC", "HWIO"]})(module)
+
+
+def test_a_run_that_was_not_timed_has_an_empty_list_of_times() -> None:
+    result = tvmc.TVMCResult({"output_0": np.zeros(3)})
+    assert result.times == [] and "output_0" in str(result)
+    with pytest.raises(tvmc.model.TVMCException, match="not timed"):
+        result.format_times()
+
+
+def test_the_auto_scheduler_is_refused_by_a_build_and_not_by_a_context() -> None:
+    config = parse_configs(["relay.backend.use_auto_scheduler=true"])
+    with PassContext(config=config), pytest.raises(tvmc.TVMCException, match="there is no AutoScheduler"):
+        relay.build(relay.parse(TEXT), "llvm")
+    with PassContext(config={"relay.backend.use_auto_scheduler": False}):
+        assert relay.build(relay.parse(TEXT), "llvm").graph_json
+    assert isinstance(armillary.tir.transform.Simplify(), armillary.tir.transform.PrimFuncPass)

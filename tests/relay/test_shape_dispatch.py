@@ -7,7 +7,7 @@ import pytest
 
 import armillary
 from armillary import relay, runtime
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 
 
 def _layer() -> armillary.IRModule:
@@ -118,5 +118,3 @@ def test_wrong_calls_of_a_virtual_machine_are_told() -> None:
         machine.invoke("other")
     with pytest.raises(TypeMismatch, match=r"wanted what relay\.vm\.compile gives"):
         runtime.vm.VirtualMachine(3)
-    with pytest.raises(UnsupportedError, match="is not saved"):
-        executable.save()

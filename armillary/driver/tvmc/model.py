@@ -19,12 +19,13 @@ from armillary.base.aliases import Array
 from armillary.base.files import regular, write_atomic
 from armillary.cli.run import write_npz
 from armillary.contrib.utils import TempDirectory
-from armillary.errors import ConfigError, ExecutionError, ModelError, Span
+from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span
 from armillary.ir import IRModule
 from armillary.relay.printer import astext
 from armillary.relay.stored.json_form import load_json, save_json
 from armillary.runtime import BenchmarkResult
 
+TVMCException = ArmillaryError
 _MEMBERS = ("model.json", "model.params")
 _LARGEST = 1 << 34
 
@@ -132,14 +133,15 @@ class TVMCPackage:
 
 
 class TVMCResult:
-    """Outputs by name (`output_0`, …), and times where they were asked for."""
+    """Outputs by name (`output_0`, …), and times where they were asked for, else an empty list."""
 
     def __init__(self, outputs: Mapping[str, Array] | None, times: BenchmarkResult | None = None) -> None:
-        self.outputs, self.times = dict(outputs or {}), times
+        self.outputs: dict[str, Array] = dict(outputs or {})
+        self.times: BenchmarkResult | list[BenchmarkResult] = times if times is not None else []
 
     def format_times(self) -> str:
         """The times as a table."""
-        if self.times is None:
+        if not isinstance(self.times, BenchmarkResult):
             raise ExecutionError("the run was not timed", hint="tvmc.run(…, benchmark=True)")
         return str(self.times)
 
@@ -155,4 +157,9 @@ class TVMCResult:
 
     def __str__(self) -> str:
         shapes = [f"{name}: {a.dtype}{list(a.shape)}" for name, a in self.outputs.items()]
-        return "\n".join([*([str(self.times)] if self.times is not None else []), f"Output Names: {', '.join(shapes)}"])
+        return "\n".join(
+            [
+                *([str(self.times)] if isinstance(self.times, BenchmarkResult) else []),
+                f"Output Names: {', '.join(shapes)}",
+            ]
+        )

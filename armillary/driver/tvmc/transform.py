@@ -20,7 +20,7 @@ from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_preci
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 
 with deferred():
-    from armillary.relay.transform.layout.convert_layout import convert_layout as _convert_layout
+    from armillary.relay import transform
 
 LAYOUT_OPS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 PRECISION_OPS = ("nn.conv2d", "nn.dense")
@@ -84,4 +84,4 @@ def convert_graph_layout(
         raise ConfigError(f"desired_layout: {told}", hint="give one, or one for each operator")
     rows = dict(zip(names, texts * len(names) if len(texts) == 1 else texts, strict=True))
     layouts = {name: [*text.split(":"), "default"][:2] for name, text in rows.items()}
-    return fold_constant(_convert_layout(mod, desired_layouts=layouts))
+    return fold_constant(transform.ConvertLayout(layouts)(mod))

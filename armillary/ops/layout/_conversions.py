@@ -41,7 +41,8 @@ def check_desired(who: str, desired: Desired, can: Callable[[Op], bool], *, bloc
         if axes is None:
             known = ", ".join(op.name for op in OPS.values() if op.layout_axes is not None and can(op))
             raise UnsupportedError(f"{who}: {name} cannot be converted", hint=f"known: {known}")
-        if isinstance(layouts, str) or not 1 <= len(layouts) <= len(axes.of_inputs):
+        named = 1 if not isinstance(layouts, str) and not set(layouts[1:]) - {"default"} else len(layouts)
+        if isinstance(layouts, str) or not layouts or named > len(axes.of_inputs):
             kinds = "a data layout and, optionally, a kernel layout" if axes.kernel else "a data layout"
             raise ConfigError(f"{who}: {name} takes a list of {kinds}, got {layouts!r}")
         if layouts[0] == "default":

@@ -38,6 +38,7 @@ _PASSES = {
     "InstrumentBoundCheckers": ("assertions", "InstrumentBoundCheckers"),
 }
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
+_TABLE["PrimFuncPass"] = "armillary.transform:Pass"
 _TABLE["prim_func_pass"] = "armillary.tir.transform.loop_pass:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
 
