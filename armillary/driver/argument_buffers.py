@@ -35,6 +35,8 @@ def argument_buffers(schedule: Schedule, args: Sequence[object], binds: object) 
     if not isinstance(binds, Mapping):
         raise TypeMismatch(f"lower: binds is {type(binds).__name__}, wanted a mapping of tensors to buffers")
     for tensor, buffer in binds.items():
+        if _is_absent(tensor, schedule, args):
+            continue  # the indices of a sparse matrix, of which a program reads the elements alone
         if not isinstance(tensor, Tensor) or not any(tensor == a for a in args if isinstance(a, Tensor)):
             raise TypeMismatch(f"lower: binds names {tensor!r:.60}, which is no tensor among the arguments")
         if not isinstance(buffer, Buffer):
@@ -44,6 +46,14 @@ def argument_buffers(schedule: Schedule, args: Sequence[object], binds: object) 
             raise TypeMismatch(f"lower: binds gives {tensor.name} a buffer of {got}, wanted {wanted}")
         found[tensor] = buffer
     return found
+
+
+def _is_absent(tensor: object, schedule: Schedule, args: Sequence[object]) -> bool:
+    """Whether a tensor is an input that neither the program nor its arguments have."""
+    if not isinstance(tensor, Tensor) or not isinstance(tensor.op, PlaceholderOp):
+        return False
+    is_argument = any(isinstance(a, Tensor) and tensor == a for a in args)
+    return not is_argument and all(stage.op is not tensor.op for stage in schedule.stages)
 
 
 def _broadcasting(schedule: Schedule, args: Sequence[object]) -> dict[Tensor, Buffer]:

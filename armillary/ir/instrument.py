@@ -11,7 +11,14 @@ __getattr__, __dir__ = lazy_names(
     {
         **{
             name: f"armillary.instrument:{name}"
-            for name in ("PassTimingInstrument", "PrintAfter", "PrintBefore", "pass_instrument")
+            for name in (
+                "PassTimingInstrument",
+                "PrintAfter",
+                "PrintAfterAll",
+                "PrintBefore",
+                "PrintBeforeAll",
+                "pass_instrument",
+            )
         },
         "PassInstrument": "armillary.transform:PassInstrument",
     },

@@ -134,7 +134,7 @@ def test_functions_without_such_names_stay_as_they_are() -> None:
     [
         (lambda a, c: [a], "binds is list"),
         (
-            lambda a, c: {te.placeholder((4,), name="z"): tir.decl_buffer((4,))},
+            lambda a, c: {te.compute((4,), lambda i: a[i], name="z"): tir.decl_buffer((4,))},
             "is no tensor among the arguments",
         ),
         (lambda a, c: {a: c}, "binds gives a"),
@@ -149,3 +149,14 @@ def test_what_is_no_buffer_of_an_argument_is_refused(binds: object, message: str
         armillary.lower(te.create_schedule(c.op), [a, c], binds=binds(a, c))  # type: ignore[operator]
     with pytest.raises(TypeMismatch, match="no buffer type 'auto'"):
         tir.decl_buffer((4,), buffer_type="auto")
+
+
+def test_a_buffer_of_an_input_that_no_program_reads_is_left_alone() -> None:
+    a, unused = te.placeholder((8,), name="a"), te.placeholder((8,), "int32", name="indices")
+    c = te.compute((8,), lambda i: a[i] * 2, name="c")
+    binds = {a: tir.decl_buffer((8,), "float32", name="A"), unused: tir.decl_buffer((8,), "int32", name="I")}
+    function = armillary.build(te.create_schedule(c.op), [a, c], "llvm", binds=binds)
+    data, out = np.arange(8, dtype="float32"), np.zeros(8, "float32")
+    held = armillary.nd.array(out)
+    function(armillary.nd.array(data), held)
+    np.testing.assert_array_equal(held.numpy(), 2 * data)
