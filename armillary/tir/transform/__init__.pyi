@@ -17,6 +17,7 @@ from armillary.tir.transform.scripts.blocks import LowerMatchBuffer as LowerMatc
 from armillary.tir.transform.scripts.blocks import LowerOpaqueBlock as LowerOpaqueBlock
 from armillary.tir.transform.narrow_data_type import NarrowDataType as NarrowDataType
 from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation
+from armillary.transform import Pass as PrimFuncPass
 from armillary.tir.transform.assertions import RemoveAssert as RemoveAssert
 from armillary.tir.transform.remove_no_op import RemoveNoOp as RemoveNoOp
 from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
@@ -45,6 +46,7 @@ __all__ = [
     "LowerOpaqueBlock",
     "NarrowDataType",
     "PlanAndUpdateBufferAllocationLocation",
+    "PrimFuncPass",
     "RemoveAssert",
     "RemoveNoOp",
     "RewriteUnsafeSelect",
