@@ -170,3 +170,16 @@ def test_what_has_no_form_is_refused() -> None:
     z = relay.var("z", shape=(1, 8, 4, 4))
     with pytest.raises(UnsupportedError, match="the layout NCHW as NCHW8c"):
         to_onnx(Function([z], relay.layout_transform(z, "NCHW", "NCHW8c")))
+
+
+def test_a_residual_block_of_a_network() -> None:
+    def build(x: Expr, w: Expr, v: Expr, g: Expr, b: Expr, m: Expr, s: Expr, d: Expr) -> Expr:
+        first = relay.nn.conv2d(x, w, (2, 2), (1, 1), channels=8, kernel_size=(3, 3))
+        normal = relay.nn.relu(relay.nn.batch_norm(first, g, b, m, relay.exp(s), epsilon=1e-3)[0])
+        second = relay.nn.conv2d(normal, v, padding=(1, 1), channels=8, kernel_size=(3, 3)) + normal
+        pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(relay.nn.max_pool2d(second, (2, 2), (2, 2))))
+        return relay.nn.softmax(relay.nn.dense(pooled, d) / relay.const(8.0))
+
+    per_channel = ((8,),) * 4
+    model = _close(build, (1, 3, 16, 16), (8, 3, 3, 3), (8, 8, 3, 3), *per_channel, (5, 8))
+    assert len(model.graph.node) < 20
