@@ -406,7 +406,20 @@ def cast(m: Emitter, value: str, source: DType, to: DType) -> str:
         zero = float_constant(0.0, source) if source.is_float else m.zero(source)
         return m.pure(f"{test} {have} {value}, {zero}", value)
     op = _cast_op(source, to)
+    if op == "trunc" and (source.lanes, source.bits, to.bits) == (3, 64, 8) and m.cpu.arch == "aarch64":
+        return _by_lane(m, value, op, source, to)
     return m.pure(f"{op} {have} {value} to {want}", value) if op and have != want else value
+
+
+def _by_lane(m: Emitter, value: str, op: str, source: DType, to: DType) -> str:
+    """Convert each lane on its own: LLVM 22 cannot store three bytes that were 64 bits wide on AArch64."""
+    have, want, made = register_type(source), register_type(to), "poison"
+    one, byte = register_type(source.with_lanes(1)), register_type(to.with_lanes(1))
+    for lane in range(source.lanes):
+        part = m.pure(f"extractelement {have} {value}, i64 {lane}", value)
+        part = m.pure(f"{op} {one} {part} to {byte}", part)
+        made = m.pure(f"insertelement {want} {made}, {byte} {part}, i64 {lane}", made, part)
+    return made
 
 
 def _cast_op(source: DType, to: DType) -> str:

@@ -92,7 +92,11 @@ def _check_shape(parts: Parts) -> str | None:
             else f"a depthwise kernel of {size[0]}x{size[1]}, wanted 3x3 or 5x5",
             is_value(tuple(attrs.strides), "strides of a depthwise convolution", *_DEPTHWISE_STRIDES),
         )
-    return None if attrs.groups == 1 else f"the convolution has {attrs.groups} groups; one, or depthwise, is possible"
+    if attrs.groups != 1:
+        return f"the convolution has {attrs.groups} groups; one, or depthwise, is possible"
+    if (parts.kernel["H"], parts.kernel["W"]) == tuple(attrs.strides) == (1, 1) and any(parts.padding):
+        return "a 1x1 convolution of stride 1 has padding, which the library does not expect"
+    return None
 
 
 def _check_pad(pad: Call | None, value: float) -> str | None:

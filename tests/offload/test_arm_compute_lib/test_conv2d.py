@@ -221,6 +221,19 @@ def test_pads_that_the_library_does_not_have_stay_in_the_graph(device: Device, t
     verify(run(device, partitioned(both, 0, 1), {"x": value}, tmp_path), [evaluate(both, [value])], 0.002, 0.01)
 
 
+def test_padded_1x1_convolutions_of_stride_1_stay_in_the_graph(device: Device, tmp_path: Path) -> None:
+    """The library takes the image for the matrix; with other strides it does not, and `nn.pad` may stay alone."""
+    x = var("x", shape=(1, 6, 7, 4))
+    kernel = const(RNG.uniform(-1, 1, (1, 1, 4, 5)).astype("float32"))
+    common = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    refused = relay.nn.conv2d(x, kernel, padding=(0, 1, 0, 0), **common)
+    assert "a 1x1 convolution of stride 1 has padding" in reason(refused, "nn.conv2d")
+    apart = relay.nn.conv2d(relay.nn.pad(x, pad_width=((0, 0), (1, 0), (0, 1), (0, 0))), kernel, **common)
+    wide = relay.nn.conv2d(x, kernel, padding=(1, 1), strides=(1, 2), **common)
+    module, value = module_of(refused, apart, wide), RNG.uniform(-1, 1, (1, 6, 7, 4)).astype("float32")
+    verify(run(device, partitioned(module, 2, 2), {"x": value}, tmp_path), evaluate(module, [value]), 0.002, 0.01)
+
+
 def by_channel(trial: Trial, dtype: str, kernel_zero: int = 0, kernel_dtype: str = "int8") -> Expr:
     """A layer of bytes whose kernel has a scale for each channel of the result."""
     x = var(f"x_{dtype}_{trial.is_depthwise}", shape=(1, *trial.shape), dtype=dtype)
