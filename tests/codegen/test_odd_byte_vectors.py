@@ -1,7 +1,7 @@
 """Vectors of bytes whose number is no power of two, in kernels that keep them between two stages: LLVM must end.
 
-Of 48 bytes followed by copies of the last one, LLVM 20's instruction selection for AVX-512 went round for ever. LLVM 22's
-for AArch64 ends the process on three bytes that were 64 bits wide.
+Of 48 bytes followed by copies of the last one, LLVM 20's instruction selection for AVX-512 went round for ever.
+LLVM 22's for AArch64 ends the process on three bytes that were 64 bits wide.
 """
 
 from __future__ import annotations

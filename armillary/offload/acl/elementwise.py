@@ -19,7 +19,7 @@ from armillary.offload.rows import (
     scalar,
     tensor,
 )
-from armillary.relay.expr import Call, Expr, Tuple
+from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.pattern import DFPattern, is_op, is_tuple
 
 
@@ -43,7 +43,15 @@ def check_qnn_add(call: Call) -> str | None:
     names = ("lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point", "output_scale", "output_zero_point")
     dtype = str(getattr(call.args[0].checked_type, "dtype", ""))
     per_tensor = (is_per_tensor(value, name) for value, name in zip(call.args[2:], names, strict=True))
-    return first(is_value(dtype, "dtype", *BYTES), _check_pair(call, dtype), *per_tensor)
+    return first(is_value(dtype, "dtype", *BYTES), _check_pair(call, dtype), *per_tensor) or _check_one_tensor(call)
+
+
+def _check_one_tensor(call: Call) -> str | None:
+    """A tensor of the library has one scale: if it is both operands, theirs are the same."""
+    numbers = [value.data.item() for value in call.args[2:6] if isinstance(value, Constant)]
+    if call.args[0] is not call.args[1] or numbers[:2] == numbers[2:]:
+        return None
+    return "both operands are one tensor, with two scales or zero points"
 
 
 def check_reshape(call: Call) -> str | None:

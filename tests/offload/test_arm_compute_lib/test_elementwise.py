@@ -42,6 +42,17 @@ def test_sums_of_bytes(device: Device, dtype: str, tmp_path: Path) -> None:
     partitioned(module_of(relay.qnn.add(x, y, scales, *numbers[1:], lhs_axis=3)), 1, 0)
 
 
+def test_a_tensor_and_itself(device: Device, tmp_path: Path) -> None:
+    """The library keeps a scale with its tensor: with two of them the sum stays in the graph."""
+    value = RNG.integers(-128, 128, (1, 4, 5, 6)).astype("int8")
+    x = var("x", shape=value.shape, dtype="int8")
+    into = const(0.09), const(3)
+    same = relay.qnn.add(x, x, const(0.02), const(1), const(0.02), const(1), *into)
+    two = relay.qnn.add(x, x, const(0.02), const(1), const(0.05), const(-7), *into)
+    module = module_of(same, two)
+    verify(run(device, partitioned(module, 1, 1), {"x": value}, tmp_path), evaluate(module, [value]), atol=1, rtol=0)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_reshape(device: Device, dtype: str, tmp_path: Path) -> None:
     value = RNG.integers(0, 99, (1, 4, 5, 6)).astype(dtype)
