@@ -80,20 +80,34 @@ X86 = {
 AARCH64 = {
     "generic": CpuRow(_A8, 128, 2, 4, 32 * KB, 512 * KB),
     **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), CpuRow(_A8, 128, 1, 8, 32 * KB, 512 * KB)),
-    "cortex-a55": CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB),
-    "cortex-a510": CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB),
+    **dict.fromkeys(("cortex-a55", "cortex-a65", "cortex-a65ae"), CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB)),
+    **dict.fromkeys(("cortex-a510", "cortex-a520", "cortex-a520ae"), CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB)),
     # two pipes of 64 bits: LLVM's model, too, begins one product of four lanes in a cycle
     **dict.fromkeys(("cortex-a57", "cortex-a72", "thunderxt88"), CpuRow(_A8, 128, 1, 7, 32 * KB, MB)),
     "cortex-a73": CpuRow(_A8, 128, 1, 7, 64 * KB, MB),
     **dict.fromkeys(
-        ("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"), CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB)
+        (
+            *("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"),
+            *("cortex-a76ae", "cortex-a78ae", "cortex-a78c", "tsv110"),
+        ),
+        CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB),
     ),
     **dict.fromkeys(("cortex-x1", "cortex-x1c"), CpuRow(_A82D, 128, 4, 4, 64 * KB, MB, 8 * MB)),
-    **dict.fromkeys(("cortex-a710", "cortex-a715", "cortex-a720"), CpuRow(_A86, 128, 2, 4, 64 * KB, 512 * KB, 8 * MB)),
-    **dict.fromkeys(("cortex-x2", "cortex-x3", "cortex-x4"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 8 * MB)),
+    **dict.fromkeys(
+        ("cortex-a710", "cortex-a715", "cortex-a720", "cortex-a720ae", "cortex-a725"),
+        CpuRow(_A86, 128, 2, 4, 64 * KB, 512 * KB, 8 * MB),
+    ),
+    **dict.fromkeys(
+        ("cortex-x2", "cortex-x3", "cortex-x4", "cortex-x925"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 8 * MB)
+    ),
     **dict.fromkeys(("neoverse-n1", "neoverse-e1"), CpuRow(_A82D, 128, 2, 4, 64 * KB, MB, 32 * MB)),
-    "neoverse-n2": CpuRow(_A86, 128, 2, 4, 64 * KB, MB, 32 * MB),
-    **dict.fromkeys(("neoverse-v1", "neoverse-v2"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 32 * MB)),
+    **dict.fromkeys(("neoverse-n2", "neoverse-n3"), CpuRow(_A86, 128, 2, 4, 64 * KB, MB, 32 * MB)),
+    **dict.fromkeys(("ampere1", "ampere1a"), CpuRow(_A86 - {"fullfp16"}, 128, 2, 4, 64 * KB, 2 * MB, 32 * MB)),
+    "a64fx": CpuRow(_A82, 128, 2, 9, 64 * KB, 8 * MB),
+    "saphira": CpuRow(_A82D - {"fullfp16"}, 128, 2, 4, 32 * KB, MB),
+    **dict.fromkeys(
+        ("neoverse-v1", "neoverse-v2", "neoverse-v3", "neoverse-v3ae"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 32 * MB)
+    ),
     **dict.fromkeys(("kryo", "falkor"), CpuRow(_A8, 128, 2, 5, 32 * KB, MB)),
     "carmel": CpuRow(_A82, 128, 2, 4, 64 * KB, 2 * MB, 4 * MB),
     **dict.fromkeys(("apple-a14", "apple-m1"), CpuRow(_A82D, 128, 4, 4, 128 * KB, 12 * MB)),
