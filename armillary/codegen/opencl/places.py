@@ -7,6 +7,7 @@ constant at the top of the kernel, products of what is known to be short are of 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from armillary.base.node import post_order
@@ -26,6 +27,7 @@ class Emitter(Protocol):
     def index(self, item: E.Expr, lane: str | None = None) -> str: ...
     def range(self, item: E.Expr) -> Range: ...
     def constant(self, text: str) -> str: ...
+    def at_top(self) -> AbstractContextManager[None]: ...
 
 
 def place_text(m: Emitter, item: E.Expr) -> str:
@@ -53,7 +55,8 @@ def _fixed(m: Emitter, terms: Terms) -> list[str]:
     """One name for what the work-item alone decides."""
     if not terms:
         return []
-    text = " + ".join(_product(m, *term) for term in terms.values())
+    with m.at_top():
+        text = " + ".join(_product(m, *term) for term in terms.values())
     return [text if len(terms) == 1 and text.isidentifier() else m.constant(text)]
 
 

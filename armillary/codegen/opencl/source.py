@@ -7,12 +7,13 @@ and no extension but cl_khr_fp64, where there are doubles; every kernel checks i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from armillary.base.names import Names, identifier, symbol
 from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, fused_product, refuse
-from armillary.codegen.c.expr import is_short
+from armillary.codegen.c.expr import Scope, is_short
 from armillary.codegen.c.statements import (
     RESERVED,
     StatementEmitter,
@@ -57,6 +58,7 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
         self.index_of = self.element
         self.grid: set[E.Var] = set()  # what tells work-items apart
         self.constants: dict[str, str] = {}  # texts of what a work-item computes once, and their names
+        self.parts: list[str] = []  # statements that these texts read, before them
         self.uses_sampler = False
 
     def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
@@ -105,6 +107,17 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
     def constant(self, text: str) -> str:
         """The name of an integer at the top of the kernel."""
         return self.constants.setdefault(text, f"item_{len(self.constants)}")
+
+    @contextmanager
+    def at_top(self) -> Iterator[None]:
+        """Texts that are made inside stand at the top of the kernel, with what they share: they name nothing of the
+        statements around."""
+        around, self.scopes = self.scopes, [Scope()]
+        try:
+            yield
+        finally:
+            self.parts += self.scopes[0].lines
+            self.scopes = around
 
     @property
     def statements(self) -> Mapping[type[S.Stmt], Callable[..., None]]:
@@ -172,7 +185,7 @@ def _kernel(m: KernelEmitter) -> None:
         top = len(m.writer.lines)
         m.stmt(kernel.body)
         found = [SAMPLER] if m.uses_sampler else []
-        found += [f"const int {name} = {text};" for text, name in m.constants.items()]
+        found += [*m.parts, *(f"const int {name} = {text};" for text, name in m.constants.items())]
         m.writer.lines[top:top] = [m.writer.step + line for line in found]
 
 

@@ -40,8 +40,14 @@ class Emitter(Places, Protocol):
 
 
 def is_pixel(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> bool:
-    """Whether an access takes all four numbers of a pixel."""
-    return is_texture(buffer.scope) and indices[-1].dtype.lanes == PIXEL
+    """Whether an access takes all four numbers of a pixel, in their order."""
+    *at, lane = indices
+    is_all = isinstance(lane, E.Ramp) and (build.as_int(lane.base), build.as_int(lane.stride), lane.lanes) == (
+        0,
+        1,
+        PIXEL,
+    )
+    return is_texture(buffer.scope) and is_all and all(index.dtype.lanes == 1 for index in at)
 
 
 def is_pixel_loop(loop: S.For, store: S.BufferStore) -> bool:
@@ -53,11 +59,10 @@ def is_pixel_loop(loop: S.For, store: S.BufferStore) -> bool:
     return is_whole and lane is loop.var and not uses_any(row, {loop.var}) and not uses_any(column, {loop.var})
 
 
-def place(m: Emitter, indices: tuple[E.Expr, ...], inside: str = "") -> str:
-    """Column and row; the row above the image where `inside` is false."""
-    row, column, _ = indices
-    text = place_text(m, row)
-    return f"(int2)({place_text(m, column)}, {f'({inside} ? {text} : -1)' if inside else text})"
+def place(m: Emitter, indices: tuple[E.Expr, ...], inside: str = "", lane: str | None = None) -> str:
+    """Column and row, of a vector of accesses those of `lane`; the row above the image where `inside` is false."""
+    row, column = (place_text(m, e) if e.dtype.lanes == 1 else m.index(e, lane) for e in indices[:2])
+    return f"(int2)({column}, {f'({inside} ? {row} : -1)' if inside else row})"
 
 
 def read_pixel(m: Emitter, load: E.BufferLoad, dtype: DType) -> str:
@@ -78,7 +83,8 @@ def _reader(m: Emitter, dtype: DType) -> str:
 
 def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
     """One number of a pixel; `lane`: of a vector of accesses."""
-    pixel, last = read_pixel(m, load, load.buffer.dtype), load.indices[-1]
+    last = load.indices[-1]
+    pixel = f"{_reader(m, load.buffer.dtype)}({m.name_of(load.buffer)}, {place(m, load.indices, lane=lane)})"
     known = build.as_int(last)
     if known is not None:
         return f"{pixel}.s{known}"
