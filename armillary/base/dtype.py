@@ -119,7 +119,9 @@ _OLD_BEGINNINGS = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}
 _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
 
 
-def _intern(name: str) -> DType:
+def _intern(name: object) -> DType:
+    if isinstance(name, np.dtype) or (isinstance(name, type) and issubclass(name, np.generic)):
+        return DType(np.dtype(name).name)
     if not isinstance(name, str):
         raise TypeMismatch(f"a dtype is named by a text, got {type(name).__name__} {name!r}", hint="float32, int8 …")
     if name in _OTHER_NAMES:

@@ -14,6 +14,7 @@ from armillary.ops._loops import Index, load, nest, scratch, store
 from armillary.te.api import Outputs as Result
 from armillary.tir import build as T
 from armillary.tir import stmt as S
+from armillary.topi import symbolic_sizes
 from armillary.topi.expression import of_function
 from armillary.topi.operators import compute
 from armillary.topi.utils import get_const_tuple
@@ -45,6 +46,8 @@ def argwhere(output_shape: Tensor, condition: Tensor) -> Tensor:
 
 def einsum(subscripts: str, *operand: Tensor) -> Result:
     """`topi.einsum("ij,jk->ik", A, B)`."""
+    if symbolic_sizes.is_symbolic(operand):
+        return symbolic_sizes.einsum(subscripts, operand)
     return of_function(relay.einsum, [list(operand), subscripts], {})
 
 
@@ -64,7 +67,10 @@ def argsort(
 
 def collapse_sum(data: Tensor, target_shape: Sequence[int]) -> Result:
     """Sums over what broadcasting `target_shape` to the data's shape would repeat."""
-    return of_function(relay.collapse_sum_to, [data, get_const_tuple(target_shape)], {})
+    known = get_const_tuple(target_shape)
+    if symbolic_sizes.is_symbolic([data]) or not all(isinstance(extent, int) for extent in known):
+        return symbolic_sizes.collapse_sum(data, known)
+    return of_function(relay.collapse_sum_to, [data, known], {})
 
 
 def batch_to_space_nd(
@@ -73,6 +79,42 @@ def batch_to_space_nd(
     """Blocks of the batch put back into the axes they came from."""
     crops = tuple(zip(crop_begin_list, crop_end_list, strict=True))
     return of_function(relay.nn.batch_to_space_nd, [data], {"block_shape": tuple(block_shape), "crops": crops})
+
+
+def space_to_batch_nd(
+    data: Tensor,
+    block_shape: Sequence[int],
+    pad_before: Sequence[int],
+    pad_after: Sequence[int],
+    pad_value: float = 0.0,
+) -> Result:
+    """Blocks of the padded axes put into the batch."""
+    paddings = tuple(zip(get_const_tuple(pad_before), get_const_tuple(pad_after), strict=True))
+    named = {"block_shape": get_const_tuple(block_shape), "paddings": paddings, "pad_value": pad_value}
+    return of_function(relay.nn.space_to_batch_nd, [data], named)
+
+
+def multibox_detection(
+    cls_prob: Tensor,
+    loc_preds: Tensor,
+    anchors: Tensor,
+    clip: bool = True,
+    threshold: float = 0.01,
+    nms_threshold: float = 0.5,
+    force_suppress: bool = False,
+    variances: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
+    nms_topk: int = -1,
+) -> Result:
+    """Boxes out of anchors and their predicted moves, without those that overlap a better one."""
+
+    def detect(classes: relay.Expr, moves: relay.Expr, boxes: relay.Expr) -> relay.Expr:
+        found = relay.vision.multibox_transform_loc(
+            classes, moves, boxes, clip=clip, threshold=threshold, variances=tuple(variances)
+        )
+        kept = {"force_suppress": force_suppress, "top_k": nms_topk, "return_indices": False}
+        return relay.vision.non_max_suppression(found[0], found[1], found[1], -1, nms_threshold, **kept)
+
+    return of_function(detect, [cls_prob, loc_preds, anchors], {})
 
 
 def correlation_nchw(
@@ -180,6 +222,8 @@ FUNCTIONS: dict[str, Callable[..., Result]] = {
     "dft": dft,
     "einsum": einsum,
     "nn.batch_to_space_nd": batch_to_space_nd,
+    "nn.space_to_batch_nd": space_to_batch_nd,
+    "vision.multibox_detection": multibox_detection,
     "nn.correlation_nchw": correlation_nchw,
     "nn.deformable_conv2d_nchw": _deformable("NCHW", "OIHW"),
     "nn.deformable_conv2d_nhwc": _deformable("NHWC", "HWIO"),

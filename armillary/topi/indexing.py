@@ -41,7 +41,9 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Result:
 
 
 def gather_nd(a: Tensor, indices: Tensor, batch_dims: int = 0) -> Result:
-    """Slices at multi-dimensional positions."""
+    """Slices at multi-dimensional positions; those that are floats are cut to integers."""
+    if indices.dtype.is_float:
+        indices = compute("cast", [indices], (), {"dtype": "int32"})
     return compute("gather_nd", [a, indices], (), {"batch_dims": batch_dims})
 
 

@@ -24,6 +24,7 @@ from armillary.topi.operators import single
 from armillary.topi.products import FUNCTIONS as PRODUCTS
 from armillary.topi.recurrent import lstm
 from armillary.topi.simulated_quantization import FUNCTIONS as SIMULATED
+from armillary.topi.slices import FUNCTIONS as SLICES
 from armillary.topi.utils import get_const_tuple
 
 Tensor = te.Tensor
@@ -130,8 +131,15 @@ def _over_axes(data: Tensor, axes: Pair) -> tuple[tuple[int, ...], Tensor, Tenso
     return found, mean, of_function(relay.variance, [data], {"axis": found, "keepdims": True})
 
 
+def _wide(data: Tensor) -> Tensor:
+    return single("cast", [data], {"dtype": "float32"})
+
+
 def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Pair, epsilon: float = 1e-5) -> Tensor:
-    """`topi.nn.layer_norm` over some axes, whose sizes are those of `gamma` and `beta`."""
+    """`topi.nn.layer_norm` over some axes, whose sizes are those of `gamma` and `beta`; float16 in float32."""
+    if data.dtype.is_float and data.dtype.bits < 32:
+        gamma, beta = _wide(gamma), None if beta is None else _wide(beta)
+        return single("cast", [layer_norm(_wide(data), gamma, beta, axis, epsilon)], {"dtype": data.dtype})
     axes, mean, var = _over_axes(data, axis)
     shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
     result: Tensor = (data - mean) / single("sqrt", [var + epsilon])
@@ -169,7 +177,11 @@ def group_norm(
     axes: Sequence[int],
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """`topi.nn.group_norm`: over `axes` and the channels of each group."""
+    """`topi.nn.group_norm`: over `axes` and the channels of each group; float16 in float32."""
+    if data.dtype.is_float and data.dtype.bits < 32:
+        gamma, beta = (None if vector is None else _wide(vector) for vector in (gamma, beta))
+        normal = group_norm(_wide(data), gamma, beta, num_groups, channel_axis, axes, epsilon)
+        return single("cast", [normal], {"dtype": data.dtype})
     shape = get_const_tuple(data.shape)
     channel = channel_axis % len(shape)
     split = (*shape[:channel], num_groups, shape[channel] // num_groups, *shape[channel + 1 :])
@@ -294,7 +306,7 @@ def elemwise_sum(xs: Sequence[Tensor]) -> Tensor:
     """`topi.elemwise_sum`: the sum of tensors of one shape."""
     if not xs:
         raise TypeMismatch("topi.elemwise_sum needs at least one tensor")
-    total = xs[0]
+    total = xs[0] if len(xs) > 1 else single("copy", [xs[0]])
     for x in xs[1:]:
         total = single("add", [total, x])
     return total
@@ -330,6 +342,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     **KEYS,
     **PRODUCTS,
     **SIMULATED,
+    **SLICES,
     "elemwise_sum": elemwise_sum,
     "full": full,
     "full_like": full_like,

@@ -6,7 +6,8 @@ In: expressions, tuples of them. Out: Python numbers. Invariant: what is not con
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from armillary.base.boundary import boundary
@@ -46,6 +47,18 @@ def prod(values: Iterable[Index]) -> Index:
     for value in values:
         result = result * value
     return result
+
+
+@boundary("topi.utils.get_shape", arguments=True)
+def get_shape(src_shape: Sequence[ExprLike], src_layout: str, dst_layout: str) -> tuple[Any, ...]:  # Any: as above
+    """The sizes of a shape in the order that another layout has its axes in; both have the same ones."""
+    source, target = (re.findall(r"\d*[A-Za-z]", layout) for layout in (src_layout, dst_layout))
+    if sorted(source) != sorted(target) or len(source) != len(src_shape) or len(set(source)) != len(source):
+        raise TypeMismatch(
+            f"get_shape: {len(src_shape)} sizes of layout {src_layout}, in the order of {dst_layout}",
+            hint="both layouts have the same axes, one for each size",
+        )
+    return tuple(get_const_tuple(src_shape)[source.index(axis)] for axis in target)
 
 
 def equal_const_int(expr: ExprLike, value: int) -> bool:
