@@ -25,7 +25,7 @@ from armillary.runtime import BenchmarkResult, NDArray, NodeTime
 from armillary.runtime.benchmark import FLUSH_DEFAULT, SessionResult, Timing
 from armillary.runtime.device import Device, ElsewhereDevice
 from armillary.runtime.dlpack import dtype_of_array
-from armillary.runtime.module import make_timing, scalar_bits
+from armillary.runtime.module import make_timing, result_tensor, scalar_bits
 
 if TYPE_CHECKING:
     from armillary.rpc.client import RPCSession
@@ -141,13 +141,15 @@ class RemoteFunction:
     def __init__(self, module: RemoteModule, row: FunctionRow) -> None:
         self.module, self.row, self.name = module, row, row.name
 
-    def __call__(self, *args: object) -> None:  # RemoteNDArray and numbers; others are copied there
-        """Run once; outputs are written in place."""
-        header, kept = self.bound("call", args)
+    def __call__(self, *args: object) -> float | None:  # RemoteNDArray and numbers; others are copied there
+        """Run once; outputs are written in place. What the program returns, an int, a bool or a float, is given."""
+        result = result_tensor(self.row, args)
+        header, kept = self.bound("call", (*args, *(() if result is None else (result,))))
         self.module.session.request(header)
         for given, sent in kept:
             if isinstance(given, NDArray):  # what it wrote comes back
                 given.copyfrom(sent.numpy())
+        return None if result is None else result.numpy().item()
 
     def bound(self, op: str, args: Sequence[object]) -> tuple[dict[str, Json], list[tuple[Any, RemoteNDArray]]]:
         """A request with these arguments, and the tensors that it needs."""
@@ -198,9 +200,9 @@ class RemoteModule:
             raise ExecutionError(told, hint='mod["name"](…)')
         return RemoteFunction(self, self.descriptor.functions[self.functions[0]])
 
-    def __call__(self, *args: object) -> None:  # as in RemoteFunction.__call__
-        """Call the only function of the module."""
-        self.entry_func(*args)
+    def __call__(self, *args: object) -> object:  # as in RemoteFunction.__call__
+        """Call the only function of the module; what it returns, where it returns."""
+        return self.entry_func(*args)
 
     def create_executor(self, device: Device | None = None) -> RemoteGraphExecutor:
         """A graph executor there, with the package's graph and parameters."""

@@ -60,22 +60,23 @@ class Function:
 
     def __call__(self, *args: object) -> float | None:  # NDArray, numpy arrays, DLPack producers, numbers
         """Run once; outputs are written in place. What the program returns, an int, a bool or a float, is given."""
-        result = self._result(args)
+        result = result_tensor(self.row, args)
         call = self.prepare(*args, *(() if result is None else (result,)))
         call.run()
         return None if result is None else result.numpy().item()
 
-    def _result(self, args: Sequence[object]) -> NDArray | None:
-        """The tensor for what the function returns, where the caller gives none."""
-        last = self.row.args[-1] if self.row.args else None
-        tensors = sum(not _is_number(arg) for arg in args)
-        if last is None or last.name != RETURNED or tensors >= len(self.row.args):
-            return None
-        return empty((1,), last.dtype)
-
     def prepare(self, *args: object) -> PreparedCall:  # as in __call__
         """Check and bind the arguments once, for calls that repeat."""
         return PreparedCall(self, args)
+
+
+def result_tensor(row: FunctionRow, args: Sequence[object]) -> NDArray | None:
+    """The tensor for what a function returns, where the caller gives none."""
+    last = row.args[-1] if row.args else None
+    tensors = sum(not _is_number(arg) for arg in args)
+    if last is None or last.name != RETURNED or tensors >= len(row.args):
+        return None
+    return empty((1,), last.dtype)
 
 
 class PreparedCall:

@@ -11,7 +11,7 @@ import pytest
 from farm import SIZE, WEIGHT, Farm, X, graph
 
 import armillary
-from armillary import rpc
+from armillary import rpc, te
 from armillary.base.config import setting
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, RPCError, RPCSessionTimeoutError, TargetError, TypeMismatch
@@ -52,6 +52,17 @@ def test_graphs_and_functions_are_timed_there(session: rpc.RPCSession, net: Path
     a, b, c = (armillary.nd.array(X, dev) for _ in range(3))
     timed = library.time_evaluator("add", dev, number=2, repeat=3, min_repeat_ms=1)(a, b, c)
     assert len(timed.results) == 3 and 0 < timed.mean < 1
+
+
+def test_what_a_function_returns_there_is_given_here(session: rpc.RPCSession, tmp_path: Path) -> None:
+    builder = armillary.tir.ir_builder.create()
+    n = te.var("n", "int64")
+    builder.emit(armillary.tir.ret(n * 3))
+    made = armillary.tir.PrimFunc([n], builder.get()).with_attr("global_symbol", "triple")
+    armillary.build(made, target="llvm").export_library(str(tmp_path / "triple.so"))
+    session.upload(tmp_path / "triple.so")
+    library = session.load_module("triple.so")
+    assert library["triple"](14) == 42 and library.entry_func(5) == 15
 
 
 def test_functions_take_remote_tensors_numbers_and_local_arrays(session: rpc.RPCSession, net: Path) -> None:

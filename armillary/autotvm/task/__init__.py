@@ -12,6 +12,7 @@ _HERE = "armillary.autotvm.task"
 _TABLE = {
     **{name: f"{_HERE}.{name}" for name in ("dispatcher", "space", "task", "topi_integration")},
     **{name: f"{_HERE}.task:{name}" for name in ("Task", "args_to_workload", "create", "get_config", "template")},
+    **{name: f"{_HERE}.task:{name}" for name in ("deserialize_args", "serialize_args")},
     **{name: f"{_HERE}.space:{name}" for name in ("ConfigEntity", "ConfigSpace", "FallbackConfigEntity")},
     **{name: f"{_HERE}.topi_integration:{name}" for name in ("register_topi_compute", "register_topi_schedule")},
     **{name: f"{_HERE}.network:{name}" for name in ("extract_from_program", "extract_from_multiple_program")},

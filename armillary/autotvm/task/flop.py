@@ -11,11 +11,12 @@ import math
 
 from armillary import te
 from armillary.autotvm.errors import TuningError
+from armillary.base.node import children
 from armillary.te.operation import ComputeOp, ExternOp, ScanOp
 from armillary.te.stage import static_extent
 from armillary.tir import expr as E
 
-_ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
+_ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.FloorDiv, E.TruncDiv, E.Min, E.Max)
 _TOLD = "state the operations in the template: cfg.add_flop(n)"
 
 
@@ -48,7 +49,7 @@ def _count(root: E.Expr) -> float:
     """Operations on numbers in an expression: those whose operands are no indices."""
     match root:
         case E.Reduce(combiner, source, axis):
-            inner = sum(_count(value) for value in source) + sum(_count(r) for r in combiner.result)
+            inner = sum(_count(value) for value in source) + sum(_combined(r) for r in combiner.result)
             return inner * _points(axis)
         case E.Select(condition, true_value, false_value):
             return _count(condition) + max(_count(true_value), _count(false_value))
@@ -65,6 +66,12 @@ def _count(root: E.Expr) -> float:
         return 0.0
     own = 1.0 if isinstance(root, _ARITHMETIC) and (root.dtype.is_float or _is_data(root)) else 0.0
     return own + _count(a) + _count(b)
+
+
+def _combined(root: E.Expr) -> float:
+    """Operations of a reduction's step: its operands are data, also where they are integers."""
+    parts = sum(_combined(part) for part in children(root) if isinstance(part, E.Expr))
+    return parts + (1.0 if isinstance(root, _ARITHMETIC) else 0.0)
 
 
 _FREE = frozenset({"if_then_else", "likely", "reinterpret"})

@@ -207,6 +207,55 @@ class ConfigSpace:
         every = self.valid_indices()
         return [int(i) for i in rng.permutation(every)[:count]]
 
+    def subrange_length(self, start: int, end: int) -> int:
+        """How many valid points have an index in [start, end)."""
+        self._check_range("subrange_length", start, end)
+        if self._filter is None:
+            return end - start
+        every = self.valid_indices()
+        return int(np.searchsorted(every, end) - np.searchsorted(every, start))
+
+    def get_rand_index(self, start: int | None = None, end: int | None = None, to_exclude: Sequence[int] = ()) -> int:
+        """A valid index of [start, end) at random that is none of `to_exclude`; TuningError where there is none."""
+        first, last = start or 0, self.range_length if end is None else end
+        self._check_range("get_rand_index", first, last)
+        rng = np.random.default_rng()
+        if self._filter is None and self.range_length > _MOST_POINTS and not to_exclude:
+            return int(rng.integers(first, last))
+        every = self.valid_indices()
+        left = np.setdiff1d(every[(every >= first) & (every < last)], np.array(to_exclude, dtype=np.int64))
+        if not len(left):
+            raise TuningError(f"get_rand_index: no valid configuration is left in [{first}, {last})")
+        return int(rng.choice(left))
+
+    def get_next_index(self, index: int, n: int = 1, start: int | None = None, end: int | None = None) -> int | None:
+        """The n-th valid index behind one (before it, of a negative n) in [start, end); None where there is none."""
+        given = Arguments("ConfigSpace.get_next_index", TuningError)
+        given.whole("index", index)
+        given.whole("n", n)
+        first, last = start or 0, self.range_length if end is None else end
+        self._check_range("get_next_index", first, last)
+        every = self.valid_indices()
+        place = int(np.searchsorted(every, index + 1 if n > 0 else index)) + (n - 1 if n > 0 else n)
+        found = int(every[place]) if 0 <= place < len(every) else -1
+        return found if first <= found < last else None
+
+    def point2knob(self, point: int) -> list[int]:
+        """The number of each knob's entity in an index."""
+        Arguments("ConfigSpace.point2knob", TuningError).whole("point", point, 0)
+        return knob2point(point, self.dims)
+
+    def knob2point(self, knob: Sequence[int]) -> int:
+        """The index of these numbers of entities."""
+        if len(knob) != len(self.dims):
+            raise TuningError(f"ConfigSpace.knob2point: {len(knob)} numbers, wanted {len(self.dims)}")
+        return point2knob(knob, self.dims)
+
+    def _check_range(self, what: str, start: int, end: int) -> None:
+        given = Arguments(f"ConfigSpace.{what}", TuningError)
+        given.whole("start", start, 0, self.range_length)
+        given.whole("end", end, start, self.range_length)
+
     def get(self, index: int) -> ConfigEntity:
         """The configuration of an index; TuningError where there is none."""
         Arguments("ConfigSpace.get", TuningError).whole("index", index)
