@@ -44,6 +44,7 @@ _MODULES = (
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "_ffi": "armillary._ffi",
     "DataType": "armillary.base.dtype:DType",
+    "DataTypeCode": "armillary.base.dtype:DataTypeCode",
     "ArmillaryError": "armillary.errors:ArmillaryError",
     "TVMError": "armillary.errors:ArmillaryError",
     "IRModule": "armillary.ir:IRModule",

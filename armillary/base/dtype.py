@@ -8,6 +8,7 @@ Invariant: `DType(s) is DType(s)`; a DType equals its name, so user code may com
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -101,6 +102,13 @@ class DType(str):
         return self.bytes
 
     @property
+    def type_code(self) -> DataTypeCode:
+        """The kind as a number (`DataTypeCode`); TypeMismatch of a type that has none."""
+        if self.code not in _CODES:
+            raise TypeMismatch(f"the dtype {self!s} has no type code")
+        return _CODES[self.code]
+
+    @property
     def min_value(self) -> int:
         """Smallest value of an integer or bool type."""
         return -(1 << (self.bits - 1)) if self.code == "int" else 0
@@ -114,6 +122,18 @@ class DType(str):
         return DType, (str.__str__(self),)
 
 
+class DataTypeCode(IntEnum):
+    """Kinds of types by the numbers that scripts and DLPack have for them; a bool is an unsigned integer."""
+
+    INT = 0
+    UINT = 1
+    FLOAT = 2
+    HANDLE = 3
+    BFLOAT = 4
+
+
+_CODES = {"int": DataTypeCode.INT, "uint": DataTypeCode.UINT, "bool": DataTypeCode.UINT, "float": DataTypeCode.FLOAT}
+_CODES |= {"handle": DataTypeCode.HANDLE, "bfloat": DataTypeCode.BFLOAT}
 _OTHER_NAMES = {"uint1": "bool", "float": "float32", "int": "int32", "uint": "uint32"}
 _OLD_BEGINNINGS = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}  # of the Relay era, lanes behind them
 _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}

@@ -88,6 +88,7 @@ _TABLE = {
     "schedule": "armillary.tir.schedule",
     "interpret": "armillary.tir.interpreter:interpret",
     "simplify": "armillary.tir.simplify",
+    "stmt_list": "armillary.tir.stmt:stmt_list",
     "stmt_seq": "armillary.tir.stmt:seq",
 }
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -450,6 +450,10 @@ class Callee:
 
     name: str
 
+    def same_as(self, other: object) -> bool:
+        """Whether both name one intrinsic."""
+        return self == other
+
 
 @node
 class Call(Expr):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
+from armillary.base.arguments import Arguments
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node, replace
@@ -286,6 +287,12 @@ class PrimFunc(BaseFunc):
     def with_body(self, body: Stmt) -> PrimFunc:
         """The same function with another body."""
         return replace(self, body=body)
+
+
+def stmt_list(stmt: Stmt) -> list[Stmt]:
+    """The statements that run one after another: a sequence's, or the one there is."""
+    Arguments("tir.stmt_list").kind("stmt", stmt, Stmt, "a statement")
+    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
 def seq(*statements: Stmt) -> Stmt:
