@@ -2,6 +2,7 @@
 
 from armillary.errors import ArmillaryError as ArmillaryError
 from armillary.base.dtype import DType as DataType
+from armillary.base.dtype import DataTypeCode as DataTypeCode
 from armillary.ir import IRModule as IRModule
 from armillary.backend.session import InferenceSession as InferenceSession
 from armillary.backend.session import SessionOptions as SessionOptions
@@ -58,6 +59,7 @@ from armillary.runtime.device import vulkan as vulkan
 __all__ = [
     "ArmillaryError",
     "DataType",
+    "DataTypeCode",
     "IRModule",
     "InferenceSession",
     "SessionOptions",
