@@ -14,7 +14,7 @@ from armillary.base.node import Node, map_children, post_order
 from armillary.tir.buffer_access import data_of
 from armillary.tir.expr import Expr, Var
 from armillary.tir.stmt import Buffer, PrimFunc, Stmt
-from armillary.tir.substitute import map_stmt, substitute_expr
+from armillary.tir.substitute import REBUILD, map_stmt, substitute_expr
 from armillary.tir.substitute import substitute as _substitute
 
 __all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "substitute"]
@@ -86,7 +86,8 @@ def ir_transform(
     postorder: Callable[[Any], Any] | None,
     only_enable: Sequence[str] | None = None,
 ) -> Stmt:
-    """Rebuild statements: `preorder` may replace one before its parts, `postorder` afterwards; None leaves it.
+    """Rebuild statements and expressions: `preorder` may replace one (its parts are not asked then), `postorder` what
+    is left with its new parts; None leaves it.
 
     `only_enable` names the classes that the functions are asked about, as "tir.For".
     """
@@ -95,11 +96,19 @@ def ir_transform(
     def asked(rule: Callable[[Any], Any] | None, item: object) -> Any:
         return rule(item) if rule is not None and (not names or type(item).__name__ in names) else None
 
+    memo: dict[int, tuple[Expr, Expr]] = {}
+
     def expression(item: Expr) -> Expr:
-        found = asked(preorder, item)
-        changed: Expr = item if found is None else found
-        last = asked(postorder, changed)
-        return changed if last is None else last
+        known = memo.get(id(item))
+        if known is not None:
+            return known[1]
+        made: Expr | None = asked(preorder, item)
+        if made is None:
+            changed = REBUILD[type(item)](item, expression)
+            last: Expr | None = asked(postorder, changed)
+            made = changed if last is None else last
+        memo[id(item)] = (item, made)
+        return made
 
     def statement(item: Stmt) -> Stmt:
         found = asked(preorder, item)

@@ -31,6 +31,27 @@ def test_a_pass_finds_calls_by_their_operator_and_statements_in_order() -> None:
         tir.stmt_list(3)  # type: ignore[arg-type]
 
 
+def test_a_pass_is_asked_about_calls_inside_calls() -> None:
+    def extern(name: str, value: te.ExprLike) -> tir.Call:
+        return tir.call_extern("int32", name, value)
+
+    inner = extern("inner", te.var("i"))
+    stmt = tir.Evaluate(extern("outer", inner + inner))
+    seen: list[str] = []
+
+    def after(call: tir.Call) -> tir.Call | None:
+        seen.append(call.args[0].value)
+        return extern("changed", call.args[1]) if call.args[0].value == "inner" else None
+
+    made = tir.stmt_functor.ir_transform(stmt, None, after, ["tir.Call"])
+    assert str(made).count('"changed"') == 2 and "inner" not in str(made)
+    assert seen == ["inner", "outer"]  # each node once, parts first
+    before = tir.stmt_functor.ir_transform(
+        stmt, lambda call: tir.const(7) if call.args[0].value == "outer" else None, after, ["tir.Call"]
+    )
+    assert str(before.value) == "7" and seen == ["inner", "outer"]
+
+
 def test_types_have_the_numbers_of_dlpack() -> None:
     code = armillary.DataTypeCode
     kinds = {"int8": code.INT, "uint16": code.UINT, "bool": code.UINT, "float32x4": code.FLOAT, "handle": code.HANDLE}

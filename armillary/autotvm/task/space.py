@@ -197,8 +197,9 @@ class ConfigSpace:
             self._valid = np.array(found, dtype=np.int64)
         return self._valid
 
-    def sample_ints(self, count: int, rng: np.random.Generator) -> list[int]:
+    def sample_ints(self, count: int, rng: np.random.Generator | None = None) -> list[int]:
         """Different valid indices at random, at most `count` (all there are, if fewer)."""
+        rng = np.random.default_rng() if rng is None else rng
         if self._filter is None and self.range_length > 4 * count:
             found: dict[int, None] = {}
             while len(found) < count:
