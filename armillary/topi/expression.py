@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from armillary import te
 from armillary.base.aliases import AnyFunction, Array
 from armillary.errors import UnsupportedError
+from armillary.ops._loops import store
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var
 from armillary.relay.op import Op
 from armillary.relay.types import TupleType, tensor_type
 from armillary.relay.walk import post_order
 from armillary.te.constant import spelled_out
+from armillary.tir.stmt import Buffer, Stmt, seq
 
 Value = Any  # Any: a tensor, or a tuple of them
-_MOST = 64  # elements of a constant that are spelled out
+_MOST = 64  # elements of a constant that are spelled out where they are read
+_MOST_STORED = 4096  # and of one that is written to memory by as many statements
 
 
 def of_function(function: AnyFunction, args: Sequence[object], named: Mapping[str, object]) -> Value:
@@ -74,6 +79,16 @@ def _of_call(call: Call, tensors: Sequence[Value], known: dict[int, Value]) -> V
 
 
 def _constant(data: Array) -> te.Tensor:
-    if data.size > _MOST:
+    if data.size > _MOST_STORED:
         raise UnsupportedError(f"a constant of {data.size} elements is not spelled out", hint="pass it as a tensor")
-    return spelled_out(data)
+    return spelled_out(data) if data.size <= _MOST else _stored(data)
+
+
+def _stored(data: Array) -> te.Tensor:
+    """A constant that is written to memory, element by element, before it is read."""
+
+    def body(_: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        return seq(*(store(outs[0], data[place].item(), *place) for place in np.ndindex(data.shape)))
+
+    made: te.Tensor = te.extern([data.shape], [], body, name="constant", dtype=[data.dtype.name])
+    return made

@@ -126,3 +126,15 @@ def test_types_of_numpy_name_types() -> None:
     assert te.placeholder((2,), dtype=np.float64).dtype == "float64"
     with pytest.raises(ArmillaryError, match="a dtype is named by a text, got type"):
         te.placeholder((2,), dtype=dict)  # type: ignore[arg-type]
+
+
+def test_tables_that_a_resize_needs_are_stored_before_they_are_read() -> None:
+    a = te.placeholder((1, 1, 3, 4), name="a")
+    made = topi.image.resize2d(a, (0.0, 0.0, 0.0, 0.0), (40, 4), layout="NCHW", method="linear")
+    assert "constant" in [stage.op.name for stage in te.create_schedule(made.op).stages]
+    x = np.random.rand(1, 1, 3, 4).astype("float32")
+    rows = np.clip((np.arange(40) + 0.5) * 3 / 40 - 0.5, 0, 2)
+    low = np.minimum(rows.astype(int), 1)
+    share = (rows - low)[:, None]
+    want = x[0, 0, low] * (1 - share) + x[0, 0, low + 1] * share
+    np.testing.assert_allclose(run([a], made, [x], (1, 1, 40, 4))[0, 0], want, rtol=1e-5, atol=1e-6)
