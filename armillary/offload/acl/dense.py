@@ -85,12 +85,13 @@ def qnn_check(root: Expr) -> str | None:
     dense, bias, requantize = _parts(root)
     assert requantize is not None, "the pattern has it"
     zero, kernel_zero, scale, kernel_scale = dense.args[2:]
+    dtype = str(getattr(dense.args[0].checked_type, "dtype", ""))
     return first(
         is_value(str(requantize.attrs.out_dtype), "out_dtype of requantize", *BYTES),
         is_rank(dense.args[0], "data", 2),
         is_dtype(dense.args[0], "data", *BYTES),
-        is_dtype(dense.args[1], "weight", *BYTES),
-        is_dtype(root, "the result", str(getattr(dense.args[0].checked_type, "dtype", ""))),
+        is_dtype(dense.args[1], "weight", dtype),
+        is_dtype(root, "the result", dtype),
         is_value(dense.attrs.out_dtype, "out_dtype", "int32"),
         is_per_tensor(zero, "input_zero_point"),
         is_per_tensor(kernel_zero, "kernel_zero_point"),

@@ -59,9 +59,11 @@ def requantized(sums: Expr, dtype: str, scale: Constant | None = None, zero: Con
     return relay.qnn.requantize(sums, number(0.05), number(0, "int32"), scale, zero, axis=axis, out_dtype=dtype)
 
 
-def qnn_dense(dtype: str, **numbers: Constant) -> Expr:
+def qnn_dense(dtype: str, weight: str = "", **numbers: Constant) -> Expr:
     given = {"zero": number(3, "int32"), "kernel_zero": number(1, "int32"), "scale": number(0.5), "kernel": number(0.1)}
-    return relay.qnn.dense(x(2, 8, dtype=dtype), ones(5, 8, dtype=dtype), *(given | numbers).values(), units=5)
+    return relay.qnn.dense(
+        x(2, 8, dtype=dtype), ones(5, 8, dtype=weight or dtype), *(given | numbers).values(), units=5
+    )
 
 
 def qnn_add(dtype: str, **numbers: Constant) -> Expr:
@@ -180,6 +182,7 @@ STAYS: tuple[tuple[str, Callable[[], Expr]], ...] = (
     ("data is float16, wanted float32", lambda: relay.nn.dense(x(2, 8, dtype="float16"), ones(5, 8, dtype="float16"))),
     ("kernel_scale", lambda: requantized(qnn_dense("int8", kernel=by_channel(0.1, channels=5)), "int8")),
     ("out_dtype of requantize is 'int32'", lambda: requantized(qnn_dense("uint8"), "int32")),
+    ("weight is int8, wanted uint8", lambda: requantized(qnn_dense("uint8", "int8"), "uint8")),
     ("dilation is (2, 2), wanted (1, 1)", lambda: pool("max", x(), dilation=(2, 2))),
     ("dilation is (1, 2), wanted (1, 1)", lambda: pool("avg", x(), dilation=(1, 2))),
     ("data is int32, wanted float32 or uint8 or int8", lambda: pool("max", x(dtype="int32"))),
