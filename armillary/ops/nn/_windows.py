@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops._common import widened
 from armillary.ops._deferred import T, te
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
@@ -369,6 +370,19 @@ def lowest(dtype: str) -> float:
 def reduce_axes(sizes: Sequence[te.Expr | int], names: Sequence[str]) -> list[te.IterVar]:
     """One reduction axis per size."""
     return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
+
+
+def place_within(value: te.Expr, last: int) -> te.Expr:
+    """A computed place as an index from 0 to `last`; what is no number is 0 (a minimum of it would be none either)."""
+    value = T.cast(value, "float32") if value.dtype.bits < 32 and value.dtype.is_float else widened(value)
+    low, high = T.const(0, value.dtype), T.const(last, value.dtype)
+    return T.cast(T.select(value > low, T.select(value < high, value, high), low), "int32")
+
+
+def numpy_within(value: Array, last: int) -> Array:
+    """The same for arrays."""
+    value = value.astype(np.int64) if value.dtype.kind in "iu" and value.dtype.itemsize < 8 else value
+    return np.where(value > 0, np.where(value < last, value, last), 0)
 
 
 def placed(layout: str, values: Mapping[str, Value]) -> list[Value]:

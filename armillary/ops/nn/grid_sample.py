@@ -28,6 +28,7 @@ from armillary.ops.nn._windows import (
     need_float,
     need_shape,
     need_tensor,
+    numpy_within,
 )
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -179,7 +180,7 @@ def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
 
     def read(at: list[Array]) -> Array:
         inside = np.logical_and.reduce([(p >= 0) & (p <= s - 1) for p, s in zip(at, sizes, strict=True)])
-        index = tuple(np.clip(p, 0, s - 1).astype(np.int64) for p, s in zip(at, sizes, strict=True))
+        index = tuple(numpy_within(p, s - 1).astype(np.int64) for p, s in zip(at, sizes, strict=True))
         values = np.moveaxis(x, 1, -1)[(batch, *index)]
         return np.moveaxis(np.where(inside[..., None], values, 0), -1, 0)
 

@@ -36,6 +36,8 @@ def wrapped(position: Scalar, size: int) -> Scalar:
 
 def numpy_wrapped(position: Array, size: int) -> Array:
     """The same for arrays."""
+    if position.dtype.kind == "u":  # of 64 bits, the upper half would be negative
+        return np.minimum(position.astype(np.uint64), np.uint64(max(size - 1, 0))).astype(np.int64)
     wide = position.astype(np.int64)
     return np.clip(np.where(wide < 0, wide + size, wide), 0, max(size - 1, 0))
 
@@ -81,7 +83,8 @@ def take_reference(attrs: TakeAttrs, data: Array, indices: Array) -> Array:
     axis = 0 if attrs.axis is None else attrs.axis % data.ndim
     data = data.reshape(-1) if attrs.axis is None else data
     size = max(data.shape[axis], 1)
-    positions = indices.astype(np.int64) % size if attrs.mode == "wrap" else np.clip(indices, 0, size - 1)
+    wide = indices.astype(np.uint64 if indices.dtype.kind == "u" else np.int64)
+    positions = wide % wide.dtype.type(size) if attrs.mode == "wrap" else np.clip(indices, 0, size - 1)
     batch = 0 if attrs.axis is None else _batch_dims(attrs, indices.ndim)
     if batch == 0:
         return np.asarray(np.take(data, positions.astype(np.int64), axis=axis))

@@ -15,6 +15,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._types import f32, ints
 from armillary.ops.nn._windows import call, need_rank, need_tensor, reshape_to, type_of
+from armillary.ops.shape.indexing import numpy_wrapped
 from armillary.relay.expr import Constant, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, TensorType, Type
@@ -46,7 +47,8 @@ def _infer(attrs: SegmentSumAttrs, data: Type, segment_ids: Type) -> TensorType:
 def _reference(attrs: SegmentSumAttrs, data: Array, segment_ids: Array) -> Array:
     count = int(segment_ids.max(initial=-1)) + 1 if attrs.num_segments is None else attrs.num_segments
     out = np.zeros((count, *data.shape[1:]), data.dtype)
-    np.add.at(out, segment_ids, data[: len(segment_ids)])
+    if count:
+        np.add.at(out, numpy_wrapped(segment_ids, count), data[: len(segment_ids)])
     return out
 
 

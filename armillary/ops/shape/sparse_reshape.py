@@ -35,15 +35,16 @@ def _infer(attrs: None, sparse_indices: Type, prev_shape: Type, new_shape: Type)
 
 @sparse_reshape.reference
 def _reference(attrs: None, sparse_indices: Array, prev_shape: Array, new_shape: Array) -> tuple[Array, Array]:
-    left = int(np.prod(prev_shape)) // int(np.prod(np.where(new_shape < 0, 1, new_shape)))
+    known = int(np.prod(np.where(new_shape < 0, 1, new_shape)))
+    left = int(np.prod(prev_shape)) // known if known else 0  # as integers are divided by 0
     sizes = np.where(new_shape < 0, left, new_shape).astype(new_shape.dtype)
     flat = np.zeros(len(sparse_indices), np.int64)
     for column, size in zip(sparse_indices.T, prev_shape, strict=True):
         flat = flat * int(size) + column
     places: list[Array] = []
     for size in reversed(sizes[1:]):
-        places.insert(0, flat % int(size))
-        flat = flat // int(size)
+        places.insert(0, flat % int(size) if size else np.zeros_like(flat))
+        flat = flat // int(size) if size else np.zeros_like(flat)
     return np.stack([flat, *places], axis=1).astype(sparse_indices.dtype), sizes
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops.nn._windows import Tensor, f32, need_rank, need_shape, per_axis, placed
+from armillary.ops.nn._windows import Tensor, f32, need_rank, need_shape, numpy_within, per_axis, place_within, placed
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type, tensor_type
 
@@ -62,8 +62,8 @@ def _reference(attrs: CropAndResizeAttrs, data: Array, boxes: Array, box_indices
     for r, box in enumerate(boxes.astype(np.float32)):
         places = [_line(box[k], box[k + 2], sizes[k], wanted[k]) for k in range(2)]
         inside = [(p >= 0) & (p <= size - 1) for p, size in zip(places, sizes, strict=True)]
-        picture = image[box_indices[r]]
-        y, x = (np.clip(p, 0, size - 1) for p, size in zip(places, sizes, strict=True))
+        picture = image[numpy_within(box_indices[r], len(image) - 1)]
+        y, x = (numpy_within(p, size - 1) for p, size in zip(places, sizes, strict=True))
         value = _read(picture, y, x, _method(attrs))
         out[r] = np.where(inside[0][:, None] & inside[1][None, :], value, out[r])
     result = out if attrs.layout == "NCHW" else out.transpose(0, 2, 3, 1)
@@ -107,10 +107,15 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
         at = dict(zip(layout, index, strict=True))
         y, x = (places[k](at["N"], at["HW"[k]]) for k in range(2))
         inside = T.all_of(y >= 0.0, y <= float(sizes[0] - 1), x >= 0.0, x <= float(sizes[1] - 1))
-        image = T.minimum(T.maximum(T.cast(box_indices(at["N"]), "int32"), T.const(0)), T.const(shape[0] - 1))
+        image = place_within(box_indices(at["N"]), shape[0] - 1)
 
         def read(row: te.Expr, column: te.Expr) -> te.Expr:
-            where = {"N": image, "C": at["C"], "H": _place(row, sizes[0]), "W": _place(column, sizes[1])}
+            where = {
+                "N": image,
+                "C": at["C"],
+                "H": place_within(row, sizes[0] - 1),
+                "W": place_within(column, sizes[1] - 1),
+            }
             return data(*placed(layout, where)).astype("float32")
 
         outside = T.const(attrs.extrapolation_value, "float32")
@@ -124,11 +129,6 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
 
     out = placed(layout, {"N": regions, "C": channels, "H": wanted[0], "W": wanted[1]})
     return te.compute(tuple(out), element, name="crop_and_resize", tag="injective")
-
-
-def _place(value: te.Expr, size: int) -> te.Expr:
-    """A position that is in the image, whatever the box says."""
-    return T.cast(T.minimum(T.maximum(value, T.const(0.0, "float32")), T.const(float(size - 1), "float32")), "int32")
 
 
 def _between(low: te.Expr, high: te.Expr, share: te.Expr) -> te.Expr:

@@ -110,7 +110,8 @@ def _reference(attrs: ProposalAttrs, cls_prob: Array, bbox_pred: Array, im_info:
         grown = np.where(small, least / 2, 0)
         ends = [e + sign * grown for e, sign in zip(ends, (-1, -1, 1, 1), strict=True)]
         places = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
-        outside = [p >= int(s / attrs.feature_stride) for p, s in zip(places, (image_h, image_w), strict=True)]
+        cells = [(s / np.float32(attrs.feature_stride)).astype(np.int32) for s in (image_h, image_w)]
+        outside = [p >= count for p, count in zip(places, cells, strict=True)]
         score = np.where(small | outside[0] | outside[1], np.float32(-1), cls_prob[b, anchors:])
         table = np.stack(ends, -1).transpose(1, 2, 0, 3).reshape(-1, 4).astype(np.float32)
         order = numpy_argsort(score.transpose(1, 2, 0).reshape(-1), 0, False)[: _taken(attrs, len(table))]

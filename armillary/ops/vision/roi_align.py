@@ -16,7 +16,17 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
-from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
+from armillary.ops.nn._windows import (
+    Tensor,
+    f32,
+    need_dtype,
+    need_float,
+    need_rank,
+    numpy_within,
+    per_axis,
+    place_within,
+    reduce_axes,
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type
@@ -84,7 +94,7 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     )
     y, x = y[:, :, :, None, None], x[:, None, None, :, :]  # region, row, sample, column, sample
     inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
-    image = np.clip(rois[:, 0].astype(np.int32), 0, data.shape[0] - 1)[:, None, None, None, None]
+    image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)[:, None, None, None, None]
     corners = []
     for y_at, y_weight in _corners(y, height):
         for x_at, x_weight in _corners(x, width):
@@ -97,7 +107,7 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
 
 def _corners(at: Array, size: int) -> list[tuple[Array, Array]]:
     """The two neighbours along an axis and their weights."""
-    at = np.clip(at, 0, size - 1)
+    at = numpy_within(at, size - 1)
     low = np.floor(at).astype(np.int32)
     return [(low, 1 - (at - low)), (np.minimum(low + 1, size - 1), at - low)]
 
@@ -144,7 +154,7 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     sy, sx, ky, kx = inner
 
     def pooled(r: te.Expr, p: te.Expr, c: te.Expr) -> te.Expr:
-        image = T.minimum(T.maximum(T.cast(rois(r, 0), "int32"), T.const(0)), T.const(count - 1))
+        image = place_within(rois(r, 0), count - 1)
         i, j = p // columns, p % columns
         value = flat(image, y_place(r, i, sy, ky) + x_place(r, j, sx, kx), c)
         value = value * (y_weight(r, i, sy, ky) * x_weight(r, j, sx, kx))
@@ -165,7 +175,7 @@ def _clamped(at: te.Expr, size: int) -> te.Expr:
 
 
 def _low(at: te.Expr, size: int) -> te.Expr:
-    return T.cast(T.call("floor", _clamped(at, size)), "int32")
+    return place_within(T.call("floor", at), size - 1)
 
 
 @roi_align.samples

@@ -14,12 +14,24 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops.nn._windows import Tensor, f32, lowest, need_dtype, need_float, need_rank, per_axis, placed
+from armillary.ops.nn._windows import (
+    Tensor,
+    f32,
+    lowest,
+    need_dtype,
+    need_float,
+    need_rank,
+    numpy_within,
+    per_axis,
+    place_within,
+    placed,
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.types import TensorType, Type
 
 NAME = "vision.roi_pool"
+_FARTHEST = 1 << 20  # of an end from the image's first pixel: cells times their count stay within 32 bits
 
 
 @record
@@ -52,13 +64,19 @@ def _reference(attrs: RoiPoolAttrs, data: Array, rois: Array) -> Array:
     for r, i, j in np.ndindex(len(rois), *counts):
         spans = []
         for k, cell in enumerate((i, j)):  # rows, then columns
-            ends = [int(np.trunc(v + np.copysign(0.5, v))) for v in rois[r, 2 - k :: 2][:2] * attrs.spatial_scale]
+            ends = [_end(v) for v in rois[r, 2 - k :: 2][:2].astype(np.float32) * np.float32(attrs.spatial_scale)]
             share = max(ends[1] - ends[0] + 1, 1) / counts[k]
             bounds = (int(np.floor(cell * share)) + ends[0], int(np.ceil((cell + 1) * share)) + ends[0])
             spans.append(slice(*np.clip(bounds, 0, image.shape[2 + k])))
-        picture = image[min(max(int(rois[r, 0]), 0), len(image) - 1), :, spans[0], spans[1]]
+        picture = image[int(numpy_within(rois[r, 0], len(image) - 1)), :, spans[0], spans[1]]
         out[r, :, i, j] = picture.max((1, 2)) if picture.size else 0
     return out if attrs.layout == "NCHW" else out.transpose(0, 2, 3, 1)
+
+
+def _end(value: np.floating) -> int:
+    """The nearest whole number, half away from zero; of no number, and far outside, the farthest one."""
+    rounded = np.trunc(value + np.copysign(np.float32(0.5), value))
+    return int(min(rounded, _FARTHEST)) if rounded > -_FARTHEST else -_FARTHEST
 
 
 @roi_pool.compute
@@ -87,7 +105,7 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
     down, along = te.reduce_axis((0, sizes[0]), "down"), te.reduce_axis((0, sizes[1]), "along")
 
     def column(r: te.Expr, c: te.Expr, i: te.Expr, x: te.Expr) -> te.Expr:
-        image = T.minimum(T.maximum(T.cast(rois(r, 0), "int32"), T.const(0)), T.const(shape[0] - 1))
+        image = place_within(rois(r, 0), shape[0] - 1)
         value = data(*placed(layout, {"N": image, "C": c, "H": down, "W": x}))
         return te.max(T.select(T.all_of(down >= rows(r, i, 0), down < rows(r, i, 1)), value, low), axis=down)
 
@@ -109,8 +127,10 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
 
 def _rounded(value: te.Expr) -> te.Expr:
-    """The nearest whole number, half away from zero."""
-    return T.cast(T.select(value < 0.0, te.ceil(value - 0.5), te.floor(value + 0.5)), "int32")
+    """The same as an expression."""
+    rounded = T.select(value < 0.0, te.ceil(value - 0.5), te.floor(value + 0.5))
+    low, high = T.const(-float(_FARTHEST), "float32"), T.const(float(_FARTHEST), "float32")
+    return T.cast(T.select(rounded > low, T.select(rounded < high, rounded, high), low), "int32")
 
 
 @roi_pool.samples

@@ -23,7 +23,7 @@ from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
-from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, ExecutionError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.lazy_registry import LazyRegistry, current_name
@@ -445,7 +445,13 @@ class Op(Expr):
         """The reference result: an array or a tuple of arrays. A variadic last input is a tuple of arrays."""
         if self.reference_rule is None:
             raise UnsupportedError(f"operator {self.name} has no reference implementation")
-        return self.reference_rule(attrs, *arrays)
+        try:
+            return self.reference_rule(attrs, *arrays)
+        except ArmillaryError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            problem = f"{self.name}: no value for these arguments: {type(error).__name__}: {error}"
+            raise ExecutionError(problem, hint="constants among them are what a fold sees first") from error
 
 
 _OF_EACH_AXIS = frozenset({"strides", "dilation", "padding", "output_padding", "kernel_size", "pool_size"})
