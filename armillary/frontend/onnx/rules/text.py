@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from armillary.errors import UnsupportedError
+from armillary.budgets import EXPANDED_NODES
+from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
@@ -25,7 +26,15 @@ def tf_idf_vectorizer(node: OnnxNode) -> Expr:
     shape = node.type_of(0).static
     x = reshape_to(node.input(0), (1, *shape)) if len(shape) == 1 else node.input(0)
     places = [int(k) for k in node.ints("ngram_indexes")]
-    width = max(places) + 1
+    width = max(places, default=-1) + 1
+    told = f"TfIdfVectorizer node {node.name!r}"
+    if min(places, default=0) < 0 or not 1 <= low <= high or skips < 0:
+        problem = (
+            f"{told}: n-grams of {low} to {high} items with {skips} skipped, columns from {min(places, default=0)}"
+        )
+        raise ModelError(problem, hint="lengths are at least 1 and in order, the others at least 0")
+    steps = min(skips, node.type_of(0).size) + 1
+    EXPANDED_NODES.check(width + len(places) * high * steps, told, free=64 * len(places))
     columns: list[Expr | None] = [None] * width
     for number, gram in enumerate(_grams(node)):
         if low <= len(gram) <= high:
@@ -42,6 +51,8 @@ def _grams(node: OnnxNode) -> list[list[int]]:
     """The pool's n-grams: `ngram_counts` says where those of each length begin."""
     pool, starts = [int(v) for v in node.ints("pool_int64s")], [int(v) for v in node.ints("ngram_counts")]
     ends = [*starts[1:], len(pool)]
+    if any(not 0 <= begin <= end <= len(pool) for begin, end in zip(starts, ends, strict=True)):
+        raise ModelError(f"TfIdfVectorizer node {node.name!r}: ngram_counts {starts[:8]} in a pool of {len(pool)}")
     grams = []
     for size, (begin, end) in enumerate(zip(starts, ends, strict=True), 1):
         grams += [pool[k : k + size] for k in range(begin, end, size)]

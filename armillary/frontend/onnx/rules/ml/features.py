@@ -46,7 +46,12 @@ def array_feature_extractor(node: OnnxNode) -> Expr:
 @from_onnx("Scaler", domain=ML)
 def scaler(node: OnnxNode) -> Expr:
     """(x - offset) · scale, each one number or one per feature."""
-    parts = [np.asarray(node.floats(name), np.float32) for name in ("offset", "scale")]
+    parts = [np.asarray(node.floats(name, ()), np.float32) for name in ("offset", "scale")]
+    features = node.type_of(0).shape[-1] if node.type_of(0).ndim else 1
+    for name, part in zip(("offset", "scale"), parts, strict=True):
+        if part.size not in (1, features):
+            problem = f"{node.op_type} node {node.name!r}: {part.size} numbers in {name} for {features} features"
+            raise ModelError(problem, hint="one for all, or one for each")
     offset, scale = (const(p.reshape(()) if p.size == 1 else p) for p in parts)
     return (call("cast", node.input(0), dtype="float32") - offset) * scale
 

@@ -19,6 +19,7 @@ from armillary.frontend.onnx.rules.ml.scores import (
     labels_of,
     pair,
     rows_of,
+    transform_of,
     transformed,
     winner,
 )
@@ -47,7 +48,7 @@ def linear_regressor(node: OnnxNode) -> Expr:
     scores = weighted(node, rows_of(node), floats_of(node, "coefficients"), targets)
     if len(intercepts) == targets:
         scores = scores + const(intercepts)
-    if targets == 1 and node.string("post_transform", "NONE") in ("SOFTMAX", "SOFTMAX_ZERO"):
+    if targets == 1 and transform_of(node) in ("SOFTMAX", "SOFTMAX_ZERO"):
         return transformed(node, scores, "NONE")
     return transformed(node, scores)
 
@@ -67,7 +68,7 @@ def linear_classifier(node: OnnxNode) -> list[Expr]:
         return [labelled(winner(scores), labels), transformed(node, scores)]
     if len(labels) != 2:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: one row of coefficients for {len(labels)} labels")
-    transform, none = str(node.string("post_transform", "NONE")), call("zeros_like", scores)
+    transform, none = transform_of(node), call("zeros_like", scores)
     if transform == "LOGISTIC":
         table = pair(call("sigmoid", none - scores), call("sigmoid", scores))
     elif transform == "PROBIT":

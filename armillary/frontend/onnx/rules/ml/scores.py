@@ -34,12 +34,18 @@ def rows_of(node: OnnxNode, dtype: str = "float32") -> Expr:
     return x if str(ty.dtype) == wanted else call("cast", x, dtype=wanted)
 
 
+def transform_of(node: OnnxNode) -> str:
+    """The node's post_transform, which is one of the standard's."""
+    name = str(node.string("post_transform", "NONE"))
+    if name not in POST_TRANSFORMS:
+        problem = f"{node.op_type} node {node.name!r}: post_transform {name!r}"
+        raise ModelError(problem, hint=", ".join(POST_TRANSFORMS))
+    return name
+
+
 def transformed(node: OnnxNode, scores: Expr, name: str | None = None) -> Expr:
     """The scores of two or more classes or targets, through the node's post_transform."""
-    name = name or node.string("post_transform", "NONE")
-    match name:
-        case "NONE":
-            return scores
+    match name or transform_of(node):
         case "LOGISTIC":
             return call("sigmoid", scores)
         case "SOFTMAX":
@@ -48,7 +54,7 @@ def transformed(node: OnnxNode, scores: Expr, name: str | None = None) -> Expr:
             return _softmax_zero(scores)
         case "PROBIT":
             return _probit(scores)
-    raise ModelError(f"{node.op_type} node {node.name!r}: post_transform {name!r}", hint=", ".join(POST_TRANSFORMS))
+    return scores
 
 
 def _softmax_zero(scores: Expr) -> Expr:

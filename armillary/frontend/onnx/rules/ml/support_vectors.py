@@ -12,7 +12,17 @@ from armillary.base.aliases import Array
 from armillary.errors import ModelError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules.ml.linear import floats_of, weighted
-from armillary.frontend.onnx.rules.ml.scores import ML, above, labelled, labels_of, pair, rows_of, transformed, winner
+from armillary.frontend.onnx.rules.ml.scores import (
+    ML,
+    above,
+    labelled,
+    labels_of,
+    pair,
+    rows_of,
+    transform_of,
+    transformed,
+    winner,
+)
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 
@@ -56,7 +66,7 @@ def _vectors(node: OnnxNode, count: int) -> Array:
 def svm_regressor(node: OnnxNode) -> Expr:
     x, count = rows_of(node), int(node.int("n_supports", 0))
     coefficients, rho = floats_of(node, "coefficients"), floats_of(node, "rho")
-    node.string("post_transform", "NONE")  # which ONNX Runtime does not apply
+    transform_of(node)  # which ONNX Runtime does not apply
     if count > 0:
         kernel = _kernel(node, x, _vectors(node, count), False)
         scores = weighted(node, kernel, coefficients, 1)
@@ -76,6 +86,8 @@ def svm_classifier(node: OnnxNode) -> list[Expr]:
     sizes = [int(n) for n in node.ints("vectors_per_class", ())]
     coefficients, rho, slopes = (floats_of(node, name) for name in ("coefficients", "rho", "prob_a"))
     offsets, classes = floats_of(node, "prob_b"), len(labels)
+    if min(sizes, default=0) < 0:
+        raise ModelError(f"{node.op_type} node {node.name!r}: vectors_per_class is {sizes}, wanted counts")
     if classes < 2 or not coefficients.size or not rho.size:
         raise ModelError(f"{node.op_type} node {node.name!r}: {classes} classes, {coefficients.size} coefficients")
     if not sum(sizes):
@@ -98,7 +110,7 @@ def svm_classifier(node: OnnxNode) -> list[Expr]:
 
 def _two_scores(node: OnnxNode, score: Expr) -> Expr:
     """Both scores of two classes from the one of their pair."""
-    transform, none = str(node.string("post_transform", "NONE")), call("zeros_like", score)
+    transform, none = transform_of(node), call("zeros_like", score)
     if transform == "NONE":
         return pair(none - score, score)
     if transform == "LOGISTIC":

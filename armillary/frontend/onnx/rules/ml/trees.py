@@ -25,6 +25,7 @@ from armillary.frontend.onnx.rules.ml.scores import (
     labels_of,
     pair,
     rows_of,
+    transform_of,
     transformed,
     winner,
 )
@@ -210,6 +211,8 @@ def _listed(node: OnnxNode, prefix: str, target: str, dtype: str) -> _Trees:
             raise ModelError(f"{node.op_type} node {node.name!r}: there is no node {error} (tree, node)") from None
 
     yes, no = (places(ints["treeids"][asks], numbers[asks]) for numbers in children)
+    if (yes == new[asks]).any() or (no == new[asks]).any():
+        raise ModelError(f"{node.op_type} node {node.name!r}: a tree has a circle: a node is its own child")
     entries = [_integers(node, f"{prefix}_{k}", None) for k in ("treeids", "nodeids", target)]
     weights = _numbers(node, f"{prefix}_weights", dtype)
     if len({len(weights), *map(len, entries)}) != 1:
@@ -308,9 +311,11 @@ def tree_ensemble_regressor(node: OnnxNode) -> Expr:
     trees = _listed(node, "target", "ids", _dtype_of(x))
     scores = _ensemble(node, x, trees, targets, aggregate)
     base = _numbers(node, "base_values", "float32")
-    if len(base) == targets:
+    if len(base) not in (0, targets):
+        raise ModelError(f"{node.op_type} node {node.name!r}: {len(base)} base values for {targets} targets")
+    if len(base):
         scores = scores + const(base)
-    return _regressed(node, scores, targets, str(node.string("post_transform", "NONE")))
+    return _regressed(node, scores, targets, transform_of(node))
 
 
 @from_onnx("TreeEnsemble", domain=ML)
@@ -377,7 +382,7 @@ def _binary(node: OnnxNode, x: Expr, trees: _Trees, labels: list[int], base: Arr
         score = score + const(base[:1])
     is_positive = bool((weight >= 0).all())
     label = chosen(above(score, 0.5 if is_positive else 0.0), labels)
-    transform = str(node.string("post_transform", "NONE"))
+    transform = transform_of(node)
     none = call("zeros_like", score)
     if of_second:
         return [label, transformed(node, pair(none, score))]
