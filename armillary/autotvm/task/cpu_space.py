@@ -23,7 +23,9 @@ from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, weight_bandwidth
 from armillary.backends.cpu.gemm import space as dense
-from armillary.backends.cpu.graph.apply_records import BLOCKS
+from armillary.backends.cpu.gemm.amx_panel_cost import ranked
+from armillary.backends.cpu.gemm.space_amx import TILES, sizes_of, tile_of_panel
+from armillary.backends.cpu.graph.apply_records import BLOCKS, MATRIX_TILES
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload
@@ -43,13 +45,16 @@ class Point:
     width: int = 0
     blocks: tuple[int, int] = (0, 0)  # of data and of result, where these are chosen
     fourier: int = -1  # 1: by Fourier transforms; -1: no point of the space is
+    by_tiles: bool = False  # by matrix tiles, as all points of the space are then
 
     def knobs(self) -> dict[str, int]:
         """By the names of the space's knobs."""
         tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
         blocks = {name: block for name, block in zip(BLOCKS, self.blocks, strict=True) if block}
         by_transforms = {"fourier": self.fourier} if self.fourier >= 0 else {}
-        return {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width, **blocks, **by_transforms}
+        by_tiles = {MATRIX_TILES: 1} if self.by_tiles else {}
+        knobs = {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width}
+        return knobs | blocks | by_transforms | by_tiles
 
 
 Blocks = tuple[int, int]  # channels of a block of data, and of result
@@ -89,6 +94,8 @@ def blocks_of(own: tuple[int, int], channels: tuple[int, int], lanes: int, *, is
 def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     """The outputs of a row, and the register tiles of the kernel that computes a workload without transforms."""
     implementation, _ = choose(workload)
+    if implementation.algorithm == TILES.name:
+        return _panels(workload)
     rules = _RULES.get(implementation.name)
     if rules is None:
         raise TuningError(f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune")
@@ -97,6 +104,13 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     nest = nest_of(workload, cpu)
     found = dict.fromkeys(tiles_of(nest, cpu))
     return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles, nest.width) for tile in found]
+
+
+def _panels(workload: Workload) -> tuple[int, list[Point]]:
+    """The rows of a product by matrix tiles, and its panels."""
+    sizes = sizes_of(workload)
+    found = ranked(*sizes, cpu_model(workload.target))
+    return sizes[0], [Point(0, 0, tile_of_panel(p), cycles, sizes[0], by_tiles=True) for p, cycles in found]
 
 
 def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuModel) -> list[Point]:

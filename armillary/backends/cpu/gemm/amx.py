@@ -17,11 +17,11 @@ from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.cost.model import weight_bandwidth
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
-from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel, ranked
+from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel
 from armillary.backends.cpu.gemm.amx_panels import Operands, emit_panel, rows_together
 from armillary.backends.cpu.gemm.pack import pack_blocks
 from armillary.backends.cpu.gemm.space import is_transposed
-from armillary.backends.cpu.gemm.space_amx import explain, is_packed, refuses, sizes_of
+from armillary.backends.cpu.gemm.space_amx import TILES, explain, is_packed, panel_of, refuses, sizes_of
 from armillary.backends.cpu.loops import fuse_all, static_extent, stored_or_fused
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -67,7 +67,7 @@ def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The product of whole blocks of rows with a packed weight, and what of it is asked for."""
     *batch, _ = te.static_shape(data)
     chunks = te.static_shape(weight)[0]
-    return _kept(_product(_whole_rows(data, batch, chunks), weight), batch, chunks * COLUMNS)
+    return _kept(_product(_whole_rows(attrs, data, batch, chunks), weight), batch, chunks * COLUMNS)
 
 
 def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, other: te.Tensor) -> te.Tensor:
@@ -92,8 +92,8 @@ def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, othe
     lead = te.static_shape(other)[:-2]
     packed = te.compute((*lead, chunks, words, COLUMNS), word, name="packed", tag=PACKED)
     if not lead:
-        return _kept(_product(_whole_rows(data, batch, chunks), packed), batch, columns)
-    count, rows = max(lead[0], batch[0]), _whole_rows(data, batch[1:], chunks, batch[0])
+        return _kept(_product(_whole_rows(attrs, data, batch, chunks), packed), batch, columns)
+    count, rows = max(lead[0], batch[0]), _whole_rows(attrs, data, batch[1:], chunks, batch[0])
     return _kept(_product(rows, packed, count), batch[1:], columns, count)
 
 
@@ -115,14 +115,14 @@ def _flat(at: list[te.Expr], batch: list[int]) -> te.Expr:
     return total
 
 
-def _whole_rows(data: te.Tensor, batch: list[int], chunks: int, count: int | None = None) -> te.Tensor:
+def _whole_rows(attrs: object, data: te.Tensor, batch: list[int], chunks: int, count: int | None = None) -> te.Tensor:
     """All rows one after another, in whole blocks, their terms in whole tiles: the data itself, or a copy.
 
     Behind the last row it is repeated, which nobody reads; behind the last term there are zeros.
     """
     rows, given, terms = math.prod(batch), te.static_shape(data)[-1], _whole_terms(data)
     steps = terms * DType(data.dtype).bytes // DEPTH
-    panel = ranked(rows, chunks, steps, cpu_model(Target.current() or Target("llvm")))[0][0]
+    panel = panel_of(attrs, rows, chunks, steps, cpu_model(Target.current() or Target("llvm")))
     whole = -(-rows // panel.whole) * panel.whole
     if whole == rows == batch[-1] and terms == given and isinstance(data.op, te.PlaceholderOp):
         return data
@@ -177,6 +177,7 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     compute=_compute,
     priority=20,
     explain=explain,
+    algorithm=TILES.name,
 )
 @implement(
     "nn.dense",
@@ -186,6 +187,7 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     compute=_compute_packing,
     priority=20,
     explain=explain,
+    algorithm=TILES.name,
 )
 @implement(
     "nn.batch_matmul",
@@ -195,6 +197,7 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     compute=_compute_packing,
     priority=20,
     explain=explain,
+    algorithm=TILES.name,
 )
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
@@ -213,7 +216,7 @@ def in_panels(schedule: te.Schedule, fused: Fused) -> None:
 def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workload: Workload, cpu: CpuModel) -> None:
     """Panels of rows inside groups of columns, these inside the rows that stay in L2; threads share the outer loops."""
     count, _, steps = sizes_of(workload)
-    panel, axis = ranked(*sizes_of(workload), cpu)[0][0], len(product.op.axis) - 3
+    panel, axis = panel_of(workload.attrs, *sizes_of(workload), cpu), len(product.op.axis) - 3
     *outer, column = stage.op.axis
     lead, rows = outer[:axis], outer[axis:]
     groups, inner = stage.split(column, factor=panel.columns * COLUMNS)

@@ -11,13 +11,13 @@ from armillary.backends.cpu.manifest import Candidate, Manifest
 
 MANIFEST = Manifest(
     (
-        Candidate("nn.contrib_dense_pack", "byte_tiles", space_amx.refuses),
+        Candidate("nn.contrib_dense_pack", "byte_tiles", space_amx.refuses, space_amx.TILES),
         Candidate("nn.contrib_dense_pack", "packed_tile", algorithm=space.PRODUCT),
-        Candidate("nn.dense", "packing_tiles_dense", space_amx.refuses),
+        Candidate("nn.dense", "packing_tiles_dense", space_amx.refuses, space_amx.TILES),
         Candidate("nn.dense", "narrow_dense", space_narrow.refuses),
         Candidate("nn.dense", "packing_words_dense", space_dots.refuses, space.PRODUCT),
         Candidate("nn.dense", "packing_dense", space.refuses, space.PRODUCT),
-        Candidate("nn.batch_matmul", "packing_tiles", space_amx.refuses),
+        Candidate("nn.batch_matmul", "packing_tiles", space_amx.refuses, space_amx.TILES),
         Candidate("nn.batch_matmul", "narrow_batch_matmul", space_narrow.refuses),
         Candidate("nn.batch_matmul", "packing_words_batch_matmul", space_dots.refuses, space.PRODUCT),
         Candidate("nn.batch_matmul", "packing_batch_matmul", space.refuses, space.PRODUCT),

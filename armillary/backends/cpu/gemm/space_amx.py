@@ -1,7 +1,7 @@
 """When a product of bytes or bfloat16 is made by matrix tiles (AMX), and what that is expected to take.
 
-In: a workload of a product. Out: None or why not; the explanation. Invariant: no tensor expression is imported; amx.py
-makes the loops. Panels of tiles: amx_panels.py.
+In: a workload of a product. Out: None or why not; `TILES`, its room: panels; the explanation. Invariant: no tensor
+expression is imported; amx.py makes the loops. Panels of tiles: amx_panels.py.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
-from armillary.backends.cpu.cost.model import Estimate, explained
-from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, ranked
+from armillary.backends.cpu.cost.model import Estimate, Tile
+from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel, ranked
 from armillary.backends.cpu.gemm.space import is_transposed
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import in_word
 from armillary.relay.types import TensorType
-from armillary.target.cpu import cpu_model
+from armillary.target.choice import Choice, Cost
+from armillary.target.cpu import CpuModel, cpu_model
+
+BOUND = "matrix tiles"
 
 
 def is_packed(workload: Workload) -> bool:
@@ -57,11 +61,45 @@ def _is_odd(workload: Workload, other: tuple[int, ...]) -> bool:
     return columns < COLUMNS or bool(getattr(workload.attrs, "transpose_a", False))
 
 
+def tile_of_panel(panel: Panel) -> Tile:
+    """A panel as the knobs say it: tiles of rows and of columns in a block, blocks one below another."""
+    return Tile(panel.rows, panel.columns, panel.blocks)
+
+
+def panel_of(attrs: object, rows: int, chunks: int, steps: int, cpu: CpuModel) -> Panel:
+    """The panel of a product whose call has these attributes: what its choice says, or the best."""
+    found, choice = ranked(rows, chunks, steps, cpu), Choice.parse(getattr(attrs, "choice", ""))
+    given = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
+    return next((p for p, _ in found if given <= set(tile_config(tile_of_panel(p)))), found[0][0])
+
+
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [tile_config(tile_of_panel(panel)) for panel, _ in ranked(*sizes_of(workload), cpu)]
+
+
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+    return agreeing(_space(workload, cpu), given)[0]
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
+    """The panel against the others."""
+    found = [(tile_config(tile_of_panel(p)), Estimate(f"{p}", n, BOUND)) for p, n in ranked(*sizes_of(workload), cpu)]
+    mine = next(estimate for config, estimate in found if config == choice.config)
+    return Weighed(Cost(mine.cycles, BOUND), tuple(e for _, e in found if e is not mine))
+
+
+def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
+    what = "bytes" if workload.tensor(0).dtype.bits == 8 else "bfloat16"
+    return f"product of {what} by matrix tiles"
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    return {"width": sizes_of(workload)[0]}
+
+
+TILES = Algorithm("gemm.matrix_tiles", _space, _default, _weigh, _title, _extents)
+
+
 def explain(workload: Workload) -> Explanation:
-    """The block of tiles against the others."""
-    cpu = cpu_model(workload.target)
-    rows = ranked(*sizes_of(workload), cpu)
-    estimates = [Estimate(f"{panel} tiles", cycles, "matrix tiles") for panel, cycles in rows]
-    data = workload.tensor(0)
-    what = "bytes" if data.dtype.bits == 8 else "bfloat16"
-    return explained(f"product of {what} by matrix tiles", f"{rows[0][0]}", estimates, cpu)
+    """The choice, and what was weighed against it."""
+    return explained_choice(workload, TILES)

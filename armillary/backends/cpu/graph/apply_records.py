@@ -61,6 +61,7 @@ ALGORITHMS = {  # of tasks, without transforms
     "attention.cpu": "attention.rows",
     "masked_attention.cpu": "attention.rows",
 }
+MATRIX_TILES = "matrix_tiles"  # a knob of products by those: 1
 PLANS = ("rows", "keys", "features")  # knobs of attention
 
 
@@ -150,7 +151,7 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     values = {name: config[name].val for name in config if hasattr(config[name], "val")}
     if ALGORITHMS.get(workload[0]) == "attention.rows" and set(values) == set(config) == set(PLANS):
         return Choice("attention.rows", tuple((name, values[name]) for name in PLANS), source=Source.RECORD)
-    known = {"winograd", "strip", "rows", "vectors", "lines", "width", "fourier", *BLOCKS}
+    known = {"winograd", "strip", "rows", "vectors", "lines", "width", "fourier", MATRIX_TILES, *BLOCKS}
     if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
         raise ConfigError(told, hint="tune again")
@@ -163,6 +164,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if values.get("fourier", 0):
         return Choice("conv2d.fourier", tile, layouts, source=Source.RECORD)
     guards = (Guard("width", values["width"], values["width"]),)
+    if values.get(MATRIX_TILES, 0):
+        return Choice("gemm.matrix_tiles", tile, layouts, source=Source.RECORD, guards=guards)
     others = (Rejection("conv2d.fourier", reason="the record is faster"),) if "fourier" in values else ()
     return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, rejected=others, guards=guards)
 
