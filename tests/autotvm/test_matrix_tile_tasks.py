@@ -1,4 +1,4 @@
-"""Products by matrix tiles (AMX) are tasks: their panels are chosen by records, and each gives the same sums.
+"""What matrix tiles (AMX) compute are tasks: blocks are chosen by records, and each gives the same sums.
 
 The loops run in the interpreter, so the tests need no processor that has tiles.
 """
@@ -14,6 +14,7 @@ import pytest
 
 from armillary import autotvm, relay
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.measure.trial import random_input
 from armillary.driver.build import optimized
 from armillary.ir import IRModule
 from armillary.relay.expr import const
@@ -84,3 +85,35 @@ def test_every_panel_gives_the_same_sums(kind: str) -> None:
         np.testing.assert_allclose(sums, wanted, rtol=1e-4, atol=1e-3)
         panels.add(str(function))
     assert len(panels) == len(task.config_space), "each configuration makes loops of its own"
+
+
+def convolution(size: int) -> IRModule:
+    """A convolution of bytes, whose rows are shorter than a tile, or longer."""
+    x, one, zero = relay.var("x", shape=(1, 64, size, size), dtype="uint8"), const(np.float32(1)), const(np.int32(0))
+    weight = const(RNG.integers(-128, 127, (64, 64, 3, 3), dtype="int8"))
+    options = {"padding": (1, 1), "kernel_size": (3, 3), "channels": 64}
+    return IRModule.from_expr(relay.Function([x], relay.qnn.conv2d(x, weight, zero, zero, one, one, **options)))
+
+
+@pytest.mark.parametrize("size", [7, 20])
+def test_every_block_of_a_convolution_gives_the_same_and_a_record_chooses_it(size: int) -> None:
+    module = convolution(size)
+    (task,) = autotvm.task.extract_from_program(module, target=TARGET)
+    assert task.name == "conv2d_NCHWc_int8.cpu" and len(task.config_space) >= 4
+    (_, shape, dtype), (_, packed, kind) = task.args[:2]
+    data, weight = random_input(0, shape, dtype, 3), random_input(1, packed, kind, 0)
+    wanted, loops = task.template.reference(task)(3)[0], set()
+    for index, _ in task.template.estimates(task):
+        config = task.config_space.get(index)
+        with TARGET:
+            function = task.template.loops(task, config)
+        loops.add(str(function))
+        sums = np.zeros(wanted.shape, wanted.dtype)
+        interpret(function, data, weight, sums)
+        np.testing.assert_array_equal(sums, wanted)
+        pair = MeasureInput(task.target, task, config), MeasureResult((1e-5,), 0, 1.0, 1.0)
+        with autotvm.apply_history_best([pair]), PassContext(opt_level=3):
+            (text,) = re.findall(r'choice="([^"]*)"', str(optimized(module, TARGET, {})))
+        knobs = " ".join(f"{name}={config[name].val}" for name in ("rows", "vectors", "lines"))
+        assert text.startswith(f"conv2d.matrix_tiles {knobs} | by record")
+    assert len(loops) == len(task.config_space), "each configuration makes loops of its own"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
+from armillary.backends.cpu.conv2d.amx import space as conv2d_tiles
 from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
 from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
 from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
@@ -96,6 +97,10 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     implementation, _ = choose(workload)
     if implementation.algorithm == TILES.name:
         return _panels(workload)
+    if implementation.algorithm == conv2d_tiles.TILES:
+        width = workload.result.static[3]
+        blocks = [(conv2d_tiles.tile_of_block(block), cycles) for block, cycles in conv2d_tiles.blocks_of(workload)]
+        return width, [Point(0, 0, tile, cycles, width, by_tiles=True) for tile, cycles in blocks]
     rules = _RULES.get(implementation.name)
     if rules is None:
         raise TuningError(f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune")

@@ -61,7 +61,7 @@ ALGORITHMS = {  # of tasks, without transforms
     "attention.cpu": "attention.rows",
     "masked_attention.cpu": "attention.rows",
 }
-MATRIX_TILES = "matrix_tiles"  # a knob of products by those: 1
+MATRIX_TILES = "matrix_tiles"  # a knob of what is computed by those: 1
 PLANS = ("rows", "keys", "features")  # knobs of attention
 
 
@@ -165,7 +165,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
         return Choice("conv2d.fourier", tile, layouts, source=Source.RECORD)
     guards = (Guard("width", values["width"], values["width"]),)
     if values.get(MATRIX_TILES, 0):
-        return Choice("gemm.matrix_tiles", tile, layouts, source=Source.RECORD, guards=guards)
+        family = ALGORITHMS[workload[0]].partition(".")[0]
+        return Choice(f"{family}.matrix_tiles", tile, layouts, source=Source.RECORD, guards=guards)
     others = (Rejection("conv2d.fourier", reason="the record is faster"),) if "fourier" in values else ()
     return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, rejected=others, guards=guards)
 

@@ -5,7 +5,7 @@ Out: a copy of the data with its padding and so many channels of a pixel side by
 any stride, or the data itself where it lies so; then blocks of tiles of sums in a scratch buffer, from which what
 follows is computed while they are in the first cache. Groups of outputs are outermost: their weights stay near for all
 pixels, which ask for those of the next group. Invariant: the same integers as by vectors; what tiles compute beyond the
-image nobody reads. Costs: conv2d/amx/cost.py. The instructions: codegen/llvm/amx.py. First layers: amx_first_layer.
+image nobody reads. Which block: space.py. The instructions: codegen/llvm/amx.py. First layers: amx_first_layer.
 Products: gemm/amx.py.
 """
 
@@ -14,22 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from armillary import te
-from armillary.backends.cpu.conv2d.amx.cost import (
-    COPY_CYCLES,
-    DEPTH,
-    SIDE,
-    WORDS,
-    Block,
-    Shape,
-    has_prefetch,
-    ranked_blocks,
-)
-from armillary.backends.cpu.cost.model import Estimate, explained
+from armillary.backends.cpu.conv2d.amx.cost import DEPTH, SIDE, WORDS, Block, Shape, has_prefetch
+from armillary.backends.cpu.conv2d.amx.space import OPERATOR, TILES, block_of, explain_tiles, refuses, shape_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
-from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import BFLOATS, dot
 from armillary.ops.nn.conv import Conv2DAttrs, Window, window
 from armillary.ops.nn.conv_blocked import output_shape
@@ -39,47 +28,10 @@ from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import Expr, Var
 
-OPERATOR, HALVES_OPERATOR = "cpu.conv2d_NCHWc_int8", "cpu.conv2d_NCHWc_bf16"
+HALVES_OPERATOR = "cpu.conv2d_NCHWc_bf16"
 TAG = "tiled_convolution"
 BLOCKED_AXES = 5  # of data in blocks of channels
 Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next
-
-
-def shape_of(attrs: Conv2DAttrs, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
-    """The sizes that the cost model asks for."""
-    chunks, blocks, kh, kw, words, lanes, word = weight
-    win = window(OPERATOR, attrs, 2)
-    size = [_count(data[2 + a], (kh, kw)[a], win, a) for a in range(2)]
-    copy = COPY_CYCLES * data[0] * blocks * (data[2] + kh) * (data[3] + kw) * word / BFLOATS
-    is_padded = any(map(any, win.pads)) or words * word != data[4]
-    side = lanes // SIDE
-    return Shape(size[0], size[1], chunks * side, blocks * kh * kw, side, copy, is_padded)
-
-
-def _count(size: int, taps: int, win: Window, axis: int) -> int:
-    reach = (taps - 1) * win.dilation[axis] + 1
-    return (size + sum(win.pads[axis]) - reach) // win.strides[axis] + 1
-
-
-def _cannot_tile(workload: Workload) -> str | None:
-    data, weight = (workload.tensor(k).static for k in (0, 1))
-    cpu = cpu_model(workload.target)
-    has_tiles = cpu.has_bfloat16_tiles if weight[6] == BFLOATS else cpu.has_tiles
-    if workload.target.kind.name != "llvm" or not has_tiles:
-        return "the processor has no matrix tiles"
-    if weight[4] != WORDS or weight[5] % SIDE or WORDS * weight[6] % data[4] or workload.attrs.groups != 1:
-        return f"{weight[4] * weight[6]} channels for {weight[5]} outputs do not fill tiles"
-    return None
-
-
-def explain_tiles(workload: Workload) -> Explanation:
-    """The block of tiles against the others."""
-    cpu = cpu_model(workload.target)
-    data, weight = (workload.tensor(k).static for k in (0, 1))
-    ranked = ranked_blocks(shape_of(workload.attrs, data, weight), cpu)
-    estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
-    kind = "bfloat16" if weight[6] == BFLOATS else "bytes"
-    return explained(f"convolution of {kind} by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
 def _packed(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
@@ -136,7 +88,7 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
 def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The sums of whole blocks, and what of them is asked for."""
     shape = shape_of(attrs, te.static_shape(data), te.static_shape(weight))
-    block = ranked_blocks(shape, cpu_model(Target.current() or Target("llvm")))[0][0]
+    block = block_of(attrs, shape, cpu_model(Target.current() or Target("llvm")))
     packed = _packed(attrs, data, weight, block, shape)
     whole = (-(-shape.height // block.tall) * block.tall, -(-shape.width // block.along) * block.along)
     sums = _sums(packed, weight, whole, window(OPERATOR, attrs, 2))
@@ -219,20 +171,28 @@ def tiled_block(
     HALVES_OPERATOR,
     family="cpu",
     name="half_tiles",
-    when=_cannot_tile,
+    when=refuses,
     compute=_compute,
     priority=20,
     explain=explain_tiles,
+    algorithm=TILES,
 )
 @implement(
-    OPERATOR, family="cpu", name="byte_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=explain_tiles
+    OPERATOR,
+    family="cpu",
+    name="byte_tiles",
+    when=refuses,
+    compute=_compute,
+    priority=20,
+    explain=explain_tiles,
+    algorithm=TILES,
 )
 def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of blocked data."""
     workload = fused.workload
     data, weight = (workload.tensor(k).static for k in (0, 1))
     cpu, shape = cpu_model(workload.target), shape_of(workload.attrs, data, weight)
-    block = ranked_blocks(shape, cpu)[0][0]
+    block = block_of(workload.attrs, shape, cpu)
     win = window(OPERATOR, workload.attrs, 2)
     asks = weight[6] == BFLOATS and has_prefetch(shape, block, cpu)  # of bytes, half as many, nothing was gained
     schedule_blocks(schedule, fused, block, lambda sums: _intrinsic(block, sums, win, asks=asks), _schedule_copy)

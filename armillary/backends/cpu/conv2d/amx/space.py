@@ -1,0 +1,78 @@
+"""What a convolution by matrix tiles (AMX) can choose from: the block of tiles.
+
+In: a workload of blocked data and weights in words, and a `CpuModel` with tiles. Out: blocks with their cycles, the
+block of a call, who refuses, the explanation. Invariant: no tensor expression is imported; schedule.py makes the loops.
+Costs: cost.py.
+"""
+
+from __future__ import annotations
+
+from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, SIDE, WORDS, Block, Shape, ranked_blocks
+from armillary.backends.cpu.cost.model import Estimate, Tile, explained
+from armillary.backends.cpu.space import tile_config
+from armillary.backends.explanation import Explanation
+from armillary.backends.workload import Workload
+from armillary.ops._dot_operands import BFLOATS
+from armillary.ops.nn.conv import Conv2DAttrs, Window, window
+from armillary.target.choice import Choice
+from armillary.target.cpu import CpuModel, cpu_model
+
+OPERATOR, TILES = "cpu.conv2d_NCHWc_int8", "conv2d.matrix_tiles"
+
+
+def tile_of_block(block: Block) -> Tile:
+    """A block as the knobs say it: tiles of pixels, tiles of outputs, the pixels of a tile."""
+    return Tile(block.tall * block.beside, block.columns, block.pixels)
+
+
+def block_of(attrs: object, shape: Shape, cpu: CpuModel) -> Block:
+    """The block of a convolution whose call has these attributes: what its choice says, or the best."""
+    found, choice = ranked_blocks(shape, cpu), Choice.parse(getattr(attrs, "choice", ""))
+    given = set(choice.config) if choice.algorithm == TILES else set[tuple[str, int]]()
+    return next((b for b, _ in found if given <= set(tile_config(tile_of_block(b)))), found[0][0])
+
+
+def blocks_of(workload: Workload) -> tuple[tuple[Block, float], ...]:
+    """Blocks with their cycles, the best first, each configuration once."""
+    data, weight = (workload.tensor(k).static for k in (0, 1))
+    rows = ranked_blocks(shape_of(workload.attrs, data, weight), cpu_model(workload.target))
+    return tuple({tile_of_block(block): (block, cycles) for block, cycles in reversed(rows)}.values())[::-1]
+
+
+def shape_of(attrs: Conv2DAttrs, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
+    """The sizes that the cost model asks for."""
+    chunks, blocks, kh, kw, words, lanes, word = weight
+    win = window(OPERATOR, attrs, 2)
+    size = [_count(data[2 + a], (kh, kw)[a], win, a) for a in range(2)]
+    copy = COPY_CYCLES * data[0] * blocks * (data[2] + kh) * (data[3] + kw) * word / BFLOATS
+    is_padded = any(map(any, win.pads)) or words * word != data[4]
+    side = lanes // SIDE
+    return Shape(size[0], size[1], chunks * side, blocks * kh * kw, side, copy, is_padded)
+
+
+def _count(size: int, taps: int, win: Window, axis: int) -> int:
+    reach = (taps - 1) * win.dilation[axis] + 1
+    return (size + sum(win.pads[axis]) - reach) // win.strides[axis] + 1
+
+
+def refuses(workload: Workload) -> str | None:
+    """None, or why matrix tiles do not compute it."""
+    data, weight = (workload.tensor(k).static for k in (0, 1))
+    cpu = cpu_model(workload.target)
+    has_tiles = cpu.has_bfloat16_tiles if weight[6] == BFLOATS else cpu.has_tiles
+    if workload.target.kind.name != "llvm" or not has_tiles:
+        return "the processor has no matrix tiles"
+    if weight[4] != WORDS or weight[5] % SIDE or WORDS * weight[6] % data[4] or workload.attrs.groups != 1:
+        return f"{weight[4] * weight[6]} channels for {weight[5]} outputs do not fill tiles"
+    return None
+
+
+def explain_tiles(workload: Workload) -> Explanation:
+    """The block of tiles against the others."""
+    cpu = cpu_model(workload.target)
+    data, weight = (workload.tensor(k).static for k in (0, 1))
+    shape = shape_of(workload.attrs, data, weight)
+    mine, ranked = block_of(workload.attrs, shape, cpu), ranked_blocks(shape, cpu)
+    estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
+    kind = "bfloat16" if weight[6] == BFLOATS else "bytes"
+    return explained(f"convolution of {kind} by matrix tiles", f"{mine}", estimates, cpu)
