@@ -68,7 +68,8 @@ def _show(pairs: list[Pair]) -> int:
     for given, result in best_of(pairs):
         knobs = ", ".join(f"{name} {entity}" for name, entity in given.config.entity_map.items())
         workload = given.task.workload
-        told = f"{trials[workload]} trials" + (f", {failed[workload]} failed" if failed[workload] else "")
+        count = trials[workload]
+        told = f"{count} trial{'s' * (count > 1)}" + (f", {failed[workload]} failed" if failed[workload] else "")
         print(f"{result.mean * 1e3:10.4f} ms  {workload[0]} {_short(workload[1:])}: {knobs} ({told})")
     for workload in (w for w in trials if trials[w] == failed[w]):
         texts = {result.error.partition("\n")[0] for given, result in pairs if given.task.workload == workload}

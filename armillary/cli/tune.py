@@ -91,7 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", default="", help='"0", "0,2", "3-5", "-3"; "list" shows them (default: all)')
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="trials of other models, to learn from")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
-    parser.add_argument("--ops", default="", help="of nn.conv2d, nn.dense, nn.batch_matmul, qnn.… (default: all)")
+    parser.add_argument(
+        "--ops", default="", help="of nn.conv2d, nn.dense, nn.batch_matmul, nn.attention, qnn.… (default: all)"
+    )
     parser.add_argument("--tuner", default="model", metavar="NAME", help=f"{', '.join(TUNERS)} (default: model)")
     parser.add_argument("--trials", type=positive, default=64, help="at most, for each task (default: 64)")
     parser.add_argument("--early-stopping", type=count, default=0, metavar="N", help="after N trials without gain")
