@@ -16,8 +16,8 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import widened
 from armillary.ops._deferred import T, te
+from armillary.ops._types import widened
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, SymbolicDim, TensorType, Type, as_dim
