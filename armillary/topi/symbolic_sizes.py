@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary import te
+from armillary.base.arguments import Arguments
 from armillary.errors import TypeMismatch
 from armillary.ops.misc.linalg import parse
 from armillary.tir import build as T
@@ -21,11 +22,14 @@ Tensor = te.Tensor
 
 def is_symbolic(tensors: Sequence[Tensor]) -> bool:
     """Whether a size of one of them is no number."""
-    return any(as_int(extent) is None for tensor in tensors for extent in tensor.shape)
+    given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    return any(as_int(extent) is None for tensor in given for extent in tensor.shape)
 
 
 def einsum(subscripts: str, tensors: Sequence[Tensor]) -> Tensor:
     """The sums of products that the letters name."""
+    for tensor in tensors:
+        Arguments("topi.einsum").kind("operand", tensor, Tensor, "tensors")
     plan = parse(subscripts, [(1,) * tensor.ndim for tensor in tensors])
     sizes: dict[str, te.Expr] = {}
     for term, tensor in zip(plan.terms, tensors, strict=True):

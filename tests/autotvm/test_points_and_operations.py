@@ -7,6 +7,7 @@ import pytest
 from armillary import autotvm, te
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task import ConfigSpace
+from armillary.errors import ArmillaryError
 
 
 def space(is_filtered: bool) -> ConfigSpace:
@@ -37,6 +38,8 @@ def test_indices_are_counted_and_walked(is_filtered: bool) -> None:
     assert made.get_next_index(valid[0], end=valid[1]) is None
     with pytest.raises(TuningError, match=r"subrange_length: end=20: wanted a whole number in \[0, 12\]"):
         made.subrange_length(0, 20)
+    with pytest.raises(ArmillaryError, match=r"ConfigSpace\.knob2point"):
+        made.knob2point(3)  # type: ignore[arg-type]
     with pytest.raises(TuningError, match="no valid configuration is left"):
         made.get_rand_index(to_exclude=valid)
 

@@ -246,6 +246,7 @@ class ConfigSpace:
         Arguments("ConfigSpace.point2knob", TuningError).whole("point", point, 0)
         return knob2point(point, self.dims)
 
+    @boundary("ConfigSpace.knob2point", arguments=True)
     def knob2point(self, knob: Sequence[int]) -> int:
         """The index of these numbers of entities."""
         if len(knob) != len(self.dims):
