@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
 
 from armillary import relay
 from armillary.driver.build import build
@@ -33,7 +33,11 @@ def model(nodes: list[NodeProto], x: Array, constants: dict[str, Array]) -> Mode
 
 
 def run(nodes: list[NodeProto], x: Array, constants: dict[str, Array], level: int = 3) -> Array:
-    module, params = from_onnx(model(nodes, x, constants))
+    return run_model(model(nodes, x, constants), x, level)
+
+
+def run_model(made: ModelProto, x: Array, level: int = 3) -> Array:
+    module, params = from_onnx(made)
     with PassContext(opt_level=level):
         graph = build(module, "llvm", params=params)["default"](cpu(0))
     graph.set_input("x", x)
@@ -258,3 +262,34 @@ def test_products_of_truth_values_are_refused(op: str) -> None:
     node, weight = helper.make_node(op, ["x", "w"], ["y"]), np.ones(shape, np.bool_)
     with pytest.raises(TypeMismatch, match=r"wanted numbers|float|bool"):
         from_onnx(model([node], np.ones(shape, np.bool_), {"w": weight}))
+
+
+@pytest.mark.parametrize(
+    ("op", "domain", "epsilon"),
+    [
+        ("SimplifiedLayerNormalization", "", 1e-5),
+        ("SkipSimplifiedLayerNormalization", "com.microsoft", 1e-12),
+        ("SkipLayerNormalization", "com.microsoft", 1e-12),
+    ],
+)
+def test_the_epsilon_that_is_not_given_is_that_of_the_operator(op: str, domain: str, epsilon: float) -> None:
+    """As ONNX Runtime has it: small values tell them apart by a factor of three."""
+    x = np.array([[[2e-3, 1e-3, 1e-3, 1e-3]]], np.float32)
+    constants = {"zero": np.zeros_like(x), "scale": np.ones(4, np.float32)}
+    inputs = ["x", "scale"] if op.startswith("Simpl") else ["x", "zero", "scale"]
+    centred = x - (0 if "Simplified" in op else x.mean())
+    wanted = centred / np.sqrt(np.mean(centred.astype(np.float64) ** 2) + epsilon)
+    made = model([helper.make_node(op, inputs, ["y"], domain=domain)], x, constants)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    np.testing.assert_allclose(run_model(made, x), wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMean", "ReduceL2", "ReduceLogSumExp"])
+def test_an_empty_list_of_axes_is_all_axes(op: str) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    wanted = run([helper.make_node(op, ["x"], ["y"])], x, {})
+    node = helper.make_node(op, ["x"], ["y"])
+    node.attribute.append(helper.make_attribute("axes", [], attr_type=AttributeProto.INTS))
+    made = run([node], x, {})
+    assert made.shape == (1, 1)
+    np.testing.assert_array_equal(made, wanted)

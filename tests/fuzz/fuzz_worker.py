@@ -85,6 +85,8 @@ def main() -> None:
                 reply = {"kind": "rejected", "signature": "no graph", "detail": str(error)}
             except graph_values.Inconsistent as error:
                 reply = {"kind": "inconsistent", "signature": str(error)[:60], "detail": str(error)}
+            except MemoryError as error:  # where outputs of hundreds of megabytes are compared
+                reply = {"kind": "rejected", "signature": "too large to compare", "detail": repr(error)}
             except Exception as error:
                 reply = {"kind": "error", "signature": f"fuzzer: {type(error).__name__}", "detail": repr(error)}
             print(json.dumps(reply), file=out, flush=True)

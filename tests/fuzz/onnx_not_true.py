@@ -196,6 +196,17 @@ def _odd_weight(s: Seen) -> bool:
     return weight is not None and not np.all(np.isfinite(weight.astype(np.float64)))
 
 
+def _odd_leaf(s: Seen) -> bool:
+    """Whether a number of a leaf or of the start of a sum is not finite."""
+    return not np.all(np.isfinite([*s.get("class_weights", ()), *s.get("base_values", ())]))
+
+
+def _repeats_category(s: Seen) -> bool:
+    """Whether a category stands twice in its list."""
+    names = [*s.get("cats_int64s", ()), *s.get("cats_strings", ())]
+    return len(set(names)) < len(names)
+
+
 def _odd_steps(s: Seen) -> bool:
     """Whether there is no whole number of steps of the result's scale in 1."""
     steps = 1 / np.asarray(1 if (scale := s.value(3)) is None else scale, np.float64)
@@ -463,6 +474,14 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     ),
     NotTrue(
         "OneHotEncoder", REFERENCE, "compares real numbers with integers; others compare their whole part", _is_float
+    ),
+    NotTrue("OneHotEncoder", BOTH, "a category that stands twice: one place of it, here each", _repeats_category),
+    NotTrue("TreeEnsembleClassifier", BOTH, "which score is the largest where one is no number", _odd_leaf),
+    NotTrue(
+        "Unique",
+        REFERENCE,
+        "along an axis: orders what is to stay in order",
+        lambda s: s.get("axis") is not None and s.get("sorted", 1) == 0,
     ),
     NotTrue(
         "TreeEnsembleClassifier",

@@ -114,11 +114,11 @@ def old_layer_normalization(node: OnnxNode) -> list[Expr]:
     return made
 
 
-def _rms(node: OnnxNode, x: Expr, scale: Expr, axes: tuple[int, ...] = (-1,)) -> list[Expr]:
+def _rms(x: Expr, scale: Expr, epsilon: float, axes: tuple[int, ...] = (-1,)) -> list[Expr]:
     """x over the root of its mean square along the axes, scaled; and 1 / root."""
     wide = widened(x)
     mean = call("mean", wide * wide, axis=axes, keepdims=True)
-    inverse = call("rsqrt", mean + float(node.float("epsilon", 1e-5)))
+    inverse = call("rsqrt", mean + epsilon)
     return [narrowed(wide * inverse, x) * scale, inverse]
 
 
@@ -128,12 +128,13 @@ def simplified_layer_normalization(node: OnnxNode) -> list[Expr]:
     """Over `axis` and those that follow; output 1 is the inverse of the root."""
     ndim = node.type_of(0).ndim
     first = axis_of(node.op_type, int(node.int("axis", -1)), ndim)
-    return _rms(node, node.input(0), node.input(1), tuple(range(first, ndim)))
+    return _rms(node.input(0), node.input(1), float(node.float("epsilon", 1e-5)), tuple(range(first, ndim)))
 
 
 @from_onnx("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_layer_normalization(node: OnnxNode) -> list[Expr]:
-    """The norm of input + skip (+ bias); the sum is output 3."""
+    """The norm of input + skip (+ bias); the sum is output 3. No epsilon given is 1e-12, as in ONNX Runtime."""
+    epsilon = float(node.float("epsilon", 1e-12))
     simplified = node.op_type.startswith("SkipSimplified")
     bias = 3 if simplified else 4
     total = node.input(0) + node.input(1)
@@ -141,12 +142,12 @@ def skip_layer_normalization(node: OnnxNode) -> list[Expr]:
     if any(node.outputs[1:3]):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: mean and deviation as outputs")
     if simplified:
-        y = _rms(node, total, node.input(2))[0]
+        y = _rms(total, node.input(2), epsilon)[0]
     else:
         beta = (
             const(np.zeros(node.type_of(2).static, node.type_of(2).dtype.numpy)) if node.missing(3) else node.input(3)
         )
-        y = call("nn.layer_norm", total, node.input(2), beta, axis=-1, epsilon=float(node.float("epsilon", 1e-5)))
+        y = call("nn.layer_norm", total, node.input(2), beta, axis=-1, epsilon=epsilon)
     return [y, y, y, total]
 
 

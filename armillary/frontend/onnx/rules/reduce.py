@@ -67,7 +67,7 @@ _REDUCE: dict[str, Reduce] = {
 def _by_attribute(node: OnnxNode) -> Expr:
     axes = node.ints("axes", default=None)
     keepdims = node.flag("keepdims", True)
-    return _REDUCE[node.op_type](node.input(0), None if axes is None else int_list(axes), keepdims)
+    return _REDUCE[node.op_type](node.input(0), int_list(axes) if axes else None, keepdims)
 
 
 def _by_input(node: OnnxNode) -> Expr:
