@@ -140,7 +140,7 @@ def test_shapes_of_inputs_that_are_none(shape: Any) -> None:
     [
         ("flaot32", "dtype= is 'flaot32', which is no type of a tensor"),
         ("handle", "dtype= is 'handle', which is no"),
-        (np.float32, "which is no type of a tensor"),
+        (object, "which is no type of a tensor"),
         ({"x": 4}, "dtype= is 4, which is no type of a tensor"),
         ({"z": "int8"}, "a dtype is given for 'z', which is no input of the model"),
         ({"x": "int8"}, "input 'x': dtype= says int8, the model declares float32"),

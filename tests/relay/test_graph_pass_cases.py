@@ -29,6 +29,7 @@ OPTIONS = {
     "combine-parallel-conv2d": {"min_num_branches": 2},
     "combine-parallel-dense": {"min_num_branches": 2, "to_batch": False},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
+    "use-algorithms": {"target": AVX},
     "use-layouts": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "annotate-memory-scope": {"target": ADRENO},
     "choose-kernels": {"target": AVX},

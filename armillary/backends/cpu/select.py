@@ -55,6 +55,11 @@ def passes(phase: str, target: Target) -> Sequence[Pass]:
     return [item for manifest in MANIFESTS for item in getattr(manifest, phase)(target)]
 
 
+def has_candidates(name: str) -> bool:
+    """Whether some algorithm computes an operator (of several, their names with " + " between)."""
+    return name in CANDIDATES
+
+
 def decided(workload: Workload) -> Choice:
     """The complete choice for a kernel with this anchor; empty where there is nothing to choose."""
     stored, reasons = stored_choice(workload), list[Rejection]()

@@ -49,10 +49,10 @@ def _chosen(function: Function, where: Target) -> Function | None:
     anchor = find_anchor(function)
     if anchor is None or not isinstance(anchor.op, Op) or anchor.op.kind is not Kind.CONTRACTION:
         return None
-    if anchor.op.name not in select.CANDIDATES:
+    if not select.has_candidates(anchor.op.name):
         return None
     names = [call.op.name for call in contractions(function) if call is not anchor and isinstance(call.op, Op)]
-    if (names and " + ".join((*names, anchor.op.name)) in select.CANDIDATES) or not _is_known(anchor):
+    if (names and select.has_candidates(" + ".join((*names, anchor.op.name)))) or not _is_known(anchor):
         return None
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
