@@ -8,13 +8,15 @@ hostile input stay whole. What a share sees, and what runs always: docs/notes/12
 
 from __future__ import annotations
 
+import bisect
 import collections
 import random
 from collections.abc import Iterable
 
 import pytest
 
-FEW, MANY = 6, 24  # of up to so few cases half are drawn, of more than so many a quarter, of those between a third
+# up to so many cases a half is drawn, then a third, then a quarter, and of longer lists a sixth
+SIZES = (6, 24, 96)
 LISTS = (  # beginnings of names of tests
     "tests/codegen/test_fused_products.py",
     "tests/codegen/test_numerics.py",
@@ -72,5 +74,5 @@ def _not_drawn(cases: list[pytest.Item], seed: str) -> list[pytest.Item]:
     drawn = [item for item in cases if item.get_closest_marker("always") is None]
     drawn.sort(key=lambda item: item.nodeid)  # whatever the order in which they were collected
     random.Random(seed).shuffle(drawn)
-    parts = 2 if len(cases) <= FEW else 3 if len(cases) <= MANY else 4
+    parts = (2, 3, 4, 6)[bisect.bisect_left(SIZES, len(cases))]
     return drawn[-(-len(drawn) // parts) :]
