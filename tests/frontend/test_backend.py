@@ -117,6 +117,7 @@ def test_a_quarter_of_the_suite_has_no_wrong_answer_by_the_references() -> None:
     assert counts(results)["all"]["passed"] >= len(drawn) * FLOOR // len(cases) - 10 and len(drawn) > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [pytest.param("reference", marks=pytest.mark.slow), "armillary"])
 def test_the_suite_passes_the_floor_without_a_wrong_answer(engine: str) -> None:
     results = {r.case: r for r in run_suite(load_cases(), engine, jobs=2, timeout=120)}
