@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sampling
-from opencl_device import needs_half, needs_opencl
+from opencl_device import HAS_HALF, needs_half, needs_opencl
 from opencl_sample import SEVERAL_DEVICES, check
 
 from armillary.relay.op import OPS
@@ -71,5 +71,6 @@ def test_operator_in_half_equals_its_reference_on_opencl(name: str, number: int)
 @pytest.mark.parametrize("name", sorted(set(OPS) - set(SEVERAL_DEVICES)))
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_sample_equals_its_reference_on_opencl(name: str, target: str) -> None:
-    for number in range(len(sampling.list_samples(OPS[name]))):
-        check(name, number, target)
+    for number, sample in enumerate(sampling.list_samples(OPS[name])):
+        if HAS_HALF or "float16" not in [str(getattr(value, "dtype", "")) for value in sample.inputs]:
+            check(name, number, target)
