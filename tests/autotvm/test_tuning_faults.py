@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import os
-import random
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +15,7 @@ from typing import Any
 import pytest
 import templates  # noqa: F401  (registers templates)
 from analytic import by_formula
+from killed_tuners import kill_tuners, matmul
 
 from armillary import autotvm, rpc
 from armillary.autotvm import record
@@ -63,10 +60,6 @@ class Farm:
 def farm() -> Iterator[Farm]:
     with contextlib.ExitStack() as stack:
         yield Farm(stack)
-
-
-def matmul(n: int) -> autotvm.Task:
-    return autotvm.task.create("test/matmul", (n, n, n, "float32"), "llvm")
 
 
 def test_a_server_that_is_killed_in_a_trial_costs_an_attempt_and_no_trial(
@@ -167,54 +160,22 @@ def test_two_tuners_share_a_log(tmp_path: Path) -> None:
     assert best[1].mean == min(row["result"][0][0] for row in rows)
 
 
-def cost(config: Any) -> float:
-    return 1e-3 + 1e-6 * float(config.index)
+_PARTS = 16  # of the 1,000 kills: any of them can run elsewhere, beside the others
 
 
-def slowly(config: Any) -> float:
-    time.sleep(0.002)
-    return cost(config)
+@pytest.mark.parametrize(
+    ("part", "kills"), [(0, 12), *(pytest.param(n, 1000 // _PARTS + 1, marks=pytest.mark.slow) for n in range(_PARTS))]
+)
+def test_a_tuner_may_be_killed_at_any_time(part: int, kills: int, tmp_path: Path) -> None:
+    toll = kill_tuners(kills, 5 + part, tmp_path)
+    assert toll.killed + toll.done == kills and 2 * toll.killed > kills, toll
+    assert toll.trials >= kills // 2, toll
 
 
-def die_while_tuning(log: Path, after: float) -> bool:
-    """Tune in a fork that is killed after so many seconds, or after its first trial if that is infinite; whether it
-    was done before."""
-    size = log.stat().st_size if log.exists() else 0
-    pid = os.fork()
-    if not pid:
-        try:
-            tuner = RandomTuner(matmul(1024), seed=os.getpid())
-            if log.exists():
-                tuner.resume(record.load_from_file(log, report=False))
-            tuner.tune(1000, by_formula(slowly), callbacks=[autotvm.callback.log_to_file(str(log), fsync=False)])
-        finally:
-            os._exit(0)
-    begin = time.monotonic()
-    while time.monotonic() - begin < min(after, 60.0):
-        if math.isinf(after) and log.exists() and log.stat().st_size > size:
-            break
-        time.sleep(0.001 if math.isinf(after) else after)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1] == 0
-
-
-@pytest.mark.parametrize("kills", [12, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_tuner_may_be_killed_at_any_time(kills: int, tmp_path: Path) -> None:
-    chance, log, held, number, done = random.Random(5), tmp_path / "log", 0, 0, 0
-    begin = time.monotonic()
-    die_while_tuning(tmp_path / "first", math.inf)
-    takes = time.monotonic() - begin  # on this machine, as busy as it is
-    for _ in range(kills):
-        done += die_while_tuning(log, chance.uniform(0.0, 3 * takes))
-        pairs = list(record.load_from_file(log, report=False)) if log.exists() else []
-        indices = [given.config.index for given, _ in pairs]
-        assert len(indices) == len(set(indices)) >= held, "a trial was lost, or made twice"
-        assert all(result.costs == (cost(given.config),) for given, result in pairs), "a record is wrong"
-        held = len(indices)
-        if held == len(matmul(1024).config_space):
-            log, held, number = tmp_path / f"log{number}", 0, number + 1
-    assert number or held, "nothing was tuned between the kills"
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_program_that_tunes_may_be_killed_at_any_time_and_leaves_no_process(kills: int, tmp_path: Path) -> None:
+    toll = kill_tuners(kills, 5, tmp_path, compiles=True)
+    assert toll.killed and toll.trials, toll
 
 
 def test_a_full_disk_ends_tuning_with_an_error_and_resume_goes_on(tmp_path: Path) -> None:
@@ -224,6 +185,7 @@ import resource, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import templates
 from analytic import by_formula
+from killed_tuners import kill_tuners, matmul
 from armillary import autotvm
 task = autotvm.task.create("test/matmul", (8, 8, 8, "float32"), "llvm")
 line = len(autotvm.record.encode(
