@@ -1,7 +1,7 @@
 """Imports that happen on first use, so that façades cost nothing at import and never import upward.
 
-In: a package and a table `public name -> "module"` or `"module:attribute"`: its `__getattr__` and `__dir__` (PEP 562).
-Or imports as they always are, under `with deferred():`, whose names then stand for modules and functions that are
+In: a package and a table `public name -> "module"` or `"module:attribute"`. Out: its `__getattr__` and `__dir__` (PEP
+562). Or imports as they always are, under `with deferred():`, whose names then stand for modules and functions that are
 imported when they are first used. Invariant: the statements are ordinary ones, which mypy, the layer test and editors
 read; a name is resolved once; what stands for a class can be called, but is no class (`isinstance` refuses it).
 """

@@ -1,6 +1,8 @@
 """Linking for Android with the NDK's clang.
 
-In: object files; the compiler command from ARMILLARY_CC or `cc=`. Out: a shared library for a phone.
+In: object files; the compiler command from ARMILLARY_CC or `cc=`. Out: a shared library for a phone. Invariant: without
+a compiler that is named nothing is linked: this machine's would make a library that no phone loads. Linking itself:
+cc.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Temporary folders, as Relay-era scripts use them.
 
-In: nothing, or a path. Out: `tempdir()`, a folder that disappears with its object.
+In: nothing, or a path. Out: `tempdir()`, a folder that disappears with its object. Invariant: a folder that the caller
+named stays.
 """
 
 from __future__ import annotations

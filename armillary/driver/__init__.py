@@ -1,8 +1,10 @@
-"""The whole path, once: Relay module in, runnable and exportable library out.
+"""The whole path, once, from a Relay module to a library that runs and can be exported.
 
-build (relay.build, the passes and code generation in order), graph_codegen (main function -> graph JSON),
-memory_plan (arena offsets), lower_fused (fused function -> TE -> TIR phases), library (the result), te_build
-(`armillary.lower`, `armillary.build` on schedules; `build_module` has them under old names).
+In: a module or a schedule, a target, parameters. Out: a library. Invariant: who compiles comes through here; the order
+of a build is in build.py alone. Where to look next: build (relay.build, the passes and code generation in order),
+graph_codegen (main function -> graph JSON), memory_plan (arena offsets), lower_fused (fused function -> TE -> TIR
+phases), library (the result), te_build (`armillary.lower`, `armillary.build` on schedules; `build_module` has them
+under old names).
 """
 
 from armillary.base.lazy import lazy_names

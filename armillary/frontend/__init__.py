@@ -1,9 +1,9 @@
-"""Importers: a trained network in, `(IRModule, params)` out.
+"""Importers: a trained network becomes `(IRModule, params)`.
 
-`from_onnx` reads ONNX (see onnx/entry.py), `from_keras` the .h5 files of Keras (keras/entry.py). The other names of
-Relay-era scripts exist so that a script meets a sentence instead of an AttributeError: each refuses with
-UnsupportedError and says how to go through ONNX. Nothing is imported before first use, so this package costs nothing
-until a model is read.
+In: a network of another framework. Out: a module in Relay and its parameters. `from_onnx` reads ONNX (see
+onnx/entry.py), `from_keras` the .h5 files of Keras (keras/entry.py). The other names of Relay-era scripts exist so that
+a script meets a sentence instead of an AttributeError: each refuses with UnsupportedError and says how to go through
+ONNX. Invariant: nothing is imported before first use, so this package costs nothing until a model is read.
 """
 
 from __future__ import annotations

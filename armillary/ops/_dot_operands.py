@@ -1,7 +1,8 @@
 """Words that dot products take: four bytes or two bfloat16, and eight bytes for products of matrices of bytes.
 
 In: the numbers of a word of each operand. Out: the sum of their products, int32 or float32, which one instruction adds
-to others where the target has it (tir/intrinsics.py). Users: products and convolutions whose weights lie in words.
+to others where the target has it (tir/intrinsics.py). Invariant: sums of bytes are exact; what could overflow 16 bits
+on the way is told apart first (`fits_in_pairs`). Users: products and convolutions whose weights lie in words.
 """
 
 from __future__ import annotations

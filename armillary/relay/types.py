@@ -4,8 +4,9 @@ Grammar:
 
     type = TensorType(shape, dtype) | TupleType(fields) | FuncType(arg_types, ret_type)
 
-Values with structural equality. A dimension is an int, `ANY_DIM` where only the running program knows it, or a
-`SymbolicDim` where it is a variable of the loop language (`te.var`): unknown too, but the same wherever it is written.
+Invariant: values that never change, equal by structure. A dimension is an int, `ANY_DIM` where only the running program
+knows it, or a `SymbolicDim` where it is a variable of the loop language (`te.var`): unknown too, but the same wherever
+it is written. Who works them out: relay/infer.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The protocol, version 1: who says what, in which frames, within which limits.
 
+In and out: frames, as written here. Invariant: nothing is ever unpickled or evaluated.
+
 FRAME   magic (4 bytes) | header size (uint32) | payload size (uint64) | header: a JSON object | payload: bytes | tag
         Integers are little-endian; sizes are checked before anything is read. Magic "ARM1": no tag. Magic "ARMS": a
         tag of 32 bytes, HMAC-SHA256 with the sender's key over the frame's number in its direction (uint64, from
-        0) and all bytes before the tag. Numbers in headers are int64. Nothing is ever unpickled or evaluated.
+        0) and all bytes before the tag. Numbers in headers are int64.
 OPEN    The side that connected speaks first. c: client; s: server, tracker or proxy; hellos are always ARM1.
         c  {rpc: 1, nonce: 64 hex digits}
         s  {rpc: 1, nonce: 64 hex digits, role: server|tracker|proxy, auth: none|hmac-sha256}

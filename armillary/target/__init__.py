@@ -1,8 +1,9 @@
 """Targets: where code is to run.
 
-Core modules: target (the value), grammar (its text), kind and kinds/ (manifests), devices (boards by name), cpu (facts
-derived for a CPU), host (this machine), virtual_device and compilation_config (several devices). Invariant: importing
-this package does not load LLVM.
+In: a target's text, a dictionary or a board's name. Out: a `Target`, and what follows from it. Core modules: target
+(the value), grammar (its text), kind and kinds/ (manifests), devices (boards by name), cpu (facts derived for a CPU),
+host (this machine), virtual_device and compilation_config (several devices). Invariant: importing this package does not
+load LLVM.
 """
 
 from armillary.base.lazy import lazy_names

@@ -1,8 +1,8 @@
 """Tensor expressions: what to compute (placeholder, compute, reductions, extern) and how (schedules).
 
-In: shapes and Python functions over axes. Out: tensors, schedules of them, and loops: `lower_schedule(schedule,
-args)`. Core modules: api, reduction, math (constructors), tensor, operation (nodes), schedule, stage (primitives),
-bounds, lower.
+In: shapes and Python functions over axes. Out: tensors, schedules of them, and loops: `lower_schedule(schedule, args)`.
+Invariant: a schedule decides how loops run and never which elements are computed. Core modules: api, reduction, math
+(constructors), tensor, operation (nodes), schedule, stage (primitives), bounds, lower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The loop language: scalar expressions, statements, functions, text, interpreter, passes.
 
-Core modules: expr (nodes), build (constructors; installs the operators of Expr), stmt (statements), intrinsics
-(named functions), simplify, printer, parser, verifier, interpreter, lower (the pass pipeline). This file gives
-the names that scripts use (`tir.Var`, `tir.exp`, `tir.transform`), resolved on first use.
+In: expressions and loops, of TE or of a script. Out: functions that code generators take. Invariant: this file gives
+the names that scripts use (`tir.Var`, `tir.exp`, `tir.transform`) and resolves each on first use. Core modules: expr
+(nodes), build (constructors; installs the operators of Expr), stmt (statements), intrinsics (named functions),
+simplify, printer, parser, verifier, interpreter, lower (the pass pipeline).
 """
 
 from armillary.base.lazy import lazy_names

@@ -1,5 +1,7 @@
 """The loop language as text: what people read and `tir/parser.py` reads back.
 
+In: a function or a part of one. Out: text, by this grammar:
+
     function  = "func" @name ["[" var ": " dtype, … "]"] "(" params ")" ["attrs" "{" key " = " value, … "}"] block
     param     = name ": Buffer[(" shape "), " dtype [", scope=" | ", strides=" | ", elem_offset=" | ", align="] "]"
               | name ": " dtype                         (the bracket list holds free variables: symbolic dimensions)
@@ -11,10 +13,9 @@
     kind      = parallel | vectorized | unrolled | thread("tag")
 
 `alloc`, `let`, `assert` and `attr` govern a block in braces, or, without one, the rest of the block they stand in.
-Constants: 3 is int32, 3i64, 3u8, true, 1.5 is float32, 1.5f64, bfloat16("nan"). `dtype(x)` casts; a call whose
-dtype is not
-that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity. Names are
-unique in a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
+Constants: 3 is int32, 3i64, 3u8, true, 1.5 is float32, 1.5f64, bfloat16("nan"). `dtype(x)` casts; a call whose dtype is
+not that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity. Names are unique in
+a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Grammar:
          | SeqStmt(statements) | Evaluate(value)
     function = PrimFunc(params, body, attrs)     params are Buffers (tensors) and Vars (scalars)
 
-Before `storage-flatten` buffers have their tensor's rank; after it every buffer is one-dimensional.
+Invariant: before `storage-flatten` buffers have their tensor's rank; after it every buffer is one-dimensional.
 Expressions: `tir/expr.py`. Text: `tir/printer.py`, `tir/parser.py`. Meaning: `tir/interpreter.py`.
 """
 

@@ -46,6 +46,35 @@ def test_every_module_says_what_it_is_in_3_to_12_lines() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_module_says_what_goes_in_and_out_and_what_stays() -> None:
+    """But grammars, façades, commands (their docstring is the help that users read) and small maps of folders."""
+    wrong = []
+    for file in FILES:
+        doc = ast.get_docstring(tree(file)) or ""
+        small = file.name == "__init__.py" and len(file.read_text("utf-8").splitlines()) < 12
+        command = file.parent == PACKAGE / "cli" and "examples:" in doc
+        if not doc or small or command or "A façade" in doc:
+            continue
+        wanted = {"Invariant": r"\b[Ii]nvariant\b"}
+        if not re.search(r"^Grammar\b.*:$", doc, re.MULTILINE):
+            wanted |= {"In": r"\bIn\b[^.:]*:", "Out": r"\b([Oo]ut|Gives)\b[^.:]*:"}
+        wrong += [f"{file.relative_to(ROOT)}: no {word}" for word, text in wanted.items() if not re.search(text, doc)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    """Where to look next is a place that is there; a name is the end of a path."""
+    listed = subprocess.run(["git", "ls-files", "-co"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    ends = {"/".join(parts[n:]) for parts in (line.split("/") for line in listed.split()) for n in range(len(parts))}
+    wrong = []
+    for file in FILES:
+        named = re.findall(
+            r"(?<![\w*<>{}~/.-])[\w/-]+\.(?:py|c|h|hpp|md|txt)\b(?!\()", ast.get_docstring(tree(file)) or ""
+        )
+        wrong += [f"{file.relative_to(ROOT)}: {name}" for name in named if name not in ends]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_is_imported_from_a_conftest() -> None:
     """There are several of that name: folders of tests could not be collected together."""
     wrong = [

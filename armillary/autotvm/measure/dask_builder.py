@@ -3,8 +3,8 @@
 In: `MeasureInput`s, a client of `dask.distributed` or a scheduler's address (extra `cluster`). Out: a `BuildResult`
 each, in order, as `LocalBuilder` gives them; the libraries come back as bytes and lie in a temporary folder here.
 Invariant: a build that crashes or takes longer than `timeout` costs one trial; a worker that dies costs a retry on
-another one. `spread` computes there what a search needs (features of loops, `../tuner/feature_reader.py`). Devices stay
-on the tracker: any runner measures. What runs on workers: `build_server.py`.
+another one. `spread` computes there what a search needs (features of loops, `tuner/feature_reader.py`). Devices stay on
+the tracker: any runner measures. What runs on workers: `build_server.py`.
 """
 
 from __future__ import annotations

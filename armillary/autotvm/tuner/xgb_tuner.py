@@ -3,9 +3,8 @@
 In: a task; features of configurations (`itervar`, `curve`: of their loops; `knob`: of their entities); a loss (`reg`,
 `rank`, `rank-binary`). Out: trials in plans of `plan_size` (less in small spaces), a twentieth of all at random; the
 first plan is what a model of costs expects most of and, for the other half, configurations far from one another.
-Invariant: failures are learned as zero speed; the same seed and results give the same proposals.
-Needs xgboost (the extra `tune`).
-The loop around it: `tuner.py`; features: `../feature.py`.
+Invariant: failures are learned as zero speed; the same seed and results give the same proposals. Needs xgboost (the
+extra `tune`). The loop around it: `tuner.py`; features: `autotvm/feature.py`.
 """
 
 from __future__ import annotations

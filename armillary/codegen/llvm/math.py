@@ -1,7 +1,7 @@
 """Our own float32 functions but the trigonometric ones: exponentials, logarithms, hyperbolic functions, pow, fmod.
 
-In: lanes to write instructions for, and names of values. Out: the name of the result of straight-line code without
-tables or branches. Errors measured over the whole range against float64: at most 3 ulp, fmod is exact
+In: lanes to write instructions for, and names of values. Out: the name of the result of straight-line code. Invariant:
+no table, no branch; errors, measured over the whole range against float64, of at most 3 ulp, fmod is exact
 (`tests/codegen/test_numerics.py`); normcdf is a rational function with an absolute error of at most 1.6e-7, which is
 what x * normcdf(x) needs; infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted
 least squares with reweighting, in float64) on the reduced ranges named below. As functions: float_functions.py.

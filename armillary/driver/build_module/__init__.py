@@ -1,7 +1,8 @@
 """Steps of compiling loop programs under the names of Relay-era scripts: `schedule_to_module`, `lower`, `build`.
 
 In: schedules, functions, modules. Out: modules and libraries. Invariant: no logic here but the choice of the step;
-`schedule_to_module` gives the loops as the schedule says them, before any pass. Where to look next: `../te_build.py`.
+`schedule_to_module` gives the loops as the schedule says them, before any pass. Where to look next:
+`driver/te_build.py`.
 """
 
 from __future__ import annotations

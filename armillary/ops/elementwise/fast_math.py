@@ -2,8 +2,9 @@
 
 In: floating-point data (other formats compute in float32). Out: the same type. Relative errors over all finite inputs
 (measured in tests/relay/test_fast_math.py): fast_exp 7e-6 between -87 and 88, beyond which it stays at its values there
-(no infinity, no zero); fast_tanh and fast_erf 3e-6. NaN gives NaN. Coefficients are minimax fits in float64, by
-reweighted least squares. Written in TE, so every target vectorises them. The pass fast-math puts them into a network.
+(no infinity, no zero); fast_tanh and fast_erf 3e-6. Invariant: NaN gives NaN. Coefficients are minimax fits in float64,
+by reweighted least squares. Written in TE, so every target vectorises them. The pass fast-math puts them into a
+network.
 """
 
 from __future__ import annotations

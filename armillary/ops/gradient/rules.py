@@ -1,8 +1,9 @@
 """The table of gradient rules, and what they share.
 
 In: an operator's name and a rule `(call, gradient of its result) -> gradients of its arguments`, None where an argument
-has none. The gradient of a tuple is a list with an expression for each field. Invariant: a rule gives one entry an
-argument. Where to look next: elementwise.py, shapes.py and networks.py fill the table, derive.py reads it.
+has none. Out: `GRADIENTS`, a rule for each operator. The gradient of a tuple is a list with an expression for each
+field. Invariant: a rule gives one entry an argument. Where to look next: elementwise.py, shapes.py and networks.py fill
+the table, derive.py reads it.
 """
 
 from __future__ import annotations

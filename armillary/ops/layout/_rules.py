@@ -1,8 +1,9 @@
 """How operators follow the layouts of their inputs (see ops/layout/_inference.py for what a rule is asked).
 
-An operator's file states which rule it has: `state("nn.max_pool2d", follows=Follows.POOL)`. Convolutions, poolings
-and the like name their layouts, whatever comes in; elementwise operators take any; broadcasts change the smaller
-operand as the larger one was; operators that name axes find them again. Without a rule inputs are as they were.
+In: an operator. Out: its rule, by `rule_of`. An operator's file states which one it has: `state("nn.max_pool2d",
+follows=Follows.POOL)`. Convolutions, poolings and the like name their layouts, whatever comes in; elementwise operators
+take any; broadcasts change the smaller operand as the larger one was; operators that name axes find them again.
+Invariant: without a rule inputs are as they were.
 """
 
 from __future__ import annotations

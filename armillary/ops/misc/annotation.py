@@ -1,7 +1,7 @@
 """annotation.compiler_begin, annotation.compiler_end: where a region for an external library begins and ends.
 
 In: any value, the name of the library. Out: the value. Put around calls by annotate-target and taken away by
-partition-graph; in a graph that is run as it is, they do nothing.
+partition-graph. Invariant: in a graph that is run as it is, they do nothing.
 """
 
 from __future__ import annotations

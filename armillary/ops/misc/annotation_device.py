@@ -1,9 +1,9 @@
 """annotation.on_device and device_copy: on which device a value is computed, and its way to another.
 
 In: any value, tuples and functions too. Out: the value. `on_device` says where the expression inside is computed
-(`constrain_body`) and where its result is wanted (`constrain_result`); `device_copy` moves a tensor. Devices are
-DLPack's numbers (1: CPU, 4: OpenCL), with a place where a script says more. The pass plan-devices turns notes into
-copies and takes out those that move nothing.
+(`constrain_body`) and where its result is wanted (`constrain_result`); `device_copy` moves a tensor. Invariant: places
+change, values do not. Devices are DLPack's numbers (1: CPU, 4: OpenCL), with a place where a script says more. The pass
+plan-devices turns notes into copies and takes out those that move nothing.
 """
 
 from __future__ import annotations

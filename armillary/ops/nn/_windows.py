@@ -2,7 +2,7 @@
 
 In: attribute values as users write them (an int or a tuple; 1, n or 2n paddings) and dimensions (int, AnyDim or TE
 expressions). Out: normal forms: one int per spatial axis, one (before, after) pair per axis. Invariant: nothing here
-knows an operator. See nn_conv.py, nn_pool.py, nn_norm.py.
+knows an operator. See conv.py, pool.py, norm.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """nn.relu, nn.leaky_relu, nn.prelu, nn.bias_add, nn.dropout.
 
-In: data of any shape; alpha or bias of one value per index of an axis. Out: the shape and dtype of the data.
-Invariant: elementwise in the data, so blocked layouts pass through relu and leaky_relu unchanged.
-ONNX activations made of these and of elementwise operators: nn_activation.py.
+In: data of any shape; alpha or bias of one value per index of an axis. Out: the shape and dtype of the data. Invariant:
+elementwise in the data, so blocked layouts pass through relu and leaky_relu unchanged. ONNX activations made of these
+and of elementwise operators: frontend/onnx/rules/nn/activation.py.
 """
 
 from __future__ import annotations

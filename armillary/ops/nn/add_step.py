@@ -3,7 +3,7 @@
 In: data (batch, size); the parts of all steps, (steps, batch, width); which step it is, the first of some integers
 (kept between 0 and steps - 1). Out: data plus columns [offset, offset + size) of that step. It is fused as an addition
 is. Invariant: all steps share one kernel if the step is a tensor of two numbers: a constant of one is spelled out in
-it. Import: rules/nn_rnn.py.
+it. Import: frontend/onnx/rules/nn/rnn.py.
 """
 
 from __future__ import annotations

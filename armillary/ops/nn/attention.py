@@ -2,9 +2,10 @@
 
 In: query, key, value of four axes in any order, named by layouts: B batch, T position, H head, D feature; the mask,
 added to the scores, broadcasts to (B, H, T of query, T of key). `heads` heads start at `offsets` of each operand's H
-axis (one projection may hold all three); `shared` neighbouring query heads read one head of key and value.
-Out: a tensor in `out_layout`. Found in graphs by recognize-attention; TE keeps no more than needed: a schedule may
-compute a block of rows at a time (backends/cpu/attention/prefill.py).
+axis (one projection may hold all three); `shared` neighbouring query heads read one head of key and value. Out: a
+tensor in `out_layout`. Invariant: layouts say where a value lies, never which it is. Found in graphs by
+recognize-attention; TE keeps no more than needed: a schedule may compute a block of rows at a time
+(backends/cpu/attention/prefill.py).
 """
 
 from __future__ import annotations

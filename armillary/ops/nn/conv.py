@@ -1,10 +1,11 @@
 """nn.conv1d, nn.conv2d, nn.conv3d: convolution in any plain layout, with groups, dilation and uneven padding.
 
 In: data (N, C, spatial…) and weight (O, I/groups, kernel…) in the order that data_layout and kernel_layout say; a
-depthwise weight may also be (C, multiplier, kernel…), which is the same memory. Out: (N, O, spatial…) in out_layout,
-or else data_layout. TE: an optional stage "data_pad", then one reduction tagged `<kind>_<layout>`, where kind is
-conv2d, group_conv2d or depthwise_conv2d. In blocked layouts (NCHW16c) it means the convolution of what is unpacked,
-packed again, and is written so before kernels are made; kernels that read blocks: conv_blocked.py. Import: nn_conv.py.
+depthwise weight may also be (C, multiplier, kernel…), which is the same memory. Out: (N, O, spatial…) in out_layout, or
+else data_layout. Invariant: TE is an optional stage "data_pad", then one reduction tagged `<kind>_<layout>`, where kind
+is conv2d, group_conv2d or depthwise_conv2d. In blocked layouts (NCHW16c) it means the convolution of what is unpacked,
+packed again, and is written so before kernels are made; kernels that read blocks: conv_blocked.py. Import:
+rules/nn/conv.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """nn.contrib_conv2d_NCHWc and nn.contrib_depthwise_conv2d_NCHWc: convolution in blocked layouts.
 
-In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, I/ci, KH, KW, ci, co) as OIHW{ci}i{co}o, for depthwise
-(O/co, 1, KH, KW, 1, co) as OIHW1i{co}o. Out: (N, O/co, OH, OW, co). The block sizes are those of the arrays; layout
+In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, I/ci, KH, KW, ci, co) as OIHW{ci}i{co}o, for depthwise (O/co,
+1, KH, KW, 1, co) as OIHW1i{co}o. Out: (N, O/co, OH, OW, co). Invariant: the block sizes are those of the arrays; layout
 strings may leave the numbers out. The arithmetic of nn.conv2d, from which back ends make them; scripts call them as
 relay.nn.contrib_conv2d_nchwc too.
 """

@@ -1,8 +1,8 @@
 """nn.conv1d_transpose, nn.conv2d_transpose, nn.conv3d_transpose: the adjoint of convolution.
 
 In: data (N, C, spatial…) and weight (C, O/groups, kernel…) in the order the layouts say (kernel axis I is the data's
-channels). Out: (N, O, spatial…), each size (in-1)*stride - padding + dilated kernel + output_padding. TE: a stage
-"data_dilate" that spreads and pads the data, then one reduction tagged conv2d_transpose_<layout>.
+channels). Out: (N, O, spatial…), each size (in-1)*stride - padding + dilated kernel + output_padding. Invariant: TE is
+a stage "data_dilate" that spreads and pads the data, then one reduction tagged conv2d_transpose_<layout>.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n), either transposed. nn.batch_matmul:
 (b, m, k) and (b, n, k) by default (transpose_b=True); a batch of 1 is broadcast. nn.contrib_dense_pack: weight
 (units/n, k, n), its layout NC{n}n, or words of four bytes or two bfloat16, (units/n, k/4, n, 4), its layout NC{n}n4c;
-the last block of the former may have columns beyond `units`, which are cut off.
-TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
-Import of Gemm and MatMul: nn_dense.py.
+the last block of the former may have columns beyond `units`, which are cut off. Out: (…, units), (…, m, n), (b, m, n).
+Invariant: TE is one reduction tagged dense, matmul, batch_matmul or dense_pack. Import of Gemm and MatMul:
+rules/nn/dense.py.
 """
 
 from __future__ import annotations

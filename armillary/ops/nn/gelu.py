@@ -1,8 +1,9 @@
 """nn.gelu: x times the normal distribution function of x, exactly or by its tanh approximation.
 
-In: float data of any shape. Out: the same type. `approximate` is "none" or "tanh", as in ONNX. TE: float32 uses the
-intrinsic normcdf (one division, no exponential); the approximation is x * sigmoid(2 u), the same as
-x / 2 * (1 + tanh(u)). recognize-gelu finds both in exported arithmetic.
+In: float data of any shape. Out: the same type. Invariant: elementwise, so it fuses with what stands around it.
+`approximate` is "none" or "tanh", as in ONNX. TE: float32 uses the intrinsic normcdf (one division, no exponential);
+the approximation is x * sigmoid(2 u), the same as x / 2 * (1 + tanh(u)). recognize-gelu finds both in exported
+arithmetic.
 """
 
 from __future__ import annotations

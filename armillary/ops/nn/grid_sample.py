@@ -2,9 +2,9 @@
 
 In: data (N, C, spatial…) and a grid of x, y[, z] in [-1, 1]: (N, rank, out spatial…) as in Relay, or with grid_axis=-1
 (N, out spatial…, rank) as in ONNX. Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic
-(2-D); padding zeros, border or reflection. Out of range is decided per element read. TE: one stage, which reads the
-first element in place of what lies outside; `sampled_rows` is the same in stages: where each output reads and with what
-weight, once for all channels, from rows of channels.
+(2-D); padding zeros, border or reflection. Out of range is decided per element read. Invariant: nothing outside of the
+data is read. TE: one stage, which reads the first element in place of what lies outside; `sampled_rows` is the same in
+stages: where each output reads and with what weight, once for all channels, from rows of channels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """nn.lstm_cell: what a step of an LSTM does with its gates.
 
-In: gates (batch, 4 * size) from the hidden state; the parts of all steps that come from the inputs, (steps, batch,
-4 * size); which step it is, the first of some integers (kept between 0 and steps - 1); the cell state (batch, size).
-Gates are in the order input, output, forget, candidate. Out: (hidden state, cell state). TE: one loop for each, tagged
-injective. All steps share one kernel if the step is a tensor of two numbers: a constant of one is spelled out in it.
-Import: rules/nn_rnn.py.
+In: gates (batch, 4 * size) from the hidden state; the parts of all steps that come from the inputs, (steps, batch, 4 *
+size); which step it is, the first of some integers; the cell state (batch, size). Gates are in the order input, output,
+forget, candidate. Out: (hidden state, cell state). Invariant: the step that is read lies between 0 and steps - 1,
+whatever the integer is. TE: one loop for each, tagged injective. All steps share one kernel if the step is a tensor of
+two numbers: a constant of one is spelled out in it. Import: rules/nn/rnn.py.
 """
 
 from __future__ import annotations

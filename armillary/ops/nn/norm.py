@@ -2,7 +2,7 @@
 
 In: data, and scale and shift vectors of the size of the normalised (or channel) axis. Out: the data's type; batch_norm
 gives (data, moving_mean, moving_var). All but lrn are decomposed, most into nn.standardize and elementwise operators,
-which fuse; float16 data are normalised in float32. Import: nn_norm.py.
+which fuse. Invariant: float16 data are normalised in float32. Import: rules/nn/norm.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """nn.{max,avg}_pool{1,2,3}d, nn.global_{max,avg}_pool{1,2,3}d, nn.adaptive_{max,avg}_pool{1,2,3}d.
 
 In: data in any layout whose spatial axes are whole (NCHW, NHWC, NCHW8c…). Out: the same layout. An average divides by
-the number of elements inside the data or, with count_include_pad, inside the padded data; what ceil_mode adds at the
-end never counts. TE: one reduction tagged pool_max or pool_sum; averages divide in a stage tagged pool_avg.
-Maxima with their places: pool_indices.py. Import: nn_pool.py.
+the number of elements inside the data or, with count_include_pad, inside the padded data. Invariant: what ceil_mode
+adds at the end never counts. TE: one reduction tagged pool_max or pool_sum; averages divide in a stage tagged pool_avg.
+Maxima with their places: pool_indices.py. Import: rules/nn/pool.py.
 """
 
 from __future__ import annotations

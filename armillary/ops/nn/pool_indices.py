@@ -1,7 +1,8 @@
 """nn.max_pool_with_indices: the maximum of each window and the place of its first occurrence.
 
 In: data (N, C, spatial…) of any rank. Out: (maxima, int64 indices into the flattened data); storage_order 1 counts the
-spatial axes column-major, as ONNX MaxPool may ask. TE: two reductions tagged pool_max and pool_index.
+spatial axes column-major, as ONNX MaxPool may ask. Invariant: of equal elements the first counts; TE is two reductions
+tagged pool_max and pool_index.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """image.resize1d, image.resize2d, image.resize3d, nn.upsampling, nn.upsampling3d: interpolation on a regular grid.
 
 In: data in a plain layout, the spatial size wanted; `scales` may give the exact factors behind that size. Out: data of
-that size. Every method is separable: one axis at a time, each output element is a weighted sum of a few input elements
-whose places and weights are known when compiling. So the operator is decomposed into `take` and arithmetic, or, with
-many taps (antialias), into a product with a small matrix. The ONNX rules are in nn_resize.py.
+that size. Invariant: every method is separable: one axis at a time, each output element is a weighted sum of a few
+input elements whose places and weights are known when compiling. So the operator is decomposed into `take` and
+arithmetic, or, with many taps (antialias), into a product with a small matrix. The ONNX rules are in
+rules/nn/resize.py.
 """
 
 from __future__ import annotations

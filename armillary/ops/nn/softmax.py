@@ -1,8 +1,9 @@
 """nn.softmax and nn.log_softmax: normalised exponentials along one axis.
 
 In: floating-point data, an axis. Out: the same type; 16-bit formats are summed in float32, all else rounds at each
-step. TE: stages softmax_max, softmax_exp, softmax_sum, its inverse or logarithm and the result, tagged softmax or
-log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on into one.
+step. Invariant: the largest element is subtracted first, so no exponential overflows. TE: stages softmax_max,
+softmax_exp, softmax_sum, its inverse or logarithm and the result, tagged softmax or log_softmax, so that a schedule can
+keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on into one.
 """
 
 from __future__ import annotations

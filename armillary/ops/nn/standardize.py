@@ -1,9 +1,9 @@
 """nn.standardize: the core of layer, instance, group and RMS normalisation, without scale and shift.
 
-In: float data, the axes that share their statistics. Out: the same type; (x - mean) / sqrt(variance + epsilon), or
-x / sqrt(mean of squares + epsilon) when `center` is False. Two passes over the data, never the difference of moments.
-TE: stages standardize_sum, standardize_squares, standardize_inverse and the result, so that a schedule can keep a row
-in cache. The nn.*_norm operators decompose into it; recognize-normalization finds it in exported arithmetic.
+In: float data, the axes that share their statistics. Out: the same type; (x - mean) / sqrt(variance + epsilon), or x /
+sqrt(mean of squares + epsilon) when `center` is False. Invariant: two passes over the data, never the difference of
+moments. TE: stages standardize_sum, standardize_squares, standardize_inverse and the result, so that a schedule can
+keep a row in cache. The nn.*_norm operators decompose into it; recognize-normalization finds it in exported arithmetic.
 """
 
 from __future__ import annotations

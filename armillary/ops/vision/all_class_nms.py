@@ -1,9 +1,10 @@
 """vision.all_class_non_max_suppression: the best boxes of every class as one list.
 
 In: boxes (batch, n, 4), scores (batch, classes, n), and three scalars: how many boxes of a class may stay, from which
-overlap on a box goes, which score it must exceed. Out, "onnx": rows (image, class, box), int64, best first in each
-class, zeros behind them, and how many there are, (1,); "tensorflow": for each image rows (class, box), the scores, and
-how many. Decomposed: `vision.suppress_overlaps`, and what stays moved to the front.
+overlap on a box goes, which score it must exceed. Out: of "onnx" rows (image, class, box), int64, best first in each
+class, zeros behind them, and how many there are, (1,); of "tensorflow" for each image rows (class, box), the scores,
+and how many. Invariant: shapes do not depend on what is found. Decomposed: `vision.suppress_overlaps`, and what stays
+moved to the front.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Grammar, beside that of relay/parser.py:
     pattern = "_" | var [":" type] | constructor ["(" patterns ")"] | "(" patterns ")"
     type    = name ["[" types "]"] | "ref" "(" type ")"
 
-In: a reader of text, or a node and its printer. Out: nodes; lines. A constructor without fields is written without
-parentheses where it is called.
+In: a reader of text, or a node and its printer. Out: nodes; lines. Invariant: what is printed is read back as equal
+nodes. A constructor without fields is written without parentheses where it is called.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Grammar, beside that of relay/types.py:
 
     type = TypeVar(name_hint) | GlobalTypeVar(name_hint) | TypeCall(func, args) | RefType(value)
 
-In: names and types. Out: values with structural equality: a type variable is its name, which the function or type that
-lists it binds. `TypeData` says which forms a type has; modules hold it. Inference over these: solve.py.
+In: names and types. Out: values with structural equality. Invariant: a type variable is its name, which the function or
+type that lists it binds. `TypeData` says which forms a type has; modules hold it. Inference over these: solve.py.
 """
 
 from __future__ import annotations

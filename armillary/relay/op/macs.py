@@ -1,8 +1,8 @@
 """Multiply-accumulates of contractions, as their definitions have them: the rules of the facet `Op.macs`.
 
-In: a call's attributes, the types of its inputs, its type, all of known extents. Out: the number of multiply-adds of
-the plain algorithm, whatever computes it. An operator with a rule is a contraction that analyses, estimates of work and
-tuners count. Layout strings that leave out block sizes are fine: sizes are those of the types.
+In: a call's attributes, the types of its inputs, its type, all of known extents. Out: the number of multiply-adds.
+Invariant: it is the plain algorithm's, whatever computes it. An operator with a rule is a contraction that analyses,
+estimates of work and tuners count. Layout strings that leave out block sizes are fine: sizes are those of the types.
 """
 
 from __future__ import annotations

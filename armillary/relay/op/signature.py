@@ -1,8 +1,8 @@
 """An operator as the function that users call: `relay.nn.conv2d` has a name, a signature and a text for `help`.
 
 In: an operator's record. Out: a function that makes calls of it, whose `op` is the record; and its signature: inputs,
-then attributes in the order of their class, which tools/write_stubs.py writes down for type checkers. Invariant: the
-function only calls the record.
+then attributes in the order of their class, which tools/stubs.py writes down for type checkers. Invariant: the function
+only calls the record.
 """
 
 from __future__ import annotations

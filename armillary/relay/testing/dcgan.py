@@ -1,7 +1,8 @@
 """The generator of DCGAN: a random code becomes an image of 64x64 through transposed convolutions.
 
 In: length of the code, image shape, filters. Out: (IRModule, params) by get_workload; the input "data" is the code.
-Each 4x4 transposed convolution doubles the image; batch norm and relu follow all but the last, which ends in tanh.
+Invariant: each 4x4 transposed convolution doubles the image; batch norm and relu follow all but the last, which ends in
+tanh.
 """
 
 from __future__ import annotations

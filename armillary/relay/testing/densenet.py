@@ -1,7 +1,7 @@
 """DenseNet: each layer reads the joined outputs of all layers before it in its block.
 
 In: depth (121, 161, 169, 201), classes, image shape. Out: (IRModule, params) by get_workload. A layer is batch norm,
-relu, 1x1 convolution to four times the growth, batch norm, relu, 3x3 convolution. The result has no softmax.
+relu, 1x1 convolution to four times the growth, batch norm, relu, 3x3 convolution. Invariant: the result has no softmax.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The deep Q-network for arcade games: three convolutions and two dense layers.
 
-In: number of actions, image shape. Out: (IRModule, params) by get_workload; the result is one value per action.
+In: number of actions, image shape. Out: (IRModule, params) by get_workload. Invariant: the result is one value per
+action.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inception v3: mixed blocks of parallel convolutions.
 
-In: classes, image shape (299 wanted). Out: (IRModule, params) by get_workload. A branch is written as rows
-(channels, kernel, stride, padding); a block joins its branches along the channels.
+In: classes, image shape (299 wanted). Out: (IRModule, params) by get_workload. Invariant: the result is a softmax. A
+branch is written as rows (channels, kernel, stride, padding); a block joins its branches along the channels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Random parameters for a network: initialisers by name, and create_workload.
 
-In: a function whose free variables are "data" and parameters. Out: its module and the parameters' values. By the end
-of a name: weight is drawn by Xavier, bias, beta and moving_mean are 0, gamma and moving_var are 1.
+In: a function whose free variables are "data" and parameters. Out: its module and the parameters' values. Invariant:
+equal seeds draw equal values. By the end of a name: weight is drawn by Xavier, bias, beta and moving_mean are 0, gamma
+and moving_var are 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Layers that make their own parameters: convolutions, dense, batch_norm_infer.
 
 In: data (typed), and the keywords of the operator plus `name`. Out: an expression whose parameters are variables called
-`<name>_weight`, `<name>_bias`, `<name>_gamma`… with their types worked out from the data's.
+`<name>_weight`, `<name>_bias`, `<name>_gamma`… with their types worked out from the data's. Invariant: a parameter that
+is given is taken, none is made beside it.
 """
 
 from __future__ import annotations

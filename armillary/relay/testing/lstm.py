@@ -1,8 +1,8 @@
 """A recurrent network of LSTM cells, unrolled: each iteration calls a cell, a function of its own.
 
 In: iterations, hidden units. Out: (IRModule, params) by get_workload. Every iteration has its weights and reads "data",
-which is (batch_size, num_hidden); the states begin as zeros. The result is the last output. Gates lie side by side as
-input, forget, transform, output.
+which is (batch_size, num_hidden); the states begin as zeros. The result is the last output. Invariant: gates lie side
+by side as input, forget, transform, output.
 """
 
 from __future__ import annotations

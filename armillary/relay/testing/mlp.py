@@ -1,6 +1,7 @@
 """A perceptron of three layers.
 
-In: classes, image shape. Out: (IRModule, params) by get_workload.
+In: classes, image shape. Out: (IRModule, params) by get_workload. Invariant: the result is a softmax. Layers:
+layers.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MobileNet v1: separable convolutions.
 
-In: classes, image shape, layout; `alpha` scales the channels, `is_shallow` drops the five middle blocks.
-Out: (IRModule, params) by get_workload.
+In: classes, image shape, layout; `alpha` scales the channels, `is_shallow` drops the five middle blocks. Out:
+(IRModule, params) by get_workload. Invariant: the result is a softmax. Layers: layers.py.
 """
 
 from __future__ import annotations

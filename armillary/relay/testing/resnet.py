@@ -1,7 +1,8 @@
 """ResNet v2 (pre-activation), for ImageNet and CIFAR sizes.
 
-In: depth, classes, image shape, layout. Out: (IRModule, params) by get_workload. Units are batch norm, relu,
-convolution; the shortcut leaves after the first relu. Depths: 18, 34, 50, 101, 152, 200, 269; small images: 9n+2, 6n+2.
+In: depth, classes, image shape, layout. Out: (IRModule, params) by get_workload. Invariant: the result is a softmax.
+Units are batch norm, relu, convolution; the shortcut leaves after the first relu. Depths: 18, 34, 50, 101, 152, 200,
+269; small images: 9n+2, 6n+2.
 """
 
 from __future__ import annotations

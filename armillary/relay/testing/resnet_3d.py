@@ -1,7 +1,7 @@
 """ResNet v2 over video: the network of resnet.py with convolutions over time, height and width.
 
 In: depth, classes, image shape (channels, frames, height, width), layout. Out: (IRModule, params) by get_workload.
-Depths are those of resnet.py; large images begin with a 3x7x7 convolution of stride 1x2x2 and no pooling.
+Invariant: depths are those of resnet.py; large images begin with a 3x7x7 convolution of stride 1x2x2 and no pooling.
 """
 
 from __future__ import annotations

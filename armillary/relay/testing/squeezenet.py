@@ -1,6 +1,7 @@
 """SqueezeNet 1.0 and 1.1: fire modules.
 
-In: version, classes, image shape. Out: (IRModule, params) by get_workload.
+In: version, classes, image shape. Out: (IRModule, params) by get_workload. Invariant: the result is a softmax. Layers:
+layers.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A small network with a layer of many kinds: convolutions, grouped and plain, normalisation, pooling, dense layers.
 
-In: image shape, weights' shape. Out: (IRModule, params) by get_workload. The input is called "data".
+In: image shape, weights' shape. Out: (IRModule, params) by get_workload. Invariant: the one input is called "data".
 """
 
 from __future__ import annotations

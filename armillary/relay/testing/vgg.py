@@ -1,6 +1,7 @@
 """VGG 11, 13, 16 and 19, with or without batch normalisation.
 
-In: depth, classes, image shape. Out: (IRModule, params) by get_workload.
+In: depth, classes, image shape. Out: (IRModule, params) by get_workload. Invariant: the result is a softmax. Layers:
+layers.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a script's rule gives for `relay.op.register_infer_correct_layout`: the layouts in which a call reads and gives.
 
-In: layouts of the inputs and results ("" or None: unknown), attributes that fit them. Who reads it:
-ops/layout/_rules.py.
+In: layouts of the inputs and results ("" or None: unknown), attributes that fit them. Out: a value with these three
+fields. Invariant: nothing is checked here but by who reads it, ops/layout/_rules.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """CPUs through C source: for boards whose tool-chain is a C compiler.
 
-Facts only. Invariant: the source is C11 and needs nothing but <stdint.h>, <math.h> and <string.h>.
+In: nothing. Out: `KIND`, facts only. Invariant: the source is C11 and needs nothing but <stdint.h>, <math.h> and
+<string.h>. Who reads it: target/kind.py; who writes the source: codegen/c.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CPUs through LLVM: x86-64, AArch64, Arm, RISC-V and whatever else the installed LLVM knows.
 
-Facts only. Invariant: without -mtriple and -mcpu the target is the machine we run on, with all its features.
-Derived facts about the CPU (vector width, caches): `target/cpu.py`.
+In: nothing. Out: `KIND`, facts only. Invariant: without -mtriple and -mcpu the target is the machine we run on, with
+all its features. Derived facts about the CPU (vector width, caches): `target/cpu.py`.
 """
 
 from __future__ import annotations

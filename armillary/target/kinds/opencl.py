@@ -1,7 +1,8 @@
 """GPUs through OpenCL C.
 
-Facts only; the limits are the attributes of the same names, with the defaults below.
-Invariant: a limit that a device reports larger may be raised with the attribute, never silently.
+In: nothing. Out: `KIND`, facts only; the limits are the attributes of the same names, with the defaults below.
+Invariant: a limit that a device reports larger may be raised with the attribute, never silently. Who writes the source:
+codegen/opencl.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The loop passes, one file each; `armillary.tir.transform.Simplify()` gives a `Pass` over modules.
 
-In and out of every pass: `PrimFunc -> PrimFunc` (the function with the file's name), applied to each function
-of a module.
-Order: `tir/lower.py`. Shared: `loop_pass.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
+In and out of every pass: `PrimFunc -> PrimFunc` (the function with the file's name), applied to each function of a
+module. Invariant: a function that a pass does not change is returned as it is. Order: `tir/lower.py`.
+Shared: `loop_pass.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
 """
 
 from armillary.base.lazy import lazy_names

@@ -1,7 +1,7 @@
 """Pixel by pixel: differences, bits, sums, products, accumulation, thresholds, tables, length and angle of gradients.
 
-In: images of one size. Out: an image, or the accumulated one. Names and argument orders are the library's. The
-arithmetic: `functions/formulas/arithmetic.py`.
+In: images of one size. Out: an image, or the accumulated one. Invariant: names and argument orders are the library's.
+The arithmetic: `functions/formulas/arithmetic.py`.
 """
 
 from __future__ import annotations

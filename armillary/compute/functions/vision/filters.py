@@ -1,7 +1,7 @@
 """Filters: smoothing, ranks, gradients, matrices over the pixels around.
 
-In: an image, what lies beside it. Out: one image, or the gradients along x and y. Names and argument orders are the
-library's. The arithmetic: `functions/formulas/filters.py`.
+In: an image, what lies beside it. Out: one image, or the gradients along x and y. Invariant: names and argument orders
+are the library's. The arithmetic: `functions/formulas/filters.py`.
 """
 
 from __future__ import annotations

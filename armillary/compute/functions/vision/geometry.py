@@ -1,7 +1,7 @@
 """Other sizes and places: scaling, remapping by two maps, affine and perspective warps.
 
-In: an image, the numbers of a matrix or maps of places. Out: an image. Places and rounding are the library's. The
-arithmetic: `functions/formulas/geometry.py`.
+In: an image, the numbers of a matrix or maps of places. Out: an image. Invariant: places and rounding are the
+library's. The arithmetic: `functions/formulas/geometry.py`.
 """
 
 from __future__ import annotations

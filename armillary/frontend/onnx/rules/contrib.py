@@ -1,9 +1,8 @@
 """Operators of the domain com.microsoft that exporters and graph optimisers write, as operators of Relay.
 
-In: nodes of that domain (LayerNormalization and SimplifiedLayerNormalization also stand in ONNX's own before opset
-17). Out: the arithmetic their documentation gives.
-Invariant: an input or attribute that would change the result and is not implemented is refused by name. Gelu:
-nn_activation.py. Quantised operators: contrib_qnn.py.
+In: nodes of that domain (LayerNormalization and SimplifiedLayerNormalization also stand in ONNX's own before opset 17).
+Out: the arithmetic their documentation gives. Invariant: an input or attribute that would change the result and is not
+implemented is refused by name. Gelu: nn/activation.py. Quantised operators: contrib_qnn.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """label-ops: give each kernel the hash of its structure, for profiles and logs.
 
-In: a module after fusion. Out: the same, each primitive function with an attribute `hash`. Equal kernels have equal
-hashes, in every run and on every machine.
+In: a module after fusion. Out: the same, each primitive function with an attribute `hash`. Invariant: equal kernels
+have equal hashes, in every run and on every machine.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = fn (%p0: Tensor[(2,), float32], Primitive=1) -> Tensor[(2,), float32] { nn.relu(%p0) };

@@ -1,7 +1,7 @@
 """remove-unused-functions: drop global functions that no entry function reaches.
 
 In: a module and the names of its entry functions. Out: the module without the functions that are not called from them,
-directly or through others.
+directly or through others. Invariant: entry functions stay.
 
     def @main(%y: Tensor[(2,), float32]) { @used(%y) }
     def @used(%x: Tensor[(2,), float32]) -> Tensor[(2,), float32] { negative(%x) }

@@ -1,8 +1,8 @@
 """to-basic-block-normal-form: bind what several scopes share.
 
 In: a module. Out: one where an expression used in a branch or inner function and also elsewhere is bound by a let in
-the innermost scope that holds all its uses, so each expression belongs to one basic block. Functions without control
-flow and inner functions are returned as they are.
+the innermost scope that holds all its uses, so each expression belongs to one basic block. Invariant: functions without
+control flow and inner functions are returned as they are.
 
     def @main(%c: Tensor[(), bool], %x: Tensor[(), float32]) {
       %0 = negative(%x);

@@ -1,8 +1,8 @@
 """canonicalize-cast: give each consumer its own cast, so that the cast can be fused into it.
 
 In: a module. Out: one where no cast has more than one consumer, but those to narrower integers: quantised values are
-cheaper to read than what they are made of. Whoever shares sub-expressions later skips casts (`is_cast`), or the pass
-would be undone.
+cheaper to read than what they are made of. Invariant: each consumer reads the values that it read before. Whoever
+shares sub-expressions later skips casts (`is_cast`), or the pass would be undone.
 
     def @main(%x: Tensor[(2,), int8]) {
       %0 = cast(%x, dtype="float32");

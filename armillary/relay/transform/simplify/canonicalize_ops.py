@@ -2,7 +2,7 @@
 
 In: a module. Out: one where adding a bias is a plain broadcast addition, a leaky activation with a slope per channel is
 made of broadcasts, and parts of a split of an image's channels are slices, so that folding, layouts and fusion see one
-form.
+form. Invariant: types stay, and values, for infinities too.
 
     def @main(%x: Tensor[(1, 4, 2, 2), float32], %b: Tensor[(4,), float32]) { nn.bias_add(%x, %b) }
     ->

@@ -1,7 +1,7 @@
 """combine-parallel-batch-matmul: batched products of the same left side as one.
 
 In: a module. Out: one where at least `min_num_branches` nn.batch_matmul with the same first tensor, equal attributes
-and equal batch sizes are one nn.batch_matmul and a slice for each.
+and equal batch sizes are one nn.batch_matmul and a slice for each. Invariant: each consumer reads what it read before.
 
     def @main(%x: Tensor[(2, 4, 5), float32], %v: Tensor[(2, 2, 5), float32], %w: Tensor[(2, 3, 5), float32]) {
       %0 = nn.batch_matmul(%x, %v);

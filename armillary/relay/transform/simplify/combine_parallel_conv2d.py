@@ -1,7 +1,8 @@
 """combine-parallel-conv2d: convolutions of the same data as one.
 
 In: a module. Out: one where at least `min_num_branches` conv2d of the same data, with one group and equal kernel size,
-strides, padding, dilation and layouts, are one conv2d and a slice for each.
+strides, padding, dilation and layouts, are one conv2d and a slice for each. Invariant: each consumer reads what it read
+before.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %v: Tensor[(2, 2, 1, 1), float32],
               %w: Tensor[(3, 2, 1, 1), float32]) {

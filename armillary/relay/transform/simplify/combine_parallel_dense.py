@@ -2,7 +2,8 @@
 
 In: a module. Out: one where at least `min_num_branches` nn.dense of the same data are one nn.dense and a slice for
 each; with `to_batch`, as scripts of the Relay era mean it unless they say otherwise, those of equal weights are one
-nn.batch_matmul. The wider product is faster, so builds ask for that.
+nn.batch_matmul. The wider product is faster, so builds ask for that. Invariant: each consumer reads what it read
+before.
 
     def @main(%x: Tensor[(1, 4), float32], %v: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
       %0 = nn.dense(%x, %v);

@@ -1,9 +1,9 @@
 """simplify-expr: rules that make an expression smaller.
 
 In: a typed module. Out: one to which no rule applies: neither one that an operator has (`add.simplify(…)` in its file),
-nor one of those here, which hold for all operators of a fact. Each rule's arrow says what it does and when.
-Beware floats: `x + 0` is not `x` for -0.0, so it goes only for integers (`x + -0.0` goes for all), and `x * 0` is not 0
-for NaN, so it stays.
+nor one of those here, which hold for all operators of a fact. Each rule's arrow says what it does and when. Invariant,
+of floats: `x + 0` is not `x` for -0.0, so it goes only for integers (`x + -0.0` goes for all), and `x * 0` is not 0 for
+NaN, so it stays.
 
     def @main(%x: Tensor[(2, 3), float32]) {
       %0 = multiply(%x, 1f);

@@ -2,9 +2,9 @@
 
 In: data (N, C, H, W) of float32, which is rounded, or bfloat16; weight bfloat16 (O/co, KH, groups, 16, co, 2): of a
 line of the window and a group of `together` channels 32 numbers, those of a column side by side; of the columns behind
-the last of `kernel_size`, too, which are zeros. Out: float32 sums (N, O/co, OH, OW, co). Made by alter-op-layout from
-nn.conv2d of bfloat16: the first layer of most networks. Schedule: conv2d/amx_first_layer/schedule.py. More channels:
-operator_bfloat16.py.
+the last of `kernel_size`, too, which are zeros. Out: float32 sums (N, O/co, OH, OW, co). Invariant: the columns of a
+window, a group of channels each, fit one row of a tile. Made by alter-op-layout from nn.conv2d of bfloat16: the first
+layer of most networks. Schedule: conv2d/amx_first_layer/schedule.py. More channels: operator_bfloat16.py.
 """
 
 from __future__ import annotations

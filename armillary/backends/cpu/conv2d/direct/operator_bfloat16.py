@@ -2,8 +2,9 @@
 
 In: data (N, C/ci, H, W, ci) of bfloat16, ci even, as NCHW{ci}c; weight bfloat16 (O/co, I/ci, KH, KW, ci/2, co, 2): what
 one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with zeros behind the
-last channel: matrix tiles take 32. Out: float32 sums (N, O/co, OH, OW, co). Made by alter-op-layout from nn.conv2d of
-bfloat16. Schedules: direct/schedule.py, amx/schedule.py of schedules/cpu. Bytes: operator_bytes.py.
+last channel: matrix tiles take 32. Out: float32 sums (N, O/co, OH, OW, co). Invariant: only inputs are rounded,
+products and sums are float32. Made by alter-op-layout from nn.conv2d of bfloat16. Schedules: direct/schedule.py,
+amx/schedule.py. Bytes: operator_bytes.py.
 """
 
 from __future__ import annotations

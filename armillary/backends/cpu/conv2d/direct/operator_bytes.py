@@ -4,9 +4,9 @@ In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c;
 co, 4), or with 8 for 4: what one dot product takes lies together. Its blocks may be longer than the data's, a multiple
 of them, with zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four
 taps of a line together, zeros behind the last; or each alone, int16 (C/c, KH, KW, c, 1). Out: int32 sums (N, O/co, OH,
-OW, co), exact; padding counts as zeros. Made by alter-op-layout from nn.conv2d of bytes; zero points have been folded
-before (_byte_convolutions.py). Schedules: direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu.
-Floats: direct/operator.py.
+OW, co). Invariant: they are exact; padding counts as `pad_value`. Made by alter-op-layout from nn.conv2d of bytes; zero
+points have been folded before (ops/qnn/_byte_convolutions.py). Schedules: direct/schedule.py, amx/schedule.py,
+depthwise/schedule_bytes.py. Floats: ops/nn/conv_blocked.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: data (T, I/ci, H, W, ci), the frames of a film; weight (O/co, frames*I/ci, KH, KW, ci, co), the blocks of the first
 frame first. Out: (T', O/co, OH, OW, co), where result t is the convolution of the frames t * frame_stride -
 frame_padding[0] + k * frame_dilation for k = 0, 1, ..., side by side as channels; frames outside the data are zero.
-Made by frames-conv2d from a concatenation and a convolution; the same arithmetic, without the copies.
+Made by frames-conv2d from a concatenation and a convolution. Invariant: the same arithmetic, without the copies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sizes of a convolution and the pooling that reads it, from the operators.
 
-In: attributes and types of the pooling. Out: `Pooled`, which cost/model.py decides by. Readers: the pass fuse-pool, the
-schedule of both together.
+In: attributes and types of the pooling. Out: `Pooled`, which cost.py decides by. Invariant: extents are numbers, none
+is a symbol. Readers: the pass fuse-pool, the schedule of both together.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, KH, KW, C/ci, ci, co) as OHWI{ci}i{co}o: the taps of a phase
 are not neighbours, and so each is one run of memory over all inputs. Out: (N, O/co, OH, OW, co). Attributes as
 nn.conv2d_transpose, without dilation, and with one group or one for each channel: then the weight is (C/c, KH, KW, 1,
-1, c) as IHWO1o{c}i. TE: output (y, x) belongs to phase (y mod sy, x mod sx), and each phase reads the taps
-k = (phase + padding) mod stride + t * stride of one ordinary convolution, so no product with an inserted zero is made.
-Stage "phases" has (quotient, phase) pairs as axes; the result interleaves them.
-Made by alter-op-layout; schedule: backends/cpu/conv2d/transpose/schedule.py.
+1, c) as IHWO1o{c}i. TE: output (y, x) belongs to phase (y mod sy, x mod sx), and each phase reads the taps k = (phase +
+padding) mod stride + t * stride of one ordinary convolution. Invariant: no product with an inserted zero is made. Stage
+"phases" has (quotient, phase) pairs as axes; the result interleaves them. Made by alter-op-layout; schedule:
+backends/cpu/conv2d/transpose/schedule.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """ONNX normalisations: BatchNormalization, LayerNormalization, GroupNormalization, InstanceNormalization,
 RMSNormalization, MeanVarianceNormalization, LRN, LpNormalization.
 
-In: nodes of any opset. Out: the nn.* operator where one fits, else its arithmetic. BatchNormalization in training mode
-gives the batch statistics' result and the updated running ones, as the specification says.
+In: nodes of any opset. Out: the nn.* operator where one fits, else its arithmetic. Invariant: statistics of float16 are
+computed in float32. BatchNormalization in training mode gives the batch statistics' result and the updated running
+ones, as the specification says.
 """
 
 from __future__ import annotations

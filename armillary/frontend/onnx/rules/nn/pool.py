@@ -1,7 +1,8 @@
 """ONNX pooling: MaxPool, AveragePool, LpPool and the global ones.
 
-In: nodes of any opset (auto_pad, ceil_mode, dilations, count_include_pad, indices as second output of MaxPool).
-Out: nn.*_pool{1,2,3}d in NCHW; LpPool is |x|^p averaged over explicitly padded windows, times the window size.
+In: nodes of any opset (auto_pad, ceil_mode, dilations, count_include_pad, indices as second output of MaxPool). Out:
+nn.*_pool{1,2,3}d in NCHW; LpPool is |x|^p averaged over explicitly padded windows, times the window size. Invariant: a
+kernel_shape that does not fit the spatial axes is refused. Operators: ops/nn/pool.py.
 """
 
 from __future__ import annotations

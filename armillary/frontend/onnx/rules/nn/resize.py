@@ -1,8 +1,9 @@
 """ONNX Resize and Upsample, of any rank.
 
-In: scales or sizes that are known when importing, and the modes of every opset. Out: image.resize{1,2,3}d over the
-axes that change: leading axes are folded, so up to three changing axes may be anywhere. keep_aspect_ratio_policy and
-antialias are followed. Resize before opset 11 is what Upsample was: asymmetric.
+In: scales or sizes that are known when importing, and the modes of every opset. Out: image.resize{1,2,3}d over the axes
+that change. Invariant: an axis that keeps its size, scale and region is not resampled. Other axes are folded, so up to
+three changing axes may be anywhere. keep_aspect_ratio_policy and antialias are followed. Resize before opset 11 is what
+Upsample was: asymmetric.
 """
 
 from __future__ import annotations
