@@ -236,7 +236,10 @@ def resize(d: Draw) -> None:
     kept = [1.0] * (x.rank - spatial)
     empty = d.fixed([], "float32") if d.opset < 13 or d.chance(0.2) else None
     if d.chance(0.5):
-        scales = d.fixed([*kept, *(d.one((0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0)) for _ in range(spatial))], "float32")
+        factors = (0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0)
+        to_sizes = [d.integer(1, 31) / max(1, extent) for extent in x.shape[len(kept) :]]  # as exporters write sizes
+        chosen = to_sizes if d.chance(0.4) else [d.one(factors) for _ in range(spatial)]
+        scales = d.fixed([*kept, *chosen], "float32")
         d.emit("Resize", [x, empty, scales], **more)
     else:
         sizes = d.fixed([*x.shape[: len(kept)], *(d.integer(1, 9) for _ in range(spatial))])

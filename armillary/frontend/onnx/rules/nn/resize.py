@@ -3,12 +3,14 @@
 In: scales or sizes that are known when importing, and the modes of every opset. Out: image.resize{1,2,3}d over the axes
 that change. Invariant: an axis that keeps its size, scale and region is not resampled. Other axes are folded, so up to
 three changing axes may be anywhere. keep_aspect_ratio_policy and antialias are followed. Resize before opset 11 is what
-Upsample was: asymmetric.
+Upsample was: asymmetric. Sizes by scales are counted in float32, the type of scales: 13 times float32(30 / 13) is 30.
 """
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
@@ -87,7 +89,13 @@ def _targets(node: OnnxNode, shape: tuple[int, ...]) -> tuple[list[int], list[fl
     scales = [float(v) for v in node.const(2, "scales").reshape(-1)]
     if len(scales) != len(shape):
         raise TypeMismatch(f"Resize node {node.name!r}: {len(scales)} scales for {len(shape)} axes")
-    return [math.floor(d * s) for d, s in zip(shape, scales, strict=True)], scales
+    return [_scaled(d, s) for d, s in zip(shape, scales, strict=True)], scales
+
+
+def _scaled(extent: int, scale: float) -> int:
+    """`extent` times `scale`, rounded down, in float32 as in ONNX Runtime: exporters write the ratio of two sizes, and
+    in float64, as ONNX's own inference has it, the product is often just below the size that is meant."""
+    return math.floor(np.float32(extent) * np.float32(scale))
 
 
 def _by_sizes(sizes: list[int], shape: tuple[int, ...], policy: str) -> tuple[list[int], list[float]]:
@@ -95,7 +103,7 @@ def _by_sizes(sizes: list[int], shape: tuple[int, ...], policy: str) -> tuple[li
     if policy == "stretch":
         return sizes, ratios
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [math.floor(d * ratio + 0.5) for d in shape], [ratio] * len(shape)
+    return [math.floor(np.float32(d) * np.float32(ratio) + np.float32(0.5)) for d in shape], [ratio] * len(shape)
 
 
 @from_onnx("Upsample", since=1)
@@ -115,7 +123,7 @@ def upsample(node: OnnxNode) -> Expr:
     axes = tuple(n for n, s in enumerate(scales) if s != 1.0)
     if not axes:
         return x
-    size = tuple(math.floor(shape[a] * scales[a]) for a in axes)
+    size = tuple(_scaled(shape[a], scales[a]) for a in axes)
     return resized(
         x,
         axes,
