@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
+import math
+import random
 import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import templates
@@ -19,7 +23,7 @@ from armillary import autotvm
 from armillary.autotvm import record
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, failed
-from armillary.errors import ArtifactError
+from armillary.errors import ArmillaryError, ArtifactError
 
 OLD = (
     '{"input": ["llvm -keys=cpu -link-params=0 -mcpu=core-avx2", "test/matmul", [64, 64, 64, "float32"], {}], "config":'
@@ -155,6 +159,50 @@ def test_a_tail_that_a_killed_writer_left_is_repaired(
     record.LogFile(log).append([good])
     assert log.read_text().splitlines() == [good] * (3 if is_whole else 2)
     assert ("40 bytes are cut off" in caplog.text) == (not is_whole)
+
+
+def test_a_log_cut_at_any_byte_keeps_its_whole_records_and_takes_more(tmp_path: Path) -> None:
+    log, rows = tmp_path / "t.log", [record.encode(*pair(index, 0.1 + index)) for index in range(3)]
+    whole = "".join(f"{row}\n" for row in rows[:2])
+    for size in range(len(whole) + 1):
+        log.write_text(whole[:size])
+        ends = whole[:size].count("\n") + (size in (len(rows[0]), len(whole) - 1))  # of a record without its end, too
+        record.LogFile(log, fsync=False).append([rows[2]])
+        assert log.read_text().splitlines() == [*rows[:ends], rows[2]], size
+
+
+_STRANGE = (None, True, -1, 0, 1e400, math.nan, 10**30, 2.5, "", "x", "\0", "[1", "\xe9" * 50, [], {}, [[]], {"a": 1})
+
+
+def changed(value: Any, chance: random.Random) -> Any:
+    """JSON with something else at one place."""
+    if not value or not isinstance(value, list | dict) or chance.random() < 0.2:
+        return chance.choice(_STRANGE)
+    made = value.copy()
+    place = chance.choice(list(made) if isinstance(made, dict) else range(len(made)))
+    if chance.random() < 0.1:
+        del made[place]
+    else:
+        made[place] = changed(made[place], chance)
+    return made
+
+
+def test_whatever_a_line_holds_it_is_left_out_or_a_record_that_can_be_used() -> None:
+    chance, made = random.Random(7), record.encode(*pair(2, 0.1))
+    lines = [json.dumps(changed(json.loads(made), chance)) for _ in range(1500)]
+    for _ in range(500):
+        damaged = bytearray(made.encode())
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        lines.append(damaged.decode(errors="replace"))
+    kept = 0
+    for found in record.load_from_file(io.StringIO("\n".join(["[" * 100_000, *lines])), report=False):
+        kept += 1
+        record.decode(record.encode(*found))
+        autotvm.apply_history_best([found])
+        with contextlib.suppress(ArmillaryError):
+            te_schedule, _ = task().instantiate(found[0].config)
+            assert te_schedule is not None
+    assert 100 < kept < 1500
 
 
 def test_a_full_disk_is_an_error_and_leaves_whole_lines(tmp_path: Path) -> None:

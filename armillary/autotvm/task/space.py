@@ -369,9 +369,9 @@ class ConfigEntity(ConfigSpace):
     def from_json_dict(json_dict: Mapping[str, Any]) -> ConfigEntity:
         """What `to_json_dict` gave; TuningError for what is none."""
         try:
-            rows = {str(name): KINDS[kind](_tuples(value)) for name, kind, value in json_dict["entity"]}
+            rows = {str(name): _entity(kind, value) for name, kind, value in json_dict["entity"]}
             return ConfigEntity(int(json_dict["index"]), json_dict.get("code_hash"), rows)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise TuningError(f"no configuration of a log: {type(error).__name__} {error}") from None
 
     def key(self) -> str:
@@ -388,8 +388,38 @@ class ConfigEntity(ConfigSpace):
         return f"{[(name, e) for name, e in self.entity_map.items()]},{self.code_hash},{self.index}"
 
 
-def _tuples(value: object) -> Any:  # Any: JSON values
-    return tuple(value) if isinstance(value, list) else value
+def _entity(kind: str, value: object) -> Entity:  # a JSON value
+    """A knob's value of a log; ValueError where no tool writes such a one."""
+    value = tuple(value) if isinstance(value, list) else value
+    objection = _OBJECTIONS[kind](value)
+    if objection:
+        raise ValueError(f"{value!r} is no {objection}")
+    return KINDS[kind](value)
+
+
+def _objection_to_split(value: object) -> str:
+    sizes = value if isinstance(value, tuple) else ()
+    is_good = sizes and all(type(n) is int and (n == -1 or 0 < n < 1 << 31) for n in sizes)
+    return "" if is_good else "list of sizes"
+
+
+def _objection_to_order(value: object) -> str:
+    places = value if isinstance(value, tuple) else (None,)
+    is_good = all(type(n) is int for n in places) and sorted(places) == list(range(len(places)))
+    return "" if is_good else "order of axes"
+
+
+def _objection_to_annotations(value: object) -> str:
+    is_good = isinstance(value, tuple) and all(type(a) is int or (isinstance(a, str) and a) for a in value)
+    return "" if is_good else "list of annotations"
+
+
+_OBJECTIONS: dict[str, Callable[[object], str]] = {
+    "sp": _objection_to_split,
+    "re": _objection_to_order,
+    "an": _objection_to_annotations,
+    "ot": lambda value: "",
+}
 
 
 def _numbers(entity: Entity) -> list[float]:
