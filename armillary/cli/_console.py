@@ -27,7 +27,7 @@ with deferred():
 _PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
 
 
-def _is_terminal(stream: IO[str] | None) -> bool:
+def is_terminal(stream: IO[str] | None) -> bool:
     """Whether somebody looks at a stream; there is none where a process was started without (`>&-`)."""
     return stream is not None and stream.isatty()
 
@@ -48,16 +48,21 @@ class _LateConsole:
 
 
 _errors = _LateConsole(stderr=True)
-output = cast("Console", _LateConsole(width=None if _is_terminal(sys.stdout) else _PIPE_WIDTH))
+output = cast("Console", _LateConsole(width=None if is_terminal(sys.stdout) else _PIPE_WIDTH))
 errors = cast("Console", _errors)
 
 
 def note(text: str) -> None:
     """A plain line on stderr."""
-    if _is_terminal(sys.stderr):
+    if is_terminal(sys.stderr):
         errors.print(text, markup=False, highlight=False)
     else:
         print(text, file=sys.stderr)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that notes go to; None where they go elsewhere."""
+    return errors.width if is_terminal(sys.stderr) else None
 
 
 class Stages(PassInstrument):
@@ -92,7 +97,7 @@ class Stages(PassInstrument):
 @contextmanager
 def stages() -> Iterator[Stages]:
     """Show progress on stderr while the block runs (nothing when stderr is no terminal)."""
-    if not _is_terminal(sys.stderr):
+    if not is_terminal(sys.stderr):
         yield Stages()
         return
     columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())

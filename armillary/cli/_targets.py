@@ -16,10 +16,10 @@ from armillary.target.kinds import KINDS
 _PREFIX = "target_option:"
 
 
-def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+def add_target_arguments(parser: argparse.ArgumentParser, default: str = "llvm -mcpu=native") -> None:
     """Declare them; attributes are shown by `docs`, not by --help, which would be all of them."""
-    told = 'default: "llvm -mcpu=native"; a list such as "opencl, clml, llvm" is a device, libraries and the host'
-    parser.add_argument("--target", default="llvm -mcpu=native", help=told)
+    told = f'default: "{default}", this CPU; a list such as "opencl, clml, llvm" is a device, libraries and the host'
+    parser.add_argument("--target", default=default, help=told)
     for kind in sorted(KINDS):
         for name in sorted({*KINDS[kind].schema, "keys"}):
             option = f"--target-{kind}-{name}"

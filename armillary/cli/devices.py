@@ -32,7 +32,8 @@ with deferred():
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc devices`."""
     parser.add_argument("--target", default="llvm -mcpu=native", help="show the CPU facts of this target instead")
-    parser.add_argument("--tracker", metavar="HOST:PORT", help="list the devices of an RPC tracker instead")
+    told = "list the devices of an RPC tracker instead (default port: 9190)"
+    parser.add_argument("--tracker", metavar="HOST[:PORT]", help=told)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +74,7 @@ def tracker_table(address: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("key", "address", "machine", "state", "user", "sessions", "failures"):
         table.add_column(heading, justify="right" if heading in ("sessions", "failures") else "left")
-    for row in connect_tracker(*parse_address(address)).summary()["server_info"]:
+    for row in connect_tracker(*parse_address(address, 9190)).summary()["server_info"]:
         machine = " ".join(str(row["info"].get(name, "")) for name in ("os", "arch")).strip()
         place = ":".join(str(part) for part in row["addr"])
         counts = str(row["sessions"]), str(row["failures"])

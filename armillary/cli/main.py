@@ -16,6 +16,7 @@ import io
 import os
 import signal
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -32,7 +33,16 @@ with deferred():
     from armillary.driver.tvmc.config_options import command_line, read_and_convert_json_into_dict
 
 _EPILOG = "armc COMMAND --help says more. --config FILE of any command takes options from a JSON file."
+_WIDEST = 118  # columns of a paragraph of help
 USAGE, REFUSED, INTERRUPTED, TERMINATED = 1, 4, 130, 143
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Folds paragraphs to the terminal; those with indented lines, such as examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        folds = textwrap.TextWrapper(min(width, _WIDEST), break_on_hyphens=False)
+        return "\n\n".join(p if "\n " in p else folds.fill(p) for p in text.split("\n\n"))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,7 +149,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             help=text.partition("\n")[0].rstrip("."),
             description=text,
             parents=[shared],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
         )
         if module is not None:
             module.add_arguments(sub)

@@ -35,17 +35,20 @@ from armillary.rpc.secret import default_file, make_secret, read_secret
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands of `armc rpc`."""
     commands = parser.add_subparsers(metavar="WHAT", required=True)
-    init = commands.add_parser("init", help="make the secret that machines share")
+    told = "Make the secret that machines share, and say what to copy to them."
+    init = commands.add_parser("init", help="make the secret that machines share", description=told)
     init.add_argument("--force", action="store_true", help="replace the one that is there")
     init.set_defaults(what=run_init)
-    commands.add_parser("show", help="fingerprint of the secret, password of the page").set_defaults(what=run_show)
+    told = "Show the fingerprint of the secret, by which machines can be compared, and the password of trackers' pages."
+    show = commands.add_parser("show", help="fingerprint of the secret, password of the page", description=told)
+    show.set_defaults(what=run_show)
     for name, declare, what, text in (
         ("tracker", tracker_arguments, run_tracker, "lend devices to clients"),
         ("server", server_arguments, run_server, "offer this machine"),
         ("proxy", proxy_arguments, run_proxy, "stand between clients and servers"),
         ("query", query_arguments, run_query, "print devices and queue of a tracker"),
     ):
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         declare(command)
         command.set_defaults(what=what)
 

@@ -129,8 +129,7 @@ def remote_session(args: argparse.Namespace) -> AbstractContextManager[RPCSessio
         if args.rpc_key:
             raise RPCError("--rpc-key needs the tracker's address", hint="--rpc-tracker=HOST:PORT")
         return nullcontext()
-    has_port = ":" in args.rpc_tracker
-    host, port = parse_address(args.rpc_tracker if has_port else f"{args.rpc_tracker}:9190")
+    host, port = parse_address(args.rpc_tracker, 9190)
     if not args.rpc_key:
         session: RPCSession = connect(host, port, session_timeout=args.rpc_timeout)
     else:

@@ -21,10 +21,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed, measure_option
@@ -32,7 +30,7 @@ from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_f
 from armillary.autotvm.task.dispatcher import last_of_each
 from armillary.autotvm.task.network import extract_from_program
 from armillary.autotvm.task.task import Task, create
-from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
+from armillary.autotvm.tuner.callback import log_to_file
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.joint_check import choose_layouts
@@ -44,7 +42,7 @@ from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
 from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
-from armillary.cli._console import note
+from armillary.cli._console import is_terminal, note, terminal_width
 from armillary.cli._model import (
     FORMS,
     add_layout_arguments,
@@ -57,20 +55,18 @@ from armillary.cli._model import (
     positive,
 )
 from armillary.cli._targets import add_target_arguments, target_of
-from armillary.cli._tune_table import closing_table, named
+from armillary.cli._tune_output import closing_table, named, shown
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target import Target
 
 with deferred():
-    from rich import progress
-    from rich.console import Console
-
     from armillary.autotvm.measure.dask_builder import DaskBuilder
     from armillary.autotvm.measure.local_builder import LocalBuilder
     from armillary.autotvm.measure.local_runner import LocalRunner
     from armillary.autotvm.measure.rpc_runner import PORT, RPCRunner
+    from armillary.rpc.programs import parse_address
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 LAYOUTS_PART = 0.25  # of the time budget is for layouts that are chosen together, half of it to measure kernels
@@ -82,9 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc tune`."""
     parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
     parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
-    parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
-    add_target_arguments(parser)
-    parser.set_defaults(target="llvm")
+    parser.add_argument("-o", "--output", default="", metavar="LOG", help="the log of trials, appended to")
+    add_target_arguments(parser, "llvm")
     parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")
     add_layout_arguments(parser)
     parser.add_argument("--enable-autoscheduler", action="store_true", help=argparse.SUPPRESS)
@@ -105,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=fraction, default=20, metavar="SECONDS", help="of one trial (default: 20)")
     parser.add_argument("--parallel", type=count, default=0, help="builds at a time (default: one for each CPU)")
     parser.add_argument("--cluster", default="", metavar="ADDRESS", help="build on the Dask cluster of this scheduler")
-    parser.add_argument("--seed", type=count, default=0)
+    parser.add_argument("--seed", type=count, default=0, help="of what tuners draw by lot (default: 0)")
     parser.add_argument("--no-end-to-end", action="store_true", help="keep records that were not tried in the network")
     parser.add_argument(
         "--layouts-together", action="store_true", help="then try other blocks of channels for all convolutions at once"
@@ -122,14 +117,30 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--enable-autoscheduler: AutoTVM tunes here", hint="leave it out")
     args.target = target_of(args)
     log = Path(args.output)
+    if not _only_lists(args):
+        _check_log(log, args)
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), form=args.model_format)
+    if args.resume and log.is_file():
+        _another_chance(log)
+    try:
+        return tune_module(in_desired_layout(module, args), params, args)
+    except KeyboardInterrupt:
+        if log.is_file() and log.stat().st_size:
+            note(f"{log} has the trials so far: --resume goes on with them")
+        raise
+
+
+def _only_lists(args: argparse.Namespace) -> bool:
+    return args.tasks in ("list", "help")
+
+
+def _check_log(log: Path, args: argparse.Namespace) -> None:
+    if not args.output:
+        raise TuningError("tuning needs a log for its trials", hint="-o model.log; only --tasks list goes without")
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
         told = f"the log {str(log)!r} has trials already"
         raise TuningError(told, hint="--resume goes on with them; or name another log")
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes), form=args.model_format)
-    if args.resume and log.exists():
-        _another_chance(log)
-    return tune_module(in_desired_layout(module, args), params, args)
 
 
 def _another_chance(log: Path) -> None:
@@ -151,7 +162,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     args.tuning_records = _earlier(args.tuning_records)
     ops = [get_op(name) for name in comma_list(args.ops)] or None
     tasks = extract_from_program(module, params, where, ops=ops)
-    if args.tasks in ("list", "help"):
+    if _only_lists(args):
         print("Available Tasks for tuning:")
         print("\n".join(f"  {place}. {named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks)))
         return 0
@@ -198,11 +209,11 @@ def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption
         tuners.append(tuner)
         if has_new:
             is_new = True
-            if not sys.stderr.isatty():
+            if not is_terminal(sys.stderr):
                 note(f"{gains.told()}{_time_left(end)}")
     if args.time_budget and not args.early_stopping:
         is_new = _go_on(args, tuners, option, gains, end) or is_new
-    for line in closing_table(gains):
+    for line in closing_table(gains, terminal_width()):
         note(line)
     if gains.rows():
         note(gains.told())
@@ -309,11 +320,7 @@ def _option(args: argparse.Namespace) -> MeasureOption:
     is_cpu = _target(args).kind.family == "cpu"
     timing |= {"enable_cpu_cache_flush": is_cpu, "cooldown_interval": 0.0}  # as in a network, weights are not at hand
     if args.rpc_key:
-        host, colon, port = args.rpc_tracker.partition(":")
-        port = port if colon else str(PORT)
-        if not port.isdecimal():
-            raise TuningError(f"--rpc-tracker {args.rpc_tracker!r}: wanted HOST:PORT")
-        runner: LocalRunner | RPCRunner = RPCRunner(args.rpc_key, host or "127.0.0.1", int(port), **timing)
+        runner: LocalRunner | RPCRunner = RPCRunner(args.rpc_key, *parse_address(args.rpc_tracker, PORT), **timing)
     else:
         runner = LocalRunner(**timing)
     limits = {"timeout": max(60.0, args.timeout), "n_parallel": args.parallel or None}  # numbers
@@ -331,38 +338,9 @@ def _tune(
     if args.tuning_records:
         tuner.load_history(load_from_file(args.tuning_records))
     trials = min(args.trials, len(task.config_space))
-    with _shown(trials, prefix, gains) as callback:
+    with shown(trials, prefix, gains) as callback:
         callbacks = [gains, callback, log_to_file(args.output)]
         tuner.tune(trials, option, args.early_stopping or None, callbacks)
     if tuner.trials > held:
         _finals(args, tuner, option, gains)
     return tuner, tuner.trials > held
-
-
-@contextmanager
-def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a callback
-    """The line of a task: on a terminal a bar that moves, else one line when the task is done."""
-    if not sys.stderr.isatty():
-        yield ProgressBar(trials, prefix, "G", sys.stderr, is_live=False)
-        return
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("left"),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        row = bar.add_task(prefix, total=trials)
-        current = 0.0
-
-        def callback(tuner: Tuner, inputs: object, results: Any) -> None:
-            nonlocal current
-            good = [r for r in results if not r.error_no]
-            current = tuner.task.flop / good[-1].mean / 1e9 if good else current
-            rates = f"{current:7.2f}/{tuner.best_flops / 1e9:7.2f} GFLOPS"
-            text = f"{prefix} Current/Best: {rates}, {gains.told()}".replace("[", r"\[")
-            bar.update(row, completed=tuner.trials, description=text)
-
-        yield callback

@@ -38,8 +38,10 @@ class Service(Protocol):
         """End."""
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """(host, port) of "host:port"."""
+def parse_address(text: str, default: int | None = None) -> tuple[str, int]:
+    """(host, port) of "host:port"; where a default port is given, of "host", too."""
+    if default is not None and ":" not in text:
+        text = f"{text}:{default}"
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536 or not host.strip("[]"):
         raise RPCError(f"{text!r} is no address", hint="write HOST:PORT, as in 192.168.1.5:9190")
@@ -56,10 +58,10 @@ def _security(parser: argparse.ArgumentParser, listens: bool) -> None:
     parser.add_argument("--tls", action="store_true", help="connect to the tracker or proxy by TLS")
 
 
-def _listening(parser: argparse.ArgumentParser, port: int, port_end: int) -> None:
-    parser.add_argument("--host", default=None, help="address to listen on (default: this machine only)")
+def _listening(parser: argparse.ArgumentParser, port: int, port_end: int, where: str = "this machine only") -> None:
+    parser.add_argument("--host", default=None, help=f"address to listen on (default: {where})")
     parser.add_argument("--port", type=int, default=port, help=f"first port to try (default: {port}; 0: any)")
-    parser.add_argument("--port-end", type=int, default=port_end, help="end of the range of ports")
+    parser.add_argument("--port-end", type=int, default=port_end, help="end of the range (default: %(default)s)")
     parser.add_argument("--silent", action="store_true", help="say warnings only")
     parser.add_argument("--verbose", action="store_true", help="say more")
 
@@ -67,21 +69,23 @@ def _listening(parser: argparse.ArgumentParser, port: int, port_end: int) -> Non
 def tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a tracker."""
     _listening(parser, 9190, 9199)
-    claim = "take a device back from a client that does not come to it within so many seconds"
+    claim = "take a device back from a client that does not come to it within so many seconds (default: %(default)g)"
     parser.add_argument("--claim-timeout", type=float, default=CLAIM_SECONDS, metavar="S", help=claim)
     _security(parser, listens=True)
 
 
 def server_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a server."""
-    _listening(parser, 9090, 9199)
+    _listening(parser, 9090, 9199, "this machine only; all addresses where the tracker is on another one")
     parser.add_argument("--tracker", default="", metavar="HOST:PORT", help="register there (or at a proxy)")
     parser.add_argument("--key", default="", help="the name of the queue, such as rk3399")
     parser.add_argument("--through-proxy", action="store_true", help="--tracker names a proxy: nothing listens here")
     parser.add_argument("--custom-addr", default="", metavar="HOST[:PORT]", help="where clients find this server")
-    parser.add_argument("--max-session", type=float, default=86400.0, metavar="S", help="longest session, in seconds")
-    parser.add_argument("--idle-timeout", type=float, default=3600.0, metavar="S", help="end silent sessions")
-    parser.add_argument("--memory-limit", type=int, default=0, metavar="MB", help="address space of a session")
+    longest, silent = "longest session, in seconds (default: a day)", "end silent sessions (default: after an hour)"
+    parser.add_argument("--max-session", type=float, default=86400.0, metavar="S", help=longest)
+    parser.add_argument("--idle-timeout", type=float, default=3600.0, metavar="S", help=silent)
+    memory = "address space of a session (default: no limit)"
+    parser.add_argument("--memory-limit", type=int, default=0, metavar="MB", help=memory)
     parser.add_argument("--no-fork", action="store_true", help="of old; each session has a new process anyway")
     _security(parser, listens=True)
 
@@ -99,8 +103,9 @@ def proxy_arguments(parser: argparse.ArgumentParser) -> None:
 
 def query_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a query."""
-    parser.add_argument("--host", default=setting("ARMILLARY_TRACKER_HOST"), help="where the tracker is")
-    parser.add_argument("--port", type=int, default=setting("ARMILLARY_TRACKER_PORT"), help="its port")
+    host, port = setting("ARMILLARY_TRACKER_HOST"), setting("ARMILLARY_TRACKER_PORT")
+    parser.add_argument("--host", default=host, help="where the tracker is (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=port, help="its port (default: %(default)s)")
     _security(parser, listens=False)
 
 

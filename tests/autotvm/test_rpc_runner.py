@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import time
 from collections.abc import Iterator
 
 import pytest
 import templates  # noqa: F401  (registers templates)
 
-from armillary import autotvm, rpc
+import armillary
+from armillary import autotvm, relay, rpc
+from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, create_measure_batch
+from armillary.autotvm.measure.rpc_runner import check_machines
+from armillary.autotvm.tuner.network_check import Network
 from armillary.errors import RPCError
 from armillary.rpc.launch import Server, Tracker
 
@@ -77,6 +82,40 @@ def test_a_tracker_without_such_a_device_is_an_error_before_the_first_trial(port
     option = autotvm.measure_option("local", autotvm.RPCRunner("other", "127.0.0.1", port))
     with pytest.raises(RPCError, match="other"):
         create_measure_batch(task, option)
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("llvm -mtriple=aarch64-linux-gnu", "target llvm .* is for aarch64, devices of the key 'board' are x86_64"),
+        ("llvm -mtriple=riscv64-linux-gnu", 'is for riscv64, .*\n.*such as "llvm -mtriple=x86_64-linux-gnu"'),
+    ],
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the server of the test is this machine")
+def test_code_that_no_device_of_the_key_runs_is_refused_before_the_first_trial(
+    target: str, told: str, port: int
+) -> None:
+    task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), target)
+    with pytest.raises(TuningError, match=told):
+        create_measure_batch(task, autotvm.measure_option("local", autotvm.RPCRunner(KEY, "127.0.0.1", port)))
+    relu = relay.Function([x := relay.var("x", shape=(2, 3))], relay.nn.relu(x))
+    network = Network(armillary.IRModule.from_expr(relu), {}, target, autotvm.RPCRunner(KEY, "127.0.0.1", port))
+    with pytest.raises(TuningError, match=told), network:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [
+        ("llvm -mtriple=aarch64-linux-gnu", "aarch64"),
+        ("llvm -mtriple=armv7a-linux-gnueabihf", "aarch64"),
+        ("llvm -mtriple=i686-linux-gnu", "x86_64"),
+        ("c", "aarch64"),
+        ("llvm -mtriple=aarch64-linux-gnu", ""),
+    ],
+)
+def test_code_that_a_device_may_run_is_not_refused(target: str, machine: str) -> None:
+    check_machines(armillary.target.Target(target), KEY, [{"arch": machine}])
 
 
 def test_a_session_of_a_script_is_asked_by_key(port: int) -> None:

@@ -48,6 +48,20 @@ def test_each_sub_command_has_help_with_examples(name: str, capsys: pytest.Captu
     assert f"armc {name}" in capsys.readouterr().out.split("examples:")[1]
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_paragraphs_of_help_are_folded_to_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    text = capsys.readouterr().out
+    prose = text[text.index("Tune the kernels") : text.index("examples:")].splitlines()
+    longest = max(map(len, prose))
+    assert min(width, 120) - 20 < longest <= min(width, 120)
+    assert 'default: "llvm", this CPU' in " ".join(text.split())
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_the_examples_of_the_help_are_command_lines_that_parse(name: str) -> None:
     text = (commands()[name].read_text("utf-8").split('"""')[1]).replace("\\\\\n", " ")

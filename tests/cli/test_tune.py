@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -12,8 +13,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from rich.console import Console
+from rich.progress import Progress
 
+from armillary.autotvm.measure.measure import MeasureInput
 from armillary.autotvm.record import LogFile, best_of, load_from_file
+from armillary.autotvm.task.task import create
+from armillary.autotvm.tuner.gains import Gains
+from armillary.cli._tune_output import closing_table, columns, line
 from armillary.cli.main import main
 from armillary.cli.tune import _withdrawn, places
 
@@ -44,7 +51,7 @@ def test_tuning_shows_its_progress_and_keeps_its_trials(tuned: tuple[Path, Path,
     assert "[Task  1/ 1]  Current/Best:" in told and "Progress: (3/3)" in told and told.count("Done.") == 1
     assert "expected end-to-end gain: " in told and re.search(r"takes \d+\.\d+ ms with [01] of 1 records, \d", told)
     assert re.search(
-        r"task +calls +default +best GFLOP/s +gain +trials +of a run\nconv2d_NCHWc\.cpu\(.* 3 +0\.\d+ ms", told
+        r"task +calls +default +best GFLOP/s +gain +trials +saved\nconv2d_NCHWc\.cpu\(.* 3 +0\.\d+ ms", told
     )
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(rows) >= 3 and all(row["result"][1] == 0 for row in rows[:3])
@@ -135,6 +142,65 @@ def test_tasks_are_listed_and_chosen_by_number(
         assert error in capsys.readouterr().err
     assert places("0,2", 4) == [0, 2] and places("1-2", 4) == [1, 2] and places("-1", 4) == [0, 1]
     assert places("2-", 4) == [2, 3] and places("", 3) == [0, 1, 2] and places("", 0) == []
+
+
+def test_a_list_of_tasks_needs_no_log_and_minds_none(
+    tuned: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, log, _ = tuned
+    before = log.read_text()
+    for words in ([], ["-o", str(log)]):
+        assert main(["tune", str(model), "--tasks", "list", *words]) == 0
+        assert "0. conv2d_NCHWc.cpu(" in capsys.readouterr().out and log.read_text() == before
+    assert main(["tune", str(model)]) == 4
+    assert re.search(r"needs a log for its trials\n +hint: -o model.log", capsys.readouterr().err)
+
+
+def test_an_interrupt_says_that_the_trials_are_kept(
+    tuned: tuple[Path, Path, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "i.log"
+
+    def interrupted(*_: object) -> int:
+        LogFile(log).append(tuned[1].read_text().splitlines()[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("armillary.cli.tune.tune_module", interrupted)
+    assert main(["tune", str(tuned[0]), "-o", str(log)]) == 130
+    assert f"{log} has the trials so far: --resume goes on with them\ninterrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", [0.0, 73.325e-3])
+@pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100, 120, 150, 200])
+def test_the_line_of_a_task_fits_the_terminal(width: int, seconds: float) -> None:
+    gains, prefix = Gains(seconds), "[Task 12/99] "
+    text = line(width, prefix, 101.5e9, 1128e9, gains)
+    assert text.startswith(prefix) and "101.5" in text and "/1128.0" in text
+    assert ("gain" in text) == (width >= 64)
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    bar = Progress(*columns(width), console=console)
+    bar.add_task(text.replace("[", r"\["), total=64, completed=12)
+    console.print(bar.get_renderable())
+    shown = console.file.getvalue()
+    assert "…" not in shown and shown.count("\n") == 1 and "12/64" in shown
+    assert ("left -:--:--" in shown) == (width >= 78) and ("━" in shown) == (width >= 105)
+
+
+def test_the_closing_table_fits_the_terminal(tuned: tuple[Path, Path, str]) -> None:
+    gains, pairs = Gains(0.0), list(load_from_file(tuned[1]))
+    whole = [create(given.task.name, given.task.args, given.target) for given, _ in pairs]
+    inputs = [MeasureInput(task.target, task, given.config) for (given, _), task in zip(pairs, whole)]
+    gains(None, inputs, [result for _, result in pairs])
+    head, row = closing_table(gains)
+    assert "…" not in row and len(row) > 80
+    for width in (78, 80):
+        lines = closing_table(gains, width)
+        assert all(len(text) == width for text in lines), lines
+        assert lines[1].startswith("conv2d_NCHWc.cpu") and "…  " in lines[1] and lines[1].endswith(row[-20:])
+    assert len(closing_table(gains, 20)[1]) < len(head)
 
 
 def test_options_of_old_say_attributes_and_layouts_of_the_graph(

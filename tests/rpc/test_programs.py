@@ -21,6 +21,7 @@ from armillary.errors import AuthError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.launch import Launched, Server
 from armillary.rpc.page import page_password
+from armillary.rpc.programs import parse_address
 from armillary.rpc.secret import read_secret
 
 HOST = "127.0.0.1"
@@ -102,6 +103,22 @@ def test_run_and_devices_work_through_a_tracker(
     assert armc("devices", f"--tracker={HOST}:{farm.port}") == 0
     assert re.search(r"board .*linux .*(free|busy)", capsys.readouterr().out)
     assert armc("run", net, "--rpc-key=board") == 4
+
+
+def test_an_address_has_a_port_or_takes_the_usual_one() -> None:
+    assert parse_address("board:77") == parse_address("board:77", 9190) == ("board", 77)
+    assert parse_address("192.168.1.2", 9190) == ("192.168.1.2", 9190)
+    for text, default in (("board", None), ("board:x", 9190), ("", 9190), ("board:0", 9190)):
+        with pytest.raises(RPCError, match=r"is no address\n.*write HOST:PORT"):
+            parse_address(text, default)
+
+
+@pytest.mark.parametrize("name", ["init", "show", "tracker", "server", "proxy", "query"])
+def test_help_says_what_a_program_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        armc("rpc", name, "--help")
+    told = capsys.readouterr().out
+    assert re.search(r"\n\n[A-Z][a-z]+ [^.]*\.\n\noptions:", told), told
 
 
 def test_a_tracker_that_is_ended_says_no_more_than_whose_connection_ended(farm: Farm) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,11 +35,15 @@ from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, 
 from armillary.rpc.client import RPCSession, TrackerSession
 from armillary.rpc.connection import check_address
 from armillary.rpc.remote import RemoteNDArray
+from armillary.target import Target
+from armillary.target.cpu import architecture
+from armillary.target.target import host_target
 
 HOST, PORT = "127.0.0.1", 9190
 ATTEMPTS = 3  # at a trial whose device is lost
 PATIENCE = 60.0  # seconds for a tracker, or a device of the key, to come back
 _PAUSE = 1.0
+_ALSO = {"x86_64": ("i386",), "aarch64": ("arm",)}  # whose code these machines may run, too
 _NOBODY = ("became free within", "no device has the key")
 logger = logging.getLogger("autotvm")
 
@@ -55,6 +60,20 @@ def request_remote(
     seconds where no server has the key."""
     tracker: TrackerSession = rpc.connect_tracker(HOST if host is None else host, PORT if port is None else port)
     return tracker.request(device_key, priority=priority, session_timeout=timeout, wait_for_key=wait_for_key)
+
+
+def check_machines(target: Target, key: str, told: Sequence[JsonObject]) -> None:
+    """TuningError where no device of a key, by what its server tells, runs a target's code."""
+    host = host_target(target)
+    machines = sorted({str(info.get("arch", "")) for info in told})
+    wanted = architecture(host.mtriple or platform.machine())
+    runs = {other for machine in machines for other in (architecture(machine), *_ALSO.get(architecture(machine), ()))}
+    if host.kind.name != "llvm" or not machines or "" in machines or wanted in runs:
+        return
+    found = f"the target {host} is for {wanted}, devices of the key {key!r} are {', '.join(machines)}"
+    option = "target" if host is target else "target host"
+    triples = " or ".join(f'"llvm -mtriple={architecture(machine)}-linux-gnu"' for machine in machines)
+    raise TuningError(found, hint=f"a {option} for them, such as {triples}")
 
 
 class RPCRunner(LocalRunner):
@@ -95,10 +114,12 @@ class RPCRunner(LocalRunner):
     def set_task(self, task: Task) -> None:
         """See whether the tracker has such a device, then compute the task's reference."""
         tracker = rpc.connect_tracker(self.host, self.port)
-        queue = tracker.summary()["queue_info"]
+        summary = tracker.summary()
+        queue = summary["queue_info"]
         if self.key not in queue:
             told = f"the tracker {self.host}:{self.port} has no device of the key {self.key!r}"
             raise RPCError(told, hint=f"its keys: {', '.join(sorted(queue)) or 'none'}")
+        check_machines(task.target, self.key, [r["info"] for r in summary["server_info"] if r["key"] == self.key])
         self.n_parallel = self._wanted or max(1, int(queue[self.key]["total"]))
         self._done = _Done(f"{task.name} {' '.join(map(_shown, task.args))}"[:400], task.flop, len(task.config_space))
         super().set_task(task)

@@ -81,9 +81,17 @@ class Gains:
 
     def told(self) -> str:
         """The expected gain of the network."""
-        gained = self.total()
         if not self.seconds:
-            return f"expected end-to-end gain: {1e3 * gained:.3f} ms"
-        after = max(self.seconds - gained, 0.1 * self.seconds)
-        percent = 100 * (self.seconds / after - 1)
-        return f"expected end-to-end gain: {percent:.1f} % ({1e3 * self.seconds:.3f} to {1e3 * after:.3f} ms)"
+            return f"expected end-to-end gain: {1e3 * self.total():.3f} ms"
+        after = self._after()
+        return f"expected end-to-end gain: {self._percent():.1f} % ({1e3 * self.seconds:.3f} to {1e3 * after:.3f} ms)"
+
+    def brief(self) -> str:
+        """The same in a few characters."""
+        return f"gain {self._percent():.1f} %" if self.seconds else f"gain {1e3 * self.total():.3f} ms"
+
+    def _after(self) -> float:
+        return max(self.seconds - self.total(), 0.1 * self.seconds)
+
+    def _percent(self) -> float:
+        return 100 * (self.seconds / self._after() - 1)

@@ -38,7 +38,7 @@ from armillary.runtime.device import device
 from armillary.target import as_target
 
 with deferred():
-    from armillary.autotvm.measure.rpc_runner import request_remote
+    from armillary.autotvm.measure.rpc_runner import check_machines, request_remote
 if TYPE_CHECKING:
     from armillary.runtime.executor import GraphExecutor
 Pair = tuple[MeasureInput, MeasureResult]
@@ -92,9 +92,12 @@ class Network:
     def __enter__(self) -> Network:
         where = self.runner
         if type(where) is not LocalRunner:
-            session = request_remote(where.key, where.host, where.port, where.priority, SESSION_SECONDS)
-            self._session = self._stack.enter_context(session)
-            self._folder = self._stack.enter_context(scratch_folder())
+            with contextlib.ExitStack() as undo:
+                session = request_remote(where.key, where.host, where.port, where.priority, SESSION_SECONDS)
+                self._session = undo.enter_context(session)
+                check_machines(as_target(self.target), where.key, [session.info])
+                self._folder = undo.enter_context(scratch_folder())
+                self._stack = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

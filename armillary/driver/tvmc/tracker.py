@@ -14,5 +14,5 @@ def tracker_host_port_from_cli(rpc_tracker_str: str | None) -> tuple[str | None,
     """Host and port of a tracker. Raises RPCError for a port that is none."""
     if not rpc_tracker_str:
         return None, None
-    host, port = parse_address(rpc_tracker_str if ":" in rpc_tracker_str else f"{rpc_tracker_str}:{PORT}")
+    host, port = parse_address(rpc_tracker_str, PORT)
     return host, port
