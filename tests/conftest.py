@@ -49,7 +49,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = {id(item) for item in out}
         items[:] = [item for item in items if id(item) not in names]
         config.hook.pytest_deselected(items=out)
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)  # else one process ends with it alone
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from armillary.codegen.workers import pool as pools
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool, Worker
 from armillary.errors import ExecutionError, InternalError
 
-LIMIT = 2.0  # seconds: one, and what a busy machine adds
+LIMIT = 30.0  # seconds: one, and what a busy machine adds; a worker that is not ended goes on for 600
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = """
 import ctypes, subprocess, sys, time
@@ -126,7 +126,7 @@ def test_worker_that_takes_too_long_is_ended_and_said(environment: Path, monkeyp
     ((number, answer),) = pool.ask_all([{"how": "library"}], 1)
     assert number == 0 and isinstance(answer, CompileTimeoutError)
     assert "took longer than 1 s" in str(answer) and "ARMILLARY_COMPILE_TIMEOUT" in str(answer)
-    assert time.monotonic() - start < 5 and pool.idle == []
+    assert time.monotonic() - start < LIMIT and pool.idle == []
     assert list(pool.ask_all([{"how": "at once"}], 1)) == [(0, b"answer")]
     pool.close()
 
@@ -159,7 +159,7 @@ def test_first_error_ends_the_other_workers(busy_pool: Pool) -> None:
     assert number == 1 and isinstance(answer, InternalError)
     start = time.monotonic()
     answers.close()  # type: ignore[attr-defined]  # as when the caller raises
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < LIMIT
     assert len(descendants(os.getpid()) - before) <= 1  # the one that failed is fit for more
     assert list(busy_pool.ask_all([{"how": "at once"}], 1)) == [(0, b"answer")]
 

@@ -28,9 +28,10 @@ X = np.array([0.5, -1.0, 2.0, 0.25], np.float32)
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    start = time.monotonic()
+    """Of the processor: what the machine does besides does not count."""
+    start = time.process_time()
     yield
-    assert time.monotonic() - start < seconds
+    assert time.process_time() - start < seconds
 
 
 def _add_relu(i: int, x: str, y: str) -> NodeProto:
