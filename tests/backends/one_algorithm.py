@@ -1,4 +1,4 @@
-"""An algorithm of the CPU in one file, as its folder would have it: operator, pass, space, schedule, manifest.
+"""An algorithm of the CPU in one file, as its folder would have it: operator, pass, space, tasks, schedule, manifest.
 
 In: nothing. Out: `MANIFEST`, an operator and a pass named `sample_pointwise`, once this module is imported.
 Invariant: the package names none of it: a line of backends/cpu/select.py would be all.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary import te
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Candidate, Manifest, TunedOperator
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, chosen
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -89,7 +89,7 @@ ALGORITHM = Algorithm(
     "conv2d.sample_pointwise",
     _space,
     _default,
-    lambda workload, cpu, choice: Weighed(Cost(1.0)),
+    lambda workload, cpu, choice: Weighed(Cost(1000.0 * choice.knob("width"))),
     lambda workload, cpu, config: "a sum for each pixel",
     lambda workload, cpu: {},
 )
@@ -106,5 +106,6 @@ def schedule_pointwise(schedule: te.Schedule, fused: Fused) -> None:
 
 MANIFEST = Manifest(
     (Candidate("cpu.sample_pointwise", "sample_pointwise", algorithm=ALGORITHM),),
+    tuned=(TunedOperator("cpu.sample_pointwise", "sample_pointwise.cpu", ALGORITHM, ("width",)),),
     layouts=lambda target: [sample_pointwise.bind(target=target)],
 )

@@ -27,13 +27,15 @@ from armillary.autotvm.task.network_template import Args, Family, NetworkTemplat
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, create, register_template
 from armillary.backends.anchor import find_anchor
-from armillary.backends.cpu.attention.space import PREFILL, Plan, plans_of
+from armillary.backends.cpu import select
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
+from armillary.backends.cpu.manifest import TunedOperator
+from armillary.backends.cpu.space import Config
 from armillary.backends.records import keyed_attributes
 from armillary.backends.registry import choose
 from armillary.base.dispatch import Workload
@@ -49,7 +51,6 @@ AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, s
 CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
 _CONVOLUTIONS = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "conv2d_NCHWc_int8.cpu", "conv2d_NCHWc_bf16.cpu")
 _DENSE = ("dense_pack.cpu", "dense.cpu")
-_ATTENTION = {op: (name,) for op, name in apply_records.TUNED.items() if apply_records.ALGORITHMS[name] == PREFILL.name}
 _WITH_CONSTANT = (*_CONVOLUTIONS, "dense_pack.cpu")
 
 
@@ -108,30 +109,40 @@ class CpuTemplate(NetworkTemplate):
         return sorted(found, key=lambda row: row[1])
 
 
-class AttentionTemplate(CpuTemplate):
-    """Attention: the rows of a block, which go through both products, and the tiles of each."""
+class AlgorithmTemplate(CpuTemplate):
+    """A call that one algorithm computes: the configurations of its space, with the costs that it expects."""
+
+    def __init__(self, tuned: TunedOperator) -> None:
+        super().__init__(tuned.task, get_op(tuned.op))
+        self.tuned = tuned
 
     def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
-        rows = [dict(plan.config()) for plan, _ in self._plans(args, where)]
-        for name in apply_records.PLANS:
+        rows = [dict(row) for row, _ in self._weighed(args, where)]
+        for name in self.tuned.knobs:
             config.define_knob(name, sorted({row[name] for row in rows}))
         config.restrict(rows)
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
-        cpu, rows = cpu_model(task.target), self._plans(task.args, task.target)
-        indices = task.config_space.indices_of([dict(plan.config()) for plan, _ in rows])
+        cpu, rows = cpu_model(task.target), self._weighed(task.args, task.target)
+        indices = task.config_space.indices_of([dict(row) for row, _ in rows])
         return [(index, cycles / cpu.memory.ghz * 1e-9) for index, (_, cycles) in zip(indices, rows, strict=True)]
 
-    def _plans(self, args: Args, where: Target) -> Sequence[tuple[Plan, float]]:
+    def _weighed(self, args: Args, where: Target) -> list[tuple[Config, float]]:
+        """Configurations with their cycles, first what a build takes, then the least."""
+        algorithm, cpu = self.tuned.algorithm, cpu_model(where)
         with where, at_level():
             function = self.module(args)["main"]
             anchor = find_anchor(function)
-            assert anchor is not None, "attention is one call"
+            assert anchor is not None, "a task has one call"
             workload = workload_of(function, anchor, where)
             implementation, _ = choose(workload)
-        if implementation.algorithm != PREFILL.name:
-            raise TuningError(f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune")
-        return plans_of(workload, cpu_model(where))
+            if implementation.algorithm != algorithm.name:
+                told = f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune"
+                raise TuningError(told)
+            own = algorithm.default(workload, cpu, ())
+            choices = [Choice(algorithm.name, row) for row in algorithm.space(workload, cpu)]
+            found = [(c.config, algorithm.weigh(workload, cpu, c).cost.cycles) for c in choices]
+        return sorted(found, key=lambda row: (row[0] != own, row[1]))
 
 
 def _define(config: ConfigSpace, points: Sequence[Point]) -> None:
@@ -250,13 +261,16 @@ def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
 
 
 for _op, _name in apply_records.TUNED.items():
-    register_template((AttentionTemplate if _op in _ATTENTION else CpuTemplate)(_name, get_op(_op)))
+    register_template(CpuTemplate(_name, get_op(_op)))
+for _tuned in select.TUNED.values():
+    register_template(AlgorithmTemplate(_tuned))
 _PLAIN = {"nn.conv2d": _CONVOLUTIONS, "nn.dense": _DENSE}
 _OF_BYTES = {
     f"q{name}": tasks for name, tasks in _PLAIN.items()
 }  # or what computes them where bytes are not multiplied
+_OF_FOLDERS = {op: (tuned.task,) for op, tuned in select.TUNED.items()}
 FAMILY = Family(
-    {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",), **_ATTENTION},
+    {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",), **_OF_FOLDERS},
     apply_records.apply_records,
     apply_records.rule_of,
 )

@@ -32,15 +32,16 @@ from armillary.target.cpu import needed_features
 from armillary.transform import Pass, PassContext
 
 with deferred():
+    from armillary.backends.cpu import select as _select
     from armillary.backends.cpu.graph._collapse_rows import collapse_rows as _collapse_rows
     from armillary.codegen.build import build_functions as _build_functions
     from armillary.codegen.build import emit_functions as _emit_functions
     from armillary.tir.transform.split_phases import split_phases as _split_phases
 
-CHOSEN = (  # operators whose choice `schedule.choice` overrules
-    *("nn.conv2d", "nn.dense", "nn.batch_matmul"),
-    *("nn.attention", "nn.masked_attention"),
-)
+
+def _chosen() -> Sequence[str]:
+    """Operators whose choice `schedule.choice` overrules."""
+    return ("nn.conv2d", "nn.dense", "nn.batch_matmul", *_select.TUNED)
 
 
 def _plain(target: Target) -> Sequence[Pass]:
@@ -71,7 +72,7 @@ def _layouts(target: Target) -> Sequence[Pass]:
         pad_channels.bind(target=target),
         merge_groups.bind(target=target),
         pad_units.bind(target=target),
-        check_choices.bind(operators=CHOSEN),
+        check_choices.bind(operators=_chosen),
         alter_op_layout.bind(target=target),
         # Calls carry the choices of tuning records; each convolution has its algorithm.
         apply_records.bind(target=target),

@@ -1,7 +1,8 @@
 """Which algorithms compute an operator on a CPU, in the order in which they are asked, and the choice for a kernel.
 
 In: the workload of a kernel's anchor. Out: `decided`: its complete choice, of the first algorithm that does not refuse,
-or of the one that a stored choice names; `passes`: the graph passes that algorithms bring along. Invariant: no tensor
+or of the one that a stored choice names; `passes`, `TUNED`: the graph passes and the tasks of tuning that algorithms
+bring along. Invariant: no tensor
 expression is imported; the schedules that are registered for these operators (backends/registry.py) are the same, in
 the same order, by a test. An operator without a candidate has one way to be computed, or none whose configuration is a
 value yet.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Candidate, Manifest, TunedOperator
 from armillary.backends.cpu.space import chosen
 from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
@@ -46,8 +47,14 @@ def candidates(manifests: Sequence[Manifest]) -> dict[str, tuple[Candidate, ...]
     return {op: tuple(c for c in found if c.op == op) for op in dict.fromkeys(c.op for c in found)}
 
 
+def tuned_operators(manifests: Sequence[Manifest]) -> dict[str, TunedOperator]:
+    """Operators whose tasks vary what one algorithm can choose, by their names."""
+    return {tuned.op: tuned for manifest in manifests for tuned in manifest.tuned}
+
+
 MANIFESTS = tuple(map(_manifest, FOLDERS))
 CANDIDATES = candidates(MANIFESTS)
+TUNED = tuned_operators(MANIFESTS)
 
 
 def passes(phase: str, target: Target) -> Sequence[Pass]:

@@ -7,6 +7,7 @@ driver of a device compiles when a package is loaded there (`runtime/native/arm_
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.opencl.graph.annotate_memory_scope import annotate_memory_scope
@@ -41,7 +42,7 @@ def _axes(target: Target) -> Sequence[Pass]:
 def _layouts(target: Target) -> Sequence[Pass]:
     return [
         infer_type.bind(),
-        check_choices.bind(operators=tuple(TUNED)),
+        check_choices.bind(operators=partial(tuple, TUNED)),
         opencl_apply_records.bind(target=target),
         infer_type.bind(),  # calls with records have their choices
         # Channels are in blocks of four, or each convolution has its algorithm.

@@ -10,7 +10,7 @@ lists the calls there are. Invariant: nothing changes. How calls are named: back
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choices, keys_of
 from armillary.errors import ConfigError
@@ -25,22 +25,22 @@ SHOWN = 24  # calls that an error lists
 
 
 @define_pass("check-choices", opt_level=0)
-def check_choices(module: IRModule, *, operators: Sequence[str] = ()) -> IRModule:
+def check_choices(module: IRModule, *, operators: Callable[[], Sequence[str]] = tuple) -> IRModule:
     """Hold the keys of `schedule.choice` against the module's calls of `operators`, for which there is a choice."""
     asked = asked_choices()
     if not asked:
         return module
-    calls: list[Call] = []
+    calls, chosen_for = list[Call](), operators()
 
     def visit(function: Function) -> None:
         calls.extend(e for e in post_order(function, not_primitive) if isinstance(e, Call) and isinstance(e.op, Op))
 
     on_functions(module, visit)
-    chosen = [keys_of(call) for call in calls if isinstance(call.op, Op) and call.op.name in operators]
+    chosen = [keys_of(call) for call in calls if isinstance(call.op, Op) and call.op.name in chosen_for]
     known = {key for keys in chosen for key in keys}
     for key in asked:
         if key not in known:
-            _refuse(key, calls, chosen, operators)
+            _refuse(key, calls, chosen, chosen_for)
     return module
 
 

@@ -1,13 +1,13 @@
 """What attention brings along: the candidates for its two operators, in the order in which they are asked.
 
 In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression. When each applies, and what can be
-chosen: space.py.
+chosen, by tuning too: space.py.
 """
 
 from __future__ import annotations
 
-from armillary.backends.cpu.attention.space import PREFILL, few_rows_refuse, refuses
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.attention.space import KNOBS, PREFILL, few_rows_refuse, refuses
+from armillary.backends.cpu.manifest import Candidate, Manifest, TunedOperator
 
 MANIFEST = Manifest(
     (
@@ -15,5 +15,9 @@ MANIFEST = Manifest(
         Candidate("nn.attention", "attention_rows", refuses, PREFILL),
         Candidate("nn.masked_attention", "masked_attention_few_rows", few_rows_refuse),
         Candidate("nn.masked_attention", "masked_attention_rows", refuses, PREFILL),
-    )
+    ),
+    tuned=(
+        TunedOperator("nn.attention", "attention.cpu", PREFILL, KNOBS),
+        TunedOperator("nn.masked_attention", "masked_attention.cpu", PREFILL, KNOBS),
+    ),
 )

@@ -22,6 +22,7 @@ MIN_ROWS = 4  # rows from which packing the keys pays
 SOFTMAX_CYCLES = 20.0  # for a vector of scores: maximum, exponential and sum
 BEHIND = 1.001  # times the default's cycles: those of another plan, where the model of costs does not decide
 SHOWN = 4  # plans beside the one that is taken
+KNOBS = ("rows", "keys", "features")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Plan:
 
     def config(self) -> Config:
         """By the names of the knobs."""
-        return (("rows", self.rows), ("keys", self.keys), ("features", self.features))
+        return tuple(zip(KNOBS, (self.rows, self.keys, self.features), strict=True))
 
 
 def plan_of(size: Sizes, cpu: CpuModel, lanes: int, given: Config = ()) -> Plan:
@@ -164,8 +165,9 @@ def _pick(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     rows = plans_of(workload, cpu)
     mine = next(cycles for plan, cycles in rows if plan.config() == choice.config)
-    others = [Estimate(f"blocks {_told(p.config())}", cycles, "") for p, cycles in rows if p.config() != choice.config]
-    return Weighed(Cost(mine, "FMA units"), tuple(others[:SHOWN]))
+    shown = [row for row in rows[: SHOWN + 1] if row[0].config() != choice.config][:SHOWN]
+    others = tuple(Estimate(f"blocks {_told(plan.config())}", cycles, "") for plan, cycles in shown)
+    return Weighed(Cost(mine, "FMA units"), others)
 
 
 def _told(config: Config) -> str:

@@ -23,6 +23,7 @@ from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout
 from armillary.base.dispatch import Workload
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
@@ -35,7 +36,10 @@ from armillary.target import Target
 from armillary.target.choice import Choice, Guard, Rejection, Source, stored_choice
 from armillary.transform import define_pass
 
-TUNED = {
+with deferred():
+    from armillary.backends.cpu import select
+
+TUNED = {  # contractions whose tasks weigh several algorithms; those of one say so in their manifest
     "nn.contrib_conv2d_NCHWc": "conv2d_NCHWc.cpu",
     "nn.contrib_depthwise_conv2d_NCHWc": "depthwise_conv2d_NCHWc.cpu",
     "cpu.conv2d_NCHWc_int8": "conv2d_NCHWc_int8.cpu",
@@ -43,8 +47,6 @@ TUNED = {
     "nn.contrib_dense_pack": "dense_pack.cpu",
     "nn.dense": "dense.cpu",
     "nn.batch_matmul": "batch_matmul.cpu",
-    "nn.attention": "attention.cpu",
-    "nn.masked_attention": "masked_attention.cpu",
 }
 BLOCKED = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
 PACKED = "nn.contrib_dense_pack"
@@ -58,11 +60,8 @@ ALGORITHMS = {  # of tasks, without transforms
     "dense_pack.cpu": "gemm.register_tiles",
     "dense.cpu": "gemm.register_tiles",
     "batch_matmul.cpu": "gemm.register_tiles",
-    "attention.cpu": "attention.rows",
-    "masked_attention.cpu": "attention.rows",
 }
 MATRIX_TILES = "matrix_tiles"  # a knob of what is computed by those: 1
-PLANS = ("rows", "keys", "features")  # knobs of attention
 
 
 @define_pass("apply-records", opt_level=0)
@@ -137,24 +136,34 @@ def rule_of(function: Function) -> WorkloadRule:
 def workload_of(expr: Expr) -> Workload | None:
     """What records of a call are found by: a name, the types of its operands, its attributes, and for convolutions
     whether Winograd's algorithm can compute it; None for calls that are not tuned."""
-    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in TUNED:
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
-    key = call_key(expr, expr.op)
+    name = task_of(expr.op.name)
+    key = call_key(expr, expr.op) if name else None
     if key is None:
         return None
     can_transform = (eligible(expr) is not None,) if expr.op.name == "nn.contrib_conv2d_NCHWc" else ()
-    return (TUNED[expr.op.name], *key, *can_transform)
+    return (name, *key, *can_transform)
+
+
+def task_of(operator: str) -> str:
+    """The name of the tasks of an operator, "" where it is not tuned."""
+    if operator in TUNED:
+        return TUNED[operator]
+    return select.TUNED[operator].task if operator in select.TUNED else ""
 
 
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
     values = {name: config[name].val for name in config if hasattr(config[name], "val")}
-    if ALGORITHMS.get(workload[0]) == "attention.rows" and set(values) == set(config) == set(PLANS):
-        return Choice("attention.rows", tuple((name, values[name]) for name in PLANS), source=Source.RECORD)
-    known = {"winograd", "strip", "rows", "vectors", "lines", "width", "fourier", MATRIX_TILES, *BLOCKS}
-    if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
-        told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
+    tuned = next((t for t in select.TUNED.values() if t.task == workload[0]), None)
+    least = {"rows", "vectors", "width"} if tuned is None else set(tuned.knobs)
+    most = {"winograd", "strip", "lines", "fourier", MATRIX_TILES, *BLOCKS, *least} if tuned is None else least
+    if set(values) != set(config) or not least <= set(values) <= most:
+        told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(most))}"
         raise ConfigError(told, hint="tune again")
+    if tuned is not None:
+        return Choice(tuned.algorithm.name, tuple((k, values[k]) for k in tuned.knobs), source=Source.RECORD)
     order, layouts = ("rows", "vectors", "lines"), _layouts_of(values, workload)
     tile = tuple((name, values.get(name, 1)) for name in order)
     size = values.get("winograd", 0)
