@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 from typing import ClassVar, TypeVar
 
 from armillary.arith.int_set import IntSet, evaluated, of_range
-from armillary.arith.modular import ANYTHING, ModularSet, both, modular_set, told_by
+from armillary.arith.modular import ANYTHING, ModularSet, both, implied_by, modular_set
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.base.record import record
@@ -174,7 +174,7 @@ class Analyzer:
         """What is known of the remainders of an integer expression."""
         known = dict(self._rests)
         for condition in self._flat_conditions():
-            told = told_by(condition)
+            told = implied_by(condition)
             if told is not None:
                 known[told[0]] = both(known.get(told[0], ANYTHING), told[1])
         whole = substitute_expr(T.convert(expr), self._values)

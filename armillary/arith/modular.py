@@ -156,7 +156,7 @@ _RULES: Rules[[_Of, _NON_NEGATIVE], ModularSet] = {
 }
 
 
-def told_by(condition: E.Expr) -> tuple[E.Var, ModularSet] | None:
+def implied_by(condition: E.Expr) -> tuple[E.Var, ModularSet] | None:
     """What a condition `x % c == b` says of a variable (of a truncated remainder too), else None."""
     if not isinstance(condition, E.EQ):
         return None

@@ -90,17 +90,17 @@ def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> A
             span = Span(_short(path)) if path is not None else None
             return ArtifactError(f"{what}: {error.strerror or told}", span=span, hint="name a file that can be used")
         case UnicodeError():
-            return ConfigError(f"{what}: a text is not valid UTF-8: {told}{_told_of(given)}")
+            return ConfigError(f"{what}: a text is not valid UTF-8: {told}{_argument_texts(given)}")
         case OverflowError():
-            return TypeMismatch(f"{what}: a number is too large: {told}{_told_of(given)}")
-    return TypeMismatch(f"{what}: {told}{_told_of(given)}")
+            return TypeMismatch(f"{what}: a number is too large: {told}{_argument_texts(given)}")
+    return TypeMismatch(f"{what}: {told}{_argument_texts(given)}")
 
 
 def _path_of(given: tuple[object, ...]) -> object:
     return next((item for item in given if isinstance(item, str | os.PathLike)), None)
 
 
-def _told_of(given: tuple[object, ...]) -> str:
+def _argument_texts(given: tuple[object, ...]) -> str:
     texts = [f"{type(item).__name__} {_short(item)}" for item in given]
     return f" (got {', '.join(texts)})" if texts else ""
 

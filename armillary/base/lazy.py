@@ -47,7 +47,7 @@ def lazy_names(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], 
     return resolve, listing
 
 
-class _Late:
+class _Deferred:
     """Stands for a module ("" as name) or a name of it, until it is called or one of its own names is looked up."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -75,7 +75,7 @@ class _Late:
 
 def imported(name: object) -> object:
     """What a name under `with deferred():` stands for, imported now: for what a module registers."""
-    return name._found() if isinstance(name, _Late) else name
+    return name._found() if isinstance(name, _Deferred) else name
 
 
 class _Names:
@@ -84,8 +84,8 @@ class _Names:
     def __init__(self, module: str) -> None:
         self._module = module
 
-    def __getattr__(self, name: str) -> _Late:
-        return _Late(self._module, name)
+    def __getattr__(self, name: str) -> _Deferred:
+        return _Deferred(self._module, name)
 
 
 class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
@@ -111,7 +111,7 @@ class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
     ) -> Any:  # Any: a module, or what stands for one
         if scope is not caller:  # another thread's
             return self._real(name, scope, _locals, names or (), level)  # type: ignore[arg-type]
-        return _Names(name) if names else _Late(name, "")
+        return _Names(name) if names else _Deferred(name, "")
 
 
 with deferred():

@@ -32,7 +32,7 @@ def is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-class _LateConsole:
+class _DeferredConsole:
     """Stands for a rich Console that is made when it is first used."""
 
     def __init__(self, **options: Any) -> None:  # Any: options of the Console
@@ -47,8 +47,8 @@ class _LateConsole:
         return getattr(self.console, name)
 
 
-_errors = _LateConsole(stderr=True)
-output = cast("Console", _LateConsole(width=None if is_terminal(sys.stdout) else _PIPE_WIDTH))
+_errors = _DeferredConsole(stderr=True)
+output = cast("Console", _DeferredConsole(width=None if is_terminal(sys.stdout) else _PIPE_WIDTH))
 errors = cast("Console", _errors)
 
 

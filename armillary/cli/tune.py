@@ -36,7 +36,7 @@ from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.joint_check import choose_layouts
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
-from armillary.autotvm.tuner.network_check import LATE, Network, check, least_seconds
+from armillary.autotvm.tuner.network_check import NO_TIME_LEFT, Network, check, least_seconds
 from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
@@ -151,7 +151,7 @@ def _another_chance(log: Path) -> None:
         late.pop(key, None)
         if not pair[1].error_no:
             good[key] = pair
-        elif pair[1].error == LATE and key in good:
+        elif pair[1].error == NO_TIME_LEFT and key in good:
             late[key] = good[key]
     LogFile(log).append([encode(*pair) for pair in late.values()])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.base.files import scratch_folder
-from armillary.base.names import Names, check_name, symbol, told_name
+from armillary.base.names import Names, check_name, printable_name, symbol
 from armillary.codegen import base
 from armillary.codegen.c import source as c
 from armillary.codegen.llvm import emit as llvm
@@ -170,7 +170,9 @@ def function_row(function: PhasedFunction) -> FunctionRow:
         role = "out" if buffer in written else "in"
         lanes = (buffer.dtype.lanes,) if buffer.dtype.lanes > 1 else ()  # of elements that are vectors: an axis more
         dims = (*(dimension(function.name, buffer.name, extent, names) for extent in shape), *lanes)
-        arguments.append(ArgRow(told_name(buffer.name), dims, buffer.dtype.element, "out" if role == "out" else "in"))
+        arguments.append(
+            ArgRow(printable_name(buffer.name), dims, buffer.dtype.element, "out" if role == "out" else "in")
+        )
     phases = []
     for index, phase in enumerate(function.phases):
         extent = base.constant_extent(phase)
@@ -192,7 +194,7 @@ def function_row(function: PhasedFunction) -> FunctionRow:
 def _var_names(function: PhasedFunction) -> dict[E.Var, str]:
     """A name for each variable, as dimensions refer to variables by name; those of the program may be alike."""
     names = Names()
-    return {v: names.fresh(told_name(v.name)) for v in function.vars}
+    return {v: names.fresh(printable_name(v.name)) for v in function.vars}
 
 
 def dimension(function: str, name: str, extent: E.Expr, names: Mapping[E.Var, str]) -> int | str:

@@ -47,7 +47,7 @@ from armillary.transform import USE_AUTO_SCHEDULER, PassContext
 
 with deferred():
     from armillary.driver import te_build
-    from armillary.driver.offloaded import OwnGraph, check_device, compiled_sources, without_library
+    from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
@@ -103,8 +103,8 @@ def assembled(
     targets = targets if isinstance(targets, DeviceTargets) else DeviceTargets(targets)
     where, alignment = targets.main, max(backend_of(target).alignment for target in targets.all)
     main = where.kind.device_type if targets.others else 0
-    fallback = partial(_own_graph, target=where) if PassContext.current().get(FALLBACK) else None
-    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, own=fallback)
+    fallback = partial(_fallback_graph, target=where) if PassContext.current().get(FALLBACK) else None
+    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, fallback=fallback)
     for made in plan.offloaded.values():
         check_device(made, backend_of(where).device)
     groups = kernel_groups(plan.kernels.values(), targets)
@@ -127,7 +127,7 @@ def assembled(
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 
-def _own_graph(function: Function, target: Target) -> OwnGraph:
+def _fallback_graph(function: Function, target: Target) -> FallbackGraph:
     """Our own kernels for what a library computes: the function compiled as a network of its own."""
     module = optimized(without_library(function), target)
     plan = plan_graph(module["main"], alignment=backend_of(target).alignment)
@@ -135,7 +135,7 @@ def _own_graph(function: Function, target: Target) -> OwnGraph:
     params = [plan.params[name] for name in names if name in plan.params]
     if any(name in plan.params for name in names[: len(names) - len(params)]):
         raise InternalError("a parameter stands before an input")
-    return OwnGraph(_graph_spec(plan, {}).to_json(), tuple(Constant(p) for p in params), plan.kernels)
+    return FallbackGraph(_graph_spec(plan, {}).to_json(), tuple(Constant(p) for p in params), plan.kernels)
 
 
 def optimized(module: IRModule, target: Target | DeviceTargets, params: Params | None = None) -> IRModule:
@@ -257,7 +257,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         devices=tuple(n.device for n in plan.nodes for _ in n.types) if any(n.device for n in plan.nodes) else (),
         arena_offsets=tuple(plan.arena_offsets),
         image_widths=tuple(plan.image_widths),
-        storage_scopes=tuple(scope for node in plan.nodes for scope in node.told_scopes) if plan.image_widths else (),
+        storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
     )
 

@@ -22,7 +22,7 @@ from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.names import Names, check_name, identifier, told_name
+from armillary.base.names import Names, check_name, identifier, printable_name
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.concurrent_groups import concurrent_groups
@@ -41,7 +41,7 @@ from armillary.relay.types import TensorType, tensor_fields
 from armillary.target.texture import BUFFER, image_size
 
 if TYPE_CHECKING:
-    from armillary.driver.offloaded import Offloaded, OwnGraph
+    from armillary.driver.offloaded import FallbackGraph, Offloaded
 
 with deferred():
     from armillary.driver.offloaded import offloaded  # most graphs have nothing that a library computes
@@ -79,7 +79,7 @@ class GraphNode:
     scopes: tuple[str, ...] = ()  # of the outputs, where one is in a texture
 
     @property
-    def told_scopes(self) -> tuple[str, ...]:
+    def output_scopes(self) -> tuple[str, ...]:
         """The memory of each output."""
         return self.scopes or (BUFFER,) * len(self.types)
 
@@ -104,16 +104,16 @@ def plan_graph(
     *mains: Function,
     alignment: int = ALIGNMENT,
     device: int = 0,
-    own: Callable[[Function], OwnGraph] | None = None,
+    fallback: Callable[[Function], FallbackGraph] | None = None,
 ) -> GraphPlan:
     """Flatten `main` into graph nodes, name its kernels and plan its memory.
 
     Several functions become variants: they share kernels, parameters and the arena, and one of them runs. `device`: the
-    main one of a graph over several, of which each has an arena; 0: there is one. `own` makes our own graph of a
+    main one of a graph over several, of which each has an arena; 0: there is one. `fallback` makes our own graph of a
     function that a library computes; None: the library alone does.
     """
     builder = _Builder([p for main in mains for p in main.params], device)
-    builder.own = own
+    builder.fallback = fallback
     for main in mains:
         builder.add_function(main)
     if len(mains) == 1:
@@ -144,7 +144,7 @@ class _Builder:
         self.shares = True
         self.scopes: dict[int, str] = {}  # of constants that kernels read as textures, by id
         self.copies: dict[tuple[tuple[int, int], int], int] = {}  # to other devices, by value and device
-        self.own: Callable[[Function], OwnGraph] | None = None
+        self.fallback: Callable[[Function], FallbackGraph] | None = None
 
     def add_function(self, main: Function) -> None:
         """The nodes of a function; its inputs are those of an earlier one where name and type agree."""
@@ -283,10 +283,10 @@ class _Builder:
         """A function that a library computes: its constants are inputs of the node, after the arguments."""
         symbol = str(call.op.get_attr("global_symbol", ""))
         if symbol not in self.plan.offloaded:
-            own = self.own(call.op) if self.own is not None else None
-            made = offloaded(call.op, own)
+            graph = self.fallback(call.op) if self.fallback is not None else None
+            made = offloaded(call.op, graph)
             self.plan.offloaded[made.row.name] = made
-            self.plan.kernels.update(own.kernels if own is not None else {})
+            self.plan.kernels.update(graph.kernels if graph is not None else {})
         inputs = [v for e in (*call.args, *self.plan.offloaded[symbol].constants) for v in self._values(e)]
         index = self.add(call, symbol, inputs, tensor_fields(call.checked_type))
         return [(index, i) for i in range(len(self.plan.nodes[index].types))]
@@ -307,7 +307,7 @@ class _Builder:
     def add(self, expr: Expr | None, func: str, inputs: list[tuple[int, int]], types: Sequence[TensorType]) -> int:
         span = getattr(expr, "span", None)
         name = span.name if span is not None and span.name else func.strip("_")
-        name = self.names.fresh(told_name(f"{name}#{len(self.plan.nodes)}"))
+        name = self.names.fresh(printable_name(f"{name}#{len(self.plan.nodes)}"))
         self.plan.nodes.append(GraphNode(name, func, inputs, tuple(types)))
         return len(self.plan.nodes) - 1
 
@@ -406,7 +406,7 @@ def _node_name(call: Call, index: int) -> str:
     if not name:
         spans = [n.span.name for n in post_order(call.op.body) if isinstance(n, Call) and n.span is not None]
         name = spans[-1] if spans else ""
-    return told_name(f"{name or 'node'}#{index}")
+    return printable_name(f"{name or 'node'}#{index}")
 
 
 def _plan_storage(plan: GraphPlan, alignment: int) -> None:
@@ -432,7 +432,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
             places.append(node.device)
             first.append(index)
             external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
-        scopes += node.told_scopes
+        scopes += node.output_scopes
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
     images = {sid for sid, scope in enumerate(scopes) if scope != BUFFER}
@@ -460,7 +460,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
 
 def _plan_images(plan: GraphPlan, spans: Mapping[int, tuple[int, int] | None]) -> None:
     """Widths of images, and storage ids: images that are never alive together share one. None: alive all the time."""
-    tensors = {sid: (ty, scope) for n in plan.nodes for sid, ty, scope in zip(n.storage, n.types, n.told_scopes)}
+    tensors = {sid: (ty, scope) for n in plan.nodes for sid, ty, scope in zip(n.storage, n.types, n.output_scopes)}
     sizes = {sid: image_size(tensors[sid][1], tensors[sid][0].static) for sid in spans}
     shared = [(sid, span) for sid, span in spans.items() if span is not None]
     images = [Image(sizes[s][1], tensors[s][0].dtype.bits, sizes[s][0], *span) for s, span in shared]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @record
-class OwnGraph:
+class FallbackGraph:
     """Our own kernels for a function of a library: graph JSON, its parameters as its inputs come, the kernels."""
 
     json: str
@@ -49,8 +49,8 @@ class Offloaded:
     module: OffloadedModule
 
 
-def offloaded(function: Function, own: OwnGraph | None = None) -> Offloaded:
-    """Ask the library's code generator for a partitioned function; `own` computes the same without the library."""
+def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offloaded:
+    """Ask the library's code generator for a partitioned function; `fallback` computes the same without the library."""
     library, symbol = str(function.get_attr("Compiler")), str(function.get_attr("global_symbol", ""))
     if not symbol:
         told = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
@@ -60,20 +60,20 @@ def offloaded(function: Function, own: OwnGraph | None = None) -> Offloaded:
         told = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
         raise ConfigError(told, hint="it gives a JsonModule or a SourceModule")
     inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
-    owned = own.constants if own is not None and isinstance(made, JsonModule) else ()
+    owned = fallback.constants if fallback is not None and isinstance(made, JsonModule) else ()
     constants = [t for c in (*made.constants, *owned) for t in tensor_fields(c.checked_type)]
     outputs = tensor_fields(function.body.checked_type)
     args = (*_rows("i", inputs, "in"), *_rows("c", constants, "in"), *_rows("o", outputs, "out"))
     if isinstance(made, SourceModule):
         row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
         return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
-    if own is not None and made.device:
+    if fallback is not None and made.device:
         told = (
             f"offload.fallback: {symbol} runs on {made.device}, where {library} has no kernels of ours to fall back on"
         )
         raise UnsupportedError(told, hint="leave offload.fallback off, or the library out")
     module = OffloadedModule(symbol, made.kind or library, made.source, len(constants) - len(owned))
-    graph = own.json if own is not None else ""
+    graph = fallback.json if fallback is not None else ""
     external = ExternalRow(module.type_key, module.source, module.num_constants, made.device, graph, len(owned))
     row = FunctionRow(symbol, args, (), external=external)
     return Offloaded(row, (*made.constants, *owned), module)

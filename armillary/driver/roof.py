@@ -20,8 +20,8 @@ import numpy as np
 from armillary import te
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_empty
+from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.config import setting
-from armillary.base.kept_record import keep, read_kept
 from armillary.driver.te_build import build as te_build
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
@@ -67,11 +67,11 @@ def measured_roof(*, again: bool = False) -> Roof:
     """This machine's roof with the threads the runtime uses now; from disk if measured before and not `again`."""
     count, model = num_threads(), cpu_model(TARGET)
     path = _path(model, count)
-    found = read_kept(path, Roof, VERSION)
+    found = read_cached(path, Roof, VERSION)
     if found is not None and not again:
         return found
     roof = _best_of(measure(model, count), found)
-    keep(path, roof)
+    write_cached(path, roof)
     return roof
 
 
@@ -84,7 +84,7 @@ def measure(model: CpuModel, threads: int) -> Roof:
     """Run the kernels; the best of a few runs each."""
     l1, l2, l3 = model.l1 or 32 * KB, model.l2 or MB, max(model.l3, 4 * (model.l2 or MB))
     once, often = (_read_kernel(model, times) for times in (1, TIMES))
-    array = aligned_empty((_far(l3) // 4,), np.dtype(np.float32))
+    array = aligned_empty((_beyond_caches(l3) // 4,), np.dtype(np.float32))
     array.fill(1)  # zeros would all lie in one page, and that in L1
     inner = {"l1": (l1 // 2,), "l2": (4 * l1, l2 // 2)}  # of L2 a small part: fewer pages than the table of them holds
     rates = {
@@ -96,7 +96,7 @@ def measure(model: CpuModel, threads: int) -> Roof:
     return Roof(model.name, threads, _peak(model, threads), rates["l1"], rates["l2"], rates["l3"], memory)
 
 
-def _far(l3: int) -> int:
+def _beyond_caches(l3: int) -> int:
     """Bytes that no cache holds. A virtual machine may tell of the L3 of a whole server, and have less memory."""
     wanted = max(64 * MB, min(4 * l3, max(ENOUGH, 2 * l3)))
     try:

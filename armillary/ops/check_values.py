@@ -36,7 +36,7 @@ STRICT = register_config_option(
     "checks of positions and divisors when running: auto (where they cost < 1 %), always, never",
 )
 _WAYS = ("auto", "always", "never")
-_FEW = 1024  # values that are checked in any case: a microsecond
+_ALWAYS_CHECKED = 1024  # values that are checked in any case: a microsecond
 _SHARE = 100  # elements moved for each value
 
 
@@ -128,7 +128,7 @@ def decompose(attrs: CheckValuesAttrs, data: Expr) -> Expr | None:
     if way not in _WAYS:
         raise TypeMismatch(f"{STRICT.name} is {way!r}, wanted one of {', '.join(_WAYS)}")
     size = data.checked_type.size if isinstance(data.checked_type, TensorType) else 0
-    is_cheap = size <= _FEW or size * _SHARE <= attrs.moved
+    is_cheap = size <= _ALWAYS_CHECKED or size * _SHARE <= attrs.moved
     return None if way == "always" or (way == "auto" and is_cheap) else data
 
 

@@ -25,7 +25,7 @@ _WEEK_MS = 7 * 86400 * 1000
 _DIAL_SECONDS = 10.0
 
 
-class _Behind:
+class _RegisteredServer:
     """A server behind the proxy."""
 
     def __init__(self, peer: Peer, want: dict[str, Json]) -> None:
@@ -49,7 +49,7 @@ class Proxy:
         """`servers` listen, and are lent under the `key`; others connect by themselves."""
         self.tracker, self.custom_host, self.tls = tracker, custom_host, tls
         self.listener = Listener("proxy", self._serve, secret=secret, tls=tls)
-        self._servers: list[_Behind] = []
+        self._servers: list[_RegisteredServer] = []
         self._fronts = [Front(server, key, tracker) for server in servers]
         self._registrations: list[asyncio.Task[None]] = []
         self._dialled: dict[str, asyncio.Future[tuple[Peer, asyncio.Event]]] = {}
@@ -83,7 +83,7 @@ class Proxy:
     # ---- servers
 
     async def _server(self, peer: Peer, want: dict[str, Json]) -> None:
-        behind = _Behind(peer, want)
+        behind = _RegisteredServer(peer, want)
         upstream = await self._registered(want) if self.tracker is not None else None
         await peer.write(Frame({"ok": {"rpc": protocol.VERSION}}))
         self._servers.append(behind)
@@ -105,7 +105,7 @@ class Proxy:
         ours = {"host": self.custom_host, "port": self.listener.port, "tls": self.tls is not None}
         return await open_peer(self.tracker, "tracker", want | ours)
 
-    async def _from_server(self, behind: _Behind, upstream: Peer | None) -> None:
+    async def _from_server(self, behind: _RegisteredServer, upstream: Peer | None) -> None:
         while True:
             header = (await behind.peer.read(protocol.SILENT_SECONDS)).header
             if header.get("op") == "free":
@@ -150,7 +150,7 @@ class Proxy:
         finally:
             over.set()
 
-    def _is_for(self, behind: _Behind, ticket: str, key: str) -> bool:
+    def _is_for(self, behind: _RegisteredServer, ticket: str, key: str) -> bool:
         if self.tracker is not None or ticket:
             return bool(behind.ticket) and hmac.compare_digest(behind.ticket, ticket)
         return behind.key == key and bool(behind.ticket)
@@ -165,7 +165,7 @@ class Proxy:
         await over.wait()
 
 
-async def _from_tracker(behind: _Behind, upstream: Peer) -> None:
+async def _from_tracker(behind: _RegisteredServer, upstream: Peer) -> None:
     while True:
         await behind.peer.write(Frame((await upstream.read(protocol.SILENT_SECONDS)).header))
 

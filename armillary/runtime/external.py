@@ -29,7 +29,7 @@ def external_file(kind: str) -> str:
     return f"libarmillary_external_{kind}.so"
 
 
-def tell_folders() -> None:
+def set_external_path() -> None:
     """Tell the native runtime the folders as they are set now."""
     error = ErrorText()
     error.check(native().arm_external_path(os.fsencode(":".join(_folders())), *error.args))

@@ -41,7 +41,7 @@ from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
-from armillary.runtime.external import tell_folders
+from armillary.runtime.external import set_external_path
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack
 from armillary.runtime.packed import supply_functions, take_raised
@@ -174,7 +174,7 @@ class Module:
         text = _native_bytes(native().arm_module_descriptor, handle)
         self.descriptor = Descriptor.from_json(text or b"")
         if any(row.external is not None for row in self.descriptor.functions.values()):
-            tell_folders()
+            set_external_path()
         graph = _native_bytes(native().arm_module_graph_json, handle)
         self.graph_json: str | None = None if graph is None else graph.decode("utf-8", "strict")
         embedded = EmbeddedParams(handle)

@@ -18,7 +18,7 @@ from armillary.tir.expr import INT32, BufferLoad, Call, Expr, IterVar, Var
 from armillary.tir.simplify import Simplifier
 from armillary.tir.stmt import Evaluate, For, LoopKind, Stmt
 
-FEW_ROWS = 32  # that are asked for one after another, without a loop
+MAX_UNROLLED_ROWS = 32  # that are asked for one after another, without a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def request_region(first: Expr, last: Expr, request: Request, tile: Expr | None 
     run = [BufferLoad(first.buffer, (*lows[:-1], *end)) for end in ends]
     asked = () if request.locality == T.EVERY_CACHE else (T.const(request.locality, "int32"),)
     body: Stmt = Evaluate(Call(INT32, "prefetch", (*run, *asked)))
-    kind = LoopKind.UNROLLED if math.prod(count for _, count in loops) <= FEW_ROWS else LoopKind.SERIAL
+    kind = LoopKind.UNROLLED if math.prod(count for _, count in loops) <= MAX_UNROLLED_ROWS else LoopKind.SERIAL
     for var, extent in reversed(loops):
         body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), kind, body)
     return body

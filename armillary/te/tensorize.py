@@ -69,7 +69,9 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
         spans = []
         for places_of in zip(*(load.indices for load in group), strict=True):
             parts = [_span(lowering, stage, intrinsic, space.evaluate(i, known), inner) for i in places_of]
-            spans.append(_hull(parts) or _refuse(stage, intrinsic, f"it reads {read.name} at unrelated places"))
+            spans.append(
+                _bounding_span(parts) or _refuse(stage, intrinsic, f"it reads {read.name} at unrelated places")
+            )
         starts = [low for low, _ in spans]
         if read in lowering.relative:
             producer = lowering.plans[lowering.schedule.stage_map[read.op]]
@@ -88,7 +90,7 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
     return places
 
 
-def _hull(spans: list[tuple[Linear, int]]) -> tuple[Linear, int] | None:
+def _bounding_span(spans: list[tuple[Linear, int]]) -> tuple[Linear, int] | None:
     """What holds several spans, as first place and extent; None where the distance of two is no number."""
     first = spans[0][0]
     shifts = [low.minus(first).value for low, _ in spans]

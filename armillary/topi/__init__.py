@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from armillary.topi import image, nn, padding, signatures, tag, utils, vision
 from armillary.topi.operators import function_named
 from armillary.topi.utils import get_const_tuple
-from armillary.topi.vendors import rooms
+from armillary.topi.vendors import namespaces
 
 if TYPE_CHECKING:
     from armillary.base.aliases import AnyFunction
 
 __all__ = ["get_const_tuple", "image", "nn", "padding", "signatures", "tag", "utils", "vision"]
-globals().update(rooms())
+globals().update(namespaces())
 
 
 def __getattr__(name: str) -> AnyFunction:  # a function of tensors, or the module of references

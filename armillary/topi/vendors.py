@@ -1,7 +1,7 @@
-"""`topi.x86`, `topi.generic`, `topi.arm_cpu` …: the rooms where old scripts find computes and schedules by machine.
+"""`topi.x86`, `topi.generic`, `topi.arm_cpu` …: namespaces where old scripts find computes and schedules by machine.
 
 In: a name such as `conv2d_nhwc_spatial_pack` or `schedule_injective`. Out: the compute of that operator, whichever
-algorithm the name asks for, and one schedule for all (`schedules.py`). Invariant: no room has anything of its own:
+algorithm the name asks for, and one schedule for all (`schedules.py`). Invariant: no namespace has anything of its own:
 which algorithm runs is chosen for the machine, not by the name (`backends/`).
 """
 
@@ -19,7 +19,7 @@ from armillary.topi.schedules import schedule
 if TYPE_CHECKING:
     from armillary.base.aliases import AnyFunction
 
-ROOMS = (
+NAMESPACES = (
     "adreno",
     "arm_cpu",
     "bifrost",
@@ -53,7 +53,7 @@ _OLD_NAMES = {
 _PLACES = ("armillary.topi.nn", "armillary.topi", "armillary.topi.image", "armillary.topi.vision")
 
 
-class Room(types.ModuleType):
+class Namespace(types.ModuleType):
     """A module whose functions are those of `topi.nn` and `topi`, and `schedule_*`."""
 
     def __getattr__(self, name: str) -> AnyFunction:  # a function of tensors
@@ -70,14 +70,14 @@ class Room(types.ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
-def rooms() -> dict[str, types.ModuleType]:
+def namespaces() -> dict[str, types.ModuleType]:
     """The modules of topi by name, importable from now on, those inside them too."""
-    made: dict[str, types.ModuleType] = {name: _room(name) for name in (*ROOMS, *_FILES)}
+    made: dict[str, types.ModuleType] = {name: _namespace(name) for name in (*NAMESPACES, *_FILES)}
     del made["sort"]  # a function stands there; the file's name can be imported from
     for name in _INNER:
         outer, inner = name.split(".")
         owner = made.get(outer) or importlib.import_module(f"armillary.topi.{outer}")
-        setattr(owner, inner, _room(name))
+        setattr(owner, inner, _namespace(name))
     sys.modules[f"{__package__}.nn.utils"] = padding
     sys.modules[f"{__package__}.x86.utils"] = made["x86"].utils = utils  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.arm_cpu.conv2d_int8"] = arm_int8
@@ -87,7 +87,7 @@ def rooms() -> dict[str, types.ModuleType]:
     return made
 
 
-def _room(name: str) -> Room:
-    room = Room(f"armillary.topi.{name}", f"`topi.{name}`: see armillary/topi/vendors.py.")
-    sys.modules[room.__name__] = room
-    return room
+def _namespace(name: str) -> Namespace:
+    namespace = Namespace(f"armillary.topi.{name}", f"`topi.{name}`: see armillary/topi/vendors.py.")
+    sys.modules[namespace.__name__] = namespace
+    return namespace

@@ -15,7 +15,7 @@ from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, Pair, encode, load_from_file
 from armillary.autotvm.tuner.kernel_check import Change, Found, Kernel, refused, stretches
-from armillary.autotvm.tuner.network_check import LATE, Network, check
+from armillary.autotvm.tuner.network_check import NO_TIME_LEFT, Network, check
 from armillary.base.aliases import Array
 from armillary.cli.tune import _another_chance
 from armillary.ir import IRModule
@@ -103,7 +103,7 @@ def test_all_records_are_checked_at_once_and_each_by_its_own_kernels(tmp_path: P
         assert [pair for pair, _ in verdict.dropped] == worst
         assert all("its kernels take" in why for _, why in verdict.dropped)
         late = check(net, worst, 0.1, until=0.0, names=names)
-        assert [why for _, why in late.dropped] == [LATE] * 2
+        assert [why for _, why in late.dropped] == [NO_TIME_LEFT] * 2
         with PassContext(config={"cpu.tile": "1x1"}):  # a model that chooses badly
             verdict = check(net, best, 0.1, names=names)
             if verdict.kept != best:  # on a busy machine the gain may be within the noise of so short a time
@@ -145,7 +145,7 @@ def test_a_record_with_one_slower_kernel_is_refused(
 def test_records_that_were_not_checked_for_lack_of_time_get_another_chance(tmp_path: Path) -> None:
     (task, other) = autotvm.task.extract_from_program(*network(tmp_path), "llvm")
     log, pairs = tmp_path / "net.log", [pair_of(task, 1, 2e-4), pair_of(other, 1, 3e-4)]
-    reasons = (LATE, "end-to-end check: its kernels take longer")
+    reasons = (NO_TIME_LEFT, "end-to-end check: its kernels take longer")
     failures = [(g, replace_result(r, why)) for (g, r), why in zip(pairs, reasons, strict=True)]
     LogFile(log).append([encode(*pair) for pair in [*pairs, *failures]])
     _another_chance(log)

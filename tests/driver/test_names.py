@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import armillary
 from armillary import relay, te
-from armillary.base.names import Identifiers, Names, check_name, identifier, symbol, told_name
+from armillary.base.names import Identifiers, Names, check_name, identifier, printable_name, symbol
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.graph_codegen import plan_graph
 from armillary.driver.library import GraphLibrary
@@ -278,5 +278,5 @@ def test_symbols_are_identifiers_and_no_two_names_share_one() -> None:
 
 
 def test_unusable_names_can_be_told() -> None:
-    assert [told_name(name) for name in ("é\0", "\ud800x")] == ["é\\0", "\\ud800x"]
+    assert [printable_name(name) for name in ("é\0", "\ud800x")] == ["é\\0", "\\ud800x"]
     assert check_name("é\n", "an input") == "é\n"

@@ -17,8 +17,8 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import te
+from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.files import read_private, replacing, write_private
-from armillary.base.kept_record import keep, read_kept
 from armillary.codegen.workers.cache import Cache, cache_key
 from armillary.driver.roof import VERSION, Roof
 from armillary.runtime import external
@@ -74,10 +74,10 @@ def test_facts_of_the_machine_are_asked_again(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_roofs_are_measured_again(kind: str, tmp_path: Path) -> None:
     path, roof = tmp_path / "roof.json", Roof("model", 1, 1.0, 2.0, 3.0, 4.0, 5.0)
-    keep(path, roof)
-    assert read_kept(path, Roof, VERSION) == roof
+    write_cached(path, roof)
+    assert read_cached(path, Roof, VERSION) == roof
     spoil(path, kind, tmp_path / "victim")
-    assert read_kept(path, Roof, VERSION) is None
+    assert read_cached(path, Roof, VERSION) is None
 
 
 def test_another_users_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

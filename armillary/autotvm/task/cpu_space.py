@@ -59,7 +59,7 @@ class Point:
 
 
 Blocks = tuple[int, int]  # channels of a block of data, and of result
-LATER = 1.001  # times the least: a point that comes after it
+RANKED_AFTER = 1.001  # times the least: a point that comes after it, so that a build's own choice is first
 LEAST_BLOCK = 4  # channels
 MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
 NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
@@ -125,14 +125,14 @@ def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuMod
     own, mine = product_tile(layer, cpu)[0], estimate_fourier(layer, cpu, rate).cycles
     least = min(point.cycles for point in found)
     if not is_faster(layer, cpu, 0):
-        mine = max(mine, LATER * least)
+        mine = max(mine, RANKED_AFTER * least)
     elif mine >= least:  # a convolution that is computed otherwise than the pass expects
-        direct = [replace(point, cycles=point.cycles * LATER * mine / least) for point in direct]
+        direct = [replace(point, cycles=point.cycles * RANKED_AFTER * mine / least) for point in direct]
     made = [Point(0, 0, own, mine, found[0].width, fourier=1)]
     for tile in product_tiles(layer, cpu):
         if tile != own:
             cycles = estimate_fourier(layer, cpu, rate, tile).cycles
-            made.append(Point(0, 0, tile, max(cycles, LATER * mine), found[0].width, fourier=1))
+            made.append(Point(0, 0, tile, max(cycles, RANKED_AFTER * mine), found[0].width, fourier=1))
     return [*direct, *made]
 
 

@@ -16,6 +16,7 @@ from math import prod
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.cpu_space import (
     MOVED_IN_A_CYCLE,
+    RANKED_AFTER,
     Blocks,
     Point,
     blocks_of,
@@ -47,7 +48,6 @@ from armillary.target import Target
 from armillary.target.choice import Choice, Source
 from armillary.target.cpu import cpu_model
 
-AFTER_OWN = 1.001  # times the least of the call's own blocks: that of others, so that a build's own choice is first
 CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
 _CONVOLUTIONS = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "conv2d_NCHWc_int8.cpu", "conv2d_NCHWc_bf16.cpu")
 _DENSE = ("dense_pack.cpu", "dense.cpu")
@@ -208,7 +208,7 @@ def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> l
 def _expected(points: Sequence[Point], own: Sequence[Point], moved: float, wide: int) -> list[Point]:
     """Points of other blocks, with what moves data to them, after those of the call's own."""
     cycles = [p.cycles * (max(1, wide) if p.winograd else 1) + moved / MOVED_IN_A_CYCLE for p in points]
-    scale = max(1.0, AFTER_OWN * min(p.cycles for p in own) / min(cycles))
+    scale = max(1.0, RANKED_AFTER * min(p.cycles for p in own) / min(cycles))
     return [replace(point, cycles=scale * spent) for point, spent in zip(points, cycles, strict=True)]
 
 

@@ -66,7 +66,7 @@ class GATuner(Tuner):
         while len(children) < self.pop_size and len(known) < len(self.space):
             child = self._new_child(parents, scores / scores.sum(), known) if parents else None
             if child is None:
-                child = self._stranger(known)
+                child = self._random_unknown(known)
             known.add(child)
             children.append(child)
         return children
@@ -85,7 +85,7 @@ class GATuner(Tuner):
                 return index
         return None
 
-    def _stranger(self, known: set[int]) -> int:
+    def _random_unknown(self, known: set[int]) -> int:
         """A configuration at random that is not known."""
         for _ in range(_TRIES):
             (index,) = self.space.sample_ints(1, self.rng)

@@ -151,14 +151,14 @@ def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pai
         mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
         slow = next((c for c in mine if _is_slower(c)), None)
         if slow is not None:
-            told.append((pair, _said(slow.without, slow.with_it)))
+            told.append((pair, _gain_text(slow.without, slow.with_it)))
             continue
         without, with_it, again = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it", "again"))
         noise = NOISES * abs(without - again)
         if with_it >= min(PAYS * without, min(without, again) - noise):
-            told.append((pair, _said(without, with_it, noise)))
+            told.append((pair, _gain_text(without, with_it, noise)))
         elif not all(_wins(mine, side) for side in (0, 1)):
-            told.append((pair, f"{_said(without, with_it)}, but too few rounds say so"))
+            told.append((pair, f"{_gain_text(without, with_it)}, but too few rounds say so"))
     return told
 
 
@@ -179,6 +179,6 @@ def _wins(changes: Sequence[Change], side: int) -> bool:
     return is_faster(*totals)
 
 
-def _said(without: float, with_it: float, noise: float = 0.0) -> str:
+def _gain_text(without: float, with_it: float, noise: float = 0.0) -> str:
     told = f"end-to-end check: its kernels take {1e6 * with_it:.1f} us of a run with it, {1e6 * without:.1f} us without"
     return f"{told}, at a noise of {1e6 * noise:.1f} us" if noise else told

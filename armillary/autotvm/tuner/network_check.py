@@ -61,8 +61,8 @@ MARGIN = 0.0005  # of the time: a gain that is smaller is none, however little n
 ROUND_SECONDS = 0.02  # least length of one timing
 ROUNDS = 12  # at least: of fewer than ten, chance may win all
 SESSION_SECONDS = 3600.0
-LATE = "end-to-end check: there was no time left for it"
-MOST_TURNS = 10  # measurements of all records together
+NO_TIME_LEFT = "end-to-end check: there was no time left for it"
+MOST_ROUNDS = 10  # measurements of all records together
 LONGEST = 10  # times the seconds for a record: one of those
 
 
@@ -170,16 +170,16 @@ def compare(first: Timed, second: Timed, seconds: float) -> Compared:
     the same kernel in each. Of devices they are the least times of runs, and the ratio is the middle one over rounds.
     """
     if first.kernels is not None and second.kernels is not None:
-        a, b = _in_turns(first.kernels, second.kernels, seconds)
+        a, b = _interleaved(first.kernels, second.kernels, seconds)
         one, two = (float(sum(map(min, zip(*rows, strict=True)))) for rows in (a, b))
         return Compared(one, two, two / one, is_faster([sum(row) for row in b], [sum(row) for row in a]))
     number = max(1, math.ceil(ROUND_SECONDS / max(1e-9, first(1), second(1))))
-    before, after = _in_turns(lambda: first(number), lambda: second(number), seconds)
+    before, after = _interleaved(lambda: first(number), lambda: second(number), seconds)
     ratio = statistics.median(y / x for x, y in zip(before, after, strict=True))
     return Compared(min(before), min(after), ratio, is_faster(after, before))
 
 
-def _in_turns(first: Callable[[], T], second: Callable[[], T], seconds: float) -> tuple[list[T], list[T]]:
+def _interleaved(first: Callable[[], T], second: Callable[[], T], seconds: float) -> tuple[list[T], list[T]]:
     """What both measure in rounds, each before the other in every second one."""
     rows: tuple[list[T], list[T]] = ([], [])
     until = time.monotonic() + seconds
@@ -218,7 +218,7 @@ def _by_kernels(
     kernel is. `library`: without records; its second executor is another one each time, as that with records is."""
     kept, dropped = list(candidates), list[tuple[Pair, str]]()
     before, good = 0.0, None
-    for _ in range(MOST_TURNS):
+    for _ in range(MOST_ROUNDS):
         if not kept or time.monotonic() > until:
             break
         known, spent = known_names(kept, names), seconds * min(LONGEST, 1 + len(kept))
@@ -236,7 +236,7 @@ def _by_kernels(
     if good is not None:
         return Verdict(good.before, good.after, good.after / good.before, kept, dropped, good.changes)
     before = before or sum(default.kernels() if default.kernels else [default(1)])
-    return Verdict(before, before, 1.0, [], [*dropped, *((pair, LATE) for pair in kept)])
+    return Verdict(before, before, 1.0, [], [*dropped, *((pair, NO_TIME_LEFT) for pair in kept)])
 
 
 def together(
@@ -293,7 +293,7 @@ def _one_by_one(
     kept, dropped = list[Pair](), list[tuple[Pair, str]]()
     for pair in candidates:
         if time.monotonic() > until:
-            dropped.append((pair, LATE))
+            dropped.append((pair, NO_TIME_LEFT))
             continue
         candidate = network.timed(network.built([*kept, pair]))
         seen = compare(timed, candidate, seconds)

@@ -41,7 +41,7 @@ _PARAMS = {
     "disable_default_eval_metric": 1,
 }
 _ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
-_FEW, _FEW_ROUNDS = 64, 30  # rows, of which the fastest are too few to stop by
+_SMALL_TABLE, _SMALL_ROUNDS = 64, 30  # rows, of which the fastest are too few to stop by
 _CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
 _RANDOM = 0.05  # of the trials
 _PLANS, _LEAST_PLAN = 45, 4  # of a small space: a plan that is a large part of it learns too late (note 084)
@@ -77,8 +77,8 @@ class XGBCostModel:
         data = module.DMatrix(features, label=labels)
         if self.loss_type != "reg":
             data.set_group([len(labels)])
-        if len(labels) < _FEW:
-            self.booster = module.train(self.params, data, num_boost_round=_FEW_ROUNDS, verbose_eval=False)
+        if len(labels) < _SMALL_TABLE:
+            self.booster = module.train(self.params, data, num_boost_round=_SMALL_ROUNDS, verbose_eval=False)
             return
         goal = _recall_of_the_fastest(speeds, min(plan_size, max(1, len(speeds) // 4)))
         stop = module.callback.EarlyStopping(rounds=_PATIENCE, metric_name="a-recall", maximize=True, save_best=True)
@@ -239,7 +239,7 @@ class XGBTuner(Tuner):
     def _columns(self, rows: int) -> slice:
         """Of few rows of one task the knobs alone: the many features of loops are noise there, and tell tasks apart."""
         knobs = len(self.space.get(int(self.space.valid_indices()[0])).get_flatten_feature()) + 1
-        return slice(-knobs, None) if rows < _FEW and not self.past[0] else slice(None)
+        return slice(-knobs, None) if rows < _SMALL_TABLE and not self.past[0] else slice(None)
 
     def _data(self) -> tuple[list[Numbers], list[float]]:
         rows, speeds = list(self.past[0]), list(self.past[1])

@@ -79,7 +79,7 @@ ENGINES: dict[str, tuple[Load, str]] = {  # how to load a file, and the package 
 }
 
 
-def turn(streams: Sequence[Run], seconds: float) -> tuple[list[float], float]:
+def timed_round(streams: Sequence[Run], seconds: float) -> tuple[list[float], float]:
     """Run all streams for a while: milliseconds of every inference, and the seconds that it took."""
     times: list[list[float]] = [[] for _ in streams]
     start = time.perf_counter()
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(json.dumps({"load_s": time.perf_counter() - begin}), flush=True)
     for line in sys.stdin:
-        times, seconds = turn(runs, float(line))
+        times, seconds = timed_round(runs, float(line))
         print(json.dumps({"times": times, "seconds": seconds}), flush=True)
     return 0
 

@@ -36,7 +36,7 @@ class Weighed:
 
 @record
 class Algorithm:
-    """The room of an algorithm: its knobs and what they are expected to cost."""
+    """The space of an algorithm: its knobs and what they are expected to cost."""
 
     name: str
     space: Callable[[Workload, CpuModel], Sequence[Config]]  # every configuration that can be compiled

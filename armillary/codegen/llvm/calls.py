@@ -25,7 +25,7 @@ from armillary.codegen.llvm.expr import (
     select,
     truncated,
 )
-from armillary.codegen.llvm.float_functions import OWN, own_function, own_symbol
+from armillary.codegen.llvm.float_functions import MATH_FUNCTIONS, math_function, math_symbol
 from armillary.codegen.llvm.index import address, linear
 from armillary.codegen.llvm.packed import address_of, packed, traced
 from armillary.codegen.llvm.state import EXPR_RULES, Emitter
@@ -159,7 +159,7 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
         wide = FLOAT32.with_lanes(dtype.lanes)
         result = apply_math(m, name, wide, [cast(m, v, dtype, wide) for v in values])
         return cast(m, result, wide, dtype)
-    if dtype.bits == 32 and name in OWN:
+    if dtype.bits == 32 and name in MATH_FUNCTIONS:
         return _own(m, name, dtype, values)
     if name == "sigmoid":
         return _sigmoid(m, dtype, values[0])
@@ -173,9 +173,9 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
 def _own(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
     key = f"{name}x{dtype.lanes}"
     if key not in m.math:
-        m.math[key] = own_function(name, dtype.lanes, m.declared, m.cpu)
+        m.math[key] = math_function(name, dtype.lanes, m.declared, m.cpu)
     kind = register_type(dtype)
-    return m.here(f"call {kind} @{own_symbol(name, dtype.lanes)}({', '.join(f'{kind} {v}' for v in values)})")
+    return m.here(f"call {kind} @{math_symbol(name, dtype.lanes)}({', '.join(f'{kind} {v}' for v in values)})")
 
 
 def _per_lane(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:

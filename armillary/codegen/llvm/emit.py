@@ -28,7 +28,7 @@ from armillary.codegen.llvm.memory import store
 from armillary.codegen.llvm.nontemporal import NOTES, choose, fence, streamed_outputs
 from armillary.codegen.llvm.packed import CALLER, calls_by_name
 from armillary.codegen.llvm.registers import Shape, elements, is_unrolled, register_plan
-from armillary.codegen.llvm.state import ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm.state import BUFFER_ALIGNMENT, Emitter, RegisterFile
 from armillary.codegen.llvm.subnormals import DECLARATIONS as MODES
 from armillary.codegen.llvm.subnormals import around, flushes
 from armillary.codegen.llvm.types import memory_element, register_type, vector
@@ -202,7 +202,7 @@ def _workspace(
     if not used:
         return False
     pointer(slot, name)
-    m.roomy.update(buffer for buffer, _ in used)
+    m.padded_buffers.update(buffer for buffer, _ in used)
     for buffer, offset in used:
         m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {offset}") if offset else f"%{name}"
     return True
@@ -429,9 +429,9 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
         raise refuse(
             "llvm", f"local buffer {buffer.name} of {count * buffer.dtype.element.bytes} bytes", "use scope global"
         )
-    name, line = f"%stack{len(m.allocas)}", max(1, ROOM // buffer.dtype.element.bytes)
+    name, line = f"%stack{len(m.allocas)}", max(1, BUFFER_ALIGNMENT // buffer.dtype.element.bytes)
     count = -(-count // line) * line
-    m.roomy.add(buffer)
+    m.padded_buffers.add(buffer)
     m.allocas.append(f"  {name} = alloca [{count} x {vector(memory_element(buffer.dtype.element), 1)}], align 64")
     m.pointers[buffer] = name
     m.stmt(s.body)

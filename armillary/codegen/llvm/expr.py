@@ -327,12 +327,12 @@ def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool)
         full = name.replace("*", "max" if is_max else "min")
         return m.intrinsic(kind, full, (kind, a), (kind, b), *(("i32", value) for value in more))
     if has_names and dtype.lanes * 32 > m.cpu.vector_bits and dtype.lanes.bit_count() == 1:
-        return _by_halves(m, dtype, a, b, is_max)
+        return _extremum_of_parts(m, dtype, a, b, is_max)
     test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
     return m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
 
 
-def _by_halves(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
+def _extremum_of_parts(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
     """The same of several vectors."""
     count = dtype.lanes // 2
     half, every, parts = dtype.element.with_lanes(count), list(range(2 * count)), []

@@ -328,7 +328,7 @@ def _fmod(k: FloatLanes, x: str, y: str) -> str:
     return k.copysign(k.select(is_infinite, k.abs(x), value), x)
 
 
-def _fmod_is_far(k: FloatLanes, x: str, y: str) -> str:
+def _fmod_needs_libm(k: FloatLanes, x: str, y: str) -> str:
     """Quotients of 2**23 or more, x that is no number or infinite, y that is no number or 0."""
     return k.op("fcmp uge", k.abs(x), k.op("fmul", k.abs(y), 8388608.0))
 
@@ -350,4 +350,4 @@ RULES: dict[str, Callable[..., str]] = {  # of as many names of values as the fu
     "pow": _pow,
     "fmod": _fmod,
 }
-FAR: dict[str, Callable[..., str]] = {"fmod": _fmod_is_far}  # lanes that libm must compute
+NEEDS_LIBM: dict[str, Callable[..., str]] = {"fmod": _fmod_needs_libm}  # lanes that libm must compute

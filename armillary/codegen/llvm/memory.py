@@ -17,7 +17,7 @@ from armillary.codegen.llvm.nontemporal import NOTE as STREAMED
 from armillary.codegen.llvm.nontemporal import is_lines
 from armillary.codegen.llvm.register_transpose import row_part
 from armillary.codegen.llvm.registers import elements
-from armillary.codegen.llvm.state import EXPR_RULES, ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm.state import BUFFER_ALIGNMENT, EXPR_RULES, Emitter, RegisterFile
 from armillary.codegen.llvm.types import memory_element, register_element, register_type, suffix, vector
 from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
@@ -296,11 +296,11 @@ def _width_at_end(m: Emitter, buffer: S.Buffer, index: E.Ramp) -> int:
     """
     lanes, bytes_ = index.lanes, buffer.dtype.bytes
     width, first = 1 << (lanes - 1).bit_length(), m.static_int(index.base)
-    if buffer not in m.roomy or width == lanes or first is None or buffer.dtype.bits < 8:
+    if buffer not in m.padded_buffers or width == lanes or first is None or buffer.dtype.bits < 8:
         return lanes
     size = elements(buffer)
-    has_room = first + lanes == size and (first + width) * bytes_ <= -(-size * bytes_ // ROOM) * ROOM
-    return width if has_room else lanes
+    padded = -(-size * bytes_ // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+    return width if first + lanes == size and (first + width) * bytes_ <= padded else lanes
 
 
 def _stated_alignment(m: Emitter, buffer: S.Buffer, start: Linear, dtype: DType) -> int:

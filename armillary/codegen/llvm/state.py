@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from armillary.codegen.llvm.index import Linear
 
 Rule = Callable[["Emitter", Any], str]  # Any: the node type of the rule's row
-ROOM = 64  # bytes that places in a workspace are multiples of
+BUFFER_ALIGNMENT = 64  # bytes that places in a workspace are multiples of
 EXPR_RULES: dict[type, Rule] = {}  # filled by llvm_expr and llvm_memory
 _LEAVES = frozenset({E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm})
 
@@ -90,7 +90,7 @@ class Emitter(Builder):
         self.streams = streams  # outputs whose stores may go past the caches
         self.has_streamed = False
         self.alignment = 0  # bytes that pointers of arguments are multiples of; 0: of their elements
-        self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
+        self.padded_buffers: set[S.Buffer] = set()  # nobody else has the bytes up to a multiple of BUFFER_ALIGNMENT
 
     def is_volatile(self, buffer: S.Buffer) -> bool:
         """Whether a note says that each access to the buffer counts."""

@@ -46,7 +46,7 @@ _ATAN = (
 )
 
 
-def _is_far(k: FloatLanes, x: str) -> str:
+def _needs_libm(k: FloatLanes, x: str) -> str:
     return k.op("fcmp uge", k.abs(x), MOST)
 
 
@@ -149,4 +149,4 @@ RULES: dict[str, Callable[..., str]] = {  # as in llvm/math.py
     "atan": _atan,
     "atan2": _atan2,
 }
-FAR: dict[str, Callable[..., str]] = dict.fromkeys(("sin", "cos", "tan"), _is_far)
+NEEDS_LIBM: dict[str, Callable[..., str]] = dict.fromkeys(("sin", "cos", "tan"), _needs_libm)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, VarRow
 from armillary.artifact_launches import Count, KernelArg, LaunchRow
-from armillary.base.names import Names, told_name
+from armillary.base.names import Names, printable_name
 from armillary.codegen.base import Touched
 from armillary.codegen.build import CompiledModule, dimension
 from armillary.codegen.opencl.program import program
@@ -60,12 +60,12 @@ def build_kernels(
 def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
     """The descriptor's row of a function, and the source of its kernels."""
     names = Names()
-    named = {v: names.fresh(told_name(v.name)) for v in function.vars}
+    named = {v: names.fresh(printable_name(v.name)) for v in function.vars}
     written = _written(function)
     args = []
     for buffer, shape in zip(function.params, function.shapes, strict=True):
         dims = tuple(dimension(function.name, buffer.name, extent, named) for extent in shape)
-        args.append(ArgRow(told_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
+        args.append(ArgRow(printable_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
     launches = tuple(_launch(function, kernel) for kernel in function.kernels)
     variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
     row = FunctionRow(function.name, tuple(args), (), variables, function.workspace_bytes, launches=launches)

@@ -145,7 +145,7 @@ def _float(m: C.ExprEmitter, e: E.FloatImm, lane: str | None) -> str:
 
 
 def _floats(kind: type, symbol: str) -> C.Rule:
-    """Arithmetic of two halves is in half; compilers fuse products and sums. Of other numbers as in C."""
+    """Arithmetic of two float16 is in half; compilers fuse products and sums. Of other numbers as in C."""
     in_c = C.RULES[kind]
 
     def rule(m: C.ExprEmitter, e: E.Binary, lane: str | None) -> str:

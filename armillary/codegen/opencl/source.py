@@ -43,7 +43,7 @@ _NAMES = """
 _RESERVED = RESERVED | frozenset(_NAMES.split()) | CALLS.keys()  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
-_HALVES = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
+_FLOAT16_PRAGMA = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
 _AS_WRITTEN = "#pragma OPENCL FP_CONTRACT OFF"
 
 
@@ -140,7 +140,7 @@ def emit_source(function: DeviceFunction) -> str:
     if any("double" in block for block in blocks):
         blocks.insert(0, _DOUBLES)
     if in_half:
-        blocks.insert(0, _HALVES)
+        blocks.insert(0, _FLOAT16_PRAGMA)
     return "\n\n".join(blocks) + "\n"
 
 

@@ -14,9 +14,9 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.base.node import post_order
 from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.opencl.image_coordinates import Emitter as Places
+from armillary.codegen.opencl.image_coordinates import coordinate_text
 from armillary.codegen.opencl.linear import Terms, difference, linear
-from armillary.codegen.opencl.places import Emitter as Places
-from armillary.codegen.opencl.places import place_text
 from armillary.target.texture import PIXEL, TEXTURE, is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
@@ -61,12 +61,12 @@ def is_pixel_loop(loop: S.For, store: S.BufferStore) -> bool:
 
 def place(m: Emitter, indices: tuple[E.Expr, ...], inside: str = "", lane: str | None = None) -> str:
     """Column and row, of a vector of accesses those of `lane`; the row above the image where `inside` is false."""
-    row, column = (place_text(m, e) if e.dtype.lanes == 1 else m.index(e, lane) for e in indices[:2])
+    row, column = (coordinate_text(m, e) if e.dtype.lanes == 1 else m.index(e, lane) for e in indices[:2])
     return f"(int2)({column}, {f'({inside} ? {row} : -1)' if inside else row})"
 
 
 def read_pixel(m: Emitter, load: E.BufferLoad, dtype: DType) -> str:
-    """The four numbers of a pixel of the image as values of `dtype`; halves are widened. Without a sampler: with one,
+    """The four numbers of a pixel of the image as values of `dtype`; float16 is widened. Without a sampler: with one,
     places are converted to floats."""
     return f"{_reader(m, dtype)}({m.name_of(load.buffer)}, {place(m, load.indices)})"
 
@@ -93,7 +93,7 @@ def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
 
 
 def write_pixel(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str:
-    """Store four numbers of type `dtype`. Halves as floats: write_imageh of Mesa's llvmpipe (26) writes zeros."""
+    """Store four numbers of type `dtype`. float16 as floats: write_imageh of Mesa's llvmpipe (26) writes zeros."""
     value = f"convert_float4({value})" if m.kind(dtype) == "half" else value
     return f"write_imagef({m.name_of(s.buffer)}, {place(m, s.indices)}, {value});"
 

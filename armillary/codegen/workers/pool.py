@@ -58,7 +58,7 @@ class CompileTimeoutError(ExecutionError):
     """A request took longer than it may."""
 
 
-class _WentIdle(ExecutionError):
+class _WorkerEnded(ExecutionError):
     """The worker had ended by itself, just before the request reached it."""
 
 
@@ -127,7 +127,7 @@ class Worker:
     def _died(self) -> ExecutionError:
         code = self.process.wait()
         if code == 0:
-            return _WentIdle("a compile worker ended before its request was done")
+            return _WorkerEnded("a compile worker ended before its request was done")
         self.errors.seek(0)
         errors = self.errors.read().decode(errors="replace")[-2000:]
         return ExecutionError(
@@ -248,7 +248,7 @@ class Pool:
         try:
             with crew.holding(worker):
                 return worker.ask(request)
-        except _WentIdle:
+        except _WorkerEnded:
             if crew.is_over:
                 raise
             worker.stop()
@@ -305,7 +305,7 @@ class _Crew:
         """While the block runs, `worker` is one of them."""
         with self._lock:
             if self.is_over:
-                raise _WentIdle("nobody waits for this answer")
+                raise _WorkerEnded("nobody waits for this answer")
             self._workers.add(worker)
         try:
             yield

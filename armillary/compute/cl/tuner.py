@@ -24,7 +24,7 @@ CANDIDATES: tuple[Lws, ...] = tuple(
     (x, y, 1) for x in (1, 4, 8, 16, 32, 64, 128, 256) for y in (1, 2, 4, 8, 16) if 4 <= x * y <= 256
 )
 FLAT: tuple[Lws, ...] = tuple((2**n, 1, 1) for n in range(3, 9))  # of layers, whose grids have one direction
-_FEW: tuple[Lws, ...] = ((4, 1, 1), (8, 4, 1), (16, 8, 1), (32, 4, 1), (128, 1, 1))
+_RAPID_CANDIDATES: tuple[Lws, ...] = ((4, 1, 1), (8, 4, 1), (16, 8, 1), (32, 4, 1), (128, 1, 1))
 _RUNS, _MOST = 5, 4096  # runs of a trial; work-items of a group along a direction
 
 
@@ -49,7 +49,7 @@ class CLTuner:
 
     def set_tuner_mode(self, mode: CLTunerMode) -> None:
         """How many sizes are tried; all unless set."""
-        self._candidates = _FEW if mode is CLTunerMode.RAPID else CANDIDATES
+        self._candidates = _RAPID_CANDIDATES if mode is CLTunerMode.RAPID else CANDIDATES
 
     def tune_new_kernels(self) -> bool:
         """Whether kernels without an entry are measured."""

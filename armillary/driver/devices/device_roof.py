@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary import te
+from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.config import setting
-from armillary.base.kept_record import keep, read_kept
 from armillary.driver.devices.image_roof import image_rates
 from armillary.driver.te_build import build as te_build
 from armillary.runtime import Device
@@ -64,14 +64,14 @@ def measured_device_roof(device: Device, *, textures: bool = False, again: bool 
     name = f"{facts.get('name', device)}, driver {facts.get('driver', '?')}"
     folder: Path = setting("ARMILLARY_CACHE_DIR")
     path = folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}.json"
-    found = None if again else read_kept(path, DeviceRoof, VERSION)
+    found = None if again else read_cached(path, DeviceRoof, VERSION)
     memory = int(facts.get("memory", LARGE))
     roof = found or measure(device, name, int(facts.get("units", "1")), memory)
     if textures and not roof.texture_memory:
         in_memory, in_cache = image_rates(device, _large(device, memory), SMALL)
         roof = replace(roof, texture_memory=in_memory, texture_cache=in_cache)
     if roof is not found:
-        keep(path, roof)
+        write_cached(path, roof)
     return roof
 
 

@@ -20,7 +20,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops._dot_operands import BYTES, LONG, dot, in_word
+from armillary.ops._dot_operands import BYTES, LONG, dot, terms_per_operand
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -177,7 +177,7 @@ def _infer_batch_matmul(attrs: BatchMatmulAttrs, first: Type, second: Type) -> T
 def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> TensorType:
     op = dense_pack.name
     if isinstance(weight, TensorType) and weight.ndim == 4:
-        return _infer_words(attrs, *_operands(op, attrs, data, weight, 4))
+        return _infer_dot_operands(attrs, *_operands(op, attrs, data, weight, 4))
     a, b = _operands(op, attrs, data, weight, 3)
     _inner(op, a.shape[-1], b.shape[1], a, b, "weight is (units/n, inner, n)")
     blocks, lanes = b.shape[0], b.shape[2]
@@ -190,9 +190,9 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
     return TensorType((*a.shape[:-1], units), result_dtype(attrs, a))
 
 
-def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
+def _infer_dot_operands(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
     op, (chunks, words, lanes, width) = dense_pack.name, b.static
-    word = in_word(a.dtype, b.dtype, attrs.out_dtype)
+    word = terms_per_operand(a.dtype, b.dtype, attrs.out_dtype)
     if width not in ((BYTES, LONG) if word == BYTES else (word,)):
         wanted = "bytes, (units/n, inner/4, n, 4) or with 8, and out_dtype int32, or bfloat16 in twos and float32"
         raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
@@ -281,7 +281,7 @@ def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: Tensor, b: Tensor) -> Tens
 def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype, lanes = result_dtype(attrs, data), weight.shape[2]
     if len(weight.shape) == 4:
-        return _compute_words(attrs, data, weight)
+        return _compute_dot_operands(attrs, data, weight)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
     def element(*index: te.Expr) -> te.Expr:
@@ -295,7 +295,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
     return te.compute([*data.shape[:-1], attrs.units], lambda *i: made(*i), name="kept", tag="injective")
 
 
-def _compute_words(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
+def _compute_dot_operands(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     """Sums of dot products of four bytes, or of two bfloat16."""
     chunks, words, lanes, width = te.static_shape(weight)
     (k,) = reduce_axes([words], ["k"])

@@ -25,7 +25,8 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows, Precision
 from armillary.relay.types import ANY_DIM, TensorType, Type
 
-FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
+MAX_UNROLLED_TAPS = 4  # elements of a weighted sum that are read one by one
+MOST_TAPS = 16  # that are no matrix product
 METHODS = ("nearest_neighbor", "linear", "cubic")
 MODES = (
     "half_pixel",
@@ -232,10 +233,10 @@ def _blend(y: Expr, a: int, axis: Axis) -> Expr:
     """The weighted sum along one axis."""
     places, weights = taps(axis)
     ndim, count = type_of(y).ndim, places.shape[1]
-    if FEW < count <= MOST_TAPS and a == ndim - 1 > 0:  # a row of outputs reads rows
+    if MAX_UNROLLED_TAPS < count <= MOST_TAPS and a == ndim - 1 > 0:  # a row of outputs reads rows
         swapped = (*range(ndim - 2), ndim - 1, ndim - 2)
         return call("transpose", _blend(call("transpose", y, axes=swapped), a - 1, axis), axes=swapped)
-    if count > MOST_TAPS or (count > FEW and ndim == 1):
+    if count > MOST_TAPS or (count > MAX_UNROLLED_TAPS and ndim == 1):
         _check_weights(axis, axis.size)
         matrix = np.zeros((axis.out, axis.size), np.float32)
         for k in range(places.shape[1]):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Var
     from armillary.tir.stmt import Buffer, Stmt
 
-FEW = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
+SMALL_K = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
 SHORT = 128  # elements of such a row, at most
 ACROSS = 16  # of short rows that are as many as a vector has lanes, up to so many are found for all of them together
 _BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
@@ -228,7 +228,7 @@ def ordered(
     size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
-    is_few = 0 < k <= FEW and k < size <= SHORT
+    is_few = 0 < k <= SMALL_K and k < size <= SHORT
     is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
     if by_lanes and is_many and 0 < k <= ACROSS and size <= SHORT:
         made: list[te.Tensor] = _ordered_across(data, axis, k, ascending, dtypes, wanted, name)

@@ -131,7 +131,7 @@ def _scan(
     if 0 in shape:
         return nest(shape, lambda i: store(out, T.const(neutral, out.dtype), *i))
     count = math.prod(shape[:axis])
-    beside = next((n for n in BESIDE if not tail and count % n == 0), 0)
+    beside = next((n for n in ROWS_TOGETHER if not tail and count % n == 0), 0)
     if beside:
         return rows((count // beside,), lambda at: _beside(data, out, shape, attrs, combine, neutral, beside, at[0]))
     return rows(shape[:axis], row)
@@ -168,6 +168,6 @@ def _beside(
     return S.Allocate(found, S.seq(start, loop("k", shape[-1], step)))
 
 
-BESIDE = (8, 4, 2, 1)  # rows that are summed side by side; the sum of one stays in a register, too
+ROWS_TOGETHER = (8, 4, 2, 1)  # rows that are summed side by side; the sum of one stays in a register, too
 cumsum = _define("cumsum", scalar("add"), np.cumsum, 0)
 cumprod = _define("cumprod", scalar("mul"), np.cumprod, 1)

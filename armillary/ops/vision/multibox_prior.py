@@ -46,7 +46,7 @@ def _infer(attrs: MultiboxPriorAttrs, data: Type) -> TensorType:
     return TensorType((1, count, 4), x.dtype)
 
 
-def _halves(attrs: MultiboxPriorAttrs, height: int, width: int) -> list[tuple[float, float]]:
+def _half_sizes(attrs: MultiboxPriorAttrs, height: int, width: int) -> list[tuple[float, float]]:
     """Half the width and half the height of each box."""
     shape = [(size, 1.0) for size in attrs.sizes]
     shape += [(attrs.sizes[0], ratio) for ratio in attrs.ratios[1:]]
@@ -60,7 +60,7 @@ def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
     steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (height, width), strict=True)]
     y = ((np.arange(height, dtype=kind) + attrs.offsets[0]) * steps[0])[:, None, None]
     x = ((np.arange(width, dtype=kind) + attrs.offsets[1]) * steps[1])[None, :, None]
-    w, h = (np.array(v, kind)[None, None, :] for v in zip(*_halves(attrs, height, width), strict=True))
+    w, h = (np.array(v, kind)[None, None, :] for v in zip(*_half_sizes(attrs, height, width), strict=True))
     ends = np.stack(np.broadcast_arrays(x - w, y - h, x + w, y + h), -1).reshape(1, -1, 4)
     result: Array = (np.clip(ends, 0, 1) if attrs.clip else ends).astype(data.dtype)
     return result
@@ -70,7 +70,7 @@ def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
 def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
     height, width = te.static_shape(data)[2:]
     steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (height, width), strict=True)]
-    halves, dtype = _halves(attrs, height, width), str(accumulator(data.dtype))
+    halves, dtype = _half_sizes(attrs, height, width), str(accumulator(data.dtype))
     count = len(halves)
 
     def chosen(which: te.Expr, along: int) -> te.Expr:

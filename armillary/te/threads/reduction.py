@@ -87,7 +87,7 @@ class SharedReduction:
         if varying and any(self.plan.attached.get(a) for a in leaf[:first]):
             where = f"stage {nest.stage.key}: its elements do not fill the work-items, and it computes another stage"
             raise ScheduleError(where, hint="let the axes bound to a threadIdx divide by their numbers of threads")
-        body = seq(self._own_terms(first, levels, varying), *self._halves(), self._result(varying))
+        body = seq(self._own_terms(first, levels, varying), *self._tree_steps(), self._result(varying))
         for buffer in self.parts:
             body = Allocate(buffer, body)
         for position in reversed(range(first)):
@@ -138,7 +138,7 @@ class SharedReduction:
         fresh = {a: space.loop_var(a.var.name, a.var.dtype, plan.sizes[a]) for a in self.shared}
         return {axis: Linear(0, {var: 1}) for axis, var in fresh.items()}
 
-    def _halves(self) -> list[Stmt]:
+    def _tree_steps(self) -> list[Stmt]:
         """The upper half is combined into the lower one, until one is left."""
         made: list[Stmt] = []
         count = self.count

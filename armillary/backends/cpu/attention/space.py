@@ -1,6 +1,6 @@
 """What attention by blocks of rows can choose from: the rows of a block, the tiles of scores and of the result.
 
-In: a workload of attention, and a `CpuModel`. Out: `PREFILL`, its room; a `Plan`, the explanation; who refuses.
+In: a workload of attention, and a `CpuModel`. Out: `PREFILL`, its space; a `Plan`, the explanation; who refuses.
 Invariant: no tensor expression is imported; prefill.py and decode.py make the loops. One choice is for both products,
 as a block of rows goes through both.
 """
@@ -20,7 +20,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 MIN_ROWS = 4  # rows from which packing the keys pays
 SOFTMAX_CYCLES = 20.0  # for a vector of scores: maximum, exponential and sum
-BEHIND = 1.001  # times the default's cycles: those of another plan, where the model of costs does not decide
+RANKED_AFTER = 1.001  # times the default's cycles: those of another plan, where the model of costs does not decide
 SHOWN = 4  # plans beside the one that is taken
 KNOBS = ("rows", "keys", "features")
 
@@ -61,7 +61,7 @@ def ranked_plans(size: Sizes, cpu: CpuModel, lanes: int) -> tuple[tuple[Plan, fl
             for features in _fitting(rows, chunks, cpu):
                 plan = Plan(rows, keys, features, lanes, width)
                 cycles = _cycles(size, cpu, plan, blocks, chunks)
-                found.setdefault(plan, max(cycles, BEHIND * least))
+                found.setdefault(plan, max(cycles, RANKED_AFTER * least))
     return tuple(sorted(found.items(), key=lambda row: row[1]))
 
 

@@ -32,7 +32,7 @@ L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
 LOOP = 5.0  # instructions that end a turn of a loop over steps
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
-FEW_CHAINS = 1.2  # two ports wait for sums that are just as many as ports times latency
+CHAIN_STALL = 1.2  # two ports wait for sums that are just as many as ports times latency
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
 THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work for; what a division must gain
 PAIR_REGISTERS = (
@@ -334,7 +334,7 @@ def _tile(
         busy += (vectors + rows * nest.inputs_of(tile.vectors) / nest.held + LOOP / nest.held) / ports
     arithmetic = max(busy, float(cpu.fma_latency))
     if nest.is_prefetched and rows * vectors <= cpu.fma_chains:
-        arithmetic *= FEW_CHAINS
+        arithmetic *= CHAIN_STALL
     inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports / nest.held
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0

@@ -30,7 +30,7 @@ GAIN = 0.94  # of the time with columns in lanes, below which terms go there
 
 
 @record(slots=True)
-class FewTile:
+class NarrowTile:
     """`rows` x `columns` sums, a vector of terms each."""
 
     rows: int
@@ -47,7 +47,7 @@ def has_terms_in_lanes(rows: int, columns: int, terms: int, cpu: CpuModel) -> bo
     return _by_terms(rows, columns, terms, cpu)[1] < GAIN * _by_columns(rows, columns, terms, cpu)
 
 
-def narrow_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> FewTile:
+def narrow_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> NarrowTile:
     """The tile of sums with the least cycles."""
     return _by_terms(rows, columns, terms, cpu)[0]
 
@@ -58,11 +58,11 @@ def narrow_cycles(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
 
 
 @lru_cache(maxsize=256)
-def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTile, float]:
+def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[NarrowTile, float]:
     """A step loads a vector of each row, and one of each column in turn, beside the sums."""
     registers = cpu.vector_registers - 1
     tiles = [
-        FewTile(r, c)
+        NarrowTile(r, c)
         for c in range(1, columns + 1)
         for r in range(1, min(rows, MAX_ROWS) + 1)
         if r * c + r + 1 <= registers or r == c == 1
@@ -72,7 +72,7 @@ def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTi
     data = 4.0 * rows * terms
     shown = data / bandwidth_of(data, cpu) if data > cpu.l1 else 0.0  # nothing is computed long enough to hide it
 
-    def cycles(tile: FewTile) -> float:
+    def cycles(tile: NarrowTile) -> float:
         (high, low), (wide, narrow) = divmod(rows, tile.rows), divmod(columns, tile.columns)
         parts = (high * wide, tile.rows, tile.columns), (high, tile.rows, narrow), (wide, low, tile.columns)
         return vectors * sum(n * _step(r, c, cpu) for n, r, c in (*parts, (1, low, narrow)) if r and c) + ends + shown

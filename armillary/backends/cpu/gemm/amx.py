@@ -26,7 +26,7 @@ from armillary.backends.cpu.loops import fuse_all, static_extent, stored_or_fuse
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import BYTES, dot_words, join
+from armillary.ops._dot_operands import BYTES, dot_operands, join
 from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -40,7 +40,7 @@ TAG = "tiled_product"
 def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te.Tensor:
     """Sums over words, columns as (sixteens, one of them). The weight has words, or their numbers in a last axis."""
     *_, rows, _ = te.static_shape(data)
-    has_words, width = DType(weight.dtype).bits == 32, _in_word(data)
+    has_words, width = DType(weight.dtype).bits == 32, _terms_per_operand(data)
     chunks, words, lanes = te.static_shape(weight)[-3:] if has_words else te.static_shape(weight)[:3]
     one_left, one_right = (te.static_shape(x)[0] == 1 for x in (data, weight))
     k = te.reduce_axis((0, words), name="k")
@@ -51,14 +51,14 @@ def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te
         left = join([data(*lead, i, k * width + part) for part in range(width)])
         where: Sequence[te.Index] = at if batch is None or not one_right else [0]
         right = weight(*where, chunk, k, lane) if has_words else join([weight(chunk, k, lane, n) for n in range(width)])
-        return te.sum(dot_words(left, right, width), axis=k)
+        return te.sum(dot_operands(left, right, width), axis=k)
 
     shape = (rows, chunks, lanes) if batch is None else (batch, rows, chunks, lanes)
     made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
     return made
 
 
-def _in_word(data: te.Tensor) -> int:
+def _terms_per_operand(data: te.Tensor) -> int:
     """How many numbers of an operand one word has."""
     return BYTES // DType(data.dtype).bytes
 
@@ -75,7 +75,7 @@ def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, othe
     *batch, terms = te.static_shape(data)
     swapped = is_transposed(attrs, "b")
     columns = te.static_shape(other)[-2 if swapped else -1]
-    width, whole = _in_word(data), _whole_terms(data)
+    width, whole = _terms_per_operand(data), _whole_terms(data)
     chunks, words = -(-columns // COLUMNS), whole // width
 
     def word(*index: te.Expr) -> te.Expr:
@@ -155,7 +155,7 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     has_words = DType(weight.dtype).bits == 32
     words = te.static_shape(weight)[-2 if has_words else 1]
     left = te.placeholder((panel.whole, terms), data.dtype, "left")
-    width = _in_word(data)
+    width = _terms_per_operand(data)
     shape = (columns, words, COLUMNS) if has_words else (columns, words, COLUMNS, width)
     right = te.placeholder(shape, weight.dtype, "right")
     sums = _product(left, right)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from armillary.backends.cpu.conv2d.amx.cost import BLOCKS, DEPTH, LOAD_CYCLES, SIDE, WORDS
+from armillary.backends.cpu.conv2d.amx.cost import BLOCKS, DEPTH, LOAD_CYCLES, SIDE, TILE_DWORDS
 from armillary.target.cpu import CpuModel
 
-ROWS, COLUMNS = SIDE, WORDS  # of a tile: rows, words in one
+ROWS, COLUMNS = SIDE, TILE_DWORDS  # of a tile: rows, words in one
 ROW_CYCLES = 1.0  # of a product
 START_CYCLES, PART_CYCLES = 120.0, 80.0  # of 2 x 2 tiles: setup, scratch and what follows; sums to scratch and back
 MOST_BLOCKS = 4  # of a panel: their sums, beside a part of the weights, stay near

@@ -22,7 +22,7 @@ from armillary.backends.registry import Fused, implement
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-OWN = ("narrow_sums", "narrow_last", "narrow_ended", "lane_halves")  # the stages of a tile that have lanes
+LANE_STAGES = ("narrow_sums", "narrow_last", "narrow_ended", "lane_halves")  # the stages of a tile that have lanes
 
 
 def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -122,7 +122,7 @@ def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     (product,) = fused.anchor
     output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
-    own = {id(t.op) for t in kept if t.op.name in OWN}
+    own = {id(t.op) for t in kept if t.op.name in LANE_STAGES}
     sums = next(t for t in kept if t.op.name == "narrow_sums")
     after = [] if output.op is product.op else followers(schedule, sums, kept)
     inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]

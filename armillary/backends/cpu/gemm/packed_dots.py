@@ -16,11 +16,11 @@ from armillary.backends.cpu.gemm.space import PRODUCT, column_block, explain_pro
 from armillary.backends.cpu.gemm.space_dots import refuses
 from armillary.backends.registry import implement
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import BYTES, dot_words, join
+from armillary.ops._dot_operands import BYTES, dot_operands, join
 from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
 
 
-def packed_words(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def packed_dot_product(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """The product over a copy of the right-hand side in words of blocks of columns."""
     shape_a, shape_b = te.static_shape(a), te.static_shape(b)
     swap_a, swap_b = is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), is_transposed(attrs, "b")
@@ -40,24 +40,24 @@ def packed_words(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te.Tenso
         found: te.Expr = _guarded(value, tests)
         return found
 
-    def word_b(*index: te.Expr) -> te.Expr:
+    def operand_b(*index: te.Expr) -> te.Expr:
         *at, chunk, k, lane = index
         found: te.Expr = join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
         return found
 
-    def word_a(*index: te.Expr) -> te.Expr:
+    def operand_a(*index: te.Expr) -> te.Expr:
         *at, i, k = index
         tests = [[]] * word if words * word == inner else [[te.likely(k * word + n < inner)] for n in range(word)]
         found: te.Expr = join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
         return found
 
-    packed = te.compute((*batch_b, padded // block, words, block), word_b, name="packed", tag=PACKED)
+    packed = te.compute((*batch_b, padded // block, words, block), operand_b, name="packed", tag=PACKED)
     lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
-    copied = None if lies_well else te.compute((*batch_a, rows, words), word_a, name="words", tag=PACKED)
+    copied = None if lies_well else te.compute((*batch_a, rows, words), operand_a, name="words", tag=PACKED)
 
     def term(at_a: list[te.Expr], at_b: list[te.Expr], i: te.Expr, j: te.Expr, k: te.Expr) -> te.Expr:
-        left_word = word_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
-        found: te.Expr = dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
+        left_word = operand_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
+        found: te.Expr = dot_operands(left_word, packed(*at_b, j // block, k, j % block), word)
         return found
 
     return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
@@ -76,7 +76,7 @@ for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
         name=f"packing_words_{_name.removeprefix('nn.')}",
         algorithm=PRODUCT.name,
         when=refuses,
-        compute=packed_words,
+        compute=packed_dot_product,
         explain=explain_product,
         priority=11,
     )(matmul_tile)

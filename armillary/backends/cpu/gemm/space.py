@@ -33,7 +33,7 @@ from armillary.backends.cpu.space import (
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import BYTES, LONG, in_word
+from armillary.ops._dot_operands import BYTES, LONG, terms_per_operand
 from armillary.relay.types import TensorType
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
@@ -126,7 +126,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     is_packed = workload.op.name == "nn.contrib_dense_pack"
     columns = weight.static[0] * block_of(workload) if is_packed else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), block_of(workload))
-    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // _in_word(workload)
+    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // _terms_per_operand(workload)
     weights, held = weight_bandwidth(cpu), rows * inner * result.dtype.bytes
     reread = SHOWN_INPUT * held / bandwidth_of(held, cpu) if held > cpu.l1 / 2 else 0.0
     shared, batch = (1, math.prod(outer)) if workload.op.name == "nn.batch_matmul" else (math.prod(outer), 1)
@@ -146,11 +146,11 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         held=_held(workload, inner, cpu),
         has_rest=rows == 1 and _held(workload, inner, cpu) > 1,
     )
-    if _in_word(workload) == BYTES and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False):
+    if _terms_per_operand(workload) == BYTES and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False):
         nest = replace(nest, is_spread=True, held=max(2, cpu.held_steps(inner)))
-    if _in_word(workload) == LONG:
-        nest = replace(nest, pairs=True, register_bytes=2 * register, held=_held_words(inner))
-    is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
+    if _terms_per_operand(workload) == LONG:
+        nest = replace(nest, pairs=True, register_bytes=2 * register, held=_held_operands(inner))
+    is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _terms_per_operand(workload) == 1
     if is_widened:  # read in the time that one chain of sums takes
         nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)
     if rows == 1 or cpu.fma_ports == 1:
@@ -180,7 +180,7 @@ def _vector_sums(workload: Workload, lanes: int, cpu: CpuModel) -> int:
     return MAX_VECTOR_SUMS * (block_of(workload) // lanes if is_run else 1)
 
 
-def _held_words(steps: int) -> int:
+def _held_operands(steps: int) -> int:
     """The same of words of eight bytes."""
     return 2 if steps % 2 == 0 else 1
 
@@ -196,13 +196,13 @@ def _row_blocks(nest: Nest, held: int, cpu: CpuModel) -> int:
     return next((n for share in (BLOCK_SHARE, L2_SHARE) for n in sizes if held <= n * share * cpu.l2), 1)
 
 
-def _in_word(workload: Workload) -> int:
+def _terms_per_operand(workload: Workload) -> int:
     """Terms of a sum that one step takes: bytes come in words of four, bfloat16 in words of two, where packed so."""
     data, weight = workload.types
     assert isinstance(data, TensorType) and isinstance(weight, TensorType), "inference has checked"
     if workload.op.name == "nn.contrib_dense_pack":
         return weight.static[3] if weight.ndim == 4 else 1
-    return in_word(data.dtype, weight.dtype, workload.attrs.out_dtype) or 1
+    return terms_per_operand(data.dtype, weight.dtype, workload.attrs.out_dtype) or 1
 
 
 def row_axis(workload: Workload) -> int:

@@ -1,6 +1,6 @@
 """When a product of bytes or bfloat16 is made by matrix tiles (AMX), and what that is expected to take.
 
-In: a workload of a product. Out: None or why not; `TILES`, its room: panels; the explanation. Invariant: no tensor
+In: a workload of a product. Out: None or why not; `TILES`, its space: panels; the explanation. Invariant: no tensor
 expression is imported; amx.py makes the loops. Panels of tiles: amx_panels.py.
 """
 
@@ -15,7 +15,7 @@ from armillary.backends.cpu.gemm.space import is_transposed
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import in_word
+from armillary.ops._dot_operands import terms_per_operand
 from armillary.relay.types import TensorType
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel, cpu_model
@@ -46,7 +46,7 @@ def refuses(workload: Workload) -> str | None:
     cpu = cpu_model(workload.target)
     if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.ndim < 2:
         return "only products of bytes and bfloat16 have tiles"
-    if not in_word(data.dtype, other.dtype, workload.attrs.out_dtype):
+    if not terms_per_operand(data.dtype, other.dtype, workload.attrs.out_dtype):
         return "only products of bytes and bfloat16 have tiles"
     rows, _, steps = sizes_of(workload)
     terms = data.static[-1] if is_packed(workload) else steps * DEPTH // data.dtype.bytes

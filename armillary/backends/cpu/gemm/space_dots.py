@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.backends.cpu.gemm.space import is_transposed
 from armillary.backends.workload import Workload
-from armillary.ops._dot_operands import BFLOATS, in_word
+from armillary.ops._dot_operands import BFLOATS, terms_per_operand
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 
@@ -20,7 +20,7 @@ def refuses(workload: Workload) -> str | None:
     data, other = workload.types
     if not isinstance(data, TensorType) or not isinstance(other, TensorType):
         return "not of two tensors"
-    word = in_word(data.dtype, other.dtype, workload.attrs.out_dtype)
+    word = terms_per_operand(data.dtype, other.dtype, workload.attrs.out_dtype)
     if not word:
         return "only bytes in int32 and bfloat16 in float32 come in words"
     if word == BFLOATS and not cpu_model(workload.target).has_bfloat16_dots:

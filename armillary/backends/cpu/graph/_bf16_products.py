@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS
+from armillary.backends.cpu.conv2d.amx.cost import SIDE, TILE_DWORDS
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, direct_nest, ranked_plans
 from armillary.backends.cpu.cost.model import ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.cost.products16 import multiplies_bfloat16
@@ -97,7 +97,7 @@ def _takes_bfloat16(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -> bool:
     if _is_faster_by_winograd(expr, weight, cpu):
         return False
     if has_few_channels(weight):
-        return cpu.has_bfloat16_tiles and weight[3] <= WORDS and set(expr.attrs.dilation) == {1}
+        return cpu.has_bfloat16_tiles and weight[3] <= TILE_DWORDS and set(expr.attrs.dilation) == {1}
     return weight[1] % MIN_BLOCK == 0
 
 

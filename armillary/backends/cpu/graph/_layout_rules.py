@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
+from armillary.backends.cpu.conv2d.amx.cost import SIDE, TILE_DWORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise, packed_dense
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
-from armillary.ops._dot_operands import BFLOATS, BYTES, LONG, fits_in_pairs, in_word
+from armillary.ops._dot_operands import BFLOATS, BYTES, LONG, fits_in_pairs, terms_per_operand
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op, get_op
@@ -38,7 +38,7 @@ from armillary.target.cpu import CpuModel
 with deferred():
     from armillary.backends.cpu.conv2d.amx_first_layer.operator import channels_together as channels_together
     from armillary.backends.cpu.conv2d.amx_first_layer.operator import rows_of_windows as rows_of_windows
-    from armillary.backends.cpu.conv2d.direct.operator_bytes import words_of_taps as words_of_taps
+    from armillary.backends.cpu.conv2d.direct.operator_bytes import pack_taps as pack_taps
 
 Changes = Sequence[Change | None]
 WINOGRAD_IMAGE = 1024  # pixels
@@ -60,15 +60,15 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
     if is_of_bytes and weight[1] % LONG == 0 and request.cpu is not None and request.cpu.has_byte_matrices:
-        found = _conv2d_words(expr, have, request, weight, LONG)
+        found = _conv2d_dot_operands(expr, have, request, weight, LONG)
         if found is not None:
             return found
     if is_of_bytes and weight[1] % BYTES == 0:
-        return _conv2d_words(expr, have, request, weight, BYTES)
+        return _conv2d_dot_operands(expr, have, request, weight, BYTES)
     if _is_of_bfloat16(expr) and has_few_channels(weight):
         return _conv2d_first_layer(expr, request, weight)
     if _is_of_bfloat16(expr):
-        return _conv2d_words(expr, have, request, weight, BFLOATS)
+        return _conv2d_dot_operands(expr, have, request, weight, BFLOATS)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
 
@@ -130,10 +130,10 @@ def _is_of_bfloat16(expr: Call) -> bool:
     return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
 
 
-_IN_WORDS = {BYTES: "cpu.conv2d_NCHWc_int8", LONG: "cpu.conv2d_NCHWc_int8", BFLOATS: "cpu.conv2d_NCHWc_bf16"}
+_DOT_OPERATORS = {BYTES: "cpu.conv2d_NCHWc_int8", LONG: "cpu.conv2d_NCHWc_int8", BFLOATS: "cpu.conv2d_NCHWc_bf16"}
 
 
-def _conv2d_words(
+def _conv2d_dot_operands(
     expr: Call, have: Changes, request: Request, weight: tuple[int, ...], word: int
 ) -> LayoutChoice | None:
     """The channels of a dot product, `word` of them, lie together, in the data's blocks and in the weight."""
@@ -143,7 +143,7 @@ def _conv2d_words(
     outer = agreed_block(expr, weight[0] // expr.attrs.groups, request)
     if not outer or not inner:
         return None
-    found = blocked(_IN_WORDS[word], expr, inner, outer, "OIHW")
+    found = blocked(_DOT_OPERATORS[word], expr, inner, outer, "OIHW")
     together = _tiled_channels(expr, weight, inner, outer, request.cpu, word) or inner
     chunks, blocks = weight[0] // outer, -(-weight[1] // together)
     words = (chunks, outer, blocks, together // word, word, *weight[2:])
@@ -157,7 +157,7 @@ def _conv2d_words(
     if request.cpu is not None and joins_products(expr, request.cpu):
         assert isinstance(expr.args[1], Constant), "joins_products has looked"  # by shorter blocks taps would be joined
         changes["is_symmetric"] = bool(inner % LONG == 0 or expr.args[1].data.min() > -128)
-    return _in_words(found, packed, changes)
+    return _with_dot_weight(found, packed, changes)
 
 
 def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
@@ -187,7 +187,7 @@ def _tiled_channels(
     expr: Call, weight: tuple[int, ...], inner: int, outer: int, cpu: CpuModel | None, word: int
 ) -> int:
     """How many channels the weight takes together for matrix tiles; 0: it does not."""
-    depth = WORDS * word
+    depth = TILE_DWORDS * word
     if cpu is None or word == LONG or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
         return 0
     if word == BFLOATS:
@@ -196,7 +196,7 @@ def _tiled_channels(
     return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 
 
-def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, object]) -> LayoutChoice:
+def _with_dot_weight(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, object]) -> LayoutChoice:
     """A choice whose weight is packed further, for dot products; `changes` are those of the attributes."""
 
     def build(args: Sequence[Expr]) -> Expr:
@@ -216,8 +216,8 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
         return None
     found = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     taken = 1 if request.cpu is not None and request.cpu.widens_bytes else BYTES
-    words, size = Constant(words_of_taps(weight.data, block, taken), weight.span), weight.data.shape[2:]
-    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
+    words, size = Constant(pack_taps(weight.data, block, taken), weight.span), weight.data.shape[2:]
+    return _with_dot_weight(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
 
 
 def _pads_itself(expr: Call) -> Call:
@@ -286,7 +286,7 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     weight, result = static(expr.args[1]), static(expr)
     if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
         return None
-    word = word_of(expr)
+    word = operand_terms(expr)
     units, rows = weight[0], math.prod(result[:-1]) if result is not None else 0
     has_pairs = request.cpu is not None and request.cpu.has_byte_matrices and rows > 1
     if word == BYTES and has_pairs and weight[1] % LONG == 0:
@@ -321,12 +321,12 @@ def has_fast_half_vectors(cpu: CpuModel | None) -> bool:
     return cpu is not None and cpu.fma_ports == 1 and cpu.vector_bits == 512
 
 
-def word_of(expr: Call) -> int:
+def operand_terms(expr: Call) -> int:
     """How many terms of a sum come in one word: of bytes in int32 four, of bfloat16 in float32 two; 0: no words."""
     data, weight = (arg.checked_type for arg in expr.args)
     if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
         return 0
-    return in_word(data.dtype, weight.dtype, expr.attrs.out_dtype)
+    return terms_per_operand(data.dtype, weight.dtype, expr.attrs.out_dtype)
 
 
 def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:

@@ -17,7 +17,7 @@ The walk: _engine.py; the rules: layout/_rules.py, _shuffle.py.
 
 from __future__ import annotations
 
-from armillary.backends.cpu.conv2d.amx.cost import WORDS
+from armillary.backends.cpu.conv2d.amx.cost import TILE_DWORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_half_vectors, joins_products
 from armillary.base.lazy import deferred
@@ -72,7 +72,7 @@ def image_lanes(function: Function, target: str | Target) -> int:
     """
     cpu = cpu_model(Target(target))
     if cpu.has_bfloat16_tiles and allowed(function):
-        return WORDS * BFLOATS
+        return TILE_DWORDS * BFLOATS
     is_long = any(_takes_eight_channels(e, cpu) for e in reachable(function))
     return max(LONG, block_lanes(target)) if is_long else block_lanes(target)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from armillary.backends.cpu.graph._layout_rules import MIN_ROWS, reads_rows, word_of
+from armillary.backends.cpu.graph._layout_rules import MIN_ROWS, operand_terms, reads_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
@@ -39,12 +39,12 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
-    word = word_of(expr)
+    word = operand_terms(expr)
     if weight is None or result is None or not word:
         return None
     whole = TILE_BYTES // weight.dtype.bytes if word == BFLOATS and cpu.has_bfloat16_tiles else word
     if weight.static[1] % whole:
-        longer = _whole_words(expr, weight.static[1], whole)
+        longer = _whole_operands(expr, weight.static[1], whole)
         return _padded(longer, lanes, cpu) or longer
     if reads_rows(expr, cpu):
         return None
@@ -60,7 +60,7 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     return call("strided_slice", made, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))
 
 
-def _whole_words(expr: Call, terms: int, whole: int) -> Expr:
+def _whole_operands(expr: Call, terms: int, whole: int) -> Expr:
     """A product with zeros behind its terms, to a multiple of `whole`."""
     data, rest = expr.args[0], -terms % whole
     rank = data.checked_type.ndim  # type: ignore[attr-defined]  # a tensor: the call is typed

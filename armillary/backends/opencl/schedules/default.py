@@ -24,7 +24,7 @@ from armillary.transform import PassContext
 MOST_ITEMS = 4096  # of a group, on any device
 MANY_READERS = 3  # from which on a stage with a function call is stored
 DEAR = 256  # nodes from which on an element that is read twice is stored
-LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
+LONG_SUM, MOST_SHARED_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
 TREE, BRANCHES = 64, 8  # work-items that share a reduction; of these, those that sum what the others have
 GRID = 3  # directions of a grid
 IMAGE_AXES = 5  # of a tensor in blocks of channels
@@ -94,7 +94,7 @@ def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp
 def is_long(op: te.ComputeOp) -> bool:
     """Whether a reduction has many terms and few elements, so that a work-group takes each."""
     elements, terms = (math.prod(map(static_extent, axes)) for axes in (op.axis, op.reduce_axis))
-    return terms >= LONG_SUM and elements <= FEW_SUMS
+    return terms >= LONG_SUM and elements <= MOST_SHARED_SUMS
 
 
 def is_tree(op: te.Operation) -> bool:

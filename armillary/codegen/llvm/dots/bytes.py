@@ -46,7 +46,7 @@ def added_dot(m: Emitter, sums: str, e: E.Expr) -> str:
     takes_lanes = m.cpu.multiplies_lanes and isinstance(left, E.Broadcast)  # of its second side, of equal signs
     if signs == ("int", "uint") or (takes_lanes and signs[0] == signs[1]):
         a, b, signs = b, a, (signs[1], signs[0])
-    for x, y in zip(_halves_of_words(m, lanes, a), _halves_of_words(m, lanes, b), strict=True) if is_long else [(a, b)]:
+    for x, y in zip(_four_byte_parts(m, lanes, a), _four_byte_parts(m, lanes, b), strict=True) if is_long else [(a, b)]:
         sums = _added(m, signs, lanes, sums, x, y)
     return sums
 
@@ -59,7 +59,7 @@ def _added(m: Emitter, signs: tuple[str, str], lanes: int, sums: str, a: str, b:
     return in_parts(m, lanes, width, part, ((_WORD, sums), (_WORD, a), (_WORD, b)))
 
 
-def _halves_of_words(m: Emitter, lanes: int, value: str) -> list[str]:
+def _four_byte_parts(m: Emitter, lanes: int, value: str) -> list[str]:
     """The first and the last four bytes of words of eight."""
     long = register_type(DType("int64").with_lanes(lanes))
     if lanes == 1:
@@ -77,14 +77,14 @@ def _part(m: Emitter, signs: tuple[str, str], lanes: int) -> tuple[int, Part]:
     if m.cpu.arch == "x86_64":
         if m.cpu.dot_signs and (width == 16 or m.cpu.has("avxvnni") or m.cpu.has("avx512vl")):
             return width, lambda c, a, b: _vnni(m, signs, width, c, a, b)
-        width = min(width, _widest_halves(m))
-        return width, lambda c, a, b: _by_halves(m, signs, width, c, a, b)
+        width = min(width, _widest_int16_multiply(m))
+        return width, lambda c, a, b: _by_int16_products(m, signs, width, c, a, b)
     if m.cpu.arch == "aarch64" and m.cpu.dot_signs:
         return 4, lambda c, a, b: _arm(m, signs, c, a, b)
     return width, lambda c, a, b: _by_lanes(m, signs, width, c, a, b)
 
 
-def _widest_halves(m: Emitter) -> int:
+def _widest_int16_multiply(m: Emitter) -> int:
     return 16 if m.cpu.has("avx512bw") else 8 if m.cpu.has("avx2") else 4
 
 
@@ -152,7 +152,7 @@ def _arm(m: Emitter, signs: tuple[str, str], sums: str, a: str, b: str) -> str:
     return _without(m, 4, total, _instruction(m, name, 4, "zeroinitializer", splat("i32", str(FLIP), 4), b))
 
 
-def _by_halves(m: Emitter, signs: tuple[str, str], lanes: int, sums: str, a: str, b: str) -> str:
+def _by_int16_products(m: Emitter, signs: tuple[str, str], lanes: int, sums: str, a: str, b: str) -> str:
     """Even and odd bytes as 16-bit numbers: products of neighbours are added in 32 bits, which is exact."""
     kind, half = register_type(_WORD.with_lanes(lanes)), vector("i16", 2 * lanes)
     for which in (0, 1):

@@ -32,7 +32,7 @@ from armillary.relay.transform._rules import (
 from armillary.relay.transform.layout.hoist_elementwise import elementwise_data
 from armillary.transform import define_pass
 
-FEW_PIXELS = 16  # with fewer rows the weight is what takes time, and products read it best
+MIN_PIXELS = 16  # with fewer rows the weight is what takes time, and products read it best
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
 
 
@@ -59,7 +59,7 @@ def _to_image(expr: Expr, readers: Readers) -> Found | None:
     n, c, h, w = result.static
     constants = [_constant(call_, position, c) for call_, position in chain]
     data = tensor(node.args[0])
-    if data is None or any(k is False for k in constants) or h * w < FEW_PIXELS:
+    if data is None or any(k is False for k in constants) or h * w < MIN_PIXELS:
         return None
     source, inner = node.args[0], data.static[-1]
     if inner >= c and image_of(source) is None:
@@ -86,7 +86,7 @@ def _from_image(expr: Expr, readers: Readers) -> Found | None:
         return None
     (n, c, h, w), units = ty.static, result.static[-1]
     moves = [data, *([data.args[0]] if data.args[0] is not image else [])]
-    if units >= c or h * w < FEW_PIXELS or any(len(readers[id(m)]) > 1 for m in moves) or not _is_of_convolution(image):
+    if units >= c or h * w < MIN_PIXELS or any(len(readers[id(m)]) > 1 for m in moves) or not _is_of_convolution(image):
         return None
 
     def make(y: Expr) -> Expr:

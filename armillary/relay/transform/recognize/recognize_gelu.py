@@ -35,7 +35,7 @@ _INNER: dict[str, Polynomial] = {
 }
 _DEPTH = 8  # levels of arithmetic above and inside the function
 _ROUNDINGS = 4  # of constants, each by half a unit in the last place: exporters multiply and divide some of them
-_OF_HALVES = 4e-3  # how far a constant of bfloat16 is off
+_BFLOAT16_TOLERANCE = 4e-3  # how far a constant of bfloat16 is off
 _LARGE = 2.0**20  # with larger factors, or smaller ones, arithmetic overflows where GELU does not
 
 
@@ -54,7 +54,7 @@ def _rule(expr: Expr) -> Expr | None:
     wanted, close = _INNER[op_name(function)], _close(expr)
     for x in _bases(function.args[0]):
         inner = polynomial(function.args[0], x, None, _DEPTH)
-        if x.checked_type != expr.checked_type or not _agree(inner, wanted, _OF_HALVES):
+        if x.checked_type != expr.checked_type or not _agree(inner, wanted, _BFLOAT16_TOLERANCE):
             continue
         if _agree(polynomial(expr, x, function, _DEPTH), _GELU, close):
             is_exact = _agree(inner, wanted, close)

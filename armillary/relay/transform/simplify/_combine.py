@@ -21,7 +21,7 @@ from armillary.relay.walk import Scope, not_primitive, post_order, scopes, subst
 
 
 @record
-class Sibling:
+class ParallelBranch:
     """How an operator's calls join: `key` of attributes that must agree (None: this call may not), and two axes."""
 
     name: str
@@ -31,7 +31,7 @@ class Sibling:
     attrs: Callable[[Any, int], object]  # Any: the operator's attrs, for the joined number of outputs
 
 
-def groups(function: Function, kind: Sibling, least: int) -> list[list[Call]]:
+def groups(function: Function, kind: ParallelBranch, least: int) -> list[list[Call]]:
     """Calls that may join, at least so many together."""
     of = scopes(function)[0]
     found: dict[Hashable, list[Call]] = {}
@@ -44,7 +44,7 @@ def groups(function: Function, kind: Sibling, least: int) -> list[list[Call]]:
     return [siblings for siblings in found.values() if len(siblings) >= least and _independent(siblings)]
 
 
-def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | None:
+def combine(function: Function, kind: ParallelBranch, min_num_branches: int) -> Expr | None:
     """Join the siblings of one function, or None where there are none."""
     for siblings in groups(function, kind, min_num_branches):
         ends, joined = _join(siblings, kind, users(post_order(function)))
@@ -52,7 +52,7 @@ def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | 
     return None
 
 
-def combine_all(function: Function, kind: Sibling, min_num_branches: int) -> Expr | None:
+def combine_all(function: Function, kind: ParallelBranch, min_num_branches: int) -> Expr | None:
     """Join until nothing is left to join."""
     result: Expr | None = None
     current: Expr = function
@@ -71,7 +71,7 @@ def _independent(siblings: list[Call]) -> bool:
     return not any(id(e) in ids for s in siblings for e in post_order(s.args[1]))
 
 
-def _join(siblings: list[Call], kind: Sibling, readers: dict[int, list[Expr]]) -> tuple[list[Call], list[Expr]]:
+def _join(siblings: list[Call], kind: ParallelBranch, readers: dict[int, list[Expr]]) -> tuple[list[Call], list[Expr]]:
     """The last calls that were joined, and a slice for each."""
     first = siblings[0]
     axis = kind.output_axis(first)

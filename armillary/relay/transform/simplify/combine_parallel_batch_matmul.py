@@ -26,7 +26,7 @@ from collections.abc import Hashable
 from armillary.ir import IRModule
 from armillary.relay.expr import Call
 from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform.simplify._combine import Sibling, combine_all
+from armillary.relay.transform.simplify._combine import ParallelBranch, combine_all
 from armillary.transform import define_pass
 
 
@@ -45,4 +45,4 @@ def _weight_axis(expr: Call) -> int:
     return 1 if expr.attrs.transpose_b else 2
 
 
-_BATCH_MATMUL = Sibling("nn.batch_matmul", _key, _weight_axis, lambda e: 2, lambda attrs, _: attrs)
+_BATCH_MATMUL = ParallelBranch("nn.batch_matmul", _key, _weight_axis, lambda e: 2, lambda attrs, _: attrs)

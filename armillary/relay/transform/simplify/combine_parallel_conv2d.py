@@ -32,7 +32,7 @@ from armillary.base.data_layout import layout
 from armillary.ir import IRModule
 from armillary.relay.expr import Call
 from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform.simplify._combine import Sibling, combine_all
+from armillary.relay.transform.simplify._combine import ParallelBranch, combine_all
 from armillary.transform import define_pass
 
 
@@ -57,7 +57,7 @@ def _attrs(attrs: Any, outputs: int) -> object:  # Any: the operator's attrs
     return dataclasses.replace(attrs, channels=outputs if attrs.channels is not None else None)
 
 
-_CONV2D = Sibling(
+_CONV2D = ParallelBranch(
     "nn.conv2d",
     _key,
     lambda e: layout(e.attrs.kernel_layout).index("O"),

@@ -31,7 +31,7 @@ from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform.simplify._combine import Sibling, combine_all, computed, groups, same_readers
+from armillary.relay.transform.simplify._combine import ParallelBranch, combine_all, computed, groups, same_readers
 from armillary.relay.walk import post_order, substitute, users
 from armillary.transform import define_pass
 
@@ -121,5 +121,5 @@ def _stacked(column: list[Expr], ndim: int) -> Expr:
     return made
 
 
-_ALIKE = Sibling(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)
-_DENSE = Sibling(NAME, _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]
+_ALIKE = ParallelBranch(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)
+_DENSE = ParallelBranch(NAME, _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]

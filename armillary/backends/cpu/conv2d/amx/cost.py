@@ -14,7 +14,7 @@ from armillary.base.record import record
 from armillary.target.cpu import TILE_BYTES, CpuModel
 
 SIDE, DEPTH = 16, TILE_BYTES  # of a matrix tile: rows, and bytes in one
-WORDS = DEPTH // 4  # in a row, of four bytes or two bfloat16
+TILE_DWORDS = DEPTH // 4  # in a row, of four bytes or two bfloat16
 LOAD_CYCLES, START_CYCLES = 8.0, 30.0  # a tile from L1; each tile's scratch, there and back
 COPY_CYCLES = 1.3  # sixteen channels of a pixel, put beside the others
 MOST_ASKING = 8  # blocks of pixels that ask for weights

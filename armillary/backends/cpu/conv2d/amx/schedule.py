@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from armillary import te
-from armillary.backends.cpu.conv2d.amx.cost import DEPTH, SIDE, WORDS, Block, Shape, has_prefetch
+from armillary.backends.cpu.conv2d.amx.cost import DEPTH, SIDE, TILE_DWORDS, Block, Shape, has_prefetch
 from armillary.backends.cpu.conv2d.amx.space import OPERATOR, TILES, block_of, explain_tiles, refuses, shape_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
@@ -28,7 +28,7 @@ from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import Expr, Var
 
-HALVES_OPERATOR = "cpu.conv2d_NCHWc_bf16"
+BFLOAT16_OPERATOR = "cpu.conv2d_NCHWc_bf16"
 TAG = "tiled_convolution"
 BLOCKED_AXES = 5  # of data in blocks of channels
 Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next
@@ -155,7 +155,7 @@ def tiled_block(
     body = [effect_of("tile_load", first + i, *row(*pixel), block.pixels) for i, pixel in enumerate(pixels)]
     body += [effect_of("tile_load", second + j, *column(j), SIDE) for j in range(block.columns)]
     if ahead is not None:
-        body += [effect_of("prefetch", ahead(j, k), 0, 2, 1) for j in range(block.columns) for k in range(WORDS)]
+        body += [effect_of("prefetch", ahead(j, k), 0, 2, 1) for j in range(block.columns) for k in range(TILE_DWORDS)]
     body += [multiply(tile, first + i, second + j) for i, j, tile in tiles]
     loop: S.Stmt = S.seq(*body)
     for var, extent in reversed(loops):
@@ -168,7 +168,7 @@ def tiled_block(
 
 
 @implement(
-    HALVES_OPERATOR,
+    BFLOAT16_OPERATOR,
     family="cpu",
     name="half_tiles",
     when=refuses,

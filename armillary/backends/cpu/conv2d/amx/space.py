@@ -7,7 +7,7 @@ Costs: cost.py.
 
 from __future__ import annotations
 
-from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, SIDE, WORDS, Block, Shape, ranked_blocks
+from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, SIDE, TILE_DWORDS, Block, Shape, ranked_blocks
 from armillary.backends.cpu.cost.model import Estimate, Tile, explained
 from armillary.backends.cpu.space import tile_config
 from armillary.backends.explanation import Explanation
@@ -62,7 +62,7 @@ def refuses(workload: Workload) -> str | None:
     has_tiles = cpu.has_bfloat16_tiles if weight[6] == BFLOATS else cpu.has_tiles
     if workload.target.kind.name != "llvm" or not has_tiles:
         return "the processor has no matrix tiles"
-    if weight[4] != WORDS or weight[5] % SIDE or WORDS * weight[6] % data[4] or workload.attrs.groups != 1:
+    if weight[4] != TILE_DWORDS or weight[5] % SIDE or TILE_DWORDS * weight[6] % data[4] or workload.attrs.groups != 1:
         return f"{weight[4] * weight[6]} channels for {weight[5]} outputs do not fill tiles"
     return None
 

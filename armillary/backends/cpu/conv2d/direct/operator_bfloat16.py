@@ -27,7 +27,7 @@ from armillary.relay.types import TensorType, Type
 
 
 @record
-class HalvesConv2DAttrs(Conv2DAttrs):
+class Bfloat16Conv2DAttrs(Conv2DAttrs):
     """The attributes of nn.conv2d of one group, with blocked layouts."""
 
     data_layout: str = "NCHW32c"
@@ -37,11 +37,11 @@ class HalvesConv2DAttrs(Conv2DAttrs):
 
 conv2d_bf16 = Op("cpu.conv2d_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 conv2d_bf16.macs(convolution_macs)
-conv2d_bf16.attrs(HalvesConv2DAttrs)
+conv2d_bf16.attrs(Bfloat16Conv2DAttrs)
 
 
 @conv2d_bf16.infer
-def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
+def _infer(attrs: Bfloat16Conv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_bf16.name
     x = need_rank(op, data, 5)
     w = need_rank(op, weight, 7, "weight")
@@ -68,7 +68,7 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
 
 
 @conv2d_bf16.reference
-def _reference(attrs: HalvesConv2DAttrs, data: Array, weight: Array) -> Array:
+def _reference(attrs: Bfloat16Conv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = unblock(data.astype(np.float32)), weight.astype(np.float32)
     ob, ib, kh, kw, pairs, co, _ = w.shape
     w = w.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * pairs * BFLOATS, kh, kw)[:, : x.shape[1]]
@@ -77,7 +77,7 @@ def _reference(attrs: HalvesConv2DAttrs, data: Array, weight: Array) -> Array:
 
 
 @conv2d_bf16.compute
-def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
+def _compute(attrs: Bfloat16Conv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bf16.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
     _, _, kh, kw, pairs, _, _ = te.static_shape(weight)
@@ -101,17 +101,17 @@ def _half(*shape: int) -> TensorType:
 
 @conv2d_bf16.samples
 def _samples() -> Iterator[Sample]:
-    yield Sample(HalvesConv2DAttrs(padding=(1, 1)), (_half(1, 2, 6, 5, 8), _half(1, 2, 3, 3, 4, 8, 2)))
-    stem = HalvesConv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2))
+    yield Sample(Bfloat16Conv2DAttrs(padding=(1, 1)), (_half(1, 2, 6, 5, 8), _half(1, 2, 3, 3, 4, 8, 2)))
+    stem = Bfloat16Conv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2))
     yield Sample(stem, (_half(1, 1, 7, 8, 4), _half(2, 1, 3, 3, 2, 16, 2)))
     tiles = _half(1, 3, 5, 4, 16), _half(2, 2, 3, 2, 16, 16, 2)
-    yield Sample(HalvesConv2DAttrs(padding=(1, 1), strides=(2, 1)), tiles)
-    yield Sample(HalvesConv2DAttrs(), (_half(1, 2, 4, 8, 32), _half(2, 2, 1, 1, 16, 32, 2)))
-    yield Sample(HalvesConv2DAttrs(strides=(2, 2)), (_half(1, 1, 5, 37, 32), _half(1, 1, 1, 1, 16, 32, 2)))
+    yield Sample(Bfloat16Conv2DAttrs(padding=(1, 1), strides=(2, 1)), tiles)
+    yield Sample(Bfloat16Conv2DAttrs(), (_half(1, 2, 4, 8, 32), _half(2, 2, 1, 1, 16, 32, 2)))
+    yield Sample(Bfloat16Conv2DAttrs(strides=(2, 2)), (_half(1, 1, 5, 37, 32), _half(1, 1, 1, 1, 16, 32, 2)))
 
 
 @conv2d_bf16.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
     weight = _half(1, 1, 3, 3, 4, 8, 2)
-    yield BadSample(HalvesConv2DAttrs(), (_half(1, 2, 6, 6, 8), weight), "takes 1 blocks of 4 times 2 channels")
-    yield BadSample(HalvesConv2DAttrs(), (tensor("float32", 1, 1, 6, 6, 8), weight), "wanted bfloat16 and float32")
+    yield BadSample(Bfloat16Conv2DAttrs(), (_half(1, 2, 6, 6, 8), weight), "takes 1 blocks of 4 times 2 channels")
+    yield BadSample(Bfloat16Conv2DAttrs(), (tensor("float32", 1, 1, 6, 6, 8), weight), "wanted bfloat16 and float32")

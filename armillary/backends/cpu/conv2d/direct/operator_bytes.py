@@ -184,7 +184,7 @@ def tap_counts(attrs: BytesConv2DAttrs) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def words_of_taps(weight: Array, block: int, taken: int = BYTES) -> Array:
+def pack_taps(weight: Array, block: int, taken: int = BYTES) -> Array:
     """A depthwise weight (C, 1, KH, KW) with four taps of a line together; `taken` 1: each by itself, in int16."""
     channels, _, kh, kw = weight.shape
     filled = np.pad(weight[:, 0], ((0, 0), (0, 0), (0, -kw % taken)))

@@ -19,13 +19,13 @@ from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAtt
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
     explain_direct,
+    has_dot_operands,
     has_longer_blocks,
     has_padded_rows,
     has_wide_border,
     images_together,
     is_banded,
     is_flat,
-    is_in_words,
     nest_of,
 )
 from armillary.backends.cpu.cost.model import (
@@ -99,7 +99,7 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
         on_row, on_column = (lies_inside(at, data.shape[2 + a], pads[a]) for a, at in enumerate((row, column)))
         inside = te.all(on_film, on_row, te.likely(on_column))
         place = (image, block, row - top, column - left)
-        if is_in_words(weight.shape):
+        if has_dot_operands(weight.shape):
             word = te.static_shape(weight)[-1]
             pixel = [data(*place, word * ici + k) for k in range(word)]
             taps = [weight(ob, ico, ry, rx, ici, oi, k) for k in range(word)]

@@ -43,16 +43,16 @@ from armillary.target.cpu import CpuModel, cpu_model
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr
 
-WORDS_AXES = 7  # of a weight for dot products
+DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 
 
-def is_in_words(weight: Sequence[Expr | int]) -> bool:
+def has_dot_operands(weight: Sequence[Expr | int]) -> bool:
     """Whether a weight of this shape is packed for dot products: a step of the sum then is one of those."""
-    return len(weight) == WORDS_AXES
+    return len(weight) == DOT_WEIGHT_RANK
 
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
@@ -75,7 +75,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     takes_rest = chunks % 2 == 1 or is_row or cpu.multiplies_lanes
     has_rest = takes_rest and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    in_words = is_in_words(weight.static)
+    in_words = has_dot_operands(weight.static)
     has_pairs = in_words and weight.static[-1] == LONG
     is_spread = in_words and not has_pairs and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
@@ -108,7 +108,7 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
     result = workload.result
     height, width = result.static[2:4]
     weight = workload.tensor(1)
-    if is_in_words(weight.static):
+    if has_dot_operands(weight.static):
         return False
     pixels = _images_with_weights_near(workload, cpu) * height * width
     return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, weight_bandwidth(cpu), cpu))
@@ -182,7 +182,7 @@ def not_winograd(workload: Workload) -> str | None:
     """Why Winograd's algorithm cannot compute this convolution; None if it can."""
     weight = workload.tensor(1)
     kernel, attrs = weight.static[2:4], workload.attrs
-    if is_in_words(weight.static):
+    if has_dot_operands(weight.static):
         return f"its transforms need more than {'bytes' if weight.static[-1] >= BYTES else 'bfloat16'}"
     if isinstance(attrs, FramesConv2DAttrs):
         return f"it reads {attrs.frames} frames for a result"

@@ -31,7 +31,7 @@ KERNELS = range(4, SIDE)  # rows and columns of kernels: smaller ones have bette
 DATA_CYCLES, OUTPUT_CYCLES = 3000.0, 2500.0  # of a tile of a vector of channels, without memory
 WEIGHT_CYCLES = 280.0  # of a vector of kernels, for a part of the points
 TRAFFIC = 1.6  # points lie in as many places as there are points, which costs more than their bytes
-ROOM = 24 << 20  # bytes that the points of data and products may take together
+MOST_BYTES = 24 << 20  # bytes that the points of data and products may take together
 STRIP = 48  # tiles of a strip, at least: for fewer the transforms of weights would take too long
 FLOAT = 4
 
@@ -67,7 +67,7 @@ class FourierLayer:
     @property
     def strip(self) -> int:
         """Rows of tiles that a thread takes through all steps; 0: all tiles go through each, if they take little."""
-        if FLOAT * POINTS * self.tiles * (self.inputs + self.chunks * self.block) <= ROOM:
+        if FLOAT * POINTS * self.tiles * (self.inputs + self.chunks * self.block) <= MOST_BYTES:
             return 0
         down, across = self.grid
         return min(down, -(-STRIP // across))

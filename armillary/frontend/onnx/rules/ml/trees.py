@@ -148,21 +148,21 @@ def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: s
     if (children[:, 1] == children[:, 2]).all():
         children = children[:, :2]
     behind = np.zeros(trees.leaves)
-    said = _said(node, trees, targets, aggregate, dtype)
+    leaf_values = _leaf_values(node, trees, targets, aggregate, dtype)
     arrays = (
         np.concatenate([table.features, behind]).astype(np.int32),
         np.concatenate([table.values, behind]).astype(dtype),
         np.ascontiguousarray(children),
         roots.astype(np.int32),
         depths,
-        *said,
+        *leaf_values,
     )
     node.check_made(sum(a.size for a in arrays))
     made = call("ml.tree_ensemble", x, *map(const, arrays), targets=targets, first_leaf=inner, aggregate=aggregate)
     return made if dtype == "float32" else call("cast", made, dtype="float32")
 
 
-def _said(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: str) -> tuple[Array, Array]:
+def _leaf_values(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: str) -> tuple[Array, Array]:
     """What each leaf adds, as tables of one width: the shorter rows add what changes nothing."""
     places, wanted, weights = trees.entries
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < targets):
@@ -173,9 +173,9 @@ def _said(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: st
     column = np.arange(len(places)) - (np.cumsum(counts) - counts)[places]
     width = max(1, int(counts.max(initial=0)))
     neutral = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0)
-    table, said = np.zeros((trees.leaves, width), np.int32), np.full((trees.leaves, width), neutral, dtype)
-    table[places, column], said[places, column] = wanted, weights
-    return table, said
+    table, leaf_values = np.zeros((trees.leaves, width), np.int32), np.full((trees.leaves, width), neutral, dtype)
+    table[places, column], leaf_values[places, column] = wanted, weights
+    return table, leaf_values
 
 
 # --- the attributes of both generations -------------------------------------------------------------------------------
@@ -271,12 +271,12 @@ def _linked(node: OnnxNode, dtype: str) -> _Trees:
         raise ModelError(f"{node.op_type} node {node.name!r}: splits, modes or roots do not fit {count} nodes")
     tracks = node.attributes.get("nodes_missing_value_tracks_true") or np.zeros(count)
     _skip_hitrates(node)
-    said = (np.arange(len(weights)), targets, weights)
+    leaf_values = (np.arange(len(weights)), targets, weights)
     features = _integers(node, "nodes_featureids", count)
     is_yes = np.asarray(tracks).astype(bool)
     members = _members(node, int((modes == _MEMBER).sum()), dtype)
     yes, no = children
-    return _Trees(modes, features, values, yes, no, is_yes, roots, len(weights), said, members)
+    return _Trees(modes, features, values, yes, no, is_yes, roots, len(weights), leaf_values, members)
 
 
 def _skip_hitrates(node: OnnxNode) -> None:

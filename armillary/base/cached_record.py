@@ -1,4 +1,4 @@
-"""Records that are measured once and kept beside the kernel cache: a dataclass with a `version`, as JSON in a file.
+"""Records that are measured once and cached beside the kernels: a dataclass with a `version`, as JSON in a file.
 
 In: a path, a record. Out: the record again, or None where there is none that can be used. Invariant: what is not to be
 cached (ARMILLARY_CACHE=0), cannot be read or is of another version is as if it were not there; files are private
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="DataclassInstance")
 
 
-def read_kept(path: Path, kind: type[R], version: int) -> R | None:
+def read_cached(path: Path, kind: type[R], version: int) -> R | None:
     """The record in a file; None if there is none of this version."""
     kept = read_private(path) if setting("ARMILLARY_CACHE") else None
     if kept is None:
@@ -34,7 +34,7 @@ def read_kept(path: Path, kind: type[R], version: int) -> R | None:
     return found if getattr(found, "version", None) == version else None
 
 
-def keep(path: Path, record: DataclassInstance) -> None:
+def write_cached(path: Path, record: DataclassInstance) -> None:
     """Write a record; where the cache cannot be written to it is made again next time."""
     if setting("ARMILLARY_CACHE"):
         try:

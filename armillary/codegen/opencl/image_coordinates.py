@@ -30,7 +30,7 @@ class Emitter(Protocol):
     def at_top(self) -> AbstractContextManager[None]: ...
 
 
-def place_text(m: Emitter, item: E.Expr) -> str:
+def coordinate_text(m: Emitter, item: E.Expr) -> str:
     """A row or column."""
     if item.dtype.lanes != 1 or item.dtype != "int32" or has_loads(item):
         return m.index(item)
