@@ -2,15 +2,15 @@
 
 In: the anchor call of a fused function (operator, attrs, input types) and the target. Out: the best `Implementation`
 whose `when` has no objection. An implementation may replace the operator's TE compute and schedules the fused result.
-Invariant: for every operator kind and target family there is a default (schedules/<family>/default.py), so the choice
-never fails. To add one: a file `schedules/<family>/<operator>.py` with `@implement(...)`; nothing else is edited.
+Invariant: for every operator kind and target family there is a default (`default_schedule`), so the choice
+never fails. To add one: a schedule with `@implement(...)` in a folder of the back end (`Backend.algorithms`).
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
@@ -66,7 +66,7 @@ DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused funct
 
 
 def implement(
-    op: str,
+    op: str | Mapping[str, str],
     *,
     family: str,
     name: str = "",
@@ -78,15 +78,16 @@ def implement(
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
 
-    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last.
+    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last; or a
+    name of the row for each of several operators.
     `when` gives None, or why this is not the way: a text for explanations, "" where nobody would ask.
     """
 
     def register(rule: ScheduleRule) -> ScheduleRule:
-        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain, algorithm)
-        rows = _ROWS.setdefault((family, op), [])
-        rows.append(row)
-        rows.sort(key=lambda r: -r.priority)
+        for key, row in ({op: name or rule.__name__} if isinstance(op, str) else op).items():
+            rows = _ROWS.setdefault((family, key), [])
+            rows.append(Implementation(row, key, family, rule, compute, when, priority, explain, algorithm))
+            rows.sort(key=lambda r: -r.priority)
         return rule
 
     return register

@@ -26,8 +26,12 @@ MOST_VECTORS = 8  # of features in a tile
 STAGES = ("attention_scores", "attention_max", "attention_exp", "attention_sum", "attention_mix")
 
 
-@implement("nn.attention", family="cpu", name="attention_few_rows", when=few_rows_refuse, priority=11)
-@implement("nn.masked_attention", family="cpu", name="masked_attention_few_rows", when=few_rows_refuse, priority=11)
+@implement(
+    {"nn.attention": "attention_few_rows", "nn.masked_attention": "masked_attention_few_rows"},
+    family="cpu",
+    when=few_rows_refuse,
+    priority=11,
+)
 def attention_few_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs

@@ -129,18 +129,8 @@ def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
 
 
 @implement(
-    "nn.attention",
+    {"nn.attention": "attention_rows", "nn.masked_attention": "masked_attention_rows"},
     family="cpu",
-    name="attention_rows",
-    when=refuses,
-    compute=_compute,
-    explain=explain,
-    algorithm=PREFILL.name,
-)
-@implement(
-    "nn.masked_attention",
-    family="cpu",
-    name="masked_attention_rows",
     when=refuses,
     compute=_compute,
     explain=explain,

@@ -180,19 +180,8 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     algorithm=TILES.name,
 )
 @implement(
-    "nn.dense",
+    {"nn.dense": "packing_tiles_dense", "nn.batch_matmul": "packing_tiles"},
     family="cpu",
-    name="packing_tiles_dense",
-    when=refuses,
-    compute=_compute_packing,
-    priority=20,
-    explain=explain,
-    algorithm=TILES.name,
-)
-@implement(
-    "nn.batch_matmul",
-    family="cpu",
-    name="packing_tiles",
     when=refuses,
     compute=_compute_packing,
     priority=20,

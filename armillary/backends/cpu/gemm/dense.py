@@ -122,27 +122,8 @@ def _product_of(fused: Fused) -> te.Tensor:
 
 @implement("nn.contrib_dense_pack", family="cpu", name="packed_tile", algorithm=PRODUCT.name, explain=explain_product)
 @implement(
-    "nn.dense",
+    {"nn.dense": "packing_dense", "nn.matmul": "packing_matmul", "nn.batch_matmul": "packing_batch_matmul"},
     family="cpu",
-    name="packing_dense",
-    algorithm=PRODUCT.name,
-    when=refuses,
-    compute=packed_product,
-    explain=explain_product,
-)
-@implement(
-    "nn.matmul",
-    family="cpu",
-    name="packing_matmul",
-    algorithm=PRODUCT.name,
-    when=refuses,
-    compute=packed_product,
-    explain=explain_product,
-)
-@implement(
-    "nn.batch_matmul",
-    family="cpu",
-    name="packing_batch_matmul",
     algorithm=PRODUCT.name,
     when=refuses,
     compute=packed_product,

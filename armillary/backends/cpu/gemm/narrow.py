@@ -104,14 +104,9 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     return made
 
 
-@implement("nn.dense", family="cpu", name="narrow_dense", when=refuses, compute=_compute, priority=12, explain=explain)
 @implement(
-    "nn.matmul", family="cpu", name="narrow_matmul", when=refuses, compute=_compute, priority=12, explain=explain
-)
-@implement(
-    "nn.batch_matmul",
+    {"nn.dense": "narrow_dense", "nn.matmul": "narrow_matmul", "nn.batch_matmul": "narrow_batch_matmul"},
     family="cpu",
-    name="narrow_batch_matmul",
     when=refuses,
     compute=_compute,
     priority=12,

@@ -168,19 +168,8 @@ def tiled_block(
 
 
 @implement(
-    BFLOAT16_OPERATOR,
+    {BFLOAT16_OPERATOR: "half_tiles", OPERATOR: "byte_tiles"},
     family="cpu",
-    name="half_tiles",
-    when=refuses,
-    compute=_compute,
-    priority=20,
-    explain=explain_tiles,
-    algorithm=TILES,
-)
-@implement(
-    OPERATOR,
-    family="cpu",
-    name="byte_tiles",
     when=refuses,
     compute=_compute,
     priority=20,

@@ -134,36 +134,17 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
 
 
 @implement(
-    "cpu.conv2d_frames_NCHWc",
+    {"cpu.conv2d_frames_NCHWc": "direct_frames", "nn.contrib_conv2d_NCHWc": "direct_blocked"},
     family="cpu",
-    name="direct_frames",
     algorithm=DIRECT.name,
     compute=direct_compute,
     explain=explain_direct,
 )
 @implement(
-    "cpu.conv2d_NCHWc_bf16",
+    {"cpu.conv2d_NCHWc_bf16": "direct_bfloat16", "cpu.conv2d_NCHWc_int8": "direct_bytes"},
     family="cpu",
-    name="direct_bfloat16",
     algorithm=DIRECT.name,
     when=has_longer_blocks,
-    compute=direct_compute,
-    explain=explain_direct,
-)
-@implement(
-    "cpu.conv2d_NCHWc_int8",
-    family="cpu",
-    name="direct_bytes",
-    algorithm=DIRECT.name,
-    when=has_longer_blocks,
-    compute=direct_compute,
-    explain=explain_direct,
-)
-@implement(
-    "nn.contrib_conv2d_NCHWc",
-    family="cpu",
-    name="direct_blocked",
-    algorithm=DIRECT.name,
     compute=direct_compute,
     explain=explain_direct,
 )
