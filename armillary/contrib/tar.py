@@ -1,7 +1,7 @@
 """Packages of objects: `lib.export_library("net.tar", tar.tar)`, linked on the device.
 
 In: files. Out: a tar of them, or the files again. Invariant: unpacking leaves nothing outside its folder.
-`export_library` knows `tar` and writes the package of `artifact_package.py`, which `load_module` links, here or on an
+`export_library` knows `tar` and writes the package of `artifact/package.py`, which `load_module` links, here or on an
 RPC server.
 """
 

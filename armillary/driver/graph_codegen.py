@@ -3,7 +3,7 @@
 In: `main` whose calls are all of primitive functions. Out: a `GraphPlan`: nodes (inputs, parameters, kernel calls) in
 run order, the storage of every tensor, and the distinct kernels to compile. Invariant: node i reads only nodes before
 it; a kernel that only reshapes shares its input's storage and is not run (`__nop`). Sizes: driver/memory_plan.py. The
-JSON form: artifact.py.
+JSON form: artifact/__init__.py.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, params_size, write_params
-from armillary.artifact_modules import ImportedModule, imported_modules
-from armillary.artifact_package import Package, WriteBehind, save_network, save_package
+from armillary.artifact.modules import ImportedModule, imported_modules
+from armillary.artifact.package import Package, WriteBehind, save_network, save_package
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from armillary.artifact import ArgRow, ExternalRow, FunctionRow, PhaseRow
-from armillary.artifact_modules import OffloadedModule
+from armillary.artifact.modules import OffloadedModule
 from armillary.base.files import scratch_folder
 from armillary.base.record import record
 from armillary.codegen.toolchain import compile_c

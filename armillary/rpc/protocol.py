@@ -49,7 +49,7 @@ import os
 import struct
 from typing import Any
 
-from armillary.artifact_json import dump, parse
+from armillary.artifact.json_form import dump, parse
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ArtifactError, AuthError, RPCError, errors_by_name
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import RETURNED, Descriptor, FunctionRow, load_params
-from armillary.artifact_modules import ImportedModule, imported_modules
-from armillary.artifact_package import (
+from armillary.artifact.modules import ImportedModule, imported_modules
+from armillary.artifact.package import (
     GRAPH,
     LIBRARY,
     OBJECT,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from armillary.artifact import load_params
-from armillary.artifact_package import Member, read_member
+from armillary.artifact.package import Member, read_member
 from armillary.base.aliases import Array
 from armillary.errors import ArtifactError, ExecutionError
 from armillary.runtime.native_library import ErrorText, Handle, native

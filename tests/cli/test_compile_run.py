@@ -152,7 +152,7 @@ def test_a_package_that_cannot_be_read_is_said_in_words(
     def refuse(path: object, *flags: int) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("armillary.artifact_package.os.open", refuse)  # an administrator may read all
+    monkeypatch.setattr("armillary.artifact.package.os.open", refuse)  # an administrator may read all
     assert main(["run", str(package)]) == 4
     told = capsys.readouterr().err
     assert "net.tar: the package cannot be read: Permission denied" in told and "Errno" not in told

@@ -15,7 +15,7 @@ import pytest
 
 import armillary
 from armillary import relay, te
-from armillary.artifact_package import OBJECT, load_package
+from armillary.artifact.package import OBJECT, load_package
 from armillary.cli.main import main
 from armillary.contrib import tar
 from armillary.driver.library import FunctionLibrary, GraphLibrary

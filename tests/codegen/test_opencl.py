@@ -7,8 +7,8 @@ from opencl_device import needs_opencl
 import armillary
 from armillary import te
 from armillary.artifact import Descriptor
-from armillary.artifact_json import Reader
-from armillary.artifact_launches import read_launch
+from armillary.artifact.json_form import Reader
+from armillary.artifact.launches import read_launch
 from armillary.base.dtype import DType
 from armillary.errors import ArtifactError, TypeMismatch, UnsupportedError
 from armillary.tir import build as T

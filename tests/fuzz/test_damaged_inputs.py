@@ -11,7 +11,7 @@ import corpus
 import pytest
 
 from armillary.artifact import GraphSpec, load_params
-from armillary.artifact_package import load_package
+from armillary.artifact.package import load_package
 from armillary.errors import ArmillaryError, InternalError
 from armillary.frontend import from_onnx
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from armillary import artifact, artifact_package, rpc
+from armillary import artifact, rpc
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
+from armillary.artifact import package as artifact_package
 from armillary.rpc.launch import Launched, Server
 
 HERE = Path(__file__).parent

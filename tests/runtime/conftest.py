@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary import artifact, artifact_package, runtime
+from armillary import artifact, runtime
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
+from armillary.artifact import package as artifact_package
 from armillary.contrib.cc import get_cc
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from emulators import qemu_aarch64
 
-from armillary.artifact_package import save_package
+from armillary.artifact.package import save_package
 from armillary.contrib.cc import get_cc
 from armillary.errors import ArtifactError
 from armillary.runtime import load_module

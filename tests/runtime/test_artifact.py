@@ -14,7 +14,7 @@ import pytest
 
 from armillary import runtime
 from armillary.artifact import Descriptor, GraphSpec, load_params, save_params
-from armillary.artifact_package import load_package, save_package
+from armillary.artifact.package import load_package, save_package
 from armillary.errors import ArmillaryError, ArtifactError
 from armillary.runtime import GraphExecutor, Module
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from armillary.artifact import GraphNode, GraphSpec, save_params
-from armillary.artifact_package import load_package, save_package
+from armillary.artifact.package import load_package, save_package
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError
 from armillary.runtime import GraphExecutor, Module, NDArray, from_package, load_module
 

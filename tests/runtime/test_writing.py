@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from armillary.artifact import load_params, params_size
-from armillary.artifact_package import WriteBehind, load_package, save_network
+from armillary.artifact.package import WriteBehind, load_package, save_network
 from armillary.base.files import written_atomically
 
 PIECES = [bytes([k % 251]) * size for k, size in enumerate([3, 70_000, 0, 1, 65_535, 65_536, 9, 200_000, *[1000] * 99])]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, VarRow
-from armillary.artifact_launches import Count, KernelArg, LaunchRow
+from armillary.artifact.launches import Count, KernelArg, LaunchRow
 from armillary.base.names import Names, printable_name
 from armillary.codegen.base import Touched
 from armillary.codegen.build import CompiledModule, dimension

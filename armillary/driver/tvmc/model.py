@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from armillary.artifact import load_params, save_params
-from armillary.artifact_package import Package, load_package
+from armillary.artifact.package import Package, load_package
 from armillary.base.aliases import Array
 from armillary.base.files import regular, write_atomic
 from armillary.cli.run import write_npz

@@ -1,4 +1,4 @@
-/* The params blob: named dense tensors, little endian (the layout is that of `armillary/artifact.py`).
+/* The params blob: named dense tensors, little endian (the layout is that of `armillary/artifact/__init__.py`).
  *
  * In: bytes. Out: one visit per array, with a tensor that points into the blob. Invariant: nothing is read outside the blob.
  */

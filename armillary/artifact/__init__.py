@@ -1,9 +1,9 @@
 """The package: the only thing compiler and runtime share.
 
 In: rows describing compiled functions, a graph over them, named parameters. Out: the descriptor JSON, the Relay-era
-graph JSON and params blob - and all of them back. The tar that holds them with the library: `artifact_package.py`.
+graph JSON and params blob - and all of them back. The tar that holds them with the library: `artifact/package.py`.
 Invariant: what was written reads back equal; damaged or hostile input raises ArtifactError, before any allocation.
-Parsing helpers are in `artifact_json.py`; the C twins of these readers in `runtime/native`.
+Parsing helpers are in `artifact/json_form.py`; the C twins of these readers in `runtime/native`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from armillary.artifact_json import Reader, dump, parse
-from armillary.artifact_launches import LaunchRow, read_launch
+from armillary.artifact.json_form import Reader, dump, parse
+from armillary.artifact.launches import LaunchRow, read_launch
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.boundary import boundary

@@ -7,7 +7,7 @@ their sizes are known when the package is made. The reader in C: `runtime/native
 
 from __future__ import annotations
 
-from armillary.artifact_json import Reader
+from armillary.artifact.json_form import Reader
 from armillary.base.record import record
 
 MAX_SIZE = 1 << 42

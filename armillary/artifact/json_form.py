@@ -1,7 +1,7 @@
 """Strict reading of JSON that may be hostile.
 
 In: a text. Out: `Reader`, a value with its path that hands out checked parts. Invariant: whatever the text is, only
-ArtifactError comes out, naming the path of the offending value. Used by `artifact.py` and the tuning records.
+ArtifactError comes out, naming the path of the offending value. Used by `artifact/__init__.py` and the tuning records.
 """
 
 from __future__ import annotations
