@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/runtime/native/*)
+BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/runtime/native/* armillary/runtime/native/*/*)
 
 # Bytecode is written, whatever the environment says: the tests start hundreds of interpreters, each of which would else
 # translate the package again (0.9 s of processor time for a compile worker, 0.3 s with it).

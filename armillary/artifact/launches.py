@@ -2,7 +2,7 @@
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
 function, in a buffer or an image, a part of its workspace or one of its vars, by number; groups may follow from a var,
-their sizes are known when the package is made. The reader in C: `runtime/native/arm_device.c`.
+their sizes are known when the package is made. The reader in C: `runtime/native/devices/arm_device.c`.
 """
 
 from __future__ import annotations

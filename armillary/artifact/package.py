@@ -4,7 +4,7 @@ In: the bytes of a library or an object, graph JSON, parameters. Out: a tar of `
 where it is loaded), `mod.json`, `mod.params` with their CRC-32s in `mod.crc32`; functions alone have the first and the
 last. And all of them back, whole (`load_package`) or as places in the file (`open_package`), so that large members go
 where they belong without a copy. Invariant: equal packages give equal files; a damaged or hostile tar raises an
-ArtifactError that names the member. The C twin: `runtime/native/arm_tar.c`.
+ArtifactError that names the member. The C twin: `runtime/native/packages/arm_tar.c`.
 """
 
 from __future__ import annotations

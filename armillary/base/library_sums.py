@@ -3,7 +3,7 @@
 In: a library that was just linked, perhaps with its parameters behind it. Out: 48 bytes that come last in the file:
 CRC-32s of the parameters and of all the rest. A loader of the system does not look there. Invariant: `seal` changes
 nothing that was in the file; what is no shared library is left as it is. Tools that rewrite a library (`strip`) drop
-them, then nothing is checked. Verified by the native runtime: `runtime/native/arm_sums.c`.
+them, then nothing is checked. Verified by the native runtime: `runtime/native/packages/arm_sums.c`.
 """
 
 from __future__ import annotations

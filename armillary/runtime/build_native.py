@@ -3,7 +3,8 @@
 In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m", "ziglang", "cc", "--target=…"]`).
 Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
 holds a hash of the sources, so a stale build is never loaded. Sources are compiled one by one, by as many compilers as
-there are cores. Needs the standard library only: the build backend runs this file before anything is installed.
+there are cores. Needs the standard library only: the build backend runs this file before anything is installed. Folders
+of `native`: packages (what is read from files), devices, rpc; functions, graphs and threads lie beside them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ LIBRARY_SOURCES = (
     "arm_util.c",
     "arm_cpu.c",
     "arm_pool.c",
-    "arm_json.c",
+    "packages/arm_json.c",
     "arm_function.c",
     "arm_module.c",
-    "arm_object.c",
+    "packages/arm_object.c",
     "arm_packed.c",
-    "arm_symbols.c",
-    "arm_params.c",
+    "packages/arm_symbols.c",
+    "packages/arm_params.c",
     "arm_plan.c",
     "arm_graph.c",
     "arm_concurrent.c",
@@ -36,33 +37,33 @@ LIBRARY_SOURCES = (
     "arm_variants.c",
     "arm_load.c",
     "arm_share.c",
-    "arm_stream.c",
-    "arm_sums.c",
+    "packages/arm_stream.c",
+    "packages/arm_sums.c",
     "arm_trace.c",
     "arm_external.c",
-    "arm_device.c",
-    "arm_opencl.c",
-    "arm_opencl_program.c",
-    "arm_opencl_image.c",
-    "arm_opencl_events.c",
-    "arm_opencl_wait.c",
-    "arm_write.c",
+    "devices/arm_device.c",
+    "devices/arm_opencl.c",
+    "devices/arm_opencl_program.c",
+    "devices/arm_opencl_image.c",
+    "devices/arm_opencl_events.c",
+    "devices/arm_opencl_wait.c",
+    "packages/arm_write.c",
 )
-RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
+RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_npy.c", "packages/arm_zip.c", "packages/arm_tar.c", "armrun.c")
 RPC_SERVER_SOURCES = (
     *LIBRARY_SOURCES,
-    "arm_npy.c",
-    "arm_tar.c",
-    "armrpc_sha256.c",
-    "armrpc_frames.c",
-    "armrpc_files.c",
-    "armrpc_session.c",
-    "armrpc_serve.c",
-    "armrpc_tracker.c",
-    "armrpc.c",
+    "packages/arm_npy.c",
+    "packages/arm_tar.c",
+    "rpc/armrpc_sha256.c",
+    "rpc/armrpc_frames.c",
+    "rpc/armrpc_files.c",
+    "rpc/armrpc_session.c",
+    "rpc/armrpc_serve.c",
+    "rpc/armrpc_tracker.c",
+    "rpc/armrpc.c",
 )
 _WARNINGS = ("-Wall", "-Wextra")
-_COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
+_COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS, f"-I{NATIVE_DIR}")
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")
 _LINKING = frozenset({"-shared", "-static"})  # flags of the whole, of which zig warns where it compiles
 
@@ -70,7 +71,7 @@ _LINKING = frozenset({"-shared", "-static"})  # flags of the whole, of which zig
 def source_key() -> str:
     """Twelve hex digits that change with any C source or header."""
     digest = blake2b()
-    for path in sorted(NATIVE_DIR.glob("*.[ch]")):
+    for path in sorted(NATIVE_DIR.rglob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -100,7 +101,8 @@ def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flag
     of_each = [flag for flag in flags if flag not in _LINKING]
 
     def compile_one(name: str) -> str:
-        return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], folder / f"{name}.o"))
+        made = folder / f"{Path(name).name}.o"
+        return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], made))
 
     with scratch_folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compile_one, sources))

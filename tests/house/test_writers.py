@@ -93,6 +93,6 @@ def test_files_are_written_by_one_helper() -> None:
 
 
 def test_native_files_are_written_by_one_helper() -> None:
-    sources = sorted((PACKAGE / "runtime" / "native").glob("*.[ch]"))
+    sources = sorted((PACKAGE / "runtime" / "native").rglob("*.[ch]"))
     found = {file.name for file in sources if _C_WRITE.search(file.read_text("utf-8"))}
     assert found == set(_ALLOWED_IN_C), "use arm_write_open and arm_write_close"

@@ -62,7 +62,7 @@ int main(void) {
 def test_hashes_are_those_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "hashes.c").write_text(_HASHES)
     native = build_native.NATIVE_DIR
-    sources = [str(tmp_path / "hashes.c"), str(native / "armrpc_sha256.c")]
+    sources = [str(tmp_path / "hashes.c"), str(native / "rpc" / "armrpc_sha256.c")]
     subprocess.run([*get_cc(), "-O1", f"-I{native}", "-o", str(tmp_path / "hashes"), *sources], check=True, timeout=120)
     lines = subprocess.run(
         [str(tmp_path / "hashes")], capture_output=True, text=True, check=True, timeout=60

@@ -1,7 +1,7 @@
 """The record of the OpenCL back end.
 
 In: nothing. Out: `BACKEND`. Invariant: importing it loads no schedule and no emitter. Kernels are sources, which the
-driver of a device compiles when a package is loaded there (`runtime/native/arm_opencl_program.c`).
+driver of a device compiles when a package is loaded there (`runtime/native/devices/arm_opencl_program.c`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a `DeviceFunction`. Out: its `FunctionRow` and source. Invariant: the arguments of a launch are in the order of the
 kernel's parameters. Who joins the sources of a network: `program.py`; who launches:
-`runtime/native/arm_opencl_program.c`.
+`runtime/native/devices/arm_opencl_program.c`.
 """
 
 from __future__ import annotations
