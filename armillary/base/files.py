@@ -45,6 +45,14 @@ def unwritable(path: object, error: OSError, hint: str = "") -> ArtifactError:
     return ArtifactError(f"cannot write: {error.strerror or error}", span=Span(str(path)), hint=told)
 
 
+_DISK_FAULTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error")
+
+
+def disk_fault(text: str) -> str:
+    """The line of an error, of this program or another one, that lays it on a disk; "" where none does."""
+    return next((line.strip() for line in text.splitlines() if any(fault in line for fault in _DISK_FAULTS)), "")
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise ArtifactError unless a file can be made at `path`: said before the work rather than after it."""
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,7 +24,7 @@ from armillary.autotvm import record
 from armillary.autotvm.measure import rpc_runner
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, create_measure_batch
 from armillary.autotvm.tuner import RandomTuner
-from armillary.errors import ArtifactError, RPCError
+from armillary.errors import ArtifactError, RPCError, Span
 from armillary.rpc.launch import Launched, Server, Tracker
 
 HOST, KEY = "127.0.0.1", "board"
@@ -176,6 +178,53 @@ def test_a_tuner_may_be_killed_at_any_time(part: int, kills: int, tmp_path: Path
 def test_a_program_that_tunes_may_be_killed_at_any_time_and_leaves_no_process(kills: int, tmp_path: Path) -> None:
     toll = kill_tuners(kills, 5, tmp_path, compiles=True)
     assert toll.killed and toll.trials, toll
+
+
+def disk_is_full(output: str, objects: list[str], options: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), output)
+
+
+def test_a_disk_without_room_for_builds_ends_tuning_and_is_no_result_of_a_trial(tmp_path: Path) -> None:
+    log, builder = tmp_path / "log", autotvm.LocalBuilder(n_parallel=1, timeout=60)
+    option = autotvm.measure_option(builder, autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0, timeout=60))
+
+    def fill(tuner: Any, inputs: Any, results: Any) -> None:
+        builder.build_func = disk_is_full
+
+    tuner = autotvm.tuner.GridSearchTuner(matmul(16))
+    with pytest.raises(ArtifactError, match=r"trials cannot be made: .*No space left on device\n.*hint: make room"):
+        tuner.tune(4, option, callbacks=[autotvm.callback.log_to_file(log), fill])
+    assert [result.error for _, result in record.load_from_file(log)] == [""]
+    again = autotvm.tuner.GridSearchTuner(matmul(16))
+    assert again.resume(record.load_from_file(log)) == 1
+    builder.build_func = None
+    again.tune(3, option, callbacks=[autotvm.callback.log_to_file(log)])
+    assert [result.error for _, result in record.load_from_file(log)] == [""] * 3
+
+
+def test_a_device_without_room_costs_attempts_and_then_ends_tuning(
+    farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, full, log = matmul(16), [False, True, False, *[True] * 9], tmp_path / "log"
+    option = farm.option()
+    runner, attempts = option["runner"], iter(full)
+    on_device = runner._on_device
+
+    def full_or_not(session: Any, path: str) -> list[float]:
+        if next(attempts):
+            session.close()
+            raise ArtifactError("the device refuses: No space left on device", span=Span(path))
+        return list(on_device(session, path))
+
+    monkeypatch.setattr(runner, "_on_device", full_or_not)
+    monkeypatch.setattr(option["builder"], "n_parallel", 1)
+    with pytest.raises(
+        ArtifactError, match=r"trials cannot be made: 127\.0\.0\.1:\d+: the device refuses: No space left on device"
+    ):
+        autotvm.tuner.GridSearchTuner(task).tune(5, option, callbacks=[autotvm.callback.log_to_file(log)])
+    assert [result.error for _, result in record.load_from_file(log)] == [""] * 2
+    assert len(list(attempts)) == 12 - 3 - rpc_runner.ATTEMPTS
+    farm.until(lambda: farm.states() == ["free", "free"])
 
 
 def test_a_full_disk_ends_tuning_with_an_error_and_resume_goes_on(tmp_path: Path) -> None:

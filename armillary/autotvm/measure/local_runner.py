@@ -21,6 +21,7 @@ from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import (
+    NO_ROOM,
     BuildResult,
     MeasureErrorNo,
     MeasureInput,
@@ -32,9 +33,9 @@ from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.measure.trial import save_answer
 from armillary.autotvm.task.task import Task
 from armillary.base.arguments import Arguments
-from armillary.base.files import scratch_folder
+from armillary.base.files import disk_fault, scratch_folder
 from armillary.driver.library import FunctionLibrary
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ArtifactError
 
 logger = logging.getLogger("autotvm")
 _ROOT = str(Path(__file__).resolve().parents[3])
@@ -133,6 +134,8 @@ class LocalRunner:
         if not how and not told and library.exists():
             found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
             told = found["error"]
+        if disk_fault(how or told):
+            raise ArtifactError(f"the reference cannot be computed: {disk_fault(how or told)}", hint=NO_ROOM)
         if how or told:
             logger.warning("the answers of %s are not checked, its plain loops fail: %s", task.name, how or told)
             return ""

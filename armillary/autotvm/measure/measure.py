@@ -1,8 +1,9 @@
 """What a trial is: a configuration to measure, a built library, a result; and who builds and who runs.
 
 In: `MeasureInput`s. Out: a `MeasureResult` for each, in order. Invariant: whatever happens to a trial - it does not
-compile, crashes, hangs, answers wrongly - is its result, with a number and a text; it never ends the tuner. A `Builder`
-and a `Runner` know their task by `set_task`. Here: `local_builder.py`, `local_runner.py`; devices: `rpc_runner.py`.
+compile, crashes, hangs, answers wrongly - is its result, with a number and a text; it never ends the tuner. A full disk
+is no trial's result: it does. A `Builder` and a `Runner` know their task by `set_task`. Here: `local_builder.py`,
+`local_runner.py`; devices: `rpc_runner.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from armillary.autotvm.task.task import Task
 from armillary.backends.base import backend_of
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
+from armillary.base.files import disk_fault
 from armillary.base.lazy import deferred
+from armillary.errors import ArtifactError
 from armillary.target import Target
 
 with deferred():
     from armillary.autotvm.measure.local_builder import LocalBuilder
     from armillary.autotvm.measure.local_runner import LocalRunner
+
+NO_ROOM = "make room (TMPDIR names the folder of temporary files); what the log has stays, and resuming goes on with it"
 
 
 class MeasureErrorNo(enum.IntEnum):
@@ -154,9 +159,14 @@ class Measurer:
         self.builder.set_task(task, self.runner.get_build_kwargs())
 
     def __call__(self, measure_inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        """The results, in the order of the inputs."""
+        """The results, in the order of the inputs; ArtifactError where a disk is full, which is no trial's fault."""
         built = self.builder.build(measure_inputs)
-        return self.runner.run(measure_inputs, built)
+        results = self.runner.run(measure_inputs, built)
+        for result in results:
+            told = disk_fault(result.error) if result.error_no else ""
+            if told:
+                raise ArtifactError(f"trials cannot be made: {told.removeprefix('ArtifactError: ')}", hint=NO_ROOM)
+        return results
 
     def close(self) -> None:
         """End what the task started."""

@@ -30,8 +30,16 @@ from armillary.autotvm.measure.trial import difference, random_input, without_ex
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
+from armillary.base.files import disk_fault
 from armillary.base.json_types import JsonObject
-from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
+from armillary.errors import (
+    ArmillaryError,
+    ArtifactError,
+    InternalError,
+    RPCConnectionError,
+    RPCError,
+    RPCSessionTimeoutError,
+)
 from armillary.rpc.client import RPCSession, TrackerSession
 from armillary.rpc.connection import check_address
 from armillary.rpc.remote import RemoteNDArray
@@ -152,13 +160,16 @@ class RPCRunner(LocalRunner):
         return MeasureResult(without_extremes(costs), 0, _spent(built, start), time.time())
 
     def _patiently(self, path: str) -> list[float]:
-        """Times on a device; on another one where the connection to it breaks."""
+        """Times on a device; on another one where the connection to it breaks or its disk is full."""
         for left in reversed(range(ATTEMPTS)):
             session = self._session()
             try:
                 return self._on_device(session, path)
-            except RPCConnectionError as error:
-                if not left:
+            except ArmillaryError as error:
+                is_full = bool(disk_fault(error.message))
+                if is_full and not left:
+                    raise ArtifactError(f"{session.name}: {error.message}", span=error.span) from None
+                if not left or not (is_full or isinstance(error, RPCConnectionError)):
                     raise
                 logger.warning("a trial runs again on another device: %s", error.message)
         raise InternalError("there is no attempt left")
