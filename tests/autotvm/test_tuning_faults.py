@@ -218,9 +218,7 @@ def test_a_device_without_room_costs_attempts_and_then_ends_tuning(
 
     monkeypatch.setattr(runner, "_on_device", full_or_not)
     monkeypatch.setattr(option["builder"], "n_parallel", 1)
-    with pytest.raises(
-        ArtifactError, match=r"be made: 127\.0\.0\.1:\d+: the device refuses: No space left on device"
-    ):
+    with pytest.raises(ArtifactError, match=r"be made: 127\.0\.0\.1:\d+: the device refuses: No space left on device"):
         autotvm.tuner.GridSearchTuner(task).tune(5, option, callbacks=[autotvm.callback.log_to_file(log)])
     assert [result.error for _, result in record.load_from_file(log)] == [""] * 2
     assert len(list(attempts)) == 12 - 3 - rpc_runner.ATTEMPTS
