@@ -69,6 +69,7 @@ LISTS = (  # beginnings of names of tests
     "tests/schedules/test_cpu_",
     "tests/schedules/test_opencl_schedules.py::test_a_convolution_with_what_follows",
     "tests/schedules/test_opencl_schedules.py::test_winograd_is_three",
+    "tests/tir/test_long_choices.py::test_a_thousand_inputs_are_joined",
 )
 
 
