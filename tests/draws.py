@@ -20,6 +20,7 @@ SIZES, PARTS = (6, 24, 96), (3, 4, 6, 10)
 LISTS = (  # beginnings of names of tests
     "tests/codegen/test_fused_products.py",
     "tests/codegen/test_numerics.py",
+    "tests/codegen/test_opencl_pixel_dense.py::test_the_numbers_are_those_of_the_cpu",
     "tests/codegen/test_opencl_textures.py",
     "tests/compute/test_acl_oracle.py",
     "tests/compute/test_nn_functions.py",

@@ -24,6 +24,18 @@ def @main(%x: Tensor[(1, 16, 20, 20), float32]) {
 """
 
 
+@pytest.fixture(scope="module")
+def folder_of_roofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not the one whose roof people see: here a small array is enough."""
+    return tmp_path_factory.mktemp("roofs")
+
+
+@pytest.fixture(autouse=True)
+def _measures_little(folder_of_roofs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(folder_of_roofs))
+    monkeypatch.setattr(device_roof, "LARGE", 1 << 22)
+
+
 @needs_opencl
 @pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
 def test_kernels_of_a_device_are_timed_and_their_tensors_told(
@@ -112,7 +124,6 @@ def test_textures_are_measured_when_a_network_has_some(tmp_path: Path, monkeypat
     monkeypatch.setattr(
         device_roof, "measure", lambda _device, name, _units, _memory: DeviceRoof(name, 100.0, 10.0, 40.0)
     )
-    monkeypatch.setattr(device_roof, "LARGE", 1 << 22)
     device = opencl()
     assert measured_device_roof(device).texture_cache == 0.0
     found = measured_device_roof(device, textures=True)
