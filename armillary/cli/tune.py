@@ -37,6 +37,7 @@ from armillary.autotvm.tuner.joint_check import choose_layouts
 from armillary.autotvm.tuner.model_tuner import ModelTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.autotvm.tuner.network_check import NO_TIME_LEFT, Network, check, least_seconds
+from armillary.autotvm.tuner.network_finals import finals_in_network, front_runners, results_in_network
 from armillary.autotvm.tuner.shared_time import tune_together
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
@@ -69,6 +70,7 @@ with deferred():
     from armillary.rpc.programs import parse_address
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
+NETWORK_PART = 0.2  # of the time budget is for front-runners that are timed in the network, before that check
 LAYOUTS_PART = 0.25  # of the time budget is for layouts that are chosen together, half of it to measure kernels
 FINALS_PART = 0.15  # of the time that the tasks left, for measuring front-runners again
 FINER = 0.2  # times the gain that a tuner stops at, where there is time left
@@ -180,6 +182,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     gains = Gains(seconds)
     if _tune_all(args, tasks, option, gains, until - of_layouts) and not args.no_end_to_end:
         with network:
+            _in_network(args, network, tasks, gains, until - of_layouts - CHECK_PART * args.time_budget)
             _check(args, network, tasks, gains, until - of_layouts)
     if args.layouts_together:
         with network:
@@ -199,7 +202,7 @@ def _earlier(log: str) -> str:
 
 def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption, gains: Gains, until: float) -> bool:
     """Tune each task for its part of the time, by how long its calls take; whether there were new trials."""
-    end = until if args.no_end_to_end else until - CHECK_PART * args.time_budget
+    end = until if args.no_end_to_end else until - (CHECK_PART + NETWORK_PART) * args.time_budget
     weights = [task.calls * next(iter(task.template.estimates(task)), (0, 1.0))[1] for task in tasks]
     is_new, tuners = False, list[Tuner]()
     for place, task in enumerate(tasks):
@@ -249,6 +252,22 @@ def _finals(args: argparse.Namespace, tuner: Tuner, option: MeasureOption, gains
 def _time_left(end: float) -> str:
     """How long tuning may go on, where that is limited."""
     return f", {max(0.0, end - time.monotonic()):.0f} s left" if math.isfinite(end) else ""
+
+
+def _in_network(args: argparse.Namespace, network: Network, tasks: list[Task], gains: Gains, until: float) -> None:
+    """Time the front-runners of all tasks in the network, so that the best one there is the one that is checked."""
+    records = list(load_from_file(args.output, report=False))
+    rows = {task.workload: front_runners(task, records) for task in tasks}
+    names = {task.workload: task.names for task in tasks}
+    timed = finals_in_network(network, {w: field for w, (own, field) in rows.items() if own is not None}, names, until)
+    for workload, (own, _) in rows.items():
+        if own is None or not timed.get(workload):
+            continue
+        found = results_in_network(own, timed[workload], records)
+        LogFile(args.output).append([encode(*pair) for pair in found])
+        gains(None, [given for given, _ in found], [result for _, result in found])
+    if timed:
+        note(f"{sum(map(len, timed.values()))} front-runners timed in the network; {gains.told()}{_time_left(until)}")
 
 
 def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains: Gains, until: float) -> None:

@@ -34,6 +34,7 @@ SLOWER = 1.01  # times its time without records: a kernel is slower
 PAYS = 0.995  # times their time without: kernels of a record that is worth having
 NOISES = 1.0  # times what two executors of the same network differ by: a gain is more
 ROUNDS = 12  # at least: of fewer than ten, chance may win all
+MOST_ROUNDS = 400  # in which 232 wins are beyond chance: more rounds tell no more than new executors do
 
 
 @record
@@ -109,12 +110,13 @@ class Found:
 
 
 def measured(first: Timed, second: Timed, seconds: float, known: frozenset[str], again: Timed | None = None) -> Found:
-    """Both builds in turns for so long; of each kernel the least time counts, as what disturbs it only adds to it.
+    """Both builds in turns for so long, or for so many rounds that more would tell nothing; of each kernel the least
+    time counts, as what disturbs it only adds to it.
     `known`: the names of kernels that records are for; `again`: another executor of the first build (default: it is
     asked twice)."""
     sides = (first, again or first, second)
     times, until = [list[list[float]]() for _ in sides], time.monotonic() + seconds
-    while len(times[0]) < ROUNDS or time.monotonic() < until:
+    while len(times[0]) < ROUNDS or (len(times[0]) < MOST_ROUNDS and time.monotonic() < until):
         turn = len(times[0]) % len(sides)
         for side in (*range(turn, len(sides)), *range(turn)):
             measure = sides[side].kernels

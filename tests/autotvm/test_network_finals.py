@@ -1,0 +1,138 @@
+"""Front-runners are told apart where the network calls them, and a log then names the best of those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import autotvm
+from armillary.autotvm.measure.local_runner import LocalRunner
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.record import Pair, best_of
+from armillary.autotvm.task.space import ConfigEntity
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.kernel_check import Change, Kernel
+from armillary.autotvm.tuner.network_check import Network, Timed
+from armillary.autotvm.tuner.network_finals import (
+    NOT_TIMED,
+    finals_in_network,
+    front_runners,
+    ratio_of,
+    results_in_network,
+)
+from armillary.driver.library import GraphLibrary
+from armillary.ir import IRModule
+from armillary.target import Target
+from tests.autotvm.test_network_check import the_task
+
+DEFAULT = 1e-4  # seconds of each kernel
+IN_NETWORK = ((1.2, 0.8, 0.9), (1.1, 1.3, 1.05))  # of each task: times the default's, of points 1 to 3
+
+
+class Known(Network):
+    """A network of one kernel a task, each with known times."""
+
+    def __init__(self, *, with_names: bool = True) -> None:
+        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        self.with_names, self.builds = with_names, list[tuple[int, ...]]()
+
+    def built(self, records: Sequence[Pair]) -> GraphLibrary:
+        points = {pair[0].task.name: pair[0].config.index for pair in records}
+        library: Any = tuple(points.get(f"task{n}", 0) for n in range(len(IN_NETWORK)))  # Any: in place of a library
+        self.builds.append(library)
+        return library  # type: ignore[no-any-return]
+
+    def timed(self, library: GraphLibrary) -> Timed:
+        points: Any = library  # Any: what `built` gave
+        rng = np.random.default_rng(3)
+
+        def kernels() -> list[float]:
+            times = [DEFAULT * (1.0, *IN_NETWORK[n])[point] for n, point in enumerate(points)]
+            return [t * (1 + 0.02 * rng.random()) for t in times]
+
+        if not self.with_names:
+            return Timed(lambda number: sum(kernels()))
+        return Timed(sum, kernels, tuple(Kernel(f"k{n}", f"f_{n}_{point}") for n, point in enumerate(points)))
+
+
+def record(n: int, point: int, alone: float) -> Pair:
+    """A trial that says so many seconds."""
+    task = Task(f"task{n}", ())
+    task.target = Target("llvm")
+    return MeasureInput(task.target, task, ConfigEntity(point, None, {})), MeasureResult((alone,), 0, 1.0, 1.0)
+
+
+def fields() -> tuple[dict[Any, list[Pair]], dict[Any, frozenset[str]]]:
+    """Points that trials rank in the order of their numbers."""
+    rows = [[record(n, point, 1e-4 + 1e-6 * point) for point in (1, 2, 3)] for n in range(len(IN_NETWORK))]
+    keyed = {row[0][0].task.workload: row for row in rows}
+    return keyed, {workload: frozenset({f"k{n}"}) for n, workload in enumerate(keyed)}
+
+
+def test_the_best_is_what_is_fastest_in_the_network_whatever_trials_say() -> None:
+    network, (rows, names) = Known(), fields()
+    found = finals_in_network(network, rows, names, math.inf)
+    first, second = found.values()
+    assert [pair[0].config.index for pair, _ in first] == [2, 3, 1]
+    assert [pair[0].config.index for pair, _ in second] == [3, 1, 2]
+    for timed, ratios in zip((first, second), IN_NETWORK, strict=True):
+        assert all(abs(ratio / ratios[pair[0].config.index - 1] - 1) < 0.03 for pair, ratio in timed)
+    builds = [points for points in network.builds if any(points)]
+    assert builds == [(1, 1), (2, 2), (3, 3), (2, 0), (3, 0)], "a point of each task at once; those that gain again"
+
+
+def test_nothing_is_begun_after_the_time_is_up_or_where_kernels_have_no_names() -> None:
+    rows, names = fields()
+    network = Known()
+    assert not any(finals_in_network(network, rows, names, 0.0).values()) and network.builds == [(0, 0)]
+    assert finals_in_network(Known(with_names=False), rows, names, math.inf) == {}
+
+
+def change(without: float, again: float, with_it: float, rounds: tuple[float, float, float]) -> Change:
+    return Change(frozenset("a"), without, with_it, again, (rounds,) * 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio"),
+    [
+        ([], 1.0),
+        ([change(10.0, 8.0, 6.0, (10.0, 8.0, 6.0))], 0.75),  # the faster of the executors without it counts
+        ([change(10.0, 10.0, 5.0, (10.0, 10.0, 9.0))], 0.9),  # the least time of one round was luck
+        ([change(10.0, 10.0, 9.0, (20.0, 20.0, 10.0))], 0.9),
+        ([change(10.0, 10.0, 5.0, (10.0, 10.0, 5.0)), change(30.0, 30.0, 40.0, (30.0, 30.0, 40.0))], 1.125),
+    ],
+)
+def test_the_worse_of_two_ratios_counts(changes: list[Change], ratio: float) -> None:
+    assert ratio_of(changes) == pytest.approx(ratio)
+
+
+def test_a_log_names_the_winner_and_keeps_the_scale_of_trials() -> None:
+    task = the_task()
+    ranked = [index for index, _ in task.template.estimates(task)]
+
+    def trial(place: int, seconds: float) -> Pair:
+        return (
+            MeasureInput(task.target, task, task.config_space.get(ranked[place])),
+            MeasureResult((seconds,), 0, 1.0, 1.0),
+        )
+
+    records = [trial(0, 4e-3), trial(1, 2e-3), trial(2, 3e-3), trial(3, 2.5e-3), trial(4, 5e-3)]
+    own, field = front_runners(task, records, most=3)
+    assert own == records[0] and field == [records[1], records[3], records[2]]
+    found = results_in_network(own, [(records[2], 0.9), (records[1], 1.1)], records)
+    assert [round(1e3 * r.mean, 6) for _, r in found if not r.error_no] == [3.6, 4.4]
+    assert [(g.config.index, r.error) for g, r in found if r.error_no] == [(ranked[3], NOT_TIMED)]
+    (best,) = best_of([*records, *found])
+    assert best[0].config.index == ranked[2]
+    none = results_in_network(own, [(records[1], 1.2)], records)
+    (best,) = best_of([*records, *none])
+    assert best[0].config.index == ranked[0], "what was not timed in the network is no reason to leave the default"
+
+
+def test_a_task_whose_own_choice_failed_has_no_finals() -> None:
+    task: autotvm.Task = the_task()
+    assert front_runners(task, []) == (None, [])
