@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from armillary import autotvm, relay
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, Pair, encode, load_from_file
+from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.tuner.kernel_check import Change, Found, Kernel, refused, stretches
-from armillary.autotvm.tuner.network_check import NO_TIME_LEFT, Network, check
+from armillary.autotvm.tuner.network_check import NO_TIME_LEFT, Network, Timed, check
 from armillary.base.aliases import Array
 from armillary.cli.tune import _another_chance
+from armillary.driver.library import GraphLibrary
 from armillary.ir import IRModule
+from armillary.target import Target
 from armillary.transform import PassContext
 
 RNG = np.random.default_rng(5)
@@ -140,6 +144,39 @@ def test_a_record_with_one_slower_kernel_is_refused(
     found = Found(20.0, 10.0, tuple(change(*row) for row in changes))
     pair = pair_of(task, 0)
     assert [given for given, _ in refused([pair], found, names)] == ([pair] if is_refused else [])
+
+
+class Placed(Network):
+    """A network of one kernel: 10 us, 9 with a record; a second executor without records takes what `again` says."""
+
+    def __init__(self, again: list[float]) -> None:
+        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        self.again = [10.0, *again]
+
+    def built(self, records: Sequence[Pair]) -> GraphLibrary:
+        library: Any = bool(records)  # Any: in place of a library
+        return library  # type: ignore[no-any-return]
+
+    def timed(self, library: GraphLibrary) -> Timed:
+        takes = 9.0 if library else self.again.pop(0)
+        return Timed(lambda number: takes, lambda: [takes], (Kernel("a", f"f_{bool(library)}"),))
+
+
+@pytest.mark.parametrize(
+    ("again", "is_kept"),
+    [
+        ([10.0, 10.0], True),
+        ([9.4, 10.0, 10.0], True),  # within the noise of two executors, beyond that of two others
+        ([9.4, 9.4], False),
+        ([9.4, 10.0, 9.4], False),  # one more chance, no two
+        ([8.9], False),  # an executor without it is as fast
+    ],
+)
+def test_a_gain_within_the_noise_has_one_more_chance(again: list[float], is_kept: bool) -> None:
+    given = MeasureInput(Target("llvm"), autotvm.Task("a", ()), ConfigEntity(0, None, {}))
+    pair, made = (given, MeasureResult((9e-6,), 0, 1.0, 1.0)), Placed(again)
+    verdict = check(made, [pair], 0.0, names={given.task.workload: frozenset("a")})
+    assert verdict.kept == ([pair] if is_kept else []) and made.again == []
 
 
 def test_records_that_were_not_checked_for_lack_of_time_get_another_chance(tmp_path: Path) -> None:

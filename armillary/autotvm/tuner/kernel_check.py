@@ -164,6 +164,14 @@ def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pai
     return told
 
 
+def is_promising(pair: Pair, found: Found, names: Names) -> bool:
+    """Whether all kernels of a record together are faster than in both executors without it, be it within the noise,
+    and none of them alone is slower: other executors may tell."""
+    mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
+    without, with_it, again = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it", "again"))
+    return with_it < PAYS * min(without, again) and not any(map(_is_slower, mine))
+
+
 def _is_slower(change: Change) -> bool:
     """By more than is let pass, or by less in nearly all rounds."""
     if change.with_it > SLOWER * change.without:

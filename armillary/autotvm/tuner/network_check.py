@@ -26,7 +26,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, devic
 from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
 from armillary.autotvm.task.network_template import at_level
-from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, known_names, measured, refused
+from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, is_promising, known_names, measured, refused
 from armillary.autotvm.tuner.noise import is_faster
 from armillary.base.files import scratch_folder
 from armillary.base.lazy import deferred
@@ -215,8 +215,9 @@ def _by_kernels(
     names: Names,
 ) -> Verdict | None:
     """All records together, without those whose kernels are slower, until none is; None where it is not known whose a
-    kernel is. `library`: without records; its second executor is another one each time, as that with records is."""
-    kept, dropped = list(candidates), list[tuple[Pair, str]]()
+    kernel is. `library`: without records; its second executor is another one each time, as that with records is. A
+    record whose gain was within the noise has another chance with those, once."""
+    kept, dropped, spared = list(candidates), list[tuple[Pair, str]](), list[Pair]()
     before, good = 0.0, None
     for _ in range(MOST_ROUNDS):
         if not kept or time.monotonic() > until:
@@ -231,12 +232,18 @@ def _by_kernels(
         if not slow and good is not None:  # as in the measurement before
             break
         before, good = found.before, None if slow else found
-        dropped += slow
-        kept = [pair for pair in kept if not any(pair is other for other, _ in slow)]
+        unsure = [pair for pair, _ in slow if is_promising(pair, found, names) and not _is_in(pair, spared)]
+        spared += unsure
+        dropped += [(pair, told) for pair, told in slow if not _is_in(pair, unsure)]
+        kept = [pair for pair in kept if not any(pair is other for other, _ in dropped)]
     if good is not None:
         return Verdict(good.before, good.after, good.after / good.before, kept, dropped, good.changes)
     before = before or sum(default.kernels() if default.kernels else [default(1)])
     return Verdict(before, before, 1.0, [], [*dropped, *((pair, NO_TIME_LEFT) for pair in kept)])
+
+
+def _is_in(pair: Pair, pairs: Sequence[Pair]) -> bool:
+    return any(pair is other for other in pairs)
 
 
 def together(
