@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import templates  # noqa: F401  (registers templates)
 
-from armillary import autotvm
+from armillary import autotvm, runtime
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure import processes
+from armillary.autotvm.measure.local_runner import FLUSH
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, create_measure_batch
+from armillary.autotvm.measure.trial import Prepared, prepare, times
+from armillary.runtime.benchmark import Timing
+from tests.autotvm.test_network_check import the_task
 
 
 def measure(task: autotvm.Task, indices: list[int], seconds: float = 10) -> list[MeasureResult]:
@@ -63,6 +68,36 @@ def _answer(asked: dict[str, Any]) -> dict[str, Any]:
     if question == "hang":
         time.sleep(60)
     return {"pid": os.getpid(), "question": question}
+
+
+def test_threads_are_awake_when_a_trial_is_timed() -> None:
+    done = list[str]()
+
+    def timed(number: int) -> float:
+        done.append("timed")
+        return 1e-3
+
+    prepared = Prepared(
+        lambda: None, timed, list, lambda: done.append("inputs touched"), lambda: done.append("threads woken")
+    )
+    times(prepared, Timing(number=1, repeat=2, f_preproc=FLUSH))
+    assert done == ["inputs touched", "threads woken", "timed"] * 3, "the first is the untimed one"
+
+
+def test_other_memory_than_that_of_a_trial_wakes_its_threads(tmp_path: Path) -> None:
+    task = the_task()
+    library = task.template.library(task, task.config_space.get(task.template.estimates(task)[0][0]))
+    library.export_library(tmp_path / "trial.so")
+    before = runtime.num_threads()
+    try:
+        runtime.config_threadpool(0, 2)
+        prepared = prepare(str(tmp_path / "trial.so"))
+        assert prepared.wake.__self__ is not prepared.run.__self__  # type: ignore[attr-defined]  # methods
+        prepared.wake()
+        runtime.config_threadpool(0, 1)
+        assert prepare(str(tmp_path / "trial.so")).wake() is None, "one thread is always awake"
+    finally:
+        runtime.config_threadpool(0, before)
 
 
 def test_a_process_that_is_kept_answers_until_a_trial_ends_it() -> None:

@@ -57,7 +57,11 @@ def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> A
 def prepare(path: str, seed: int = 0, kind: str = "cpu") -> Prepared:
     """Load a library and give it inputs, on a device of a kind."""
     module, where = runtime.load_module(path), device(kind)
-    return _graph(module, seed, where) if module.graph_json is not None else _function(module, seed, where)
+    if module.graph_json is None:
+        return _function(module, seed, where)
+    has_others = kind == "cpu" and runtime.num_threads() > 1
+    other = runtime.load_module(path) if has_others else None  # executors of one module share their weights
+    return _graph(module, seed, where, other)
 
 
 def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
@@ -78,15 +82,14 @@ def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
     return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])
 
 
-def _graph(module: runtime.Module, seed: int, where: Device) -> Prepared:
+def _graph(module: runtime.Module, seed: int, where: Device, other: runtime.Module | None) -> Prepared:
     executor, is_cpu = _executor(module, seed, where), where.device_type == 1
 
     def outputs() -> list[Array]:
         return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
 
     inputs = [executor.get_input(name).memory for name in executor.free_inputs] if is_cpu else []
-    other = _executor(module, seed, where) if is_cpu and runtime.num_threads() > 1 else None
-    wake = (lambda: None) if other is None else other.run
+    wake = (lambda: None) if other is None else _executor(other, seed, where).run
     return Prepared(executor.run, executor.time, outputs, lambda: [np.max(array) for array in inputs], wake)
 
 
@@ -130,7 +133,8 @@ def _difference(mine: Array, right: Array) -> str:
 def times(prepared: Prepared, timing: Timing) -> list[float]:
     """Seconds per call for each repeat; what is flushed from the caches before one is all but the inputs.
 
-    Emptying the caches takes longer than threads wait for work: with 16 of them, waking took 40 us of a kernel's 45.
+    Emptying the caches takes longer than threads wait for work: with 16 of them, waking took 40 us of a kernel's 45. So
+    they have other work just before.
     """
 
     def measure(number: int) -> float:
