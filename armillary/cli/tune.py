@@ -1,8 +1,8 @@
 """Tune the kernels of a model on this machine, or on devices behind a tracker.
 
 Measures choices of algorithm and register tile for each convolution and product of a model, together with what is fused
-to it, and appends every trial to a log. In the end the network is timed with and without each record, and those that do
-not make it faster are marked as such. `armc compile --tuning-records LOG` then takes the best of what is left.
+to it, and appends every trial to a log. In the end the fastest of each are timed where the network calls them, then the
+network with and without the best of those, and what does not make it faster is marked as such. `armc compile --tuning-records LOG` then takes the best of what is left.
 
 examples:
   armc tune resnet18.onnx -o resnet18.log
@@ -69,8 +69,8 @@ with deferred():
     from armillary.autotvm.measure.rpc_runner import PORT, RPCRunner
     from armillary.rpc.programs import parse_address
 
-CHECK_PART = 0.2  # of the time budget is for the end-to-end check
-NETWORK_PART = 0.2  # of the time budget is for front-runners that are timed in the network, before that check
+CHECK_PART = 0.15  # of the time budget is for the end-to-end check
+NETWORK_PART = 0.3  # of the time budget is for front-runners that are timed in the network, before that check
 LAYOUTS_PART = 0.25  # of the time budget is for layouts that are chosen together, half of it to measure kernels
 FINALS_PART = 0.15  # of the time that the tasks left, for measuring front-runners again
 FINER = 0.2  # times the gain that a tuner stops at, where there is time left

@@ -114,7 +114,13 @@ def measured(first: Timed, second: Timed, seconds: float, known: frozenset[str],
     time counts, as what disturbs it only adds to it.
     `known`: the names of kernels that records are for; `again`: another executor of the first build (default: it is
     asked twice)."""
-    sides = (first, again or first, second)
+    rows = rows_in_turns((first, again or first, second), seconds)
+    changes = changes_between(first.names, second.names, known, rows)
+    return Found(float(rows[0].min(axis=0).sum()), float(rows[2].min(axis=0).sum()), changes)
+
+
+def rows_in_turns(sides: Sequence[Timed], seconds: float) -> list[Array]:
+    """Of each executor a row of what its kernels take in each round."""
     times, until = [list[list[float]]() for _ in sides], time.monotonic() + seconds
     while len(times[0]) < ROUNDS or (len(times[0]) < MOST_ROUNDS and time.monotonic() < until):
         turn = len(times[0]) % len(sides)
@@ -122,14 +128,19 @@ def measured(first: Timed, second: Timed, seconds: float, known: frozenset[str],
             measure = sides[side].kernels
             assert measure is not None, "executors that time kernels are asked"
             times[side].append(measure())
-    rows = [np.array(column) for column in times]
+    return [np.array(column) for column in times]
+
+
+def changes_between(
+    first: Sequence[Kernel], second: Sequence[Kernel], known: frozenset[str], rows: Sequence[Array]
+) -> tuple[Change, ...]:
+    """What differs between two builds, by compiled functions; `rows`: of the first, of it again, and of the second."""
     groups: dict[tuple[tuple[str, ...], ...], list[Stretch]] = {}
-    for stretch in stretches(first.names, second.names, known):
+    for stretch in stretches(first, second, known):
         mine, other = ((first, stretch.first), (second, stretch.second))
-        key = tuple(tuple(side.names[at].function for at in places) for side, places in (mine, other))
+        key = tuple(tuple(kernels[at].function for at in places) for kernels, places in (mine, other))
         groups.setdefault(key, []).append(stretch)
-    changes = tuple(_change(group, rows) for group in groups.values())
-    return Found(float(rows[0].min(axis=0).sum()), float(rows[2].min(axis=0).sum()), changes)
+    return tuple(_change(group, rows) for group in groups.values())
 
 
 def _change(group: Sequence[Stretch], rows: Sequence[Array]) -> Change:

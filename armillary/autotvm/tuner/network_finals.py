@@ -1,11 +1,12 @@
-"""Finals in the network: front-runners of every task are timed where the network calls them, a point of each at once.
+"""Finals in the network: front-runners of every task are timed where the network calls them, many tasks at once.
 
 In: a network, the front-runners of each task, a build's own choice not among them. Out: for each that was timed, what
-its kernels take in the network as a part of what stands there without it. Invariant: the network runs in turns with two
-executors without records; the worse of two ratios counts, of least times and of the middle round, and for the best of
-each task the worse of two builds, so that neither a lucky round nor a lucky place in memory makes a winner. Nothing is
-decided here: `network_check.py` does that, for one record of each task. Why: what a kernel takes depends on where its
-operands lie and on the threads that wait for it, and the more threads there are, the less a trial alone knows of that.
+its kernels take in the network as a part of what stands there without it. Invariant: in one build no two kernels that
+change stand side by side, since threads find what others wrote in the caches of other cores: so a change of time is the
+record's own, and what it does to the kernel behind it counts too. What a group of tasks gains is part of the build that
+the next group is compared with. Two executors of that build run in the same turns; of least times and of the middle
+round the worse ratio counts, and of the best of each task the worse of two builds. Nothing is decided here:
+`network_check.py` does that, for one record of each task.
 """
 
 from __future__ import annotations
@@ -18,60 +19,86 @@ import numpy as np
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.task.dispatcher import last_of_each, spelled_out
 from armillary.autotvm.task.task import Task
-from armillary.autotvm.tuner.kernel_check import Change, Names, known_names, measured
+from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, changes_between, known_names, rows_in_turns
 from armillary.autotvm.tuner.network_check import Network, Timed
+from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 
 Pair = tuple[MeasureInput, MeasureResult]
+Ratios = dict[Workload, list[tuple[Pair, float]]]
 NOT_TIMED = "others were timed in the network, this one was not"
 MOST = 16  # front-runners of a task
 AGAIN = 2  # of each task: how many are timed in a second build
-ROUND_SECONDS = 0.5  # for a build with a point of every task, beside the least number of rounds
+GAINS = 0.985  # times the time without: a record that the next group of tasks is timed beside
+LEAST_RATIO = 0.1  # what the kernel behind gains may be more than the kernel takes
+ROUND_SECONDS = 0.6  # for a build with a point of every task, beside the least number of rounds
 
 
 def finals_in_network(
     network: Network, fields: Mapping[Workload, Sequence[Pair]], names: Names, until: float
-) -> dict[Workload, list[tuple[Pair, float]]]:
+) -> Ratios:
     """Of each task the front-runners that were timed, the best first, with the ratio of times; {} where kernels cannot
     be told to tasks. No build is begun after `until` (time.monotonic)."""
-    library = network.built([])
-    sides = network.timed(library), network.timed(library)
-    if not sides[0].names:
+    kernels = network.timed(network.built([])).names
+    if not kernels:
         return {}
-    found: dict[Workload, list[tuple[Pair, float]]] = {workload: [] for workload in fields}
-    for place in range(max(map(len, fields.values()), default=0)):
-        heat = [field[place] for field in fields.values() if place < len(field)]
-        if not _timed(network, sides, heat, names, until, found):
-            break
-    sides = network.timed(library), network.timed(library)
-    for rows in found.values():
-        rows.sort(key=lambda row: row[1])
-    for place in range(AGAIN):
-        heat = [rows[place][0] for rows in found.values() if place < len(rows) and rows[place][1] < 1]
-        if heat and not _timed(network, sides, heat, names, until, found):
-            break
-    return {workload: _worst_of_each(rows) for workload, rows in found.items()}
+    found: Ratios = {workload: [] for workload in fields}
+    kept = list[Pair]()
+    for group in groups_apart(kernels, {workload: names.get(workload, frozenset()) for workload in fields}):
+        heats = Heats(network, kept, names, until)
+        for place in range(max(len(fields[workload]) for workload in group)):
+            heats.time([fields[workload][place] for workload in group if place < len(fields[workload])], found)
+        heats = Heats(network, kept, names, until)
+        best = {workload: sorted(found[workload], key=lambda row: row[1])[:AGAIN] for workload in group}
+        for place in range(AGAIN):
+            heats.time([rows[place][0] for rows in best.values() if place < len(rows) and rows[place][1] < 1], found)
+        for workload in group:
+            found[workload] = _worst_of_each(found[workload])
+            kept += [pair for pair, ratio in found[workload][:1] if ratio < GAINS]
+    return found
 
 
-def _timed(
-    network: Network,
-    sides: tuple[Timed, Timed],
-    heat: Sequence[Pair],
-    names: Names,
-    until: float,
-    found: dict[Workload, list[tuple[Pair, float]]],
-) -> bool:
-    """Time a point of each task in one build; whether there was time, and kernels could be told apart."""
-    if time.monotonic() > until:
-        return False
-    seen = measured(sides[0], network.timed(network.built(heat)), ROUND_SECONDS, known_names(heat, names), sides[1])
-    if not all(change.names for change in seen.changes):
-        return False
-    for pair in heat:
-        workload = pair[0].task.workload
-        mine = [change for change in seen.changes if change.names & names.get(workload, frozenset())]
-        found[workload].append((pair, ratio_of(mine)))
-    return True
+def groups_apart(kernels: Sequence[Kernel], names: Names) -> list[list[Workload]]:
+    """Tasks in groups of which no two have kernels side by side; those with most kernels first."""
+    places = {w: {at for at, kernel in enumerate(kernels) if kernel.name in mine} for w, mine in names.items()}
+    groups = list[tuple[list[Workload], set[int]]]()
+    for workload in sorted(places, key=lambda w: -len(places[w])):
+        near = {at + step for at in places[workload] for step in (-1, 0, 1)}
+        group = next((g for g in groups if not g[1] & near), None)
+        if group is None:
+            groups.append(([workload], set(places[workload])))
+        else:
+            group[0].append(workload)
+            group[1].update(places[workload])
+    return [group for group, _ in groups]
+
+
+class Heats:
+    """Builds with some more records than `kept`, in turns with two executors that have those alone."""
+
+    def __init__(self, network: Network, kept: Sequence[Pair], names: Names, until: float) -> None:
+        self.network, self.kept, self.names, self.until = network, list(kept), names, until
+        self._sides: tuple[Timed, Timed] | None = None
+
+    def time(self, pairs: Sequence[Pair], found: Ratios) -> None:
+        """Time one point of each task in one build, if there is time."""
+        if not pairs or time.monotonic() > self.until:
+            return
+        if self._sides is None:
+            library = self.network.built(self.kept)
+            self._sides = self.network.timed(library), self.network.timed(library)
+        side = self.network.timed(self.network.built([*self.kept, *pairs]))
+        rows = rows_in_turns((*self._sides, side), ROUND_SECONDS)
+        before = self._sides[0].names
+        changes = changes_between(before, side.names, known_names(pairs, self.names), rows)
+        if not all(change.names for change in changes):
+            return
+        for pair in pairs:
+            mine = self.names.get(pair[0].task.workload, frozenset())
+            ratio = ratio_of([change for change in changes if change.names & mine])
+            if [kernel.key for kernel in before] == [kernel.key for kernel in side.names]:
+                ratio = ratio_with_next([at for at, kernel in enumerate(before) if kernel.name in mine], rows)
+            found[pair[0].task.workload].append((pair, ratio))
 
 
 def ratio_of(changes: Iterable[Change]) -> float:
@@ -81,9 +108,29 @@ def ratio_of(changes: Iterable[Change]) -> float:
     if not kept:
         return 1.0
     without, again, with_it = (sum(getattr(c, side) for c in kept) for side in ("without", "again", "with_it"))
-    rounds = np.sum([c.rounds for c in kept], axis=0)
-    first, second, third = np.median(rounds, axis=0)
-    return float(max(with_it / min(without, again), third / min(first, second)))
+    middle = np.median(np.sum([c.rounds for c in kept], axis=0), axis=0)
+    return _worse((without, again, with_it), middle)
+
+
+def ratio_with_next(places: Sequence[int], rows: Sequence[Array]) -> float:
+    """The same of kernels at some places, with what the kernels behind them gain or lose; no gain of those makes up for
+    kernels that are no faster themselves."""
+    behind = sorted({at + 1 for at in places if at + 1 < rows[0].shape[1]} - set(places))
+    own, after = (
+        [(times[:, at].min(axis=0).sum(), np.median(times[:, at].sum(axis=1))) for times in rows]
+        for at in (list(places), behind)
+    )
+    (least, middle), (next_least, next_middle) = (zip(*side, strict=True) for side in (own, after))
+    alone = _worse(least, middle)
+    moved = [third - min(first, second) for first, second, third in (next_least, next_middle)]
+    change = max(moved[0] / min(least[:2]), moved[1] / min(middle[:2]))
+    both = max(LEAST_RATIO, alone + float(change))
+    return both if alone < GAINS else max(alone, both)
+
+
+def _worse(least: Sequence[float], middle: Sequence[float]) -> float:
+    """Of least times and of middle rounds: of one side, of it again, of the other."""
+    return float(max(times[2] / min(times[:2]) for times in (least, middle)))
 
 
 def _worst_of_each(rows: Iterable[tuple[Pair, float]]) -> list[tuple[Pair, float]]:
