@@ -2,7 +2,8 @@
 
 Measures choices of algorithm and register tile for each convolution and product of a model, together with what is fused
 to it, and appends every trial to a log. In the end the fastest of each are timed where the network calls them, then the
-network with and without the best of those, and what does not make it faster is marked as such. `armc compile --tuning-records LOG` then takes the best of what is left.
+network with and without the best of those, and what does not make it faster is marked as such. `armc compile
+--tuning-records LOG` then takes the best of what is left.
 
 examples:
   armc tune resnet18.onnx -o resnet18.log

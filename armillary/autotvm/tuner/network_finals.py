@@ -27,7 +27,7 @@ from armillary.base.dispatch import Workload
 Pair = tuple[MeasureInput, MeasureResult]
 Ratios = dict[Workload, list[tuple[Pair, float]]]
 NOT_TIMED = "others were timed in the network, this one was not"
-MOST = 16  # front-runners of a task
+MOST = 20  # front-runners of a task
 AGAIN = 2  # of each task: how many are timed in a second build
 GAINS = 0.985  # times the time without: a record that the next group of tasks is timed beside
 LEAST_RATIO = 0.1  # what the kernel behind gains may be more than the kernel takes
