@@ -1,9 +1,10 @@
 """The boundary of the package: what Python or the system raises becomes an ArmillaryError with the call and its cause.
 
 In: a public function and what it is called in messages. Out: the same function. Invariant: errors of this package pass
-unchanged; of the others MemoryError, RecursionError, OSError, OverflowError and UnicodeError always become the user's
-kind of error, TypeError and ValueError where the function says that they can only come from its arguments. The original
-is the `__cause__`. A call that does not fit the signature stays Python's TypeError.
+unchanged; of the others MemoryError (numpy's too, whatever its class), RecursionError, OSError, OverflowError and
+UnicodeError always become the user's kind of error, TypeError and ValueError where the function says that they can
+only come from its arguments. The original is the `__cause__`. A call that does not fit the signature stays Python's
+TypeError.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Ca
                 return function(*args, **kwargs)
             except ArmillaryError:
                 raise
-            except caught as error:
+            except Exception as error:
+                if not isinstance(error, caught) and not _is_too_large(error):
+                    raise
                 trace = error.__traceback__
                 if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
                     raise  # the call does not fit the signature
@@ -56,6 +59,11 @@ def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Ca
         return guarded
 
     return decorate
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether numpy says in its own words that there is no memory for so large an array."""
+    return isinstance(error, ValueError) and str(error).startswith(("array is too big", "Maximum allowed "))
 
 
 def bounded(cls: type[_R]) -> type[_R]:
@@ -81,7 +89,7 @@ def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> A
     """What to raise in place of an error of Python or the system."""
     told = str(error) or type(error).__name__
     match error:
-        case MemoryError():
+        case _ if isinstance(error, MemoryError) or _is_too_large(error):
             return ExecutionError(f"{what}: out of memory: {told}", hint="ulimit -v and the cgroup limit what there is")
         case RecursionError():
             return UnsupportedError(f"{what}: the structure is nested too deeply: {told}", hint="flatten it")

@@ -46,6 +46,13 @@ def library() -> GraphLibrary:
     return build(relay.Function([x], relay.tanh(x)), "llvm")
 
 
+@pytest.mark.parametrize("shape", [(1 << 62, 4), (1 << 63,), (1 << 40,)])
+def test_an_array_that_is_too_large_for_numpy_is_out_of_memory(shape: tuple[int, ...]) -> None:
+    refused(boundary("make")(lambda: np.zeros(shape)), "make: out of memory")
+    with pytest.raises(ValueError, match="other"):
+        boundary("make")(lambda: (_ for _ in ()).throw(ValueError("other")))()
+
+
 def refused(call: Callable[[], object], match: str) -> ArmillaryError:
     with pytest.raises(ArmillaryError, match=match) as caught:
         call()

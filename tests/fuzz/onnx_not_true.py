@@ -6,6 +6,7 @@ blames, when, and why; nothing else is excused. Who asks: onnx_truth.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,8 @@ def _has_many_steps(s: Seen) -> bool:
     if any(v is None for v in scales):
         return False
     *operands, result = (np.abs(v.astype(np.float64)) for v in scales)
-    step = np.prod(operands, axis=0) * 2**8 if s.node.op_type == "QLinearMul" else np.max(operands, axis=0)
+    largest = [float(np.max(v, initial=0.0)) for v in operands]
+    step = math.prod(largest) * 2**8 if s.node.op_type == "QLinearMul" else max(largest)
     return bool(np.any(step > 2.0**21 * result))
 
 
@@ -120,6 +122,18 @@ def _mixes_pads(s: Seen) -> bool:
     """Whether it matters that the reference takes the pads for top, bottom, left, right: it does with strides of 1."""
     pads = s.get("pads", ())
     return len(pads) == 4 and pads[1] != pads[2] and set(s.get("strides", [1])) == {1} == set(s.get("dilations", [1]))
+
+
+def _leaves_out_pads(s: Seen) -> bool:
+    """Whether it matters that the reference, with strides of 1, pads images of two axes alone."""
+    pads = s.get("pads", ())
+    is_plain = set(s.get("strides", [1])) == {1} == set(s.get("dilations", [1]))
+    return len(pads) != 4 and any(pads) and is_plain
+
+
+def _has_far_taps(s: Seen) -> bool:
+    """A dilation that an int32 does not hold: along an axis of one tap, else the image would be as large."""
+    return bool(max(s.get("dilations", [1])) >= 1 << 31)
 
 
 def _one_corner(s: Seen) -> bool:
@@ -307,6 +321,16 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("Resize", ORT, "rounds places to float32 before they are floored", _rounds_places),
     NotTrue("ReduceLogSumExp", ORT, "integers: adds the whole part of the logarithm", lambda s: not _is_float(s)),
     NotTrue("QLinearSoftmax", ORT, "takes the whole part of how many steps of the scale are in 1", _odd_steps),
+    NotTrue(
+        "QLinearSoftmax",
+        ORT,
+        "keeps 32 bits of the operator set: of 2^63 - 1 they are -1, which is before 13",
+        lambda s: not -(1 << 31) <= s.get("opset", 13) < 1 << 31,
+    ),
+    *(
+        NotTrue(op, ORT, "multiplies a dilation beyond int32 until it wraps", _has_far_taps)
+        for op in ("MaxPool", "AveragePool", "LpPool", "ConvTranspose")
+    ),
     NotTrue("Loop", ORT, "no iterations: the shapes that the body declares, not its own", _declares_otherwise),
     NotTrue("Loop", ORT, "no iterations: the body declares a scan output of another shape", _scans_otherwise),
     NotTrue(
@@ -452,6 +476,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     ),
     NotTrue("QLinearConv", REFERENCE, "mixes up the axes of images of other than two", lambda s: len(s.shape(0)) != 4),
     NotTrue("MaxPool", REFERENCE, "takes the second pad for the third, with strides of 1", _mixes_pads),
+    NotTrue("MaxPool", REFERENCE, "with strides of 1, pads images of two axes alone", _leaves_out_pads),
     NotTrue(
         "MaxPool",
         REFERENCE,

@@ -43,6 +43,7 @@ from armillary.frontend.onnx.load import (
 )
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, onnx_rule
 from armillary.frontend.onnx.proto import AttributeType, onnx
+from armillary.frontend.onnx.shapes import check_shapes
 from armillary.frontend.onnx.signature import Signature, signature_of
 from armillary.frontend.onnx.split import LARGE
 from armillary.frontend.onnx.tensor import (
@@ -343,6 +344,7 @@ class _Walk:
         signature = signature_of(node.op_type, domain, version)
         if signature is not None:
             _check_node(node, signature)
+        check_shapes(node.op_type, domain, [scope[name].checked_type if name else None for name in node.input])
         special = _SPECIAL.get((domain, node.op_type))
         if special is not None:
             made: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)

@@ -39,6 +39,14 @@ def on_functions(module: IRModule, change: Callable[[Function], Expr | None]) ->
     return module.map_functions(visit)
 
 
+MOST_FILLED = 1 << 25  # elements of weights among zeros: strides and dilations may be as large as a model says
+
+
+def is_filled_little(size: int, before: int) -> bool:
+    """Whether weights that grow to so many elements, most of them zeros, are no burden."""
+    return size <= max(MOST_FILLED, 4 * before)
+
+
 def rewrite_module(module: IRModule, *rules: Callable[[Expr], Expr | None]) -> IRModule:
     """Rewrite every function bottom-up by the first rule that applies to each node."""
 

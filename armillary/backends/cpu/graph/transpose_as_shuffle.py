@@ -29,7 +29,7 @@ from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.ops.nn.conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, is_filled_little, op_name, rewrite_module, tensor
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
@@ -74,6 +74,9 @@ def _applies(expr: Call, axes: int, lanes: int, narrow: float) -> bool:
     if set(win.dilation) != {1} or len(set(win.strides)) != 1 or win.strides[0] == 1:
         return False
     if any(max(pads) >= size for size, pads in zip(kernel, win.pads, strict=True)):
+        return False
+    filled = math.prod(t * s for t, s in zip(_taps(kernel, win.strides), win.strides, strict=True))
+    if not is_filled_little(inputs * outputs * filled, inputs * outputs * math.prod(kernel)):
         return False
     if attrs.groups > 1:  # the other way are generic loops, but for a group for each channel of whole vectors
         return not (axes == 2 and inputs == attrs.groups and outputs == 1 and inputs % lanes == 0)

@@ -1,7 +1,8 @@
 """Positions and other integers of a model that must lie within bounds.
 
 In: an input of a node and the bounds. Out: the input, behind check_values where its values are not known when
-importing. Invariant: known values are looked at now, and refused with the name of the node.
+importing. Invariant: known values are looked at now, and refused with the name of the node. Operands that broadcast to
+another, which does not grow to them, are looked at here too; shapes that must be the same: ../shapes.py.
 """
 
 from __future__ import annotations
@@ -35,6 +36,20 @@ def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[int, int]], what:
     if ty.size == 0 or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
         return value  # nothing to check, or an axis without elements, which other rules refuse
     return Call(check_values, (value,), attrs)
+
+
+def one_way(node: OnnxNode, index: int, wanted: Sequence[object]) -> Expr:
+    """Input `index` of an ONNX node, which broadcasts to the wanted shape and not the other way."""
+    ty = node.type_of(index)
+    behind = wanted[len(wanted) - ty.ndim :] if ty.ndim <= len(wanted) else ()
+    fits = len(behind) == ty.ndim and all(
+        have in (1, want) or not isinstance(have, int) or not isinstance(want, int)
+        for have, want in zip(ty.shape, behind, strict=True)
+    )
+    if not fits:
+        told = f"input {index} has shape {ty.shape}, which does not broadcast to {tuple(wanted)}"
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+    return node.input(index)
 
 
 def checked_points(node: OnnxNode, batch_dims: int = 0) -> Expr:

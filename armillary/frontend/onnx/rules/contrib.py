@@ -13,6 +13,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
+from armillary.frontend.onnx.rules._checked import one_way
 from armillary.frontend.onnx.rules.nn.activation import gelu_of
 from armillary.frontend.onnx.rules.nn.dense import times, transposed
 from armillary.frontend.onnx.rules.nn.norm import layer_normalization
@@ -93,6 +94,8 @@ def fused_conv(node: OnnxNode) -> Expr:
     conv = onnx_rule("", "Conv", 11)
     assert conv is not None, "Conv has a rule"
     made: Expr = conv(node)
+    if not node.missing(3) and node.type_of(3).shape != type_of(made).shape:
+        raise TypeMismatch(f"FusedConv node {node.name!r}: adds {node.type_of(3)} to {type_of(made)}")
     return _activated(node, made if node.missing(3) else made + node.input(3), "")
 
 
@@ -173,16 +176,24 @@ def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Exp
     return reshape_to(joined, (batch, length, count * size))
 
 
-def _padding_bias(node: OnnxNode, index: int, keys: int) -> Expr | None:
-    """0 where a key counts, a large negative number at padding: from (batch, keys) flags or (batch,) lengths."""
+def _padding_bias(node: OnnxNode, index: int, batch: int, keys: int) -> Expr | None:
+    """0 where a key counts, a large negative number at padding.
+
+    From (batch, keys) flags, (batch,) ends, or (2 * batch,) ends and then first keys that count.
+    """
     if node.missing(index):
         return None
     ty, hidden = node.type_of(index), float(node.float("mask_filter_value", -10000.0))
-    if ty.ndim == 2 and ty.shape[1] == keys:
-        counts = call("not_equal", node.input(index), const(0, ty.dtype))
-    elif ty.ndim == 1:
-        lengths = call("cast", node.input(index), dtype="int64")
-        counts = call("less", const(np.arange(keys, dtype=np.int64)[None]), call("expand_dims", lengths, axis=1))
+    if ty.shape == (batch, keys):
+        counts = call("greater", node.input(index), const(0, ty.dtype))
+    elif ty.ndim == 1 and ty.shape[0] in (batch, 2 * batch):
+        places, bounds = const(np.arange(keys, dtype=np.int64)[None]), call("cast", node.input(index), dtype="int64")
+        both = ty.shape[0] != batch
+        ends = call("strided_slice", bounds, begin=(0,), end=(batch,)) if both else bounds
+        counts = call("less", places, call("expand_dims", ends, axis=1))
+        if both:
+            first = call("strided_slice", bounds, begin=(batch,), end=(2 * batch,))
+            counts = call("logical_and", counts, call("greater_equal", places, call("expand_dims", first, axis=1)))
     else:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: a mask of type {ty}")
     flat = call("where", counts, const(np.float32(0)), const(np.float32(hidden)))
@@ -204,11 +215,14 @@ def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
     length, width = type_of(projected).static[1:]
     sizes = [int(n) for n in (node.ints("qkv_hidden_sizes", default=None) or (width // 3,) * 3)]
     parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
-    bias = _padding_bias(node, mask, length)
+    bias = _padding_bias(node, mask, type_of(projected).static[0], length)
     if node.flag("unidirectional", False):
         node.check_made(length * length)
         ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
-        bias = const(ahead) if bias is None else bias + const(ahead)
+        if bias is None or abs(float(node.float("mask_filter_value", -10000.0))) < 1e20:
+            bias = const(ahead) if bias is None else bias + const(ahead)
+        else:  # what is hidden by the mask must not be less than what lies ahead
+            bias = call("where", const(ahead < 0), const(np.finfo(np.float32).min, "float32"), bias)
     return [_attend(node, parts[0], parts[1], parts[2], bias)]
 
 
@@ -223,11 +237,15 @@ def multi_head_attention(node: OnnxNode) -> list[Expr]:
         raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: packed queries, keys and values")
     if not node.missing(3):
         ends = np.cumsum([type_of(x).static[2] for x in parts])
+        if node.type_of(3).shape != (ends[-1],):
+            raise TypeMismatch(f"MultiHeadAttention node {node.name!r}: a bias of {node.type_of(3)} for {ends[-1]}")
         shares = call("split", node.input(3), indices_or_sections=tuple(int(e) for e in ends[:2]), axis=0)
         parts = [x + shares[k] for k, x in enumerate(parts)]
-    bias = _padding_bias(node, 4, type_of(parts[1]).static[1])
+    (batch, length, _), keys = type_of(parts[0]).static, type_of(parts[1]).static[1]
+    bias = _padding_bias(node, 4, batch, keys)
     if not node.missing(5):
-        bias = node.input(5) if bias is None else bias + node.input(5)
+        given = one_way(node, 5, (batch, int(node.int("num_heads", 0)), length, keys))
+        bias = given if bias is None else bias + given
     return [_attend(node, *parts, bias)]  # type: ignore[call-arg]
 
 

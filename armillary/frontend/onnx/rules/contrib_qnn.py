@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.errors import UnsupportedError
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
-from armillary.frontend.onnx.rules._checked import checked
+from armillary.frontend.onnx.rules._checked import checked, one_way
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
 from armillary.frontend.onnx.rules.nn.dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear, quantized_by_range
@@ -153,7 +153,7 @@ def qgemm(node: OnnxNode) -> Expr:
     )
     total = product(a, b, _flat(_zero(node, 2)), _flat(_zero(node, 5)))
     if not node.missing(6):
-        total = total + node.input(6)
+        total = total + one_way(node, 6, type_of(total).shape)
     alpha: float = node.float("alpha", 1.0)
     scale = _flat(node.input(1)) * _flat(node.input(4))
     scale = scale if alpha == 1.0 else scale * alpha
@@ -246,7 +246,11 @@ def _row_numbers(node: OnnxNode, index: int, table: Expr, what: str) -> Expr:
     return checked(node, index, [(0, rows - 1)], what, node.type_of(index).size * width)
 
 
-def _positions(ids: Expr) -> Expr:
+def _positions(node: OnnxNode, table: Expr) -> Expr:
+    ids, rows = node.input(0), type_of(table).static[0]
+    if type_of(ids).static[1] > rows:
+        told = f"{type_of(ids).static[1]} words and {rows} rows of positions"
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
     return const(np.arange(type_of(ids).static[1], dtype=np.int32)[None])
 
 
@@ -255,7 +259,7 @@ def embed_layer_normalization(node: OnnxNode) -> list[Expr]:
     if node.int("mask_index_type", 1) not in (0, 1):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: mask_index_type {node.int('mask_index_type')}")
     tables = [node.input(k) for k in ((2, 3) if node.missing(4) else (2, 3, 4))]
-    positions = _positions(node.input(0)) if node.missing(8) else _row_numbers(node, 8, tables[1], "position")
+    positions = _positions(node, tables[1]) if node.missing(8) else _row_numbers(node, 8, tables[1], "position")
     return _embedded(node, tables, node.input(5), node.input(6), 7, positions)
 
 
@@ -265,7 +269,7 @@ def qembed_layer_normalization(node: OnnxNode) -> list[Expr]:
     known = [k for k in range(2, 7) if not node.missing(k)]
     real = {k: dequantize(node.input(k), _flat(node.input(k + 6)), _flat(_zero(node, k + 11))) for k in known}
     tables = [real[k] for k in known if k < 5]
-    return _embedded(node, tables, real[5], real[6], 7, _positions(node.input(0)))
+    return _embedded(node, tables, real[5], real[6], 7, _positions(node, tables[1]))
 
 
 @from_onnx("GatherBlockQuantized", domain=DOMAIN)
@@ -276,6 +280,7 @@ def gather_block_quantized(node: OnnxNode) -> Expr:
     if axis_of(node.op_type, int(node.int("gather_axis", 0)), ndim) or not axis or node.type_of(0).dtype.is_float:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: only rows of integers, in blocks along other axes")
     is_packed = node.type_of(0).dtype == "uint8" and bits < 8
+    _check_blocks(node, axis, block, 8 // bits if is_packed else 1)
     rows, scales = (_standard(node, "Gather", 13, node.input(k), node.input(1)) for k in (0, 2))
     values = _unpacked(rows, bits) if is_packed else call("cast", rows, dtype="int32")
     zero: Expr = const(1 << (bits - 1) if node.type_of(0).dtype == "uint8" else 0, "int32")
@@ -286,6 +291,17 @@ def gather_block_quantized(node: OnnxNode) -> Expr:
         zero = _spread(points, block, axis, type_of(values).static)
     steps = call("cast", values - zero, dtype=str(type_of(scales).dtype))
     return steps * _spread(scales, block, axis, type_of(values).static)
+
+
+def _check_blocks(node: OnnxNode, axis: int, block: int, packed: int) -> None:
+    """A scale, and a zero point if any, for each block along the axis; `packed` values lie in a byte."""
+    table = list(node.type_of(0).static)
+    table[axis] = -(-table[axis] * (packed if axis == len(table) - 1 else 1) // block)
+    zeros = [*table[:-1], -(-table[-1] // packed)]
+    for index, wanted in ((2, table), (3, zeros)):
+        if not node.missing(index) and list(node.type_of(index).static) != wanted:
+            told = f"input {index} has shape {node.type_of(index).shape}, wanted {tuple(wanted)}"
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
 
 
 def _unpacked(rows: Expr, bits: int) -> Expr:

@@ -174,6 +174,9 @@ def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
     cache, update = node.type_of(0), node.type_of(1)
     axis = axis_of("TensorScatter", node.int("axis", default=-2), cache.ndim)
     length, batch = update.static[axis], cache.static[0]
+    beside = [cache.static[:axis] + cache.static[axis + 1 :], update.static[:axis] + update.static[axis + 1 :]]
+    if update.ndim != cache.ndim or beside[0] != beside[1]:
+        raise TypeMismatch(f"TensorScatter node {node.name!r}: an update of shape {update.shape} for {cache.shape}")
     mode = node.string("mode", default="linear")
     if mode not in ("linear", "circular") or axis == 0:
         raise TypeMismatch(

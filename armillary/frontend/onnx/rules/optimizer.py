@@ -83,6 +83,9 @@ def _stepped(node: OnnxNode, step: Step, kinds: int, defaults: dict[str, Any]) -
     columns: list[tuple[Expr, ...]] = []
     for k in range(groups):
         tensors = [node.input(2 + k + groups * kind) for kind in range(kinds)]
+        shapes = {node.type_of(2 + k + groups * kind).shape for kind in range(kinds)}
+        if len(shapes) > 1:
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: tensor {k} and its state have shapes {shapes}")
         ty = tensors[0].checked_type
         dtype = str(ty.dtype) if isinstance(ty, TensorType) else "float32"
         columns.append(step(numbers, cast(node.input(0), dtype), cast(node.input(1), dtype), tensors))

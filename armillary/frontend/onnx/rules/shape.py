@@ -94,8 +94,12 @@ def _split(node: OnnxNode, sizes: tuple[int, ...] | None, axis: int, count: int)
     if sizes is None:
         if isinstance(dim, AnyDim):
             raise TypeMismatch(f"Split node {node.name!r}: the axis has an unknown size")
+        if node.opset < 18 and dim % max(1, count):
+            raise TypeMismatch(f"Split node {node.name!r}: {dim} elements are no {count} equal parts")
         size = -(-dim // max(1, count))
         sizes = tuple(max(0, min(size, dim - k * size)) for k in range(count))
+    if len(sizes) != len(node.outputs):
+        raise TypeMismatch(f"Split node {node.name!r}: {len(sizes)} parts for {len(node.outputs)} outputs")
     if any(s < 0 for s in sizes) or (isinstance(dim, int) and sum(sizes) != dim):
         raise TypeMismatch(f"Split node {node.name!r}: sizes {sizes} do not add up to {dim}")
     if len(sizes) == 1:
@@ -128,7 +132,10 @@ def from_onnx_tile_pair(node: OnnxNode) -> Expr:
 
 @from_onnx("Tile", since=6)
 def from_onnx_tile(node: OnnxNode) -> Expr:
-    return tile(node.input(0), int_list(node.const(1, "repeats")))
+    repeats, ndim = int_list(node.const(1, "repeats")), node.type_of(0).ndim
+    if len(repeats) != ndim:
+        raise TypeMismatch(f"Tile node {node.name!r}: {len(repeats)} repeats for {ndim} axes")
+    return tile(node.input(0), repeats)
 
 
 @from_onnx("Expand")

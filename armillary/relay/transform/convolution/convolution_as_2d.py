@@ -30,6 +30,7 @@ from armillary.relay.transform._rules import (
     axes_of,
     call,
     concatenated,
+    is_filled_little,
     known,
     op_name,
     rewrite_module,
@@ -154,8 +155,12 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
         for name, least in (("strides", 1), ("dilation", 1), ("output_padding", 0))
     )
     (n, o, depth, oh, ow), (_, c, have, h, w) = result.static, data.static
+    if have == 1:
+        stride = min(stride, (weight.shape[2] - 1) * step + 1)  # no second slice lies that far on
     reach = (weight.shape[2] - 1) * step // stride + 1  # slices of the data that a group of results takes
     count, groups, o = -(-(depth + front) // stride), attrs.groups, o // attrs.groups
+    if not is_filled_little(reach * stride * (weight.size // weight.shape[2]), weight.size):
+        return None
     slices, axis = _padded_slices(expr.args[0], data.static, reach - 1, max(0, count - have))
     stacked = _side_by_side([_every(slices, axis, reach - 1 - j, count, 1) for j in range(reach)], axis, groups)
     flat = np.zeros((reach, c, stride, o, *weight.shape[3:]), weight.dtype)

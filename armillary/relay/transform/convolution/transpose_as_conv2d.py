@@ -12,13 +12,15 @@ of the kernel stay as they are. Groups with larger strides: transpose_as_shuffle
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import per_axis
 from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, is_filled_little, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
 NAME = "nn.conv2d_transpose"
@@ -77,6 +79,8 @@ def _spread(expr: Expr) -> Expr | None:
     if set(win.dilation) == {1}:
         return None
     kernel = tuple((size - 1) * step + 1 for size, step in zip(weight.shape[2:], win.dilation, strict=True))
+    if not is_filled_little(math.prod((*weight.shape[:2], *kernel)), weight.size):
+        return None
     full = np.zeros((*weight.shape[:2], *kernel), weight.dtype)
     full[:, :, :: win.dilation[0], :: win.dilation[1]] = weight
     attrs = {name: getattr(expr.attrs, name) for name in expr.attrs.__dataclass_fields__}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.errors import ModelError, UnsupportedError
+from armillary.errors import ModelError, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.ml.scores import ML, rows_of
@@ -167,6 +167,9 @@ def feature_vectorizer(node: OnnxNode) -> Expr:
                 f"{node.op_type} node {node.name!r}: {columns} columns of input {k}, wanted {sizes[k]}"
             )
         parts.append(call("cast", call("reshape", x, newshape=(-1, columns)), dtype="float32"))
+        rows = {type_of(part).static[0] for part in parts}
+        if len(rows) > 1:
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {sorted(rows)} rows, wanted as many in all inputs")
     return parts[0] if len(parts) == 1 else call("concatenate", tuple(parts), axis=1)
 
 

@@ -11,6 +11,7 @@ import math
 
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import one_way
 from armillary.ops.nn._windows import call, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.types import AnyDim
@@ -68,7 +69,7 @@ def prelu(node: OnnxNode) -> Expr:
         return call("nn.prelu", x, call("reshape", slope, newshape=(-1,)), axis=1)
     if data.ndim >= ty.ndim and all(d == 1 for d in ty.shape):
         return call("nn.prelu", x, call("reshape", slope, newshape=(1,)), axis=-1)
-    return call("where", x < scalar(0, x), x * slope, x)
+    return call("where", x < scalar(0, x), x * one_way(node, 1, type_of(x).shape), x)
 
 
 @from_onnx("Elu")

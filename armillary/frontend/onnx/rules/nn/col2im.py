@@ -2,9 +2,10 @@
 
 In: (batch, channels * taps, blocks), the sizes of image and block, known when importing. Out: (batch, channels,
 *image). Blocks that are `stride` apart put tap `s * j + p` on places of phase p, j steps further on: so each phase is a
-sum of as many shifted planes as blocks overlap, and the phases are shuffled into the image. Dilated blocks, and more
-than MOST planes, are a transposed convolution whose weights pick one tap each. Invariant: every element of a block is
-added once.
+sum of as many shifted planes as blocks overlap, and the phases are shuffled into the image. Of dilated blocks the plane
+of each tap is spread over the image. More than MOST planes are a transposed convolution whose weights pick one tap
+each. Invariant: every element of a block is added once; what is infinite stays where it lies, but in such a
+convolution, which multiplies it by 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.ops.nn._windows import call, extent, reshape_to, window_count
+from armillary.ops.nn._windows import call, extent, reshape_to, type_of, window_count
 from armillary.relay.expr import Expr, const
 
 MOST = 64  # planes that are added: as many loads as one kernel should have
@@ -52,9 +53,13 @@ def col2im(node: OnnxNode) -> Expr:
     batch, rows, columns = ty.static
     if math.prod(counts) != columns:
         raise TypeMismatch(f"Col2Im node {node.name!r}: expected {math.prod(counts)} blocks, got {columns}")
+    reach = [extent(size, step) for size, step in zip(block, dilation, strict=True)]
+    strides = tuple(s if n > 1 else min(s, r) for s, n, r in zip(strides, counts, reach, strict=True))
     blocks = _Blocks(image, block, strides, dilation, pads, counts)
     if set(dilation) == {1} and math.prod(_overlaps(blocks)) <= MOST:
         return _by_phases(node.input(0), (batch, rows // taps), blocks)
+    if taps <= MOST:
+        return _by_taps(node.input(0), (batch, rows // taps), blocks)
     node.check_made(taps * rows)
     data = reshape_to(node.input(0), (batch, rows, *counts))
     return _by_transposed_convolution(data, rows // taps, blocks, str(ty.dtype))
@@ -90,6 +95,22 @@ def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
     )
     sizes = [g * s for g, s in zip(grown, found.strides, strict=True)]
     return _cut(reshape_to(beside, (*outer, *sizes)), sizes, found)
+
+
+def _by_taps(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
+    """The sum of the planes of all taps, each spread over the image and its padding."""
+    rank = len(found.image)
+    whole = [size + found.pads[a] + found.pads[rank + a] for a, size in enumerate(found.image)]
+    data = reshape_to(x, (*outer, math.prod(found.block), *found.counts))
+    planes = []
+    for tap, place in enumerate(itertools.product(*map(range, found.block))):
+        plane = call("strided_slice", data, begin=(tap,), end=(tap + 1,), strides=(1,), axes=(2,))
+        spread = call("nn.dilate", reshape_to(plane, (*outer, *found.counts)), strides=(1, 1, *found.strides))
+        around = []
+        for at, step, size, have in zip(place, found.dilation, whole, type_of(spread).static[2:], strict=True):
+            around.append((at * step, size - at * step - have))
+        planes.append(call("nn.pad", spread, pad_width=((0, 0), (0, 0), *around)))
+    return _cut(_sum(planes), whole, found)
 
 
 def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], found: _Blocks) -> Expr:

@@ -14,6 +14,7 @@ import numpy as np
 
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import one_way
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import constant_value
@@ -99,7 +100,7 @@ def gemm(node: OnnxNode) -> Expr:
         result = result * alpha
     if node.missing(2) or beta == 0.0:
         return result
-    c = node.input(2)
+    c = one_way(node, 2, type_of(result).shape)
     if beta != 1.0:
         c = c * beta
     return call("nn.bias_add", result, c, axis=-1) if _is_bias(c, result) else result + c

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
+from armillary.frontend.onnx.rules._checked import one_way
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.nn.norm import narrowed, spread_along, widened
 from armillary.relay.expr import Expr, TupleGetItem
@@ -64,7 +65,7 @@ def layer_normalization(node: OnnxNode) -> list[Expr]:
     ndim = type_of(x).ndim
     axis, epsilon = axis_of("LayerNormalization", node.int("axis", -1), ndim), node.float("epsilon", 1e-5)
     statistics = any(node.outputs[1:])
-    scale = type_of(node.input(1))
+    scale = type_of(one_way(node, 1, type_of(x).shape))
     simple = axis == ndim - 1 and scale.ndim == 1 and not node.missing(2) and scale.shape == type_of(x).shape[-1:]
     if simple and not statistics and type_of(node.input(2)).shape == scale.shape:
         return [call("nn.layer_norm", x, node.input(1), node.input(2), axis=-1, epsilon=epsilon)]
@@ -76,7 +77,7 @@ def layer_normalization(node: OnnxNode) -> list[Expr]:
     y = narrowed(centred * inverse, x) * node.input(1)
     stash = onnx_dtype(node, node.int("stash_type", 1))  # of the statistics, whatever the data is
     told = [s if str(type_of(s).dtype) == stash else call("cast", s, dtype=stash) for s in (mean, inverse)]
-    return [y if node.missing(2) else y + node.input(2), *told][: max(1, len(node.outputs))]
+    return [y if node.missing(2) else y + one_way(node, 2, type_of(x).shape), *told][: max(1, len(node.outputs))]
 
 
 @from_onnx("RMSNormalization", since=23)
@@ -84,7 +85,7 @@ def rms_normalization(node: OnnxNode) -> Expr:
     x = node.input(0)
     ndim = type_of(x).ndim
     axis, epsilon = axis_of("RMSNormalization", node.int("axis", -1), ndim), node.float("epsilon", 1e-5)
-    scale = type_of(node.input(1))
+    scale = type_of(one_way(node, 1, type_of(x).shape))
     if axis == ndim - 1 and scale.shape == type_of(x).shape[-1:] and scale.dtype == type_of(x).dtype:
         return call("nn.rms_norm", x, node.input(1), axis=-1, epsilon=epsilon)
     wide = widened(x)
