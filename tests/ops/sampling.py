@@ -45,8 +45,8 @@ def _array(value: Any, sample: Sample, random: np.random.Generator) -> Any:
 
 
 def compile_time_arguments(op: Op, sample: Sample) -> list[int]:
-    """The arguments a compiler must know: the scales and zero points of quantised operators."""
-    if not op.name.startswith("qnn."):
+    """The arguments a compiler must know: the scales and zero points of quantised operators, the tables of trees."""
+    if not op.name.startswith(("qnn.", "ml.tree_ensemble")):
         return []
     return [k for k, value in enumerate(sample.inputs) if not any(isinstance(v, TensorType) for v in flat(value))]
 

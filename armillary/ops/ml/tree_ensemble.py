@@ -4,7 +4,8 @@ In: data (rows, features); for each node its feature, its threshold and its chil
 and (a third column, if there is one) where x is NaN; for each tree its root and depth; for each leaf the targets that
 it speaks of and what it adds to them. Out: (rows, targets). Invariant: leaves are the nodes from `first_leaf` on and
 their own children, so a walk of a tree's depth ends at one from anywhere; a target that no leaf speaks of is 0; trees
-are added up in their order. NaN is no number <= a threshold.
+are added up in their order. NaN is no number <= a threshold. A kernel follows the tables wherever they lead, so those
+of whole numbers are constants when a network is built, and are looked at then (and by the reference).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, scratch, store
+from armillary.ops._types import check_kind
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, need_shape
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, constant_value
 from armillary.relay.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -61,10 +64,14 @@ def _infer(
     weights = need_float(NAME, need_rank(NAME, leaf_weights, 2, "leaf_weights"), "leaf_weights")
     need_dtype(NAME, x, values)
     nodes = values.static[0]
+    for name, table in (("features", features), ("children", places), ("roots", roots), ("depths", depths)):
+        check_kind(NAME, name, need_rank(NAME, table, 2 if name == "children" else 1, name), "integer")
+    check_kind(NAME, "leaf_targets", need_rank(NAME, leaf_targets, 2, "leaf_targets"), "integer")
     need_shape(NAME, "features", need_rank(NAME, features, 1, "features"), (nodes,))
     need_shape(NAME, "depths", need_rank(NAME, depths, 1, "depths"), need_rank(NAME, roots, 1, "roots").shape)
     need_shape(NAME, "leaf_targets", need_rank(NAME, leaf_targets, 2, "leaf_targets"), weights.shape)
-    if places.static not in ((nodes, 2), (nodes, 3)) or weights.static[0] != nodes - attrs.first_leaf:
+    is_whole = attrs.first_leaf >= 0 and weights.static[0] == nodes - attrs.first_leaf
+    if places.static not in ((nodes, 2), (nodes, 3)) or not is_whole:
         raise TypeMismatch(
             f"{NAME}: children {places}, leaf_weights {weights} of {nodes} nodes and {nodes - attrs.first_leaf} leaves"
         )
@@ -73,6 +80,55 @@ def _infer(
             f"{NAME}: aggregate {attrs.aggregate!r} of {attrs.targets} targets: {', '.join(_AGGREGATES)}"
         )
     return TensorType((x.shape[0], attrs.targets), weights.dtype)
+
+
+def check_tables(
+    attrs: TreeEnsembleAttrs,
+    columns: int,
+    features: Array,
+    children: Array,
+    roots: Array,
+    depths: Array,
+    leaf_targets: Array,
+) -> None:
+    """Refuse tables that lead a walk out of themselves, or to no leaf."""
+    nodes, inner = len(children), attrs.first_leaf
+    tables = [("child", children, nodes), ("root", roots, nodes), ("depth", depths, inner + 1)]
+    tables += [("target", leaf_targets, attrs.targets)] + [("feature", features, columns)] * bool(np.any(depths))
+    for what, table, end in tables:
+        outside = table[(table < 0) | (table >= end)]
+        if outside.size:
+            raise TypeMismatch(f"{NAME}: {what} {outside[0]} is not in [0, {end - 1}]")
+    if not np.array_equal(
+        children[inner:], np.repeat(np.arange(inner, nodes), children.shape[1]).reshape(-1, children.shape[1])
+    ):
+        raise TypeMismatch(f"{NAME}: leaves are the nodes from {inner} on, and their own children")
+    trees, front, level = np.arange(len(roots)), roots.astype(np.int64), 0
+    while len(front):
+        asks = front < inner
+        trees, front = trees[asks], front[asks]
+        late = depths[trees] <= level
+        if late.any():
+            tree = int(trees[late][0])
+            raise TypeMismatch(
+                f"{NAME}: a walk of tree {tree}, of depth {depths[tree]}, ends at no leaf, or has a circle"
+            )
+        reached = np.stack([np.repeat(trees, children.shape[1]), children[front].ravel()], 1)
+        trees, front = np.unique(reached, axis=0).T
+        level += 1
+
+
+@tree_ensemble.decompose
+def _checked(attrs: TreeEnsembleAttrs, data: Expr, *learnt: Expr) -> None:
+    """It stays as it is, once its tables are known to be sound."""
+    whole = ("features", "children", "roots", "depths", "leaf_targets")
+    tables = []
+    for name in whole:
+        table = constant_value(learnt[_INPUTS.index(name) - 1])
+        if table is None:
+            raise UnsupportedError(f"{NAME}: {name} must be known when building", hint="pass the tables as constants")
+        tables.append(table)
+    check_tables(attrs, need_rank(NAME, data.checked_type, 2).static[1], *tables)
 
 
 @tree_ensemble.reference
@@ -87,6 +143,7 @@ def _reference(
     leaf_targets: Array,
     leaf_weights: Array,
 ) -> Array:
+    check_tables(attrs, data.shape[1], features, children, roots, depths, leaf_targets)
     start = {"MIN": np.inf, "MAX": -np.inf}.get(attrs.aggregate, 0)
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(attrs.aggregate, np.add)
     out = np.full((len(data), attrs.targets), start, leaf_weights.dtype)
@@ -259,3 +316,4 @@ def _bad_samples() -> Iterator[BadSample]:
     good = _sample(2, 1, "SUM", 2, 1)
     yield BadSample(TreeEnsembleAttrs(1, 4), good.inputs, "9 nodes and 5 leaves")
     yield BadSample(TreeEnsembleAttrs(1, 3, "MEAN"), good.inputs, "aggregate 'MEAN'")
+    yield BadSample(TreeEnsembleAttrs(1, 3), (*good.inputs[:1], f32(9), *good.inputs[2:]), "features")
