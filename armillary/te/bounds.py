@@ -37,6 +37,7 @@ class Plan:
     """The loops of one stage. `path` are the loop variables around it, `chain` the loops' stages and positions."""
 
     stage: Stage
+    scope: str = ""
     bodies: tuple[Expr, ...] = ()
     loads: list[ProducerLoad] = field(default_factory=list)
     low: Sizes = field(default_factory=dict)
@@ -115,6 +116,7 @@ class _Inference:
                 self._read_by_extern(stage, plan, self.schedule.source(stage, tensor).op)
         elif isinstance(stage.op, ScanOp):
             self._scan(plan, stage.op)
+        plan.scope = stage.scope
         if stage.attach is None and stage in self.scans:
             self._in_step(plan)
         elif stage.attach is None:
@@ -196,8 +198,9 @@ class _Inference:
         plan.path = outer.path.union(loops)
         plan.chain = (*outer.chain, (parent, position))
         plan.threads = {**outer.threads, **_threads_of(outer, parent.leaf[: position + 1])}
+        plan.scope = _scope(plan)
         fixed = plan.path
-        if stage.scope == "shared":
+        if plan.scope == "shared":
             fixed = fixed.difference(v for t, (v, _) in plan.threads.items() if t.startswith("threadIdx"))
         spans = self._regions(plan, parent, position, fixed)
         for item, span in zip(stage.op.axis, spans, strict=True):
@@ -349,10 +352,30 @@ class _Inference:
         if notes is not None and notes.thread is not None:
             shared = plan.threads.get(notes.thread.thread_tag)
             if shared is not None:
-                return Linear(0, {shared[0]: 1})
+                own_copy = axis.kind != "reduce" and self._has_own_copy(plan, axis, notes.thread.thread_tag)
+                return ZERO if own_copy else Linear(0, {shared[0]: 1})
         elif size.value == 1 and (notes is None or not notes.pragmas):
             return ZERO
         return Linear(0, {self.space.loop_var(axis.var.name, axis.var.dtype, size): 1})
+
+    def _has_own_copy(self, plan: Plan, axis: IterVar, tag: str) -> bool:
+        """Whether each work-item of the loop around the stage computes the one element along an axis for itself.
+
+        Otherwise they fill the memory together; refused where they are too few, or do not see what others store.
+        """
+        (_, count), size = plan.threads[tag], plan.sizes[axis]
+        if size.value == 1 and not _sees(plan, tag):
+            return True
+        told = f"bind on stage {plan.stage.key}: axis {axis.var.name} is bound to {tag}, as is a loop around it"
+        if not self.space.at_most(size, count):
+            many = ", ".join(str(n.value) if n.value is not None else "unknown" for n in (size, count))
+            hint = "split the axis by the number of work-items"
+            raise ScheduleError(f"{told}, but their extents are {many}", hint=hint)
+        if not _sees(plan, tag):
+            what = "each group" if tag.startswith("blockIdx") else "each work-item"
+            hint = f'set_scope("shared") on {plan.stage.key}' if tag.startswith("threadIdx") else "compute it at root"
+            raise ScheduleError(f"{told}, but {what} has a copy of its own", hint=f"leave the axis unbound, or {hint}")
+        return False
 
     def _guards(self, plan: Plan) -> list[Guard]:
         stage, space = plan.stage, self.space
@@ -363,7 +386,7 @@ class _Inference:
             shared = (
                 plan.threads.get(notes.thread.thread_tag) if notes is not None and notes.thread is not None else None
             )
-            if shared is not None and shared[1].key != plan.sizes[axis].key:
+            if shared is not None and shared[1].key != plan.sizes[axis].key and plan.leaves[axis] is not ZERO:
                 wanted.append((plan.leaves[axis], plan.sizes[axis]))
         for axis in stage.op.axis:
             value = plan.low[axis].plus(plan.values[axis])
@@ -391,9 +414,23 @@ def _threads_of(plan: Plan, leaves: Iterable[IterVar]) -> dict[str, tuple[Var, L
         notes = plan.stage.notes.get(axis)
         if notes is not None and notes.thread is not None:
             var = plan.loop_var(axis)
-            assert var is not None, "thread loops are never left out"
-            found[notes.thread.thread_tag] = (var, plan.sizes[axis])
+            if var is not None:  # else it is a loop around the stage that has the thread
+                found[notes.thread.thread_tag] = (var, plan.sizes[axis])
     return found
+
+
+def _scope(plan: Plan) -> str:
+    """Where an attached stage lives: what work-items fill together is shared by a group, unless the schedule says."""
+    stage = plan.stage
+    own = [n.thread.thread_tag for a in stage.leaf if (n := stage.notes.get(a)) is not None and n.thread is not None]
+    if stage.scope or not plan.threads or not any(tag.startswith("threadIdx") for tag in own):
+        return stage.scope
+    return "shared" if all(tag.startswith("blockIdx") for tag in plan.threads) else "local"
+
+
+def _sees(plan: Plan, tag: str) -> bool:
+    """Whether work-items that differ along an axis of the grid share the memory of an attached stage."""
+    return plan.scope == "shared" and tag.startswith("threadIdx")
 
 
 def _is_tensorized(stage: Stage, position: int) -> bool:

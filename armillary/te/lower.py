@@ -158,7 +158,7 @@ class Lowering:
             if self.schedule.is_output(stage) and not self.schedule.readers(stage):
                 raise TypeMismatch(f"lower: output {tensor.name} is not among the arguments")
             shape = buffer_shape(plan, tensor)
-            scope = stage.scope or "global"
+            scope = plan.scope or "global"
             self.buffers[tensor] = Buffer(tensor.name, shape, tensor.dtype, scope)
             if attached:
                 self.relative.add(tensor)
@@ -345,6 +345,11 @@ class Nest:
         if load is None and not is_own:
             raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {request.tensor.name}")
         position = next(i for i, a in enumerate(self.leaf) if a is axis)
+        if not is_own and any(
+            p.stage.op is source.op for a in self.leaf[position + 1 :] for p in self.plan.attached.get(a, ())
+        ):
+            told = f"prefetch on stage {self.stage.key}: {source.op.name} is computed inside axis {axis.var.name}"
+            raise ScheduleError(told, hint="ask for what lies in memory before the loop begins")
         corners = []
         for is_last in (False, True):
             leaves = dict(self.plan.leaves)
@@ -464,7 +469,9 @@ class Nest:
         return body
 
     def _shares_thread(self, axis: IterVar) -> bool:
-        return self.notes(axis).thread is not None
+        """Whether a loop around the stage runs over the same threads, so that the axis has no loop of its own."""
+        thread = self.notes(axis).thread
+        return thread is not None and thread.thread_tag in self.plan.threads
 
     def _init_guards(self, values: Sizes) -> list[Guard]:
         """The guards that concern data axes, for other loop variables."""

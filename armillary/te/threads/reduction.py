@@ -83,8 +83,11 @@ class SharedReduction:
         levels = [*nest.levels(self.plan.guards, self.plan.leaves), *nest.reduction_guards()]
         items = self._items()
         varying = [g for g, level in levels if level < first and any(v in items for v in post_order(g))]
+        has_others = any(self.plan.attached.get(a) for a in leaf[:first])
+        if not has_others:  # PoCL 3.1 gives wrong sums where barriers stand in a condition inside a loop
+            varying = [g for g, level in levels if level < first]
         uniform = [(g, level) for g, level in levels if level < first and g not in varying]
-        if varying and any(self.plan.attached.get(a) for a in leaf[:first]):
+        if varying and has_others:
             where = f"stage {nest.stage.key}: its elements do not fill the work-items, and it computes another stage"
             raise ScheduleError(where, hint="let the axes bound to a threadIdx divide by their numbers of threads")
         body = seq(self._own_terms(first, levels, varying), *self._tree_steps(), self._result(varying))
@@ -156,7 +159,8 @@ class SharedReduction:
         """One work-item stores it; all do, if each has memory of its own."""
         leaves = self._again()
         item, target = self._item(leaves), self.nest.target(self.plan.values)
-        is_own = all(b.scope == "local" for b in self.buffers)
+        is_inside = self.plan.stage.attach is not None
+        is_own = all(b.scope == "local" or (is_inside and b.scope != "shared") for b in self.buffers)
         place = (*self.place, T.const(0) if is_own else item)
         body = seq(
             *(BufferStore(b, BufferLoad(p, place), target) for b, p in zip(self.buffers, self.parts, strict=True))

@@ -19,8 +19,9 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
 from armillary.tir.device import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
-from armillary.tir.substitute import map_stmt, substitute
+from armillary.tir.substitute import map_stmt, rename_buffers, substitute
 from armillary.tir.transform.insert_barriers import insert_barriers
+from armillary.tir.transform.private_memory import check_private_memory
 from armillary.tir.transform.split_phases import constant_bytes
 
 GROUP = 64  # work-items of a group, where a loop does not say
@@ -113,9 +114,22 @@ def _serial(item: S.Stmt) -> S.Stmt:
     return mapped
 
 
+def _with_own_memory(item: S.Stmt) -> S.Stmt:
+    """A body that one work-item runs alone: nothing that it allocates is shared with the others of its group."""
+    found = {n.buffer for n in all_statements(item) if isinstance(n, S.Allocate) and n.buffer.scope == "shared"}
+    own = {buffer: replace(buffer, scope="local") for buffer in found}
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        mapped = map_stmt(s, lambda e: e, visit)
+        is_moved = isinstance(mapped, S.Allocate) and mapped.buffer in own
+        return replace(mapped, buffer=own[mapped.buffer]) if is_moved else mapped  # type: ignore[attr-defined]
+
+    return visit(rename_buffers(item, own)) if own else item
+
+
 def _as_bound(item: S.For) -> S.Stmt:
     """A parallel loop over groups of work-items."""
-    body, dtype = _serial(item.body), item.var.dtype
+    body, dtype = _with_own_memory(_serial(item.body)), item.var.dtype
     extent = build.as_int(item.extent)
     items = GROUP if extent is None else max(1, min(GROUP, extent))
     outer, inner = E.Var(f"{item.var.name}.outer", dtype), E.Var(f"{item.var.name}.inner", dtype)
@@ -134,6 +148,7 @@ def _as_bound(item: S.For) -> S.Stmt:
 def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple[E.Var, ...]) -> DeviceKernel:
     extents = _extents(body, scalars, name)
     axes = {tag: E.Var(tag.replace("Idx.", "_"), E.INT32) for tag in extents}
+    check_private_memory(body, axes, extents, name)
     bound = _bind(body, axes, extents)
     threads = frozenset(axes[tag] for tag, extent in extents.items() if tag.startswith("threadIdx") and extent != 1)
     synced = insert_barriers(bound, threads, name) if threads else bound
