@@ -129,6 +129,28 @@ def test_scales_of_another_number_of_blocks_are_refused() -> None:
             from_onnx(model("GatherBlockQuantized", MS, given, 1, 17, block_size=16))
 
 
+MEL = (4, 16, 8192, 0.0, 4000.0)
+SIZES: list[tuple[str, dict[str, Any], str]] = [
+    ("HannWindow", {"n_": -5}, "a window of -5 elements"),
+    ("BlackmanWindow", {"n_": 0}, "a window of 0 elements"),
+    ("AffineGrid", {"t": np.zeros((1, 2, 3), F), "s_": [1, 1, -2, 3]}, "each axis has an element"),
+    ("MelWeightMatrix", dict(zip("abcde", (-1, *MEL[1:]), strict=True)), "-1 bins"),
+    ("MelWeightMatrix", dict(zip("abcde", (*MEL[:4], 9000.0), strict=True)), "must lie within the spectrum"),
+    ("MelWeightMatrix", dict(zip("abcde", (*MEL[:4], np.nan), strict=True)), "must lie within the spectrum"),
+    ("MelWeightMatrix", dict(zip("abcde", (*MEL[:2], 0, *MEL[3:]), strict=True)), "must lie within the spectrum"),
+    ("Range", {"a_": 0.0, "b_": np.nan, "c_": 1.0}, "no finite number of elements"),
+    ("Range", {"a_": -np.inf, "b_": 5.0, "c_": 1.0}, "no finite number of elements"),
+]
+
+
+@pytest.mark.parametrize(("op", "given", "told"), SIZES, ids=[f"{s[0]}-{k}" for k, s in enumerate(SIZES)])
+def test_sizes_that_are_none_are_refused_when_importing(op: str, given: dict[str, Any], told: str) -> None:
+    held = {n if n == "t" else n.rstrip("_") + "_": np.asarray(v) for n, v in given.items()}
+    held = {n: a.astype(F) if a.dtype == np.float64 else a for n, a in held.items()}
+    with pytest.raises(TypeMismatch, match=told):
+        from_onnx(model(op, "", held, 1, 20))
+
+
 # --- what is allowed stays so -----------------------------------------------------------------------------------------
 
 

@@ -119,6 +119,13 @@ CALLS = {
         np.array([2**64 - 1, 2**63, 1], np.uint64),
     ),
     "gather uint64": (lambda x, k: relay.gather(x, 0, k), _image(7), np.array([2**64 - 1, 2**63, 1], np.uint64)),
+    "deformed": (
+        lambda x, o: relay.nn.deformable_conv2d(
+            x, o, relay.const(np.ones((1, 1, 2, 2), np.float32)), kernel_size=(2, 2)
+        ),
+        _image(1, 1, 5, 5),
+        np.resize(np.array([0, NAN, 0.5, INF, 1, -INF, -0.25, 1e30, 2, -9, 0], np.float32), (1, 8, 4, 4)),
+    ),
     "sparse_reshape": (
         lambda x, a, b: relay.sparse_reshape(x, a, b)[0],
         np.array([[0, 1], [1, 1]], np.int32),

@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
+
+from armillary.base.aliases import Array
 from armillary.errors import TypeMismatch
 from armillary.relay.types import TensorType
 
 _MS, _TRAINING = "com.microsoft:", "ai.onnx.preview.training:"
+_WINDOWS = ("BlackmanWindow", "HammingWindow", "HannWindow")
 _ATTENTION = "b h s d | b s _; b k t d | b t _; b k t _ | b t _; ...; b k p d; b k p _; b"
 _LOSS = "n c *d; n *d; c"
 _ROWS = {
@@ -53,7 +57,7 @@ _ROWS = {
     "Trilu": "...; one",
     **dict.fromkeys((_TRAINING + name for name in ("Adagrad", "Adam", "Momentum")), "one; one"),
     "ai.onnx.preview:FlexAttention": "b h s d; b k t d; b k t _",
-    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), "one"),
+    **dict.fromkeys(_WINDOWS, "one"),
     _MS + "Attention": "b s i; i w; w",
     _MS + "BiasGelu": "... n; n",
     _MS + "DynamicQuantizeMatMul": "... k; ... k n; one | n; one | n; n",
@@ -70,6 +74,13 @@ _ROWS = {
 }
 _Pattern = tuple[str, ...]
 _Bound = dict[str, int | tuple[object, ...]]
+
+
+def check_sizes(op_type: str, known: Sequence[Array | None]) -> None:
+    """Refuse a size below 1 of an operator that has a function's body; `known`: the values of its inputs."""
+    size = known[0] if op_type in _WINDOWS else None
+    if size is not None and np.any(np.asarray(size) < 1):
+        raise TypeMismatch(f"{op_type}: a window of {np.reshape(size, -1)[0]} elements, wanted 1 or more")
 
 
 def check_shapes(op_type: str, domain: str, inputs: Sequence[object]) -> None:

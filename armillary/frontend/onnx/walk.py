@@ -43,7 +43,7 @@ from armillary.frontend.onnx.load import (
 )
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, onnx_rule
 from armillary.frontend.onnx.proto import AttributeType, onnx
-from armillary.frontend.onnx.shapes import check_shapes
+from armillary.frontend.onnx.shapes import check_shapes, check_sizes
 from armillary.frontend.onnx.signature import Signature, signature_of
 from armillary.frontend.onnx.split import LARGE
 from armillary.frontend.onnx.tensor import (
@@ -360,6 +360,7 @@ class _Walk:
         schema = schema_of(node.op_type, domain, version)
         if body is None or schema is None:
             raise UnsupportedError(f"operator {node.op_type} cannot be imported at opset {version}")
+        check_sizes(node.op_type, Known(self.folder, inputs))
         defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
         return self._expand(node, body, scope, opsets, defaults)
 

@@ -132,6 +132,7 @@ def _bilinear(x: Array, y: Array, z: Array) -> Array:
     """Elements (N, C, oh, ow) between those of an image; zeros outside."""
     (height, width), total = x.shape[2:], np.zeros((*x.shape[:2], *y.shape[1:]))
     batch = np.arange(len(x))[:, None, None]
+    y, z = (np.where(np.isfinite(places), places, -2.0) for places in (y, z))  # nowhere
     for down, right in np.ndindex(2, 2):
         row, column = np.floor(y).astype(int) + down, np.floor(z).astype(int) + right
         weight = (1 - np.abs(y - row)) * (1 - np.abs(z - column))
@@ -202,6 +203,7 @@ def _places(offset: Expr, sizes: tuple[int, ...], taps: Taps, image: tuple[int, 
         place = call("take", moved, const(np.array(axis, np.int64)), axis=2)
         place = place + const(np.ascontiguousarray(base).astype(dtype))
         place = call("clip", place, a_min=-2.0, a_max=image[axis] + 1.0)  # beyond these is zero, infinitely far too
+        place = call("where", call("equal", place, place), place, const(np.array(-2.0, dtype)))  # so is no number
         axes.append((place * 2.0 + 1.0) * (1.0 / image[axis]) - 1.0)
         if taps.inside_only:
             here = call("cast", place >= const(np.zeros((), dtype)), dtype=dtype)

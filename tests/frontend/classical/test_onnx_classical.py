@@ -108,6 +108,9 @@ def test_labels_are_encoded() -> None:
     assert_agrees("LabelEncoder", numbers, keys_int64s=keys[:1], values_floats=[0.5], default_float=2.5)
     reals = np.array([1.5, -0.5, 2.0, 7.0], np.float32)
     assert_agrees("LabelEncoder", reals, whole, keys_floats=[2.0, -0.5, 1.5], values_int64s=[10, 20, 30])
+    twice = np.array([np.nan, 2, -0.0, 9], np.float32)
+    assert_agrees("LabelEncoder", numbers, keys_int64s=[*keys, *keys], values_floats=np.arange(12.0).tolist())
+    assert_agrees("LabelEncoder", twice, whole, keys_floats=[2.0, np.nan, 0.0, 2.0], values_int64s=[10, 20, 30, 40])
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

@@ -182,7 +182,9 @@ def from_onnx_range(node: OnnxNode) -> Expr:
         node.check_made(count)
         return const(start + np.arange(count, dtype=dtype) * step)
     first, last, by = float(start), float(limit), float(step)
-    count = max(0, math.ceil((last - first) / by)) if math.isfinite((last - first) / by) else 0
+    if not math.isfinite((last - first) / by):
+        raise TypeMismatch(f"Range node {node.name!r}: from {first} to {last} by {by} is no finite number of elements")
+    count = max(0, math.ceil((last - first) / by))
     node.check_made(count)
     return const((first + np.arange(count) * by).astype(dtype))
 

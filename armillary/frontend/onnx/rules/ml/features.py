@@ -96,7 +96,10 @@ def _as(value: object, dtype: object) -> Array:
 
 @from_onnx("LabelEncoder", domain=ML)
 def label_encoder(node: OnnxNode) -> Expr:
-    """The value of the key that equals x, else the default: keys in order, and a search among them."""
+    """The value of the first key that equals x, else the default: keys in order, and a search among them.
+
+    Before version 4 NaN equals no key, as in ONNX Runtime; where a key stands twice the standard says nothing.
+    """
     _refuse_strings(node, "keys_strings", "values_strings", "classes_strings")
     keys, values = _mapping(node, "keys"), _mapping(node, "values")
     if keys.shape != values.shape or not keys.size:
@@ -108,11 +111,11 @@ def label_encoder(node: OnnxNode) -> Expr:
     default = const(np.asarray(chosen).reshape(-1)[0].astype(values.dtype))
     x, dtype = node.input(0), node.type_of(0).dtype.numpy
     keys = keys.astype(dtype)
-    _, first = np.unique(keys[::-1], return_index=True)  # the last of equal keys counts
-    order = len(keys) - 1 - first
-    keys, values = keys[order], values[order]
-    is_nan = bool(keys.dtype.kind == "f" and np.isnan(keys[-1]))
-    table = keys[:-1] if is_nan else keys
+    keys, order = np.unique(keys, return_index=True)
+    values = values[order]
+    has_nan = bool(keys.dtype.kind == "f" and np.isnan(keys[-1]))
+    is_nan = has_nan and node.opset >= 4
+    table = keys[:-1] if has_nan else keys
     made = call("broadcast_to", default, shape=node.type_of(0).static)
     if table.size:
         place = _place(x, table)
