@@ -16,6 +16,7 @@ from sources import FILES, PACKAGE, nodes
 LITERALS = {"relay.transform": 168, "elsewhere": 94}  # names of operators outside ops, back ends and importers
 ANY = 626
 FMT_SKIP = 0
+CPU_FACTS = 2  # files of languages and operators that import what is known of a CPU: products of bytes of ops/qnn
 LATE = {"LateModule": 0, "late": 0, "find": 2}  # imports that only text tells: tables of façades, of libraries
 
 
@@ -59,6 +60,16 @@ def _holds(what: str, count: int, bound: int) -> None:
 @pytest.mark.parametrize("place", LITERALS)
 def test_names_of_operators_stand_with_the_operators(place: str) -> None:
     _holds(f"literals in {place}", literals()[place], LITERALS[place])
+
+
+def test_languages_and_operators_know_no_processor() -> None:
+    places = {"ops", "relay", "te", "tir", "arith"}
+    files = (file for file in FILES if _parts(file)[0] in places)
+    imports = (n for file in files for n in nodes(file) if isinstance(n, ast.ImportFrom))
+    count = sum(
+        n.module == "armillary.target.cpu" or (n.module or "").startswith("armillary.backends.cpu") for n in imports
+    )
+    _holds("imports of CPU facts", count, CPU_FACTS)
 
 
 def test_types_say_something() -> None:

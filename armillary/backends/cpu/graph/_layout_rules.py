@@ -33,7 +33,7 @@ from armillary.relay.transform.layout._plan import stays_plain
 from armillary.relay.transform.layout._rules import agreed_block, static
 from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.types import TensorType
-from armillary.target.cpu import CpuModel
+from armillary.target.cpu import CpuModel, cpu_model
 
 with deferred():
     from armillary.backends.cpu.conv2d.amx_first_layer.operator import channels_together as channels_together
@@ -48,6 +48,11 @@ MIN_ROWS = 4  # with fewer rows a dense layer of less than a vector is left to t
 # --- convolutions ---------------------------------------------------------------------------------------------------
 
 
+def cpu_of(request: Request) -> CpuModel | None:
+    """The CPU whose vectors a request is about."""
+    return None if request.target is None else cpu_model(request.target)
+
+
 def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.conv2d: into blocks of channels."""
     if not request.lanes or expr.attrs.data_layout != "NCHW" or expr.attrs.kernel_layout != "OIHW":
@@ -56,10 +61,10 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     plain_out = expr.attrs.out_layout in ("", "NCHW")
     if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
-    is_of_bytes = _is_of_bytes(expr, request, is_depthwise(expr, shape, weight))
+    cpu, is_of_bytes = cpu_of(request), _is_of_bytes(expr, request, is_depthwise(expr, shape, weight))
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
-    if is_of_bytes and weight[1] % LONG == 0 and request.cpu is not None and request.cpu.has_byte_matrices:
+    if is_of_bytes and weight[1] % LONG == 0 and cpu is not None and cpu.has_byte_matrices:
         found = _conv2d_dot_operands(expr, have, request, weight, LONG)
         if found is not None:
             return found
@@ -75,10 +80,10 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
 def _conv2d_blocked(
     expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
 ) -> LayoutChoice | None:
-    groups = expr.attrs.groups
+    groups, cpu = expr.attrs.groups, cpu_of(request)
     if weight[1] * groups != shape[1]:
         return None
-    if request.cpu is not None and is_to_few_channels(expr, request.lanes, request.cpu):
+    if cpu is not None and is_to_few_channels(expr, request.lanes, cpu):
         return blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
     if stays_plain(expr, request.lanes):
         return None
@@ -106,14 +111,14 @@ def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
 
 def _is_of_bytes(expr: Call, request: Request, is_depthwise: bool) -> bool:
     """Whether the convolution multiplies bytes on the target: by dot products, a depthwise one perhaps one by one."""
-    data, weight = (a.checked_type for a in expr.args)
-    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or request.cpu is None:
+    (data, weight), cpu = (a.checked_type for a in expr.args), cpu_of(request)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or cpu is None:
         return False
     if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
         return False
-    if is_depthwise and request.cpu.widens_bytes:
+    if is_depthwise and cpu.widens_bytes:
         return True
-    return (data.dtype.code, "int") in request.cpu.dot_signs or joins_products(expr, request.cpu)
+    return (data.dtype.code, "int") in cpu.dot_signs or joins_products(expr, cpu)
 
 
 def joins_products(expr: Call, cpu: CpuModel) -> bool:
@@ -144,7 +149,8 @@ def _conv2d_dot_operands(
     if not outer or not inner:
         return None
     found = blocked(_DOT_OPERATORS[word], expr, inner, outer, "OIHW")
-    together = _tiled_channels(expr, weight, inner, outer, request.cpu, word) or inner
+    cpu = cpu_of(request)
+    together = _tiled_channels(expr, weight, inner, outer, cpu, word) or inner
     chunks, blocks = weight[0] // outer, -(-weight[1] // together)
     words = (chunks, outer, blocks, together // word, word, *weight[2:])
 
@@ -154,7 +160,7 @@ def _conv2d_dot_operands(
         return get_op("transpose")(reshape_to(kernel, words), axes=(0, 2, 5, 6, 3, 1, 4))
 
     changes: dict[str, object] = {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"}
-    if request.cpu is not None and joins_products(expr, request.cpu):
+    if cpu is not None and joins_products(expr, cpu):
         assert isinstance(expr.args[1], Constant), "joins_products has looked"  # by shorter blocks taps would be joined
         changes["is_symmetric"] = bool(inner % LONG == 0 or expr.args[1].data.min() > -128)
     return _with_dot_weight(found, packed, changes)
@@ -215,7 +221,8 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
     if block < 2 or not isinstance(weight, Constant):
         return None
     found = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
-    taken = 1 if request.cpu is not None and request.cpu.widens_bytes else BYTES
+    cpu = cpu_of(request)
+    taken = 1 if cpu is not None and cpu.widens_bytes else BYTES
     words, size = Constant(pack_taps(weight.data, block, taken), weight.span), weight.data.shape[2:]
     return _with_dot_weight(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
 
@@ -283,21 +290,21 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
 
     Bytes in words of four inputs, bfloat16 of two. Not where the sums of few outputs have their terms in lanes.
     """
-    weight, result = static(expr.args[1]), static(expr)
-    if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
+    weight, result, cpu = static(expr.args[1]), static(expr), cpu_of(request)
+    if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, cpu):
         return None
     word = operand_terms(expr)
     units, rows = weight[0], math.prod(result[:-1]) if result is not None else 0
-    has_pairs = request.cpu is not None and request.cpu.has_byte_matrices and rows > 1
+    has_pairs = cpu is not None and cpu.has_byte_matrices and rows > 1
     if word == BYTES and has_pairs and weight[1] % LONG == 0:
         word = LONG
     lanes = choose_block(units, request.outputs) if word else outputs_together(units, rows, request)
     if lanes < 4 or (word and weight[1] % word):
         return None
-    is_run = rows == 1 and request.cpu is not None and request.cpu.takes_runs
+    is_run = rows == 1 and cpu is not None and cpu.takes_runs
     if is_run and lanes == request.outputs and units % (2 * lanes) == 0:
         lanes *= 2
-    is_symmetric = word == BYTES and request.cpu is not None and joins_products(expr, request.cpu)
+    is_symmetric = word == BYTES and cpu is not None and joins_products(expr, cpu)
     return packed_dense(expr, units, lanes, word, is_symmetric)
 
 
@@ -310,7 +317,7 @@ def outputs_together(units: int, rows: int, request: Request) -> int:
     whole, half = request.outputs, max(4, request.outputs // 2)
     if units < whole and rows < MIN_ROWS and choose_block(units, whole) not in (whole, half):
         return 0
-    by_half_vectors = -(-units // half) * (0.5 if has_fast_half_vectors(request.cpu) else 1.0)
+    by_half_vectors = -(-units // half) * (0.5 if has_fast_half_vectors(cpu_of(request)) else 1.0)
     if units <= half or (units % half == 0 and by_half_vectors <= -(-units // whole)):
         return half
     return whole

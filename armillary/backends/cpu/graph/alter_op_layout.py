@@ -53,7 +53,7 @@ def alter_op_layout(module: IRModule, *, target: Target | None = None) -> IRModu
     def change(function: Function) -> Expr:
         block = image_lanes(function, chosen)
         plan = plan_blocks(function, block, sliced)
-        request = Request(lanes=block, outputs=lanes, plan=plan, cpu=cpu, target=chosen)
+        request = Request(lanes=block, outputs=lanes, plan=plan, target=chosen)
         return LayoutEngine(request, find_rule).run(function)
 
     return on_functions(module, change)

@@ -23,7 +23,6 @@ from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.target import Target
-from armillary.target.cpu import CpuModel
 
 _MOVE = "layout_transform"
 
@@ -52,7 +51,7 @@ class BlockPlan:
 class Request:
     """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
 
-    `plan` (see layout/_plan.py) holds what neighbours of a tensor ask of its block; `cpu` is whose vectors they are.
+    `plan` (see layout/_plan.py) holds what neighbours of a tensor ask of its block.
     `outputs`: those of a dense layer that lie together; `lanes`, unless images have longer blocks.
     """
 
@@ -60,8 +59,7 @@ class Request:
     outputs: int = 0
     desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
     plan: BlockPlan = BlockPlan({}, frozenset())
-    cpu: CpuModel | None = None
-    target: Target | None = None  # whose records are asked
+    target: Target | None = None  # whose vectors they are, and whose records are asked
 
     def layouts_of(self, op: str) -> tuple[str, ...] | None:
         return next((layouts for name, layouts in self.desired if name == op), None)
