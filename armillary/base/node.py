@@ -52,7 +52,7 @@ _PLAIN = frozenset(
 )
 
 
-Admit = Callable[..., tuple[object, ...]]  # of a class and the tuple of what a script gives: what its fields hold
+Coercion = Callable[..., tuple[object, ...]]  # of a class and the tuple of what a script gives: what its fields hold
 Refuse = Callable[[type, Exception], Exception]
 Printer = Callable[..., str]  # of a node of the language
 
@@ -62,8 +62,8 @@ class Node:
 
     `_fields` names the arguments of the constructor in order, `_inside` those that may hold nodes, `_values(node)`
     what they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
-    `_is_leaf` is True where no field ever holds a node: walks do not look. `_admits` maps a field's annotation to a
-    test, in Python, of a value `{0}` that needs no conversion; where one fails, the function `_admit` gets the class
+    `_is_leaf` is True where no field ever holds a node: walks do not look. `_accepts` maps a field's annotation to a
+    test, in Python, of a value `{0}` that needs no conversion; where one fails, the function `_coerce` gets the class
     and the arguments, and returns those to use, or refuses them; `_refuse` tells why a derived field could not be
     computed. Languages import these, and their printers, under `with deferred():`. `_made` says how a field is made
     of what is given.
@@ -76,10 +76,10 @@ class Node:
     _values: ClassVar[Callable[..., tuple[object, ...]]] = staticmethod(lambda item: ())
     _binds: ClassVar[bool] = False
     _is_leaf: ClassVar[bool] = False
-    _admits: ClassVar[dict[str, str]] = {}
-    _admit: ClassVar[Admit | None] = None
+    _accepts: ClassVar[dict[str, str]] = {}
+    _coerce: ClassVar[Coercion | None] = None
     _refuse: ClassVar[Refuse | None] = None
-    _scope: ClassVar[dict[str, object]] = {}  # what the tests of `_admits` and the texts of derived fields name
+    _scope: ClassVar[dict[str, object]] = {}  # what the tests of `_accepts` and the texts of derived fields name
     _made: ClassVar[FieldMakers] = {}  # Any: what a field is given and holds
     _printer: ClassVar[Printer | None] = None  # nodes without one print their fields
 
@@ -135,7 +135,7 @@ def _constructor(cls: type, arguments: list[Field], computed: list[Field]) -> Ca
         scope[f"derive_{field.name}"] = compute
         value = compute if isinstance(compute, str) else f"derive_{field.name}(self)"
         store = f"    set_{field.name}(self, {value})"
-        body += _guarded(cls, store, scope) if getattr(cls, "_admit", None) else [store]
+        body += _guarded(cls, store, scope) if getattr(cls, "_coerce", None) else [store]
     scope["translated"] = lambda error: translated(cls.__name__, error)
     lines = ["    try:", *(f"    {line}" for line in body or ["    pass"])]
     lines += ["    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:"]
@@ -146,15 +146,15 @@ def _constructor(cls: type, arguments: list[Field], computed: list[Field]) -> Ca
 
 
 def _admission(cls: type, arguments: list[Field], scope: dict[str, object]) -> list[str]:
-    """Lines that hand arguments which are no nodes yet (numbers, texts, lists) to the language's `admit`."""
-    tests = getattr(cls, "_admits", {})
+    """Lines that hand arguments which are no nodes yet (numbers, texts, lists) to the language's `coerce`."""
+    tests = getattr(cls, "_accepts", {})
     wanted = [f"({tests[field.type].format(field.name)})" for field in arguments if field.type in tests]
     if not wanted:
         return []
     names = ", ".join(field.name for field in arguments)
-    admit = cls._admit  # type: ignore[attr-defined]
-    scope["admit"] = lambda *given: admit(cls, given)
-    return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = admit({names})"]
+    coerce = cls._coerce  # type: ignore[attr-defined]
+    scope["coerce"] = lambda *given: coerce(cls, given)
+    return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = coerce({names})"]
 
 
 def _guarded(cls: type, store: str, scope: dict[str, object]) -> list[str]:

@@ -23,7 +23,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values
 from armillary.base.lazy import deferred
-from armillary.base.node import Admit, FieldMakers, Node, Pairs, Printer, node, post_order
+from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier, as_attrs
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
@@ -360,8 +360,8 @@ class Function(Expr, BaseFunc):
     _made: ClassVar[FieldMakers] = {"params": tuple, "body": _as_whole, "type_params": tuple}  # Any: as given
     _module_printer: ClassVar[ModulePrinter] = _print_function
     _verifier: ClassVar[Verifier | None] = _verify_function
-    _admits: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}
-    _admit: ClassVar[Admit | None] = as_attrs
+    _accepts: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}
+    _coerce: ClassVar[Coercion | None] = as_attrs
     _scope: ClassVar[dict[str, object]] = {"Attrs": Attrs}
     params: tuple[Var, ...]
     body: Expr

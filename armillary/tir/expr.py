@@ -26,7 +26,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Admit, Node, Printer, Refuse, derived, node
+from armillary.base.node import Coercion, Node, Printer, Refuse, derived, node
 from armillary.base.record import record
 from armillary.errors import UnknownTruth
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer
 
 with deferred():
-    from armillary.tir.admit import admit as _admit
-    from armillary.tir.admit import min_and_extent as _min_and_extent
-    from armillary.tir.admit import refuse as _refuse
+    from armillary.tir.coerce import coerce as _coerce
+    from armillary.tir.coerce import min_and_extent as _min_and_extent
+    from armillary.tir.coerce import refuse as _refuse
     from armillary.tir.printer import print_expr as _print_expr
 
 BOOL: DType = DType("bool")
 INT32: DType = DType("int32")
 
-# by the annotation of a field: when its value can be kept as it is; others go through tir/admit.py
-ADMITTED: dict[str, str] = {
+# by the annotation of a field: when its value can be kept as it is; others go through tir/coerce.py
+ACCEPTED: dict[str, str] = {
     "Expr": "isinstance({0}, Expr)",
     "Same": "isinstance({0}, Expr) and {0}.dtype is a.dtype",
     "Bound": "isinstance({0}, Expr) and {0}.dtype is var.dtype",
@@ -77,8 +77,8 @@ class Expr(Node):
 
     __slots__ = ()
     _printer: ClassVar[Printer | None] = _print_expr
-    _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[Admit | None] = _admit
+    _accepts: ClassVar[dict[str, str]] = ACCEPTED
+    _coerce: ClassVar[Coercion | None] = _coerce
     _refuse: ClassVar[Refuse | None] = _refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     dtype: DType
@@ -473,8 +473,8 @@ class Call(Expr):
 class CommReducer(Node):
     """A commutative, associative reduction over tuples: result = combine(lhs, rhs), identity its neutral element."""
 
-    _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[Admit | None] = Expr._admit
+    _accepts: ClassVar[dict[str, str]] = ACCEPTED
+    _coerce: ClassVar[Coercion | None] = Expr._coerce
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     lhs: tuple[Var, ...]
@@ -487,8 +487,8 @@ class CommReducer(Node):
 class Range(Node):
     """The integers min, …, min + extent - 1; made as [begin, end), [0, begin), or by `from_min_extent`."""
 
-    _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[Admit | None] = Expr._admit
+    _accepts: ClassVar[dict[str, str]] = ACCEPTED
+    _coerce: ClassVar[Coercion | None] = Expr._coerce
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     _fill: ClassVar[Callable[..., None]]

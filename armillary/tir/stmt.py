@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 from armillary.base.arguments import Arguments
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.base.node import Admit, Node, Pairs, Printer, Refuse, node, replace
+from armillary.base.node import Coercion, Node, Pairs, Printer, Refuse, node, replace
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
-from armillary.tir.expr import ADMITTED, SCOPE, Bound, Expr, IterVar, Var
+from armillary.tir.expr import ACCEPTED, SCOPE, Bound, Expr, IterVar, Var
 
 with deferred():
     from armillary.tir.buffer_access import access_ptr as _access_ptr
@@ -62,8 +62,8 @@ class Buffer(Node):
     READ: ClassVar[int] = 1
     WRITE: ClassVar[int] = 2
     _binds: ClassVar[bool] = True
-    _admits: ClassVar[dict[str, str]] = ADMITTED
-    _admit: ClassVar[Admit | None] = Expr._admit
+    _accepts: ClassVar[dict[str, str]] = ACCEPTED
+    _coerce: ClassVar[Coercion | None] = Expr._coerce
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     name: str
@@ -108,14 +108,14 @@ class Stmt(Node):
 
     __slots__ = ()
     _printer: ClassVar[Printer | None] = _print_stmt  # type: ignore[has-type]  # decorated, and imports this file
-    _admits: ClassVar[dict[str, str]] = {
-        **ADMITTED,
+    _accepts: ClassVar[dict[str, str]] = {
+        **ACCEPTED,
         "Stmt": "isinstance({0}, Stmt)",
         "Stmt | None": "{0} is None or isinstance({0}, Stmt)",
         "tuple[Stmt, ...]": "type({0}) is tuple and _only_stmts({0})",
         "LoopKind": "type({0}) is LoopKind",
     }
-    _admit: ClassVar[Admit | None] = Expr._admit
+    _coerce: ClassVar[Coercion | None] = Expr._coerce
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
 
@@ -270,9 +270,12 @@ class PrimFunc(BaseFunc):
     _module_printer: ClassVar[ModulePrinter] = _print_global
     _verifier: ClassVar[Verifier | None] = _verify
     _has_script: ClassVar[bool] = True
-    _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
-    _admits["Pairs"] = "type({0}) is Attrs"
-    _admit: ClassVar[Admit | None] = Expr._admit
+    _accepts: ClassVar[dict[str, str]] = {
+        "Stmt": Stmt._accepts["Stmt"],
+        "tuple[Buffer | Var, ...]": "type({0}) is tuple",
+    }
+    _accepts["Pairs"] = "type({0}) is Attrs"
+    _coerce: ClassVar[Coercion | None] = Expr._coerce
     _refuse: ClassVar[Refuse | None] = Expr._refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     params: tuple[Buffer | Var, ...]

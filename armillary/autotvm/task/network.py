@@ -14,8 +14,8 @@ from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task import network_cpu, network_opencl
+from armillary.autotvm.task.epilogue import epilogue_of, name_of, readers_of, with_epilogue
 from armillary.autotvm.task.network_template import Family, at_level
-from armillary.autotvm.task.surroundings import chain_behind, name_of, readers_of, surrounded
 from armillary.autotvm.task.task import Task, create
 from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
@@ -94,7 +94,7 @@ def _surround(task: Task, rows: Sequence[Met]) -> Task:
     call, chain = rows[names.index(max(names, key=names.count))]
     if chain:
         template: Any = task.template  # Any: a NetworkTemplate
-        task.around = surrounded(call, chain, template.operands(task.args))
+        task.around = with_epilogue(call, chain, template.operands(task.args))
     return task
 
 
@@ -127,7 +127,7 @@ def _calls(
         for expr in post_order(function, not_primitive):
             workload = workload_of(expr)
             if workload is not None and isinstance(expr, Call):
-                yield workload, expr, chain_behind(expr, readers)
+                yield workload, expr, epilogue_of(expr, readers)
 
 
 def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, where: Target) -> Iterator[Function]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.trial import random_input
+from armillary.autotvm.task.epilogue import with_choice
 from armillary.autotvm.task.space import ConfigSpace
-from armillary.autotvm.task.surroundings import with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
 from armillary.backends.records import FunctionRule, keyed_attributes, keyed_values
 from armillary.base.aliases import Array

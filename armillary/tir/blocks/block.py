@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from armillary.base.node import Admit, Node, Pairs, Refuse, node, replace
+from armillary.base.node import Coercion, Node, Pairs, Refuse, node, replace
 from armillary.tir import analysis, printer, substitute
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -52,14 +52,14 @@ class Block(S.Stmt):
     """A computation over its own axes; compared without its name."""
 
     _binds: ClassVar[bool] = True
-    _admits: ClassVar[dict[str, str]] = {
-        **S.Stmt._admits,
+    _accepts: ClassVar[dict[str, str]] = {
+        **S.Stmt._accepts,
         "tuple[E.IterVar, ...]": _nodes("IterVar"),
         "tuple[BufferRegion, ...]": _nodes("BufferRegion"),
         "tuple[S.Buffer, ...]": _nodes("Buffer"),
         "tuple[MatchBufferRegion, ...]": _nodes("MatchBufferRegion"),
-        "S.Stmt": S.Stmt._admits["Stmt"],
-        "S.Stmt | None": S.Stmt._admits["Stmt | None"],
+        "S.Stmt": S.Stmt._accepts["Stmt"],
+        "S.Stmt | None": S.Stmt._accepts["Stmt | None"],
     }
     _scope: ClassVar[dict[str, object]] = {
         **E.SCOPE,
@@ -68,7 +68,7 @@ class Block(S.Stmt):
         "BufferRegion": BufferRegion,
         "MatchBufferRegion": MatchBufferRegion,
     }
-    _admit: ClassVar[Admit | None] = E.Expr._admit
+    _coerce: ClassVar[Coercion | None] = E.Expr._coerce
     _refuse: ClassVar[Refuse | None] = E.Expr._refuse
     iter_vars: tuple[E.IterVar, ...]
     reads: tuple[BufferRegion, ...]

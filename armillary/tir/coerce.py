@@ -31,7 +31,7 @@ _ITERATIONS = {E.IterVar.DataPar: "data", E.IterVar.ThreadIndex: "thread", E.Ite
 _ITERATIONS |= dict.fromkeys((E.IterVar.Ordered, E.IterVar.DimInfo), "opaque")
 
 
-def admit(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
+def coerce(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
     """The arguments of `cls` with everything converted that can be; TypeMismatch, naming the field, otherwise."""
     names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     if cls is S.AttrStmt and isinstance(given[3], S.Stmt) and not isinstance(given[2], S.Stmt):

@@ -1,4 +1,4 @@
-"""What a network fuses to a contraction: the elementwise calls that read its result, so that a trial runs them too.
+"""Epilogues: the elementwise calls that a network fuses to a contraction, so that a trial runs them too.
 
 In: a typed function after layouts are chosen, a call of it. Out: a function of the call and of the chain of calls
 behind it, whose other operands are constants, or parameters named around0, around1, … Invariant: each link is the only
@@ -30,7 +30,7 @@ def readers_of(function: Function) -> Readers:
     return {key: list(rows.values()) for key, rows in found.items()}
 
 
-def chain_behind(call: Call, readers: Readers) -> list[Call]:
+def epilogue_of(call: Call, readers: Readers) -> list[Call]:
     """The elementwise calls behind a call, the nearest first."""
     chain: list[Call] = []
     last, wanted = call, tensor(call)
@@ -54,7 +54,7 @@ def name_of(chain: Sequence[Call]) -> str:
     return " ".join(f"{call.op}({', '.join(str(tensor(a)) for a in call.args)})" for call in chain)
 
 
-def surrounded(call: Call, chain: Sequence[Call], operands: Sequence[Expr]) -> Function:
+def with_epilogue(call: Call, chain: Sequence[Call], operands: Sequence[Expr]) -> Function:
     """A function of a call on `operands` (variables, or constants) and of the chain behind it."""
     values = {id(old): new for old, new in zip(call.args, operands, strict=True)}
     inside = {id(call), *map(id, chain)}
