@@ -15,6 +15,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import Pair, best_of
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner import network_finals
 from armillary.autotvm.tuner.kernel_check import Change, Kernel
 from armillary.autotvm.tuner.network_check import Network, Timed
 from armillary.autotvm.tuner.network_finals import (
@@ -109,6 +110,8 @@ def test_nothing_is_begun_after_the_time_is_up_or_where_kernels_have_no_names() 
     network = Known()
     assert not any(finals_in_network(network, rows, names, 0.0).values()) and network.builds == [(0, 0, 0)]
     assert finals_in_network(Known(with_names=False), rows, names, math.inf) == {}
+    network = Known()
+    assert finals_in_network(network, rows, {}, math.inf) == {} and network.builds == [(0, 0, 0)]
 
 
 def change(without: float, again: float, with_it: float, rounds: tuple[float, float, float]) -> Change:
@@ -129,17 +132,16 @@ def test_the_worse_of_two_ratios_counts(changes: list[Change], ratio: float) -> 
     assert ratio_of(changes) == pytest.approx(ratio)
 
 
+def trial(task: Task, place: int, seconds: float) -> Pair:
+    """Of the configuration at a place of the model's ranking."""
+    index = task.template.estimates(task)[place][0]
+    return MeasureInput(task.target, task, task.config_space.get(index)), MeasureResult((seconds,), 0, 1.0, 1.0)
+
+
 def test_a_log_names_the_winner_and_keeps_the_scale_of_trials() -> None:
     task = the_task()
-    ranked = [index for index, _ in task.template.estimates(task)]
-
-    def trial(place: int, seconds: float) -> Pair:
-        return (
-            MeasureInput(task.target, task, task.config_space.get(ranked[place])),
-            MeasureResult((seconds,), 0, 1.0, 1.0),
-        )
-
-    records = [trial(0, 4e-3), trial(1, 2e-3), trial(2, 3e-3), trial(3, 2.5e-3), trial(4, 5e-3)]
+    records = [trial(task, n, 1e-3 * seconds) for n, seconds in enumerate((4, 2, 3, 2.5, 5))]
+    ranked = [pair[0].config.index for pair in records]
     own, field = front_runners(task, records, most=3)
     assert own == records[0] and field == [records[1], records[3], records[2]]
     found = results_in_network(own, [(records[2], 0.9), (records[1], 1.1)], records)
@@ -155,3 +157,25 @@ def test_a_log_names_the_winner_and_keeps_the_scale_of_trials() -> None:
 def test_a_task_whose_own_choice_failed_has_no_finals() -> None:
     task: autotvm.Task = the_task()
     assert front_runners(task, []) == (None, [])
+    assert front_runners(task, [trial(task, 1, 1e-3)]) == (None, [])
+
+
+def test_what_is_far_slower_alone_is_no_front_runner() -> None:
+    task = the_task()
+    records = [trial(task, 0, 1e-3), trial(task, 1, 1.4e-3), trial(task, 2, 1.6e-3)]
+    assert front_runners(task, records) == (records[0], [records[1]])
+
+
+def test_each_group_has_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(network_finals.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(network_finals, "rows_in_turns", lambda sides, _: passed(now, sides))
+    network, (rows, names) = Known(), fields()
+    found = finals_in_network(network, rows, names, 3.0)
+    assert [len(timed) for timed in found.values()] == [2, 2, 2], "builds of a second, a half of three for each group"
+
+
+def passed(now: list[float], sides: Sequence[Timed]) -> list[Any]:
+    """Rounds of a second in all, that say that nothing is faster."""
+    now[0] += 1
+    return [np.ones((3, len(side.names))) for side in sides]

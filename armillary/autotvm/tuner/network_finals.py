@@ -28,6 +28,7 @@ Pair = tuple[MeasureInput, MeasureResult]
 Ratios = dict[Workload, list[tuple[Pair, float]]]
 NOT_TIMED = "others were timed in the network, this one was not"
 MOST = 20  # front-runners of a task
+FAR = 1.5  # times the trial of a build's own choice: what is not timed in the network
 AGAIN = 2  # of each task: how many are timed in a second build
 GAINS = 0.985  # times the time without: a record that the next group of tasks is timed beside
 LEAST_RATIO = 0.1  # what the kernel behind gains may be more than the kernel takes
@@ -38,17 +39,20 @@ def finals_in_network(
     network: Network, fields: Mapping[Workload, Sequence[Pair]], names: Names, until: float
 ) -> Ratios:
     """Of each task the front-runners that were timed, the best first, with the ratio of times; {} where kernels cannot
-    be told to tasks. No build is begun after `until` (time.monotonic)."""
+    be told to tasks. No build is begun after `until` (time.monotonic),
+    of which each group of tasks has its part."""
     kernels = network.timed(network.built([])).names
-    if not kernels:
-        return {}
-    found: Ratios = {workload: [] for workload in fields}
+    known = {workload: names.get(workload, frozenset()) for workload in fields}
+    groups = groups_apart(kernels, known)
+    found: Ratios = {workload: [] for workload in known} if groups else {}
     kept = list[Pair]()
-    for group in groups_apart(kernels, {workload: names.get(workload, frozenset()) for workload in fields}):
-        heats = Heats(network, kept, names, until)
+    for number, group in enumerate(groups):
+        now = time.monotonic()
+        end = now + (until - now) / (len(groups) - number)
+        heats = Heats(network, kept, names, end)
         for place in range(max(len(fields[workload]) for workload in group)):
             heats.time([fields[workload][place] for workload in group if place < len(fields[workload])], found)
-        heats = Heats(network, kept, names, until)
+        heats = Heats(network, kept, names, max(end, time.monotonic()))
         best = {workload: sorted(found[workload], key=lambda row: row[1])[:AGAIN] for workload in group}
         for place in range(AGAIN):
             heats.time([rows[place][0] for rows in best.values() if place < len(rows) and rows[place][1] < 1], found)
@@ -59,10 +63,10 @@ def finals_in_network(
 
 
 def groups_apart(kernels: Sequence[Kernel], names: Names) -> list[list[Workload]]:
-    """Tasks in groups of which no two have kernels side by side; those with most kernels first."""
+    """Tasks in groups of which no two have kernels side by side; those with most kernels first, none without."""
     places = {w: {at for at, kernel in enumerate(kernels) if kernel.name in mine} for w, mine in names.items()}
     groups = list[tuple[list[Workload], set[int]]]()
-    for workload in sorted(places, key=lambda w: -len(places[w])):
+    for workload in sorted(filter(places.get, places), key=lambda w: -len(places[w])):
         near = {at + step for at in places[workload] for step in (-1, 0, 1)}
         group = next((g for g in groups if not g[1] & near), None)
         if group is None:
@@ -143,12 +147,13 @@ def _worst_of_each(rows: Iterable[tuple[Pair, float]]) -> list[tuple[Pair, float
 
 
 def front_runners(task: Task, records: Iterable[Pair], most: int = MOST) -> tuple[Pair | None, list[Pair]]:
-    """The trial of what a build takes without a record, and the best of the others."""
+    """The trial of what a build takes without a record, and the best of the others, but such as are far slower."""
     own = next(iter(task.template.estimates(task)), (-1, 0.0))[0]
     mine = [(g, r) for g, r in last_of_each(records) if spelled_out(g.task.workload) == spelled_out(task.workload)]
     mine.sort(key=lambda pair: pair[1].mean)
-    others = [pair for pair in mine if pair[0].config.index != own]
-    return next((pair for pair in mine if pair[0].config.index == own), None), others[:most]
+    first = next((pair for pair in mine if pair[0].config.index == own), None)
+    others = [pair for pair in mine if pair is not first and first and pair[1].mean <= FAR * first[1].mean]
+    return first, others[:most]
 
 
 def results_in_network(own: Pair, timed: Sequence[tuple[Pair, float]], records: Iterable[Pair]) -> list[Pair]:
