@@ -46,6 +46,7 @@ class Point:
     width: int = 0
     blocks: tuple[int, int] = (0, 0)  # of data and of result, where these are chosen
     fourier: int = -1  # 1: by Fourier transforms; -1: no point of the space is
+    parts: int = 0  # that threads share, where these may be few; 0: not known
     by_tiles: bool = False  # by matrix tiles, as all points of the space are then
 
     def knobs(self) -> dict[str, int]:
@@ -107,8 +108,10 @@ def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     cpu = cpu_model(workload.target)
     nest_of, tiles_of, estimate_of = rules
     nest = nest_of(workload, cpu)
-    found = dict.fromkeys(tiles_of(nest, cpu))
-    return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles, nest.width) for tile in found]
+    found, has_parts = dict.fromkeys(tiles_of(nest, cpu)), implementation.name == "direct_blocked"
+    parts = {tile: conv2d_blocked.flat_parts(workload, tile, cpu) if has_parts else 0 for tile in found}
+    cycles = {tile: estimate_of(nest, tile, cpu).cycles for tile in found}
+    return nest.width, [Point(0, 0, tile, cycles[tile], nest.width, parts=parts[tile]) for tile in found]
 
 
 def _panels(workload: Workload) -> tuple[int, list[Point]]:

@@ -99,14 +99,18 @@ class CpuTemplate(NetworkTemplate):
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
         """Configurations with their estimated seconds on one thread, the least first."""
-        cpu = cpu_model(task.target)
+        hertz = 1e9 * cpu_model(task.target).memory.ghz
+        return sorted(((i, point.cycles / hertz) for i, point in self._indexed(task)), key=lambda row: row[1])
+
+    def parts(self, task: Task) -> dict[int, int]:
+        return {index: point.parts for index, point in self._indexed(task) if point.parts}
+
+    def _indexed(self, task: Task) -> list[tuple[int, Point]]:
         with task.target:
             points = self.points(task.args, task.target)
         if apply_records.BLOCKS[1] not in task.config_space:
             points = [point for point in points if point.blocks == points[0].blocks]
-        indices = task.config_space.indices_of([point.knobs() for point in points])
-        found = [(i, point.cycles / cpu.memory.ghz * 1e-9) for i, point in zip(indices, points, strict=True)]
-        return sorted(found, key=lambda row: row[1])
+        return list(zip(task.config_space.indices_of([point.knobs() for point in points]), points, strict=True))
 
 
 class AlgorithmTemplate(CpuTemplate):
@@ -126,6 +130,9 @@ class AlgorithmTemplate(CpuTemplate):
         cpu, rows = cpu_model(task.target), self._weighed(task.args, task.target)
         indices = task.config_space.indices_of([dict(row) for row, _ in rows])
         return [(index, cycles / cpu.memory.ghz * 1e-9) for index, (_, cycles) in zip(indices, rows, strict=True)]
+
+    def parts(self, task: Task) -> dict[int, int]:
+        return {}
 
     def _weighed(self, args: Args, where: Target) -> list[tuple[Config, float]]:
         """Configurations with their cycles, first what a build takes, then the least."""

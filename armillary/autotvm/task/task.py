@@ -114,6 +114,10 @@ class TaskTemplate:
         """Configurations with the seconds that a model of costs expects, least first; [] where there is no model."""
         return []
 
+    def parts(self, task: Task) -> dict[int, int]:
+        """Into how many parts a configuration is divided for threads to share, where these may be few."""
+        return {}
+
     def library(self, task: Task, config: ConfigSpace) -> FunctionLibrary:
         """The compiled function of a configuration."""
         schedule, tensors = task.instantiate(config)

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.measure.local_runner import LocalRunner
+from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
+from armillary.base.config import setting
 
 Numbers = Array
 PRIOR = 0.35  # standard deviation of the logarithm of seconds about the model's estimate, before any trial
@@ -41,10 +43,23 @@ class ModelTuner(Tuner):
         self.indices = np.array([index for index, _ in estimates])
         self.places = {int(index): place for place, index in enumerate(self.indices)}
         self.prior = np.log(np.array([max(seconds, 1e-12) for _, seconds in estimates]))
-        self.features = _scaled(np.stack([_features(self.space.get(int(i))) for i in self.indices]), self.prior)
+        self.columns = np.stack([_features(self.space.get(int(i))) for i in self.indices])
+        self.features = _scaled(self.columns, self.prior)
+        self.threads = 1
         self.seen: list[int] = []
         self.values: list[float] = []
         self.expected = np.inf  # gain of the best configuration left, as a part of the best time
+
+    def prepare(self, measure_option: MeasureOption) -> None:
+        """Expect what the threads of this machine make of each configuration, where trials run on it."""
+        if isinstance(measure_option["runner"], LocalRunner) and self.threads == 1:
+            self.share(int(setting("ARMILLARY_NUM_THREADS")))
+
+    def share(self, threads: int) -> None:
+        """Expect that so many threads share the parts of each configuration."""
+        self.threads, parts = threads, self.task.template.parts(self.task)
+        self.prior = self.prior + np.log([whole_rounds(parts.get(int(i), 0), threads) for i in self.indices])
+        self.features = _scaled(self.columns, self.prior)
 
     def propose(self, count: int) -> list[int]:
         if not self.seen and not self.visited:
@@ -122,6 +137,15 @@ class ModelTuner(Tuner):
         mean = self.prior + level + across @ solved[:, 0]
         variance = PRIOR**2 * (1 + ASPECT) - np.einsum("ij,ji->i", across, solved[:, 1:])
         return mean, np.sqrt(np.maximum(variance, NOISE**2 / 4))
+
+
+def whole_rounds(parts: int, threads: int) -> float:
+    """Times what threads would take if they shared work evenly: the last round of parts may lack some.
+
+    whole_rounds(8, 16)  ->  2.0
+    whole_rounds(0, 16)  ->  1.0
+    """
+    return -(-parts // threads) * threads / parts if parts else 1.0
 
 
 def _features(config: Any) -> Numbers:  # Any: a ConfigEntity

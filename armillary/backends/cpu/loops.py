@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from armillary import te
-from armillary.backends.cpu.cost.vectors import LONG_SUM, longest_part
+from armillary.backends.cpu.cost.vectors import LONG_SUM, MIN_BAND, longest_part
 from armillary.backends.registry import Fused
 from armillary.base.node import Node, post_order
 from armillary.errors import UnsupportedError
@@ -23,7 +23,6 @@ PLAIN_SUM = 432  # terms of a sum over a plain image that stays whole
 WEIGHT_AXES = 6  # of the blocked weights of convolutions
 MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
 BANDS = (4, 2)  # into which the rows of an image may be divided
-MIN_BAND = 4  # rows
 CACHE_LINE = 16  # float32 of one cache line
 Stages = dict[str, te.Tensor]  # by tag
 _CHEAP_CALLS = frozenset(

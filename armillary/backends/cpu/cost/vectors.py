@@ -10,6 +10,7 @@ from armillary.base.dtype import DType
 from armillary.target.cpu import CpuModel
 
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
+MIN_BAND = 4  # rows, or tiles of a flat image
 
 
 def lanes_of(cpu: CpuModel, dtype: DType) -> int:
@@ -20,6 +21,12 @@ def lanes_of(cpu: CpuModel, dtype: DType) -> int:
 def dividing(most: int, extent: int) -> int:
     """The largest tile up to `most` that divides an axis, if one of more than half of `most` does; else `most`."""
     return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+
+
+def bands_of(tiles: int, most: int) -> int:
+    """Bands of a flat image's tiles, which threads share; the last may lack an eighth of its tiles."""
+    fitting = (n for n in (8, 4, 2) if n <= most and tiles >= n * MIN_BAND and -tiles % n <= max(1, tiles // n // 8))
+    return next(fitting, 1)
 
 
 def longest_part(first: int, rest: int, longest: int = LONG_SUM) -> int:

@@ -19,6 +19,7 @@ from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAtt
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
     explain_direct,
+    flat_bands,
     has_dot_operands,
     has_longer_blocks,
     has_padded_rows,
@@ -37,7 +38,6 @@ from armillary.backends.cpu.cost.model import (
 from armillary.backends.cpu.cost.vectors import dividing
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import (
-    MIN_BAND,
     accumulator_of,
     accumulators,
     compute_in_tile,
@@ -62,7 +62,6 @@ FLOAT = 4
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
 TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
-FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 
 
 def lies_inside(position: te.Expr, size: te.Expr, pads: tuple[int, int]) -> te.Expr:
@@ -210,7 +209,7 @@ def _tile_output(
             stage.unroll(height)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     elif is_flat(workload, cpu):
-        bands = 1 if together else _bands(tiles_beside, workload, cpu)
+        bands = 1 if together else flat_bands(tiles_beside, workload, cpu)
         chunk_loops = [chunk_outer]
         if bands > 1:
             band, width_outer = stage.split(width_outer, nparts=bands)
@@ -276,16 +275,6 @@ def _tile_by_parts(
     part.compute_at(whole, column_outer)
     schedule_sum(part, ("kw",), is_tall=False)
     return width_outer
-
-
-def _bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
-    """Bands of tiles, so that threads share a flat image by pixels, as `in_bands` does rows."""
-    if not is_banded(workload):
-        return 1
-    weights = workload.tensor(1)
-    most = FEW_BANDS if weights.nbytes > cpu.l2 // 2 else MOST_BANDS
-    fitting = (n for n in (8, 4, 2) if n <= most and tiles >= n * MIN_BAND and -tiles % n <= max(1, tiles // n // 8))
-    return next(fitting, 1)
 
 
 def tile_lines(

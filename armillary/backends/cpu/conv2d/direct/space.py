@@ -16,6 +16,7 @@ from armillary.backends.cpu.conv2d.winograd.operator import layer_of
 from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
     Nest,
+    Tile,
     bandwidth_of,
     sums_by_parts,
     tiles,
@@ -23,7 +24,7 @@ from armillary.backends.cpu.cost.model import (
     weighed_tiles,
     weight_bandwidth,
 )
-from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
+from armillary.backends.cpu.cost.vectors import bands_of, lanes_of, longest_part
 from armillary.backends.cpu.space import (
     Algorithm,
     Config,
@@ -47,6 +48,7 @@ DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
+FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 
 
@@ -217,6 +219,23 @@ def is_banded(workload: Workload) -> bool:
     data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
     has_two_ports = cpu_model(workload.target).fma_ports > 1
     return bool(weight <= (WEIGHTS_PER_DATA_BESIDE_TWO_PORTS if has_two_ports else WEIGHTS_PER_DATA) * data)
+
+
+def flat_bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
+    """Bands of tiles, so that threads share a flat image by pixels, as backends/cpu/loops.py does rows."""
+    if not is_banded(workload):
+        return 1
+    return bands_of(tiles, FEW_BANDS if workload.tensor(1).nbytes > cpu.l2 // 2 else MOST_BANDS)
+
+
+def flat_parts(workload: Workload, tile: Tile, cpu: CpuModel) -> int:
+    """Into how many parts a flat image is divided for threads to share; 0 where it is another kernel."""
+    if not is_flat(workload, cpu):
+        return 0
+    batch, chunks, _, width, _ = workload.result.static
+    images, groups = images_together(workload, cpu), -(-chunks // tile.vectors)
+    bands = 1 if images > 1 else flat_bands(-(-width // tile.rows), workload, cpu)
+    return batch // images * bands * groups
 
 
 def images_together(workload: Workload, cpu: CpuModel) -> int:
