@@ -20,7 +20,17 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._types import axis_of, check_broadcasts_to, check_kind, f32, i32, ints, of_type, quiet
-from armillary.ops.elementwise.broadcast import add, divide, greater_equal, multiply, right_shift, subtract, where
+from armillary.ops.elementwise.broadcast import (
+    add,
+    divide,
+    greater_equal,
+    maximum,
+    minimum,
+    multiply,
+    right_shift,
+    subtract,
+    where,
+)
 from armillary.ops.elementwise.cast import cast, clip
 from armillary.ops.elementwise.elementwise import floor, round_half_even
 from armillary.ops.nn._windows import reshape_to
@@ -162,7 +172,8 @@ def quantize_reference(attrs: QuantizeAttrs, data: Array, scale: Array, zero: Ar
     steps = data.astype(kind) / placed_array(scale, data.ndim, attrs.axis).astype(kind)
     moved = np.round(steps) + placed_array(zero, data.ndim, attrs.axis).astype(kind)
     limited = np.clip(moved, kind(dtype.min_value), kind(_int32_limit(dtype, working)))
-    return np.asarray(limited).astype(dtype.numpy)
+    nothing = dtype.min_value if dtype.bits > 16 else placed_array(zero, data.ndim, attrs.axis)
+    return np.asarray(np.where(np.isnan(limited), nothing, limited)).astype(dtype.numpy)
 
 
 @quantize.decompose
@@ -171,6 +182,8 @@ def quantize_decompose(attrs: QuantizeAttrs, data: Expr, scale: Expr, zero: Expr
     real = divide(cast(data, working), cast(placed(scale, ndim, attrs.axis), working))
     if isinstance(zero, Constant) and zero.data.size == 1 and dtype.bits <= 16 and _fits_short(zero):
         return _shifted(real, "TOEVEN", zero, dtype)
+    if isinstance(zero, Constant) and dtype.bits <= 16 and _fits_short(zero) and not is_zero(zero):
+        return _shifted_each(real, placed(zero, ndim, attrs.axis), dtype, working)
     steps = round_half_even(real)
     if not is_zero(zero):
         steps = add(steps, cast(placed(zero, ndim, attrs.axis), working))
@@ -408,6 +421,14 @@ def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
         return cast(add(inside, const(shift, "int32")) if shift else inside, dtype)
     far = float(4 * _LARGEST_SHORT)
     return saturate(add(cast(_whole(clip(real, -far, far), rounding), "int32"), cast(zero, "int32")), dtype)
+
+
+def _shifted_each(real: Expr, zero: Expr, dtype: DType, working: str) -> Expr:
+    """Floats rounded, plus known zero points, saturated: NaN gives the zero point, as where there is one."""
+    shift = np.asarray(zero.data) if isinstance(zero, Constant) else np.zeros(())
+    low, high = (const((limit - shift).astype(working)) for limit in (dtype.min_value, dtype.max_value))
+    inside = cast(round_half_even(minimum(maximum(real, low), high)), "int32")
+    return cast(add(inside, cast(zero, "int32")), dtype)
 
 
 def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, _compute: str) -> Expr:
