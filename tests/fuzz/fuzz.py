@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 
 import graph_campaign  # noqa: E402
 
-KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "damaged": 2}  # cases in a round
+KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "nudged": 3, "damaged": 2}  # cases in a round
 SECONDS = 200.0  # the C target hands a window of 7 by 3 to gcc for 20
 FINE = ("agrees", "rejected", "refused", "doubtful")  # doubtful ones are printed, but do not fail a run
 
@@ -81,7 +81,7 @@ class Campaign:
             self.counts[kind][reply["kind"]] += 1
             self.seconds[kind] += reply.get("seconds", 0)
             record = {**reply, "what": reply["kind"], **request}
-            if reply["kind"] == "refused" and kind in ("onnx", "window", "relay"):
+            if reply["kind"] == "refused" and kind in ("onnx", "window", "relay", "nudged"):
                 self.refused[f"{kind}: {reply['signature']}"] += 1
             if reply["kind"] not in FINE:
                 self.findings.append(record)
@@ -103,7 +103,7 @@ class Campaign:
 
     def _is_anothers(self, request: graph_campaign.Record) -> bool:
         """Whether ONNX Runtime or the reference alone do the same."""
-        if request["kind"] not in ("onnx", "window", "mutated"):
+        if request["kind"] not in ("onnx", "window", "mutated", "nudged"):
             return False
         worker = graph_campaign.Worker("fuzz_worker.py", self.cache)
         again = worker.ask({**request, "truths_alone": True}, SECONDS)

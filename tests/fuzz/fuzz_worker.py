@@ -25,6 +25,7 @@ import graph_check
 import graph_motifs
 import graph_values
 import mutate
+import nudge
 import onnx_check
 import onnx_draw
 import onnx_kit
@@ -57,7 +58,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     elif kind == "relay":
         drawn = graph_motifs.generate(seed)
         outcome = graph_check.check(drawn.function, drawn.inputs, levels, target, seed)
-    elif kind in ("onnx", "window"):
+    elif kind in ("onnx", "window", "nudged"):
         outcome = onnx_check.check(onnx_case(kind, seed), levels, target, how)
     else:
         outcome = mutate.CHECKS[kind](seed)
@@ -66,6 +67,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def onnx_case(kind: str, seed: int) -> Any:
     """The model of a seed."""
+    if kind == "nudged":
+        return nudge.generate(seed)
     return onnx_draw.generate_window(seed) if kind == "window" else onnx_draw.generate(seed)
 
 

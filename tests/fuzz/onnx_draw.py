@@ -97,6 +97,11 @@ def generate(seed: int, key: Key | None = None) -> Drawn:
     return _drawn(seed, lambda d: _random_graph(d) if key is None else add_operator(d, key))
 
 
+def run_of(seed: int, runs: Sequence[Callable[[Draw], object]]) -> Drawn:
+    """The graph of a seed, of one run of nodes."""
+    return _drawn(seed, lambda d: d.one(runs)(d))
+
+
 def generate_window(seed: int) -> Drawn:
     """The convolution or pooling of a seed."""
     return _drawn(seed, window_graph)
@@ -135,6 +140,6 @@ def _drawn(seed: int, fill: Callable[[Draw], object]) -> Drawn:
             if drawn is not None:
                 onnx.checker.check_model(drawn.model)
                 return drawn
-        except (Unfit, onnx.checker.ValidationError):
+        except (Unfit, IndexError, ValueError, onnx.checker.ValidationError):
             continue
     raise Unfit(f"seed {seed} gives no graph")

@@ -203,7 +203,11 @@ def write_cases(findings: Iterable[dict[str, Any]], folder: Path) -> Iterator[Pa
     """One case of each kind of finding of onnx graphs."""
     seen = set()
     for record in findings:
-        if record["kind"] not in ("onnx", "window") or record["signature"] in seen or record["what"] == "crash":
+        if (
+            record["kind"] not in ("onnx", "window", "nudged")
+            or record["signature"] in seen
+            or record["what"] == "crash"
+        ):
             continue
         seen.add(record["signature"])
         drawn = fuzz_worker.onnx_case(record["kind"], record["seed"])

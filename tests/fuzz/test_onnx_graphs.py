@@ -6,6 +6,7 @@ of every kind, with a fresh seed; here a few of each kind show that they run.
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import fuzz
 import fuzz_worker
+import nudge
 import numpy as np
 import onnx_check
 import onnx_draw
@@ -51,7 +53,7 @@ def test_onnx_graph_that_once_failed(case: Case, update_cases: bool) -> None:
 
 
 def test_a_run_counts_cases_of_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    fuzz.main(["--seed", "1000", "--count", "23", "--minutes", "3", "--jobs", "1", "--levels", "3", "--target", "llvm"])
+    fuzz.main(["--seed", "1000", "--count", "26", "--minutes", "3", "--jobs", "1", "--levels", "3", "--target", "llvm"])
     told = capsys.readouterr().out
     assert told.startswith("seed 1000,") and "0 findings" in told, told
     counted = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+) cases", told, re.M)}
@@ -102,6 +104,18 @@ def test_windows_stride_over_padding_as_large_as_their_kernel() -> None:
             seen["dilations"] += max(given.get("dilations", [1])) > 1
     few = {k: seen[k] for k in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "same", "groups", "dilations")}
     assert min(few.values()) >= 8 and seen["padding beyond the kernel"] >= 5, seen
+
+
+def test_numbers_are_moved_by_a_hair_and_to_the_ends_of_their_type() -> None:
+    moved: Counter[str] = Counter()
+    for seed in range(60):
+        drawn, again = nudge.generate(seed), nudge.generate(seed)
+        assert drawn.model.SerializeToString(deterministic=True) == again.model.SerializeToString(deterministic=True)
+        for change in dict.fromkeys(nudge.CHANGES):
+            model = type(drawn.model).FromString(drawn.model.SerializeToString())
+            change(model, random.Random(seed))
+            moved[change.__name__] += model.SerializeToString() != drawn.model.SerializeToString()
+    assert min(moved.values()) >= 10 and len(moved) == 4, moved
 
 
 # --- what it finds ----------------------------------------------------------------------------------------------------
