@@ -399,7 +399,8 @@ def _entity(kind: str, value: object) -> Entity:  # a JSON value
 
 def _objection_to_split(value: object) -> str:
     sizes = value if isinstance(value, tuple) else ()
-    is_good = sizes and all(type(n) is int and (n == -1 or 0 < n < 1 << 31) for n in sizes)
+    # 0: not split; records of Winograd's algorithm on OpenCL have such
+    is_good = sizes and all(type(n) is int and (n == -1 or 0 <= n < 1 << 31) for n in sizes)
     return "" if is_good else "list of sizes"
 
 
