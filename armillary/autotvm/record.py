@@ -32,6 +32,8 @@ from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
 
 VERSION = 0.2
+_MOST_TOLD = 5  # damaged lines of a log that are told one by one
+_BEGINNINGS = b"{#\r\n \t"  # of logs
 FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
 Source = str | os.PathLike[str] | IO[str]
@@ -143,17 +145,21 @@ def foreign_reason(task_name: str) -> str:
 
 
 def load_from_file(filepath: Source, *, report: bool = True) -> Iterator[Pair]:
-    """The records of a log, in order; what is no record is reported by its line and left out."""
+    """The records of a log, in order; what is no record is reported by its line (many of them: by their number) and
+    left out."""
+    name, left_out = filepath if isinstance(filepath, str | os.PathLike) else getattr(filepath, "name", "a log"), 0
     for number, line in _lines(filepath):
         try:
             pair = decode(line)
         except ArmillaryError as error:
-            if report:
-                name = getattr(filepath, "name", filepath)
+            left_out += 1
+            if report and left_out <= _MOST_TOLD:
                 logger.warning("%s, line %d is left out: %s", name, number, error.message)
             continue
         if pair is not None:
             yield pair
+    if report and left_out > _MOST_TOLD:
+        logger.warning("%s: %d more lines are left out; is it a log of tuning?", name, left_out - _MOST_TOLD)
 
 
 def _lines(filepath: Source) -> Iterator[tuple[int, str]]:
@@ -178,6 +184,7 @@ class LogFile:
         """Add whole lines; ArtifactError where the system refuses, with the log as after the last whole line."""
         try:
             with self._locked() as handle:
+                _refuse_other_files(handle, self.path)
                 _repair_tail(handle, self.path)
                 for line in lines:
                     _write_whole(handle, line.encode() + b"\n")
@@ -194,6 +201,14 @@ class LogFile:
             yield handle
         finally:
             os.close(handle)
+
+
+def _refuse_other_files(handle: int, path: str) -> None:
+    """TuningError for a file that is no log, such as the model: its tail would be cut off."""
+    begins = os.pread(handle, 8, 0)
+    if begins and begins[0] not in _BEGINNINGS:
+        told = f"trials are not added to a file that is no log of tuning: it begins with {begins!r}"
+        raise TuningError(told, span=Span(path), hint="name another file for the log")
 
 
 def _write_whole(handle: int, line: bytes) -> None:

@@ -21,6 +21,10 @@ from armillary.rpc.protocol import AFTER_OPEN, BEFORE_OPEN, PREFIX, TAG_BYTES, F
 from armillary.rpc.secret import find_secret, secret_to_connect
 
 CONNECT_SECONDS = 10.0
+_OTHER_ROLES = {  # what to do where one of these answers instead
+    "tracker": "ask it for a device by its key: --rpc-key, or connect_tracker(host, port).request(key)",
+    "server": "it has no queue: rpc.connect(host, port), without a key; trackers listen on 9190 unless told otherwise",
+}
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -206,7 +210,7 @@ def client_seal(
     other = protocol.checked_nonce(hello)
     found = protocol.text_of(hello, "role", 16)
     if found not in role:
-        raise RPCError(f"{host}: this is a {found}, no {' or '.join(role)}")
+        raise RPCError(f"{host}: this is a {found}, no {' or '.join(role)}", hint=_OTHER_ROLES.get(found, ""))
     proof = secret_to_connect(host, protocol.text_of(hello, "auth", 64), secret, insecure)
     binding = protocol.binding_of(certificate)
     return protocol.seal_of(proof, found, (nonce, other), binding, is_client=True) if proof else None

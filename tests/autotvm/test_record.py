@@ -161,6 +161,22 @@ def test_a_tail_that_a_killed_writer_left_is_repaired(
     assert ("40 bytes are cut off" in caplog.text) == (not is_whole)
 
 
+def test_a_file_that_is_no_log_is_told_in_a_few_lines_and_not_written_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, good = tmp_path / "model.onnx", record.encode(*pair(2, 0.1))
+    model.write_bytes(b"\x08\x08\x12\x07\n" * 100 + b"the end")
+    with caplog.at_level(logging.WARNING, "autotvm"):
+        assert list(record.load_from_file(model)) == []
+    told = [r.getMessage() for r in caplog.records]
+    assert len(told) == 6 and told[-1] == f"{model}: 96 more lines are left out; is it a log of tuning?"
+    before = model.read_bytes()
+    for lines in ([], [good]):
+        with pytest.raises(TuningError, match=r"no log of tuning: it begins with .*\n +at: .*model.onnx\n.*another"):
+            record.LogFile(model).append(lines)
+    assert model.read_bytes() == before
+
+
 def test_a_log_cut_at_any_byte_keeps_its_whole_records_and_takes_more(tmp_path: Path) -> None:
     log, rows = tmp_path / "t.log", [record.encode(*pair(index, 0.1 + index)) for index in range(3)]
     whole = "".join(f"{row}\n" for row in rows[:2])
