@@ -35,7 +35,7 @@ from armillary.autotvm.tuner import RandomTuner
 _HERE = Path(__file__).resolve().parent
 PATIENCE = 600.0  # seconds for one tuner to get where it is to be killed
 _POLL = 0.0005
-_MARK = "TUNER_TO_KILL"
+MARK = "TUNER_TO_KILL"  # a variable of the environment of a tuner and of all that it starts
 
 
 @dataclass
@@ -104,7 +104,7 @@ def _tune_in_program(log: Path, n: int) -> int:
     command = [sys.executable, "-c", _PROGRAM, str(_HERE), str(_HERE.parents[1]), str(log), str(n)]
     seed = str(random.randrange(1 << 30))
     process = subprocess.Popen(
-        [*command, seed], env=os.environ | {_MARK: str(log)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, seed], env=os.environ | {MARK: str(log)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     return process.pid
 
@@ -143,9 +143,9 @@ def _moment(chance: random.Random, log: Path, start: float) -> Callable[[], bool
     return reached
 
 
-def _left_over(log: Path) -> list[str]:
-    """Processes that a killed tuner left behind."""
-    wanted, found = f"{_MARK}={log}".encode(), []
+def left_over(mark: object) -> list[str]:
+    """Processes whose environment has the mark, by their command lines."""
+    wanted, found = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
@@ -155,7 +155,7 @@ def _left_over(log: Path) -> list[str]:
 
 def _wait_for_none_left(log: Path) -> None:
     limit = time.monotonic() + PATIENCE
-    while found := _left_over(log):
+    while found := left_over(log):
         assert time.monotonic() < limit, f"left behind by a killed tuner: {found}"
         time.sleep(0.01)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import killed_tuners
 import pytest
 import templates  # noqa: F401  (registers templates)
 from analytic import by_formula
@@ -28,6 +29,13 @@ from armillary.errors import ArtifactError, RPCError, Span
 from armillary.rpc.launch import Launched, Server, Tracker
 
 HOST, KEY = "127.0.0.1", "board"
+
+
+def until(condition: Any) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.05)
 
 
 class Farm:
@@ -47,11 +55,7 @@ class Farm:
     def states(self) -> list[str]:
         return sorted(row["state"] for row in self.client.summary()["server_info"])
 
-    def until(self, condition: Any) -> None:
-        limit = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < limit, "it did not happen in time"
-            time.sleep(0.05)
+    until = staticmethod(until)
 
     def option(self, *, number: int = 1) -> Any:
         runner = autotvm.RPCRunner(KEY, HOST, self.port, timeout=60, number=number, repeat=1, cooldown_interval=0)
@@ -178,6 +182,35 @@ def test_a_tuner_may_be_killed_at_any_time(part: int, kills: int, tmp_path: Path
 def test_a_program_that_tunes_may_be_killed_at_any_time_and_leaves_no_process(kills: int, tmp_path: Path) -> None:
     toll = kill_tuners(kills, 5, tmp_path, compiles=True)
     assert toll.killed and toll.trials, toll
+
+
+_HANGS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import templates
+from armillary import autotvm
+from armillary.autotvm.measure.measure import MeasureInput, create_measure_batch
+task = autotvm.task.create("test/faulty", ("compiler hangs",), "llvm")
+batch = create_measure_batch(task, autotvm.measure_option(autotvm.LocalBuilder(n_parallel=1, timeout=900), "local"))
+print("begins", flush=True)
+batch([MeasureInput(task.target, task, task.config_space.get(1))])
+"""
+
+
+def test_a_build_that_hangs_ends_with_the_tuner_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _HANGS, str(Path(__file__).parent)]
+    env = os.environ | {killed_tuners.MARK: str(tmp_path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None and tuner.stdout.readline() == "begins\n"
+
+        def builds() -> int:
+            return sum("compiler hangs" in command for command in killed_tuners.left_over(tmp_path))
+
+        until(lambda: builds() == 2)  # the tuner and its fork, which sleeps for a minute
+        begin = time.monotonic()
+        tuner.kill()
+        until(lambda: not killed_tuners.left_over(tmp_path))
+        assert time.monotonic() - begin < 40
 
 
 def disk_is_full(output: str, objects: list[str], options: object) -> None:

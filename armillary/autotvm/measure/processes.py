@@ -2,12 +2,13 @@
 
 In: a function without arguments, a number of seconds. Out: what it returned (by pickle, between our own processes), or
 how its process ended. Invariant: a process that crashes, hangs or floods its output costs its own answer only; it and
-all it started are gone when the answer comes; one that is kept answers several times. Processes are forked, so the
-function may be any closure.
+all it started are gone when the answer comes, or soon after whoever asked was killed; one that is kept answers several
+times. Processes are forked, so the function may be any closure.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import pickle
@@ -28,6 +29,7 @@ Answer = Callable[[JsonObject], JsonObject]
 
 KEPT = 4000  # characters of what a process wrote
 _LAST = 0.05  # seconds for a process that is ending
+_PR_SET_PDEATHSIG = 1
 _TAKES = 10.0  # seconds for it to take a question
 
 
@@ -40,8 +42,10 @@ class Forked:
         self._log = os.memfd_create("output-of-a-trial")
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
+            end_with_parent(parent)
             os.close(reading)
             _be_the_child(work, writing, self._log)
         os.close(writing)
@@ -81,8 +85,10 @@ class Kept:
         self._log = os.memfd_create("output-of-trials")
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         self.pid, self.asked = os.fork(), 0
         if not self.pid:
+            end_with_parent(parent)
             ours.close()
             _be_kept(answer, theirs, self._log)
         theirs.close()
@@ -138,6 +144,15 @@ class Kept:
         written = _written(self._log)
         os.close(self._log)
         return f"{describe_status(status)}{written}"
+
+
+def end_with_parent(parent: int) -> None:
+    """In a process that was just forked: be killed when the parent, or the thread of it that forks, ends; where the
+    system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before
+        os._exit(1)
 
 
 def ask_all(pool: list[Kept], questions: Sequence[JsonObject], seconds: float) -> None:

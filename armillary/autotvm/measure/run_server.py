@@ -10,7 +10,6 @@ CPU have a process each; those on a device one that has opened it, until a trial
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import json
@@ -29,7 +28,6 @@ from armillary.errors import ArmillaryError
 from armillary.runtime.benchmark import Timing
 
 RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
-_PR_SET_PDEATHSIG = 1
 Request = JsonObject  # Any: JSON
 _MOST_TRIALS = 256  # of one process: drivers leak
 _MOST_LOADERS = 16  # each has opened the device, which takes memory there
@@ -106,7 +104,6 @@ def _load_all(paths: list[str], kind: str, seconds: float) -> None:
 
 
 def _load_and_forget(request: Request) -> Request:
-    end_with_parent()
     try:
         prepared = trial.prepare(request["library"], 0, request["device"])
         del prepared
@@ -118,7 +115,6 @@ def _load_and_forget(request: Request) -> Request:
 
 def _run(request: Request) -> Request:
     """In a process of its own."""
-    end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         prepared = trial.prepare(request["library"], request["seed"], request["device"])
@@ -136,12 +132,6 @@ def _run(request: Request) -> Request:
         return {"costs": list(trial.without_extremes(costs)), "error_no": 0, "error": ""}
     except ArmillaryError as error:
         return _failed(RUNTIME, processes.short_error(error))
-
-
-def end_with_parent() -> None:
-    """Be killed when the parent ends, where the system can do that."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 _KEPT: dict[str, list[Array]] = {}
