@@ -8,6 +8,7 @@ Nodes inside a branch or loop run with it and have no times of their own.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from armillary.artifact import save_params
 from armillary.base.aliases import Array
 from armillary.base.files import make_folder, write_atomic
 from armillary.contrib.graph_executor import GraphModule, library_module
-from armillary.errors import ExecutionError
+from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, NodeTime
@@ -101,6 +102,8 @@ class GraphModuleDebug(GraphModule):
         """`device` and the graph's text are the executor's own: old scripts name them again."""
         del device, graph_json_str
         super().__init__(module)
+        if not isinstance(dump_root, str | os.PathLike | None):
+            raise TypeMismatch(f"dump_root is {type(dump_root).__name__}, wanted a folder's path")
         self.dump_root = Path(dump_root) if dump_root is not None else None
 
     def run(self, inputs: Mapping[str, object] | None = None, /, **input_dict: object) -> None:

@@ -77,7 +77,7 @@ def build(
     if PassContext.current().get(USE_AUTO_SCHEDULER):
         hint = "leave it out, and give records of autotvm"
         raise UnsupportedError(f"{USE_AUTO_SCHEDULER.name}: there is no AutoScheduler", hint=hint)
-    if not isinstance(params or {}, Mapping):
+    if params is not None and not isinstance(params, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     libraries, target = split_libraries(target)
     where = _targets(target, target_host)

@@ -237,7 +237,11 @@ def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuple
         return value.data if isinstance(value, Constant) else value.numpy()
     if isinstance(value, tuple | list) and any(isinstance(v, Constant | runtime.NDArray | np.ndarray) for v in value):
         return tuple(map(_plain, value))
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        told = f"an argument is {type(value).__name__}, which numpy makes no array of: {error}"
+        raise TypeMismatch(told, hint="pass numpy arrays") from error
     if array.dtype == object:
         raise TypeMismatch(f"an argument is {type(value).__name__}, wanted an array", hint="pass numpy arrays")
     return array
@@ -273,9 +277,19 @@ def create_executor(
     params: Params | None = None,
 ) -> Executor:
     """An executor of kind "debug" (the reference interpreter), or "graph", "vm" or "aot" (compiled)."""
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UnsupportedError(f"executor kind {kind!r} is not supported", hint=f"kinds: {', '.join(KINDS)}")
-    return Executor(kind, mod if mod is not None else IRModule(), device or runtime.cpu(0), target, params)
+    if mod is not None and not isinstance(mod, IRModule):
+        hint = "IRModule.from_expr(function), or evaluate(function)"
+        raise TypeMismatch(f"create_executor: mod is {type(mod).__name__}, wanted a module", hint=hint)
+    if params is not None and not isinstance(params, Mapping):
+        told = f"create_executor: params are {type(params).__name__}, wanted a dictionary from names to arrays"
+        raise TypeMismatch(told)
+    where = runtime.cpu(0) if device is None else device
+    if not isinstance(where, runtime.Device):
+        told = f"create_executor: the device is {type(where).__name__}, wanted such as armillary.cpu()"
+        raise TypeMismatch(told)
+    return Executor(kind, mod if mod is not None else IRModule(), where, target, params)
 
 
 @bounded

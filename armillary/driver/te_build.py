@@ -44,9 +44,12 @@ def lower(
     `target` chooses the rules that users registered for intrinsics. `binds` maps arguments to the buffers that say how
     they lie in memory (`tir.decl_buffer`). A dimension that one argument alone has may be 1 for any length.
     """
+    if not isinstance(name, str):
+        raise TypeMismatch(f"lower: the name is {type(name).__name__}, wanted a string")
     if isinstance(inputs, te.Schedule):
-        if args is None:
-            raise TypeMismatch("lower: a schedule needs args=, the tensors the function takes, in order")
+        if not isinstance(args, Sequence) or isinstance(args, str | bytes):
+            got = "" if args is None else f", got {type(args).__name__}"
+            raise TypeMismatch(f"lower: a schedule needs args=, the tensors the function takes, in order{got}")
         shown = _unnamed_outputs(inputs, args) if simple_mode and target is None else []
         buffers = argument_buffers(inputs, args, binds)
         loops = te.lower_schedule(inputs, [*args, *shown], name, buffers).with_attr("global_symbol", name)
@@ -117,6 +120,8 @@ def build(
     """
     if isinstance(inputs, Mapping) and not isinstance(inputs, IRModule):
         return _of_targets(inputs, args, target, target_host, name)
+    if not isinstance(name, str):
+        raise TypeMismatch(f"build: the name is {type(name).__name__}, wanted a string")
     where = target_with_host(target, target_host)
     backend = backend_of(where)
     is_simple = bool(backend.device)

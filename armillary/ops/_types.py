@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = "te.Expr"  # of an element
 
+_INT32_MAX = 2**31 - 1
 _KINDS: dict[str, Callable[[DType], bool]] = {
     "float": lambda t: t.is_float,
     "integer": lambda t: t.is_int,
@@ -53,9 +54,15 @@ def mean_accumulator(dtype: DType) -> DType:
     return DType("int64" if dtype.code == "int" else "uint64") if dtype.is_int else accumulator(dtype)
 
 
-def widened(position: Index) -> Index:
-    """A position in a dtype that holds the size of any axis: it is compared with sizes, and they are added to it."""
-    return T.cast(position, "int32") if position.dtype.bits < 32 else position
+def widened(position: Index, size: int = 0) -> Index:
+    """A position in a dtype that holds the size of an axis: it is compared with sizes, and they are added to it."""
+    needed = 32 if size <= _INT32_MAX else 64
+    return T.cast(position, f"int{needed}") if position.dtype.bits < needed else position
+
+
+def as_index(position: Index, size: int) -> Index:
+    """A position that was brought into an axis of that size: int32, or int64 where the axis is longer."""
+    return T.cast(position, "int32" if size <= _INT32_MAX else "int64")
 
 
 def check_holds(name: str, dtype: str, most: Dim) -> None:

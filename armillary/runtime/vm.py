@@ -54,6 +54,9 @@ class Executable:
         library = getattr(lib, "module", lib)
         if not isinstance(library, Module):
             raise TypeMismatch(f"load_exec: the library is {type(lib).__name__}", hint="runtime.load_module(path)")
+        if not isinstance(bytecode, bytes | bytearray | memoryview):
+            told = f"load_exec: the code is {type(bytecode).__name__}, wanted bytes"
+            raise TypeMismatch(told, hint="code, lib = exe.save()")
         data = bytes(bytecode)
         if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
             raise ArtifactError("load_exec: these bytes are no code of an executable", hint="code, lib = exe.save()")
@@ -98,6 +101,9 @@ class VirtualMachine:
             wanted = "wanted what relay.vm.compile gives"
             raise TypeMismatch(f"VirtualMachine: the executable is {type(exe).__name__}, {wanted}")
         devices = [device] if isinstance(device, Device) or device is None else list(device)
+        strangers = [d for d in devices if not isinstance(d, Device | None)]
+        if strangers:
+            raise TypeMismatch(f"VirtualMachine: {strangers[0]!r} is no device", hint="use armillary.cpu()")
         self._exe, self._device = exe, devices[0] if devices and devices[0] is not None else cpu(0)
         self._made: dict[str, tuple[list[str], Callable[..., Result]]] = {}
         self._inputs: dict[str, list[object]] = {}
@@ -149,6 +155,8 @@ class VirtualMachine:
         return evaluate(measure, Timing(number=number, repeat=repeat))
 
     def _function(self, name: str) -> tuple[list[str], Callable[..., Result]]:
+        if not isinstance(name, str):
+            raise TypeMismatch(f"a function's name is {type(name).__name__}, wanted a string such as 'main'")
         if name not in self._made:
             self._made[name] = self._exe.function(name, self._device)
         return self._made[name]

@@ -417,6 +417,8 @@ class Stage:
         """Leave a note on the loop, for passes and code generators."""
         self._check_loops("pragma")
         self._loop("pragma", axis)
+        if not isinstance(pragma_type, str):
+            self._refuse("pragma", f"its kind is {type(pragma_type).__name__}, wanted a string")
         if pragma_type in ("vectorize", "unroll", "parallel"):
             getattr(self, pragma_type)(axis)
             return

@@ -20,6 +20,7 @@ from armillary.tir.simplify import simplify
 from armillary.topi.operators import single
 
 Tensor = te.Tensor
+_MOST = 2**31 - 1  # of an int32, in which bounds are computed
 Bounds: TypeAlias = "Tensor | Sequence[te.ExprLike]"
 
 
@@ -120,7 +121,12 @@ def _reader(name: str, bounds: Bounds | None) -> Callable[[int, te.Expr], te.Exp
     def read(k: int, missing: te.Expr) -> te.Expr:
         if bounds is None or (count is not None and k >= count):
             return missing
-        return T.cast(bounds(k) if isinstance(bounds, Tensor) else T.convert(bounds[k]), "int32")
+        bound = bounds(k) if isinstance(bounds, Tensor) else T.convert(bounds[k])
+        if bound.dtype.bits <= 32:
+            return T.cast(bound, "int32")
+        most = T.const(_MOST, bound.dtype)  # beyond it a bound means the end of the axis
+        bound = T.minimum(bound, most)
+        return T.cast(bound if bound.dtype.code == "uint" else T.maximum(bound, -most), "int32")
 
     return read
 

@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops._types import Index, axis_of, check_kind, elements, f32, i32, ints, widened
+from armillary.ops._types import Index, as_index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops.nn._windows import same_dim
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def wrapped(position: Scalar, size: int) -> Scalar:
-    """A position in [-size, size) counted from the front, clamped into the axis; as int32."""
-    position = widened(position)
+    """A position in [-size, size) counted from the front, clamped into the axis; as an index."""
+    position = widened(position, size)
     zero, limit = T.const(0, position.dtype), T.const(max(size - 1, 0), position.dtype)
     if position.dtype.code == "uint":
-        return T.cast(T.minimum(position, limit), "int32")
+        return as_index(T.minimum(position, limit), size)
     front = T.select(T.less(position, zero), T.add(position, T.const(size, position.dtype)), position)
-    return T.cast(T.minimum(T.maximum(front, zero), limit), "int32")
+    return as_index(T.minimum(T.maximum(front, zero), limit), size)
 
 
 def numpy_wrapped(position: Array, size: int) -> Array:
@@ -106,10 +106,10 @@ def take_compute(attrs: TakeAttrs, data: te.Tensor, indices: te.Tensor) -> te.Te
     count = len(places) - batch
 
     def position(value: Scalar) -> Scalar:
-        value = widened(value)
+        value = widened(value, size)
         if attrs.mode == "wrap":
-            return T.cast(T.floormod(value, T.const(max(size, 1), value.dtype)), "int32")
-        return T.cast(T.minimum(T.maximum(value, 0), max(size - 1, 0)), "int32")
+            return as_index(T.floormod(value, T.const(max(size, 1), value.dtype)), size)
+        return as_index(T.minimum(T.maximum(value, 0), max(size - 1, 0)), size)
 
     def element(*i: Index) -> Scalar:
         if flat:
@@ -322,7 +322,8 @@ def reverse_sequence_compute(attrs: ReverseSequenceAttrs, data: te.Tensor, seq_l
     seq, batch = attrs.seq_axis % len(shape), attrs.batch_axis % len(shape)
 
     def element(*i: Index) -> Scalar:
-        length = T.cast(T.minimum(T.maximum(widened(seq_lengths(i[batch])), 0), shape[seq]), "int32")
+        given = widened(seq_lengths(i[batch]), shape[seq])
+        length = as_index(T.minimum(T.maximum(given, 0), shape[seq]), shape[seq])
         at = T.select(T.less(i[seq], length), T.sub(T.sub(length, 1), i[seq]), i[seq])
         return data(*i[:seq], at, *i[seq + 1 :])
 
