@@ -11,6 +11,8 @@ import pytest
 import armillary
 from armillary import te, topi
 from armillary.te import Tensor
+from armillary.tir import decl_buffer
+from armillary.tir.transform.storage_flatten import flat_size, strides_of
 
 LONG = 2**31 + 7
 
@@ -58,3 +60,28 @@ def test_bounds_that_are_read_are_cut_to_the_axis(begin: int) -> None:
     sliced = topi.dynamic_strided_slice(a, first, last, None, (1,))
     held = [np.arange(4, dtype=np.int32), np.array([begin]), np.array([2**63 - 1])]
     assert compiled(sliced, [a, first, last], "llvm", held).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_places_in_rows_of_a_long_tensor_are_counted_in_64_bits(target: str) -> None:
+    """Each index fits into 32 bits, the place in memory does not."""
+    rows, columns = 65537, 32769
+    a, v = te.placeholder((rows, columns), "int8", name="a"), te.placeholder((2,), "int32", name="v")
+    values = np.zeros((rows, columns), np.int8)
+    values[rows - 1, columns - 1], values[rows - 2, columns - 1], values[rows - 1, columns - 2] = 7, 3, 2
+    corner = topi.strided_slice(a, [rows - 2, columns - 2], [rows, columns])
+    assert compiled(corner, [a], target, [values]).tolist() == [[0, 3], [2, 7]]
+    read = te.compute((2,), lambda q: a[v[q], v[q] // 2], name="read")
+    at = np.array([rows - 1, rows - 3], np.int32)
+    assert compiled(read, [a, v], target, [values, at]).tolist() == [7, 0]
+    step = te.reduce_axis((0, rows), "step")
+    total = te.compute((1,), lambda q: te.sum(a[step, columns - 1].astype("int32"), axis=step), name="total")
+    assert compiled(total, [a], target, [values]).tolist() == [10]
+
+
+def test_strides_of_a_long_buffer_are_64_bits_wide() -> None:
+    long = decl_buffer((2, 65536, 65536), "int8", name="b")
+    assert [str(s.dtype) for s in strides_of(long)] == ["int64"] * 3
+    assert [s.value for s in strides_of(long)] == [2**32, 65536, 1]
+    assert flat_size(long).value == 2**33
+    assert str(strides_of(decl_buffer((2, 3), "int8"))[0].dtype) == "int32"

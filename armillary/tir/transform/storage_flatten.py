@@ -10,6 +10,8 @@ Next: `vectorize_loop.py`.
 
 from __future__ import annotations
 
+import math
+
 from armillary.base.node import replace
 from armillary.errors import UnsupportedError
 from armillary.target.texture import PIXEL, cut, image_size, is_texture
@@ -37,7 +39,13 @@ def storage_flatten(func: S.PrimFunc, cache_line_size: int = 64, create_bound_at
 
 
 def strides_of(buffer: S.Buffer) -> tuple[E.Expr, ...]:
-    """The distance in elements between neighbours along each axis."""
+    """The distance in elements between neighbours along each axis; int64 where int32 does not count all elements."""
+    if is_long(buffer):
+        shape = [build.as_int(extent) or 0 for extent in buffer.shape]
+        known = [build.as_int(stride) for stride in buffer.strides] or [
+            math.prod(shape[k + 1 :]) for k in range(len(shape))
+        ]
+        return tuple(build.const(stride or 0, "int64") for stride in known)
     if buffer.strides:
         return buffer.strides
     strides: list[E.Expr] = []
@@ -48,8 +56,29 @@ def strides_of(buffer: S.Buffer) -> tuple[E.Expr, ...]:
     return tuple(reversed(strides))
 
 
+def is_long(buffer: S.Buffer) -> bool:
+    """Whether places in a buffer of known size do not fit into int32."""
+    count = known_size(buffer)
+    return count is not None and count > 2**31 - 1
+
+
+def known_size(buffer: S.Buffer) -> int | None:
+    """Elements from the first address to the last used one, where all sizes are known."""
+    offset = build.const(0) if buffer.elem_offset is None else buffer.elem_offset
+    found = [build.as_int(e) for e in (*buffer.shape, *buffer.strides, offset)]
+    known = [n for n in found if n is not None]
+    if len(known) < len(found):
+        return None
+    shape, strides = known[: len(buffer.shape)], known[len(buffer.shape) : -1]
+    if not strides:
+        return math.prod(shape) + known[-1]
+    return known[-1] + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
+
+
 def flat_size(buffer: S.Buffer) -> E.Expr:
     """Elements from the first address to the last used one."""
+    if is_long(buffer):
+        return build.const(known_size(buffer) or 0, "int64")
     if not buffer.strides:
         size: E.Expr = build.const(1)
         for extent in buffer.shape:
@@ -119,7 +148,8 @@ class _Flattener:
             strides = self.strides[buffer] = strides_of(buffer)
         total: E.Expr = buffer.elem_offset if buffer.elem_offset is not None else build.const(0)
         for index, stride in zip(indices, strides, strict=True):
-            total = build.add(total, build.mul(index, stride))
+            wide = build.cast(index, stride.dtype) if stride.dtype.bits > index.dtype.bits else index
+            total = build.add(total, build.mul(wide, stride))
         return total
 
     def stmt(self, item: S.Stmt) -> S.Stmt:
