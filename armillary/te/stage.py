@@ -352,8 +352,6 @@ class Stage:
         self.reorder(x_outer, y_outer, x_inner, y_inner)
         return x_outer, y_outer, x_inner, y_inner
 
-    # kinds of loops
-
     def _mark(self, primitive: str, axis: IterVar, kind: LoopKind) -> None:
         self._check_loops(primitive)
         self._loop(primitive, axis)
