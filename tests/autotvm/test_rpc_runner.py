@@ -84,6 +84,21 @@ def test_a_tracker_without_such_a_device_is_an_error_before_the_first_trial(port
         create_measure_batch(task, option)
 
 
+def test_a_tracker_without_devices_is_told_with_how_to_start_a_server() -> None:
+    tracker = Tracker()
+    task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), "llvm")
+    told = rf"armc rpc server --tracker=127.0.0.1:{tracker.port} --key=board, on the device"
+    with pytest.raises(RPCError, match=told):
+        create_measure_batch(task, autotvm.measure_option("local", autotvm.RPCRunner(KEY, "127.0.0.1", tracker.port)))
+    tracker.terminate()
+
+
+def test_a_line_of_progress_tells_time_that_passed_whatever_the_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = autotvm.callback.progress_bar(4)
+    monkeypatch.setattr(time, "time", lambda: 0.0)  # the clock was set
+    assert 0 <= float(bar.line().rpartition("| ")[2].removesuffix(" s")) < 60
+
+
 @pytest.mark.parametrize(
     ("target", "told"),
     [

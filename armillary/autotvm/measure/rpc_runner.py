@@ -126,7 +126,8 @@ class RPCRunner(LocalRunner):
         queue = summary["queue_info"]
         if self.key not in queue:
             told = f"the tracker {self.host}:{self.port} has no device of the key {self.key!r}"
-            raise RPCError(told, hint=f"its keys: {', '.join(sorted(queue)) or 'none'}")
+            start = f"none: armc rpc server --tracker={self.host}:{self.port} --key={self.key}, on the device"
+            raise RPCError(told, hint=f"its keys: {', '.join(sorted(queue)) or start}")
         check_machines(task.target, self.key, [r["info"] for r in summary["server_info"] if r["key"] == self.key])
         self.n_parallel = self._wanted or max(1, int(queue[self.key]["total"]))
         self._done = _Done(f"{task.name} {' '.join(map(_shown, task.args))}"[:400], task.flop, len(task.config_space))

@@ -83,7 +83,7 @@ class ProgressBar:
         self.total, self.prefix, self.si_prefix = total, prefix, si_prefix
         self.scale = check_prefix(si_prefix)
         self.stream, self.is_live = stream, is_live
-        self.start, self.current, self.best, self.done = time.time(), 0.0, 0.0, 0
+        self.start, self.current, self.best, self.done = time.monotonic(), 0.0, 0.0, 0
         self._write("")
 
     def __call__(self, tuner: Tuner, inputs: Inputs, results: Results) -> None:
@@ -96,7 +96,7 @@ class ProgressBar:
     def line(self) -> str:
         """The line as it stands."""
         rates = f"{self.current / self.scale:7.2f}/{self.best / self.scale:7.2f} {self.si_prefix}FLOPS"
-        spent = f"{time.time() - self.start:.2f} s"
+        spent = f"{time.monotonic() - self.start:.2f} s"
         return f"\r{self.prefix} Current/Best: {rates} | Progress: ({self.done}/{self.total}) | {spent}"
 
     def finish(self) -> None:
