@@ -49,6 +49,8 @@ def refuses(workload: Workload) -> str | None:
     if not terms_per_operand(data.dtype, other.dtype, workload.attrs.out_dtype):
         return "only products of bytes and bfloat16 have tiles"
     rows, _, steps = sizes_of(workload)
+    if not steps:
+        return "a sum of no terms has no tiles"
     terms = data.static[-1] if is_packed(workload) else steps * DEPTH // data.dtype.bytes
     if workload.target.kind.name != "llvm" or not cpu.takes_tiles(rows, terms, data.dtype.bits):
         return f"the processor has no matrix tiles for {rows} rows of {terms} terms"
