@@ -18,6 +18,27 @@ X = np.array([[np.nan, 1.0, np.inf, -np.inf]] * 2, np.float32)
 CASES = [("int8", 7), ("uint8", 7), ("int16", -3), ("int8", [7, -8, 0, 1]), ("uint8", [0, 0, 0, 0]), ("int32", 7)]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("own_type", [False, True])
+def test_points_of_each_channel_move_the_limits(dtype: str, own_type: bool) -> None:
+    limits = np.iinfo(dtype)
+    zeros = np.array([limits.min, -1 if limits.min else 1, 3, min(limits.max, 32767)])
+    points = zeros.astype(dtype if own_type else np.int32)
+    data = np.concatenate([np.linspace(-600, 600, 301), np.linspace(-2e5, 2e5, 40), [0.5, 1.5, -0.5]])
+    x = np.repeat(data.astype(np.float32)[:, None], 4, 1)
+    given = var("x", tensor_type(x.shape))
+    scale = Constant(np.full(4, 0.5, np.float32))
+    function = Function((given,), quantize(given, scale, Constant(points), axis=1, out_dtype=dtype))
+    wanted = np.clip(np.rint(x / np.float32(0.5)).astype(np.int64) + zeros, limits.min, limits.max)
+    np.testing.assert_array_equal(evaluate(function, [x]), wanted)
+    for level in (0, 3):
+        with PassContext(opt_level=level):
+            graph = build(function, "llvm")["default"]()
+        graph.set_input("x", x)
+        graph.run()
+        np.testing.assert_array_equal(graph.get_output(0).numpy(), wanted)
+
+
 @pytest.mark.parametrize(("dtype", "zero"), CASES, ids=str)
 def test_no_number_is_the_zero_point(dtype: str, zero: Any) -> None:
     points = np.asarray(zero, np.int32)

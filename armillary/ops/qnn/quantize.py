@@ -183,7 +183,7 @@ def quantize_decompose(attrs: QuantizeAttrs, data: Expr, scale: Expr, zero: Expr
     if isinstance(zero, Constant) and zero.data.size == 1 and dtype.bits <= 16 and _fits_short(zero):
         return _shifted(real, "TOEVEN", zero, dtype)
     if isinstance(zero, Constant) and dtype.bits <= 16 and _fits_short(zero) and not is_zero(zero):
-        return _shifted_each(real, placed(zero, ndim, attrs.axis), dtype, working)
+        return _shifted_each(real, placed_array(zero.data, ndim, attrs.axis).astype(np.int32), dtype, working)
     steps = round_half_even(real)
     if not is_zero(zero):
         steps = add(steps, cast(placed(zero, ndim, attrs.axis), working))
@@ -423,12 +423,11 @@ def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
     return saturate(add(cast(_whole(clip(real, -far, far), rounding), "int32"), cast(zero, "int32")), dtype)
 
 
-def _shifted_each(real: Expr, zero: Expr, dtype: DType, working: str) -> Expr:
-    """Floats rounded, plus known zero points, saturated: NaN gives the zero point, as where there is one."""
-    shift = np.asarray(zero.data) if isinstance(zero, Constant) else np.zeros(())
+def _shifted_each(real: Expr, shift: Array, dtype: DType, working: str) -> Expr:
+    """Floats rounded, plus known zero points in int32, saturated: NaN gives the zero point, as where there is one."""
     low, high = (const((limit - shift).astype(working)) for limit in (dtype.min_value, dtype.max_value))
     inside = cast(round_half_even(minimum(maximum(real, low), high)), "int32")
-    return cast(add(inside, cast(zero, "int32")), dtype)
+    return cast(add(inside, const(shift)), dtype)
 
 
 def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, _compute: str) -> Expr:

@@ -29,5 +29,5 @@ def from_onnx_roi_align(node: OnnxNode) -> Expr:
         half_pixel=half,
         spatial_scale=float(node.float("spatial_scale", 1.0)),
         sample_ratio=int(node.int("sampling_ratio", 0)),
-        mode=node.string("mode", "avg") or "avg",
+        mode=str(node.string("mode", "avg")),  # an empty one is refused
     )
