@@ -17,7 +17,7 @@ from pathlib import Path
 from processes import count, thread_count
 
 from armillary.contrib.cc import get_cc
-from armillary.runtime.native_library import ErrorText, library_path, native
+from armillary.runtime.native_library import ErrorText, native
 
 BODY = """
 #include <stdint.h>
@@ -60,7 +60,7 @@ def main() -> None:
     number = ctypes.c_int64
     body.measure.argtypes = (ctypes.c_void_p, ctypes.c_void_p, number, ctypes.c_int, number, ctypes.c_int)
     pool = native().arm_pool_create(options.threads, 0, *ErrorText().args)
-    run = ctypes.cast(ctypes.CDLL(str(library_path())).arm_pool_run, ctypes.c_void_p)
+    run = ctypes.cast(native().arm_pool_run, ctypes.c_void_p)
     cases = {  # name -> (iterations, threads, whether an iteration works)
         "empty, inline": (options.threads, 1, 0),
         "empty, pool": (options.threads, options.threads, 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,34 @@ def test_a_gain_within_the_noise_has_one_more_chance(again: list[float], is_kept
     pair, made = (given, MeasureResult((9e-6,), 0, 1.0, 1.0)), Placed(again)
     verdict = check(made, [pair], 0.0, names={given.task.workload: frozenset("a")})
     assert verdict.kept == ([pair] if is_kept else []) and made.again == []
+
+
+class Slow(Network):
+    """Two kernels of 10 us by a clock on which each run takes a millisecond; a record makes `a` faster, `b` slower."""
+
+    def __init__(self) -> None:
+        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+
+    def built(self, records: Sequence[Pair]) -> GraphLibrary:
+        library: Any = frozenset(pair[0].task.name for pair in records)  # Any: in place of a library
+        return library  # type: ignore[no-any-return]
+
+    def timed(self, library: GraphLibrary) -> Timed:
+        given: Any = library  # Any: names of records, in place of a library
+
+        def kernels() -> list[float]:
+            time.sleep(1e-3)
+            return [9.0 if "a" in given else 10.0, 11.0 if "b" in given else 10.0]
+
+        return Timed(lambda number: 20.0, kernels, tuple(Kernel(n, f"f_{n}_{n in given}") for n in "ab"))
+
+
+def test_a_measurement_leaves_time_for_those_behind_it() -> None:
+    given = [MeasureInput(Target("llvm"), autotvm.Task(name, ()), ConfigEntity(0, None, {})) for name in "ab"]
+    first, second = [(one, MeasureResult((9e-6,), 0, 1.0, 1.0)) for one in given]
+    names = {one.task.workload: frozenset(name) for one, name in zip(given, "ab", strict=True)}
+    verdict = check(Slow(), [first, second], 60.0, until=time.monotonic() + 1.0, names=names)
+    assert verdict.kept == [first] and [pair for pair, _ in verdict.dropped] == [second]
 
 
 def test_records_that_were_not_checked_for_lack_of_time_get_another_chance(tmp_path: Path) -> None:

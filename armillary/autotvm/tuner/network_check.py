@@ -64,6 +64,7 @@ SESSION_SECONDS = 3600.0
 NO_TIME_LEFT = "end-to-end check: there was no time left for it"
 MOST_ROUNDS = 10  # measurements of all records together
 LONGEST = 10  # times the seconds for a record: one of those
+LEFT_PART = 0.25  # of the time left, at most: one of those, as another one confirms it
 
 
 @record
@@ -227,7 +228,8 @@ def _by_kernels(
     for _ in range(MOST_ROUNDS):
         if not kept or time.monotonic() > until:
             break
-        known, spent = known_names(kept, names), seconds * min(LONGEST, 1 + len(kept))
+        known, left = known_names(kept, names), LEFT_PART * (until - time.monotonic())
+        spent = min(seconds * min(LONGEST, 1 + len(kept)), left)
         found = measured(default, network.timed(network.built(kept)), spent, known, network.timed(library))
         if not all(change.names for change in found.changes):
             return None
