@@ -105,6 +105,12 @@ def test_an_operand_of_another_shape_is_refused(
         from_onnx(model(op, domain, given, outputs, opset, **attrs))
 
 
+def test_a_scalar_place_of_a_slice_is_one_axis() -> None:
+    parts = {name: np.array(value, np.int64) for name, value in (("s_", 1), ("e_", 3), ("a_", 1), ("t_", 1))}
+    given = {"x": np.arange(20, dtype=np.float32).reshape(4, 5), **parts}
+    np.testing.assert_array_equal(run(model("Slice", "", given, opset=13), given)[0], given["x"][:, 1:3])
+
+
 def test_parts_of_another_number_or_size_are_refused() -> None:
     x = zeros((2, 5))
     with pytest.raises(TypeMismatch, match="no 2 equal parts"):

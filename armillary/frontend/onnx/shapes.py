@@ -3,7 +3,7 @@
 In: a node's operator and the types of its inputs. Out: nothing, or a TypeMismatch that names the input. A row has a
 pattern for each input, `;` between them, `|` between choices: a letter is a size, the same wherever it stands, a number
 that size, `*x` any sizes (the same wherever x stands), `_` and `...` are not looked at; `k-1` is one less; `one` is one
-element.
+element, no pattern a scalar.
 Invariant: what the standard, or ONNX Runtime's documentation of its own operators, allows fits; sizes that are not
 known fit everything. Who asks: walk.py. Operands that broadcast one way only: rules/_checked.py.
 """
@@ -50,7 +50,7 @@ _ROWS = {
     "SequenceAt": "...; one",
     "SequenceErase": "...; one",
     "SequenceInsert": "...; ...; one",
-    "Slice": "...; n; n; n; n",
+    "Slice": "...; n |; n |; n |; n |",  # tf2onnx writes a scalar for one axis
     "SoftmaxCrossEntropyLoss": _LOSS,
     "SwiGLU": "*x; *x",
     "TopK": "...; one",
