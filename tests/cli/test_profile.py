@@ -281,7 +281,7 @@ def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(
 def test_memory_is_measured_with_no_more_of_it_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def far(l3: int, available: int) -> int:
         monkeypatch.setattr(Path, "read_text", lambda *_: f"MemTotal: 1 kB\nMemAvailable: {available >> 10} kB\n")
-        return roof._far(l3)
+        return roof._beyond_caches(l3)
 
     assert far(32 << 20, 16 << 30) == 128 << 20
     assert far(480 << 20, 64 << 30) == 1 << 30, "twice the L3 are enough"
