@@ -311,9 +311,7 @@ def test_a_configuration_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_p
         raise TuningError("nothing is compiled")
 
     assert built(first) == ""
-    monkeypatch.setattr(
-        kernels, "kernel_code", SimpleNamespace(compile_kernel=refused)
-    )  # which keeps what it was asked
+    monkeypatch.setattr(kernels, "kernel_code", SimpleNamespace(compile_kernel=refused))  # it keeps what was asked
     assert built(first) == "" and "nothing is compiled" in built(other)
 
 
