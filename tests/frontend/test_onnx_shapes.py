@@ -105,6 +105,25 @@ def test_an_operand_of_another_shape_is_refused(
         from_onnx(model(op, domain, given, outputs, opset, **attrs))
 
 
+@pytest.mark.parametrize("dilations", [(1, 1), (1, 2)])
+@pytest.mark.parametrize("pads", [(0, -1, 0, 0), (-1, 0, 0, 1), (1, -1, 1, 0), (-1, -1, -1, -1), (0, 0, -2, -1)])
+def test_blocks_cover_a_part_of_the_image_where_padding_is_negative(pads: Any, dilations: Any) -> None:
+    image, block = np.array([6, 7]), np.array([2, 2])
+    counts = image + np.reshape(pads, (2, 2)).sum(0) - np.array(dilations) * (block - 1)
+    data = np.random.default_rng(0).normal(size=(1, 3 * 4, int(counts.prod()))).astype(np.float32)
+    given = {"x": data, "a_": image, "b_": block}
+    made = model("Col2Im", "", given, 1, 18, pads=pads, dilations=dilations)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": data})
+    np.testing.assert_allclose(run(made, given)[0], wanted, rtol=1e-5, atol=1e-6)  # sums of four
+
+
+def test_features_of_another_number_are_refused() -> None:
+    given = {name: np.zeros((5, columns), np.float32) for name, columns in (("a", 4), ("b", 3), ("c", 3))}
+    with pytest.raises(ArmillaryError, match="2 inputdimensions for 3 inputs"):
+        from_onnx(model("FeatureVectorizer", ML, given, inputdimensions=[4, 3]))
+
+
 def test_a_scalar_place_of_a_slice_is_one_axis() -> None:
     parts = {name: np.array(value, np.int64) for name, value in (("s_", 1), ("e_", 3), ("a_", 1), ("t_", 1))}
     given = {"x": np.arange(20, dtype=np.float32).reshape(4, 5), **parts}

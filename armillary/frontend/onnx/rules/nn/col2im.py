@@ -127,16 +127,19 @@ def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], found: _Blo
 
 
 def _cut(whole: Expr, sizes: Sequence[int], found: _Blocks) -> Expr:
-    """The image without its padding; zeros where it goes on behind the last block."""
+    """The image without its padding; zeros where it goes on behind the last block, or begins before the first one."""
     rank = len(sizes)
-    ends = [pad + size for pad, size in zip(found.pads, found.image, strict=False)]
-    more = [max(0, end - size) for end, size in zip(ends, sizes, strict=True)]
-    if any(more):
-        whole = call("nn.pad", whole, pad_width=((0, 0), (0, 0), *((0, m) for m in more)))
-    if list(found.image) == [size + m for size, m in zip(sizes, more, strict=True)]:
+    before = [max(0, -pad) for pad in found.pads[:rank]]
+    begin = [pad + more for pad, more in zip(found.pads, before, strict=False)]
+    ends = [at + size for at, size in zip(begin, found.image, strict=True)]
+    have = [size + more for size, more in zip(sizes, before, strict=True)]
+    behind = [max(0, end - size) for end, size in zip(ends, have, strict=True)]
+    if any(before) or any(behind):
+        whole = call("nn.pad", whole, pad_width=((0, 0), (0, 0), *zip(before, behind, strict=True)))
+    if list(found.image) == [size + more for size, more in zip(have, behind, strict=True)]:
         return whole
-    begin, axes = found.pads[:rank], tuple(range(2, 2 + rank))
-    return call("strided_slice", whole, begin=begin, end=tuple(ends), strides=(1,) * rank, axes=axes)
+    axes = tuple(range(2, 2 + rank))
+    return call("strided_slice", whole, begin=tuple(begin), end=tuple(ends), strides=(1,) * rank, axes=axes)
 
 
 def _by_transposed_convolution(data: Expr, channels: int, found: _Blocks, dtype: str) -> Expr:
