@@ -413,6 +413,9 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue(
         "Scaler", REFERENCE, "keeps integers where the result is float32", lambda s: not s.reads(TensorProto.FLOAT)
     ),
+    NotTrue(
+        "SVMClassifier", REFERENCE, "joins pairs otherwise where there are probabilities", lambda s: s.get("prob_a")
+    ),
     NotTrue("Erf", REFERENCE, "float64 through float32", lambda s: s.reads(TensorProto.DOUBLE)),
     *(
         NotTrue(
