@@ -111,8 +111,9 @@ class NDArray:
         part = self._array.reshape(-1).view(np.uint8)[begin:end].view(kind.numpy)
         return NDArray(part.reshape(*sizes, *last), kind, self.device)
 
+    @boundary("numpy")
     def numpy(self) -> Array:
-        """A numpy copy."""
+        """A numpy copy; ExecutionError where there is no memory for it."""
         return self._array.copy()
 
     asnumpy = numpy
@@ -131,6 +132,7 @@ class NDArray:
         _assign(target if isinstance(target, np.ndarray) else target.memory, self.memory)
         return target  # type: ignore[return-value]  # what was given
 
+    @boundary("copyfrom", first=1)
     def copyfrom(self, source: object) -> NDArray:  # whatever numpy.asarray takes
         """Copy values in, converting the dtype (uint16 are the bits of bfloat16); shapes must be equal."""
         _assign(self._array, as_bits(_as_numpy(source), self._array.dtype))
@@ -150,6 +152,7 @@ class NDArray:
             raise TypeMismatch("a scalar tensor has no length")
         return int(self._array.shape[0])
 
+    @boundary("numpy")
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # Any: numpy's protocol
         if copy is False and (dtype is None or np.dtype(dtype) == self._array.dtype):
             return self._array
@@ -200,6 +203,7 @@ class DeviceArray(NDArray):
         copied.flags.writeable = False
         return copied
 
+    @boundary("numpy")
     def numpy(self) -> Array:
         """A numpy copy; waits until the values are there."""
         result = NDArray(aligned_empty(self._array.shape, self._dtype.numpy), self._dtype)
@@ -208,6 +212,7 @@ class DeviceArray(NDArray):
 
     asnumpy = numpy
 
+    @boundary("copyfrom", first=1)
     def copyfrom(self, source: object) -> DeviceArray:  # whatever numpy.asarray takes
         """Copy values in, converting the dtype; shapes must be equal."""
         if isinstance(source, DeviceArray) and source.dtype == self.dtype and source.shape == self.shape:
@@ -234,6 +239,7 @@ class DeviceArray(NDArray):
     def __getitem__(self, index: Any) -> Any:  # Any: numpy's indexing
         return self.memory[index]
 
+    @boundary("numpy")
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # Any: numpy's protocol
         if copy is False:
             raise ValueError(f"the tensor lives on {self.device}; numpy needs a copy")

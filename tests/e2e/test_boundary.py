@@ -242,3 +242,19 @@ def test_no_memory_is_an_error_of_ours() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert "nd.empty: out of memory" in ran.stdout, ran.stderr
     assert issubclass(ExecutionError, ArmillaryError)
+
+
+@pytest.mark.parametrize("call", ["a.numpy()", "a.asnumpy()", "np.asarray(a, 'float32')"])
+def test_no_memory_for_a_copy_is_an_error_of_ours(call: str) -> None:
+    script = (
+        "import resource, armillary, numpy as np\n"
+        "from armillary.errors import ExecutionError\n"
+        "a = armillary.nd.empty((1 << 26,), 'float64')\n"  # 512 MiB
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        "most = pages * resource.getpagesize() + (1 << 27)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (most, most))\n"
+        f"try: {call}\n"
+        "except ExecutionError as error: print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "out of memory" in ran.stdout, ran.stderr
