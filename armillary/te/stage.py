@@ -8,6 +8,7 @@ by `te/bounds.py` and `te/lower.py`. Several stages together: `te/schedule.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -304,12 +305,11 @@ class Stage:
         if len({a.kind == "reduce" for a in given}) > 1:
             self._refuse("fuse", f"{_names(given)} mix data and reduction axes")
         if positions != list(range(positions[0], positions[0] + len(given))):
-            loops = ", ".join(a.var.name for a in self.leaf)
-            self._refuse(
-                "fuse",
-                f"{_names(given)} are not neighbouring loops in this order",
-                f"the loops are: {loops}; reorder first",
-            )
+            told = f"{_names(given)} are not neighbouring loops in this order"
+            self._refuse("fuse", told, f"the loops are: {_names(self.leaf)}; reorder first")
+        count = math.prod(static_extent(a) or 1 for a in given)
+        if count > 2**31 - 1 and given[0].var.dtype.bits < 64:
+            self._refuse("fuse", f"{_names(given)} have {count} iterations together, more than int32 counts")
         self._record("fuse", axes=tuple(self.key_of(a) for a in given))
         fused: IterVar = given[0]
         for inner in given[1:]:

@@ -10,6 +10,7 @@ import pytest
 
 import armillary
 from armillary import te, topi
+from armillary.errors import ScheduleError
 from armillary.te import Tensor
 from armillary.tir import decl_buffer
 from armillary.tir.transform.storage_flatten import flat_size, strides_of
@@ -85,3 +86,30 @@ def test_strides_of_a_long_buffer_are_64_bits_wide() -> None:
     assert [s.value for s in strides_of(long)] == [2**32, 65536, 1]
     assert flat_size(long).value == 2**33
     assert str(strides_of(decl_buffer((2, 3), "int8"))[0].dtype) == "int32"
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_a_long_tensor_is_reshaped(target: str) -> None:
+    """Each axis fits into 32 bits, the place that an element of both shapes has does not."""
+    a = te.placeholder((65537, 32769), "int8", name="a")
+    values = np.zeros((65537, 32769), np.int8)
+    values[-1, -1], values[-1, -2], values[-2, -1] = 7, 2, 3
+    seen = topi.reshape(a, (32769, 65537))
+    corner = te.compute((2,), lambda q: seen[32768, 65535 + q], name="corner")
+    schedule = te.create_schedule(corner.op)
+    schedule[seen].compute_inline()
+    out, function = np.zeros(2, np.int8), armillary.build(schedule, [a, corner], target)
+    held = [armillary.nd.from_dlpack(v) for v in (values, out)]
+    function(*held)
+    assert held[1].numpy().tolist() == [2, 7]
+
+
+def test_more_iterations_than_int32_counts_are_not_fused() -> None:
+    a = te.placeholder((65537, 32769), "int8", name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + te.const(1, "int8"), name="b")
+    schedule = te.create_schedule(b.op)
+    with pytest.raises(ScheduleError, match="2147581953 iterations together, more than int32 counts"):
+        schedule[b].fuse(*b.op.axis)
+    loops = armillary.tir.Schedule(te.create_prim_func([a, b]))
+    with pytest.raises(ScheduleError, match="2147581953 iterations, more than int32 counts"):
+        loops.fuse(*loops.get_loops(loops.get_block("b")))

@@ -13,6 +13,7 @@ BlockRV the block of its name. Blocks: `tir/blocks/block.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -183,6 +184,9 @@ class Schedule:
             total = build.mul(total, item.extent)
         values[items[0].var] = build.add(rest, items[0].min)
         body = _moved(items[-1].body, values)
+        count = math.prod(build.as_int(item.extent) or 1 for item in items)
+        if count > 2**31 - 1 and fused.dtype.bits < 64:
+            raise ScheduleError(f"fuse: {name} has {count} iterations, more than int32 counts")
         self._put(loops[0].function, items[0], S.For(fused, items[0].min, simplify(total), S.LoopKind.SERIAL, body))
         return LoopRV(loops[0].function, fused)
 
