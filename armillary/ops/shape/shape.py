@@ -49,11 +49,10 @@ def source_index(index: Sequence[object], to: Sequence[int], source: Sequence[in
     if 0 in source:
         return result
     for to_axes, source_axes in reshape_groups(to, source):
-        flat: Any = 0
         is_long = math.prod(to[axis] for axis in to_axes) > 2**31 - 1  # then int32 does not count these elements
+        flat: Any = T.const(0, "int64") if is_long else 0
         for axis in to_axes:
-            at: Any = T.cast(index[axis], "int64") if is_long else index[axis]
-            flat = flat * to[axis] + at if to[axis] != 1 else flat
+            flat = flat * to[axis] + index[axis] if to[axis] != 1 else flat
         axes = [axis for axis in source_axes if source[axis] != 1]
         for position, axis in enumerate(reversed(axes)):
             outermost = position == len(axes) - 1
