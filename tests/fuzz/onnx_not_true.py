@@ -91,9 +91,9 @@ def _reads_padding_alone(s: Seen) -> bool:
 
 
 def _odd_scale(s: Seen) -> bool:
-    """A scale that is not finite, or so large that products with it are not."""
+    """A scale, or a slope, that is not finite, or so large that products with it are not."""
     scales = [numpy_helper.to_array(s.weights[n]) for n in s.node.input if n in s.weights]
-    return any(a.dtype.kind == "f" and not np.all(np.abs(a) < 1e30) for a in scales)
+    return any(a.dtype.kind == "f" and not np.all(np.abs(a) < 1e30) for a in [*scales, np.float32(s.get("alpha", 0))])
 
 
 def _has_many_steps(s: Seen) -> bool:

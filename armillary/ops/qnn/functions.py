@@ -4,11 +4,12 @@ In: 8-bit data, its scale and zero point and those of the result (scalars, const
 A function of one 8-bit value has 256 results: they are computed when compiling (in float64, rounded half to even, as
 qnn.quantize does) and looked up, so compiled code and reference agree in every bit, whatever the machine's exp is.
 qnn.softmax looks up exp(q - max) as integers of 24 bits, sums them exactly, and divides once. qnn.avg_pool2d is in
-qnn/pool.py. Invariant: NaN results (log of a negative number) are the zero point.
+qnn/pool.py. Invariant: NaN results (log of a negative number, a scale that is none) are the zero point.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -28,6 +29,7 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import TensorType
 
 _INPUTS = ("x", "scale", "zero_point", "output_scale", "output_zero_point")
+_LARGEST, _LEAST = (1 << 31) - 1, 5e-324
 _EXP_ONE = 1 << 24  # exp(0) in the table of qnn.softmax: a sum of 2**7 million terms fits int64 by far
 
 
@@ -66,10 +68,11 @@ def _check(name: str, data: TensorType, parameters: tuple[TensorType, ...]) -> T
 @quiet
 def _table(function: Callable[[Array], Array], dtype: DType, parameters: list[Array]) -> Array:
     """The result for every value of the dtype, from the lowest on."""
-    scale, zero, to, to_zero = (float(np.reshape(p, ())) for p in parameters)
+    scale, zero, to, to_zero = (np.float64(np.reshape(p, ())) for p in parameters)
     values = np.arange(dtype.min_value, dtype.max_value + 1, dtype=np.float64)
-    found = np.asarray(function((values - zero) * scale))
-    steps = np.where(np.isnan(found), 0.0, np.round(found / to)) + to_zero
+    found = function((values - zero) * scale)
+    ratio = np.asarray(found) / to
+    steps = np.where(np.isnan(ratio), 0.0, np.round(ratio)) + to_zero
     return np.asarray(np.clip(steps, dtype.min_value, dtype.max_value)).astype(dtype.numpy)
 
 
@@ -174,17 +177,27 @@ def infer_softmax(attrs: QSoftmaxAttrs, x: TensorType, *parameters: TensorType) 
     return _check("qnn.softmax", x, parameters)
 
 
+@quiet
 def _powers(scale: Array) -> Array:
-    """exp(-k * scale) for k from 0 to 255, as integers."""
-    return np.round(np.exp(-np.arange(256.0) * float(np.reshape(scale, ()))) * _EXP_ONE).astype(np.int32)
+    """exp(-k * scale) for k from 0 to 255, as integers; 0 where that is no number."""
+    places = np.arange(256.0)
+    found = np.round(np.exp(np.where(places == 0, 0, -places * float(np.reshape(scale, ())))) * _EXP_ONE)
+    return np.where(np.isnan(found), 0, np.minimum(found, _LARGEST)).astype(np.int32)
+
+
+def _step(scale: Array, to: Array) -> float:
+    """The scale of the result: as large as can be where either is NaN, that all are the zero point; not 0."""
+    step = float(np.reshape(to, ()))
+    return math.inf if math.isnan(step) or np.isnan(scale).any() else step or _LEAST
 
 
 @softmax.reference
+@quiet
 def softmax_reference(attrs: QSoftmaxAttrs, x: Array, scale: Array, zero: Array, to: Array, to_zero: Array) -> Array:
     wide, dtype = x.astype(np.int32), DType(x.dtype.name)
     powers = _powers(scale)[wide.max(attrs.axis, keepdims=True) - wide]
     total = powers.astype(np.int64).sum(attrs.axis, keepdims=True)
-    steps = np.round(powers.astype(np.float64) / total / float(np.reshape(to, ()))) + float(np.reshape(to_zero, ()))
+    steps = np.round(powers.astype(np.float64) / total / _step(scale, to)) + float(np.reshape(to_zero, ()))
     return np.asarray(np.clip(steps, dtype.min_value, dtype.max_value)).astype(dtype.numpy)
 
 
@@ -196,5 +209,5 @@ def softmax_decompose(attrs: QSoftmaxAttrs, x: Expr, *parameters: Expr) -> Expr:
     powers = take(const(_powers(scale)), below, axis=0, mode="fast")
     total = get_op("sum")(cast(powers, "int64"), axis=(attrs.axis,), keepdims=True)
     share = divide(cast(powers, "float64"), cast(total, "float64"))
-    steps = round_half_even(divide(share, const(float(np.reshape(to, ())), "float64")))
+    steps = round_half_even(divide(share, const(_step(scale, to), "float64")))
     return saturate(add(steps, const(float(np.reshape(to_zero, ())), "float64")), dtype)

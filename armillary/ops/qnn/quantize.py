@@ -2,9 +2,9 @@
 
 In: data, scales and zero points; those are scalars, or vectors along `axis` (per channel), or of the data's rank and
 broadcasting to it (blocks). Out: the same shape in `out_dtype`, saturated. Invariant: quantize rounds halves to even;
-requantize multiplies by a 31-bit fixed-point number in int64 (compute_dtype "int64"; the scales must be constants) or
-by a real factor ("float32", "float64"). Every operator decomposes into elementwise ones, so kernels fuse it. Products:
-product.py. ONNX rules: rules/qnn.py.
+NaN counts as 0, which is the zero point; requantize multiplies by a 31-bit fixed-point number in int64 (compute_dtype
+"int64"; the scales must be constants) or by a real factor ("float32", "float64"). Every operator decomposes into
+elementwise ones, so kernels fuse it. Products: product.py. ONNX rules: rules/qnn.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from armillary.ops._types import axis_of, check_broadcasts_to, check_kind, f32, 
 from armillary.ops.elementwise.broadcast import (
     add,
     divide,
+    equal,
     greater_equal,
     maximum,
     minimum,
@@ -42,6 +43,7 @@ from armillary.relay.types import TensorType
 ROUNDINGS = ("UPWARD", "TONEAREST", "TOEVEN")
 _COMPUTED_IN = ("int64", "float32", "float64")
 _LARGEST_SHIFT, _LARGEST_SHORT, _LARGEST_WORD = 62, 1 << 16, (1 << 31) - 1
+_FAR = (1 << 24) - (1 << 16)  # of a zero point of 8 or 16 bits: float32 holds the limits less it
 
 
 # --- scales and zero points -----------------------------------------------------------------------------------------
@@ -167,28 +169,33 @@ def _working(data: DType) -> str:
 @quantize.reference
 @quiet
 def quantize_reference(attrs: QuantizeAttrs, data: Array, scale: Array, zero: Array) -> Array:
-    dtype, working = DType(attrs.out_dtype), DType(_working(DType(data.dtype.name)))
-    kind = working.numpy.type
-    steps = data.astype(kind) / placed_array(scale, data.ndim, attrs.axis).astype(kind)
-    moved = np.round(steps) + placed_array(zero, data.ndim, attrs.axis).astype(kind)
-    limited = np.clip(moved, kind(dtype.min_value), kind(_int32_limit(dtype, working)))
-    nothing = dtype.min_value if dtype.bits > 16 else placed_array(zero, data.ndim, attrs.axis)
-    return np.asarray(np.where(np.isnan(limited), nothing, limited)).astype(dtype.numpy)
+    dtype, kind = DType(attrs.out_dtype), DType(_working(DType(data.dtype.name))).numpy.type
+    real = data.astype(kind) / placed_array(scale, data.ndim, attrs.axis).astype(kind)
+    steps, shift = np.round(real), placed_array(zero, data.ndim, attrs.axis)
+    if dtype.bits > 16:
+        moved = np.where(np.isnan(steps), kind(0), steps) + shift.astype(kind)
+        limits = kind(dtype.min_value), kind(_int32_limit(dtype, DType(real.dtype.name)))
+        return np.asarray(np.clip(moved, *limits).astype(dtype.numpy))
+    near = np.clip(shift, -_FAR, _FAR).astype(np.int64)
+    inside = np.clip(steps, (dtype.min_value - near).astype(kind), (dtype.max_value - near).astype(kind))
+    return np.asarray((np.where(np.isnan(steps), kind(0), inside).astype(np.int64) + near).astype(dtype.numpy))
 
 
 @quantize.decompose
 def quantize_decompose(attrs: QuantizeAttrs, data: Expr, scale: Expr, zero: Expr) -> Expr:
     ndim, dtype, working = tensor_of(data).ndim, DType(attrs.out_dtype), _working(tensor_of(data).dtype)
     real = divide(cast(data, working), cast(placed(scale, ndim, attrs.axis), working))
-    if isinstance(zero, Constant) and zero.data.size == 1 and dtype.bits <= 16 and _fits_short(zero):
-        return _shifted(real, "TOEVEN", zero, dtype)
-    if isinstance(zero, Constant) and dtype.bits <= 16 and _fits_short(zero) and not is_zero(zero):
-        return _shifted_each(real, placed_array(zero.data, ndim, attrs.axis).astype(np.int32), dtype, working)
-    steps = round_half_even(real)
+    if dtype.bits <= 16:
+        return _shifted(real, "TOEVEN", placed(zero, ndim, attrs.axis), dtype)
+    steps = round_half_even(_number(real))
     if not is_zero(zero):
         steps = add(steps, cast(placed(zero, ndim, attrs.axis), working))
-    limited = clip(steps, float(dtype.min_value), _int32_limit(dtype, DType(working)))
-    return cast(cast(limited, "int32"), dtype)
+    return cast(clip(steps, float(dtype.min_value), _int32_limit(dtype, DType(working))), "int32")
+
+
+def _number(real: Expr) -> Expr:
+    """Floats, with 0 for NaN."""
+    return where(equal(real, real), real, const(0.0, tensor_of(real).dtype))
 
 
 @quantize.samples
@@ -330,15 +337,17 @@ def infer_requantize(
 
 def fixed_point(factor: Array) -> tuple[Array, Array]:
     """(multiplier, shift) in int64 with factor = multiplier / 2**shift, 31 significant bits, 1 <= shift <= 62."""
-    mantissa, exponent = np.frexp(factor.astype(np.float64))
+    is_finite = bool(np.all(np.isfinite(factor)))
+    mantissa, exponent = np.frexp(factor.astype(np.float64) if is_finite else np.ones(1))
     multiplier = np.round(mantissa * 2.0**31).astype(np.int64)
     shift = 31 - exponent.astype(np.int64)
-    if np.any(shift < 1) or not np.all(np.isfinite(factor)):
+    if np.any(shift < 1) or not is_finite:
         raise UnsupportedError(f"qnn.requantize: the scales differ by a factor of {factor.max()}, at most 2**30 works")
     excess = np.maximum(shift - _LARGEST_SHIFT, 0)
     return multiplier >> np.minimum(excess, 63), shift - excess
 
 
+@quiet
 def _factor(attrs: RequantizeAttrs, ndim: int, scale: Array, to: Array, kind: str) -> Array:
     number = np.dtype(kind).type
     ratio = placed_array(scale, ndim, attrs.axis).astype(number) / placed_array(to, ndim, attrs.axis).astype(number)
@@ -357,7 +366,7 @@ def requantize_reference(
         scaled = _fixed(steps, *fixed_point(_factor(attrs, ndim, scale, to, "float64")), rounding)
         return saturated(scaled + offset, dtype)
     product = steps.astype(compute) * _factor(attrs, ndim, scale, to, compute)
-    limit = product.dtype.type(2.0**40)
+    limit, product = product.dtype.type(2.0**40), np.where(np.isnan(product), product.dtype.type(0), product)
     rounded = np.clip(_rounded(product, rounding), -limit, limit).astype(np.int64)
     return saturated(rounded + offset, dtype)
 
@@ -410,24 +419,28 @@ def _fits_short(zero: Expr) -> bool:
 
 
 def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
-    """Floats rounded, plus a zero point, saturated: by one clip where the zero point is one number that is known.
+    """Floats rounded, plus zero points that broadcast to them, saturated: by one clip, less the zero point.
 
-    The limits are whole numbers, so that it is the same to round what is limited; x86 then rounds as it converts.
+    The limits are whole numbers, so that it is the same to round what is limited; x86 then rounds as it converts. As an
+    integer NaN is 0 or the least, whose low half is 0: so is its sum with the zero point, in the type, the zero point.
     """
-    if isinstance(zero, Constant) and zero.data.size == 1:
-        shift = int(np.reshape(zero.data, ()))
+    if is_zero(zero) or (isinstance(zero, Constant) and zero.data.size == 1):
+        shift = int(np.clip(zero.data.reshape(-1)[:1], -_FAR, _FAR)[0]) if isinstance(zero, Constant) else 0
         limited = clip(real, float(dtype.min_value - shift), float(dtype.max_value - shift))
         inside = cast(_whole(limited, rounding), "int32")
         return cast(add(inside, const(shift, "int32")) if shift else inside, dtype)
-    far = float(4 * _LARGEST_SHORT)
-    return saturate(add(cast(_whole(clip(real, -far, far), rounding), "int32"), cast(zero, "int32")), dtype)
+    near, working = _near(zero), tensor_of(real).dtype
+    low, high = (cast(subtract(const(limit, "int32"), near), working) for limit in (dtype.min_value, dtype.max_value))
+    inside = cast(_whole(minimum(maximum(real, low), high), rounding), "int32")
+    return cast(add(inside, near), dtype)
 
 
-def _shifted_each(real: Expr, shift: Array, dtype: DType, working: str) -> Expr:
-    """Floats rounded, plus known zero points in int32, saturated: NaN gives the zero point, as where there is one."""
-    low, high = (const((limit - shift).astype(working)) for limit in (dtype.min_value, dtype.max_value))
-    inside = cast(round_half_even(minimum(maximum(real, low), high)), "int32")
-    return cast(add(inside, const(shift)), dtype)
+def _near(zero: Expr) -> Expr:
+    """Zero points as int32, so near 0 that float32 holds the limits of 16 bits less them."""
+    if isinstance(zero, Constant):
+        return const(np.clip(zero.data, -_FAR, _FAR).astype(np.int32))
+    narrow = tensor_of(zero).dtype.bits <= 16
+    return cast(zero if narrow else clip(zero, float(-_FAR), float(_FAR)), "int32")
 
 
 def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, _compute: str) -> Expr:
@@ -472,7 +485,7 @@ def _scaled_byte(attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: Expr, to
 
 
 def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
-    whole = _whole(_real_product(attrs, steps, scale, to, compute), rounding)
+    whole = _whole(_number(_real_product(attrs, steps, scale, to, compute)), rounding)
     return cast(clip(whole, -(2.0**40), 2.0**40), "int64")
 
 
