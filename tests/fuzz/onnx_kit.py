@@ -62,8 +62,8 @@ HOSTILE = (
     "storage_id",
     "{}",
     "n" * 1000,
-    "é",
-    "é",
+    "\u00e9",  # é in one character, and in two
+    "e\u0301",
     "params",
     "__nop",
     "a.b",

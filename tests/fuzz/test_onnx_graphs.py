@@ -24,7 +24,7 @@ import onnx_truth
 import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 from onnx import helper
-from onnx_kit import Draw, Drawn, Unfit, make_model, value_info
+from onnx_kit import HOSTILE, Draw, Drawn, Unfit, make_model, value_info
 
 CASES = load_cases(Path(__file__).parent / "cases", "onnx-fuzz")
 
@@ -104,6 +104,13 @@ def test_windows_stride_over_padding_as_large_as_their_kernel() -> None:
             seen["dilations"] += max(given.get("dilations", [1])) > 1
     few = {k: seen[k] for k in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "same", "groups", "dilations")}
     assert min(few.values()) >= 8 and seen["padding beyond the kernel"] >= 5, seen
+
+
+def test_names_of_values_are_different() -> None:
+    assert len(set(HOSTILE)) == len(HOSTILE) and {"\u00e9", "e\u0301"} <= set(HOSTILE)
+    drawn = nudge.generate(477)  # an input and a weight had one name, so that the input was none
+    names = [thing.name for part in (drawn.model.graph.input, drawn.model.graph.initializer) for thing in part]
+    assert len(set(names)) == len(names)
 
 
 def test_numbers_are_moved_by_a_hair_and_to_the_ends_of_their_type() -> None:
