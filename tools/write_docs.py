@@ -1,7 +1,7 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
 ONNX's), docs/environment.md, docs/migration.md (names of old scripts), docs/compute_functions.md,
-armillary/frontend/onnx/operators.txt, armillary/relay/operators.txt (which file registers what), and stubs
-(`tools/stubs.py`).
+armillary/frontend/onnx/operators.txt and element_types.txt, armillary/relay/operators.txt (which file registers what),
+and stubs (`tools/stubs.py`).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -24,6 +24,7 @@ import onnx  # noqa: E402
 
 from armillary.base.config import SETTINGS  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
+from armillary.frontend.onnx.element_types import types_text  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
@@ -101,6 +102,11 @@ def signatures() -> str:
     return table_text(onnx.defs.get_all_schemas_with_history(), onnx.defs.onnx_opset_version())
 
 
+def element_types() -> str:
+    """What the installed onnx package says of the types of every operator's inputs."""
+    return types_text(onnx.defs.get_all_schemas_with_history())
+
+
 def operator_files() -> str:
     """Which file registers what; a process of its own sees operators being registered."""
     command = [sys.executable, str(ROOT / "tools" / "operator_files.py")]
@@ -113,6 +119,7 @@ PAGES = {
     "docs/operators.md": operators_page,
     "docs/environment.md": environment_page,
     "armillary/frontend/onnx/operators.txt": signatures,
+    "armillary/frontend/onnx/element_types.txt": element_types,
     "armillary/relay/operators.txt": operator_files,
     **stubs.stubs(),
 }

@@ -177,7 +177,8 @@ def test_an_attribute_of_the_wrong_type() -> None:
     ],
 )
 def test_a_word_that_the_standard_does_not_know(op: str, inputs: int, name: str, others: dict[str, int]) -> None:
-    made = model([node(op, ["x"] * inputs, ["y"], **{name: "likely"}, **others)])
+    x = value("x", [2], TensorProto.UINT8 if op == "BitShift" else F32)
+    made = model([node(op, ["x"] * inputs, ["y"], **{name: "likely"}, **others)], inputs=[x])
     made.opset_import[0].version = 24
     assert "likely" in refusal(made, ArmillaryError)
 

@@ -53,10 +53,10 @@ class Seen:
         return self.inputs.get(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute."""
+        """The value of an attribute; an empty list is as good as none."""
         for item in self.node.attribute:
-            if item.name == name:
-                return helper.get_attribute_value(item)
+            if item.name == name and (value := helper.get_attribute_value(item)) != []:
+                return value
         return default
 
     def reads(self, kind: int, place: int = 0) -> bool:
@@ -576,7 +576,7 @@ def _types(model: ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
 def _is_met(row: NotTrue, seen: Seen) -> bool:
     try:
         return row.when(seen)
-    except (TypeError, AttributeError):  # an attribute of another type than the operator's
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # not as the operator's nodes are
         return True
 
 

@@ -17,6 +17,7 @@ from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, NodeProto, TypeProto
+    from onnx.defs import OpSchema
 
 
 def function_key(function: FunctionProto) -> tuple[str, str, str]:
@@ -30,6 +31,12 @@ def schema_of(op_type: str, domain: str, version: int) -> Any:  # Any: onnx.defs
         return onnx.defs.get_schema(op_type, version, domain)
     except (onnx.defs.SchemaError, TypeError):  # TypeError: the name is not valid UTF-8
         return None
+
+
+def history_of(op_type: str, domain: str) -> list[OpSchema]:
+    """The standard's descriptions of an operator, of all versions."""
+    found = onnx.defs.get_all_schemas_with_history()
+    return [schema for schema in found if (schema.name, schema.domain) == (op_type, domain)]
 
 
 def call_types(inputs: Sequence[Expr | None]) -> list[bytes]:

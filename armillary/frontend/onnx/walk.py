@@ -29,6 +29,7 @@ from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
+from armillary.frontend.onnx.element_types import check_types
 from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx.inputs import InputBinder, check_declared, part_names
@@ -342,9 +343,11 @@ class _Walk:
             return self._expand(node, local, scope, opsets, {})
         version = opsets.get(domain, 1)
         signature = signature_of(node.op_type, domain, version)
+        types = [scope[name].checked_type if name else None for name in node.input]
         if signature is not None:
             _check_node(node, signature)
-        check_shapes(node.op_type, domain, [scope[name].checked_type if name else None for name in node.input])
+            check_types(node.op_type, domain, version, types, span.name)
+        check_shapes(node.op_type, domain, types)
         special = _SPECIAL.get((domain, node.op_type))
         if special is not None:
             made: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)
