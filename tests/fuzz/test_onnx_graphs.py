@@ -23,7 +23,7 @@ import onnx_shrink
 import onnx_truth
 import pytest
 from case_runner import Case, case_ids, check_case, load_cases
-from onnx import helper
+from onnx import AttributeProto, helper
 from onnx_kit import HOSTILE, Draw, Drawn, Unfit, make_model, value_info
 
 CASES = load_cases(Path(__file__).parent / "cases", "onnx-fuzz")
@@ -196,6 +196,25 @@ def test_each_row_of_what_is_not_asked_has_a_reason_and_an_operator() -> None:
     node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], group=4)
     model = make_model([node], {"x": x}, [value_info("y", x)], {"w": weight, "b": bias}, 17)
     assert set(onnx_truth.truths(model, {"x": x})[0]) == {onnx_truth.ORT}
+
+
+@pytest.mark.parametrize("given", [{"dilations": []}, {"strides": []}, {"strides": [0, 1]}, {"pads": [1]}])
+def test_lists_that_are_empty_or_odd_end_no_question(given: dict[str, list[int]]) -> None:
+    x = np.ones((1, 1, 4, 4), np.float32)
+    for op in ("MaxPool", "AveragePool", "LpPool", "ConvTranspose", "Col2Im"):
+        node = helper.make_node(op, ["x"], ["y"], kernel_shape=[2, 2])
+        node.attribute.extend(AttributeProto(name=n, type=AttributeProto.INTS, ints=v) for n, v in given.items())
+        made = make_model([node], {"x": x}, [value_info("y", x)], {}, 17)
+        skipped = onnx_not_true.not_asked(made, {"x": x})
+        assert "dilations" not in given or not any("dilation" in why for why in skipped.values())
+
+
+def test_no_node_is_drawn_of_types_that_the_standard_has_not() -> None:
+    d = Draw(1, 17)
+    for dtype in ("uint8", "bool"):
+        with pytest.raises(Unfit, match="unsupported type"):
+            d.emit("LpPool", [d.give(np.ones((1, 1, 4, 4), dtype))], kernel_shape=[2, 2])
+    assert d.emit("LpPool", [d.give(np.ones((1, 1, 4, 4), np.float32))], kernel_shape=[2, 2])
 
 
 def test_a_process_that_dies_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

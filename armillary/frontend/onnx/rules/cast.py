@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
-from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._types import like_const
 from armillary.ops.elementwise.broadcast import (
@@ -111,7 +110,6 @@ def from_onnx_clip_inputs(node: OnnxNode) -> Expr:
 
 @from_onnx("IsInf")
 def from_onnx_isinf(node: OnnxNode) -> Expr:
-    check_float(node)
     data = node.input(0)
     positive, negative_ = node.flag("detect_positive", True), node.flag("detect_negative", True)
     if positive and negative_:
@@ -122,10 +120,3 @@ def from_onnx_isinf(node: OnnxNode) -> Expr:
     if negative_:
         return logical_and(isinf(data), greater(zero, data))
     return logical_and(isnan(data), isinf(data))  # neither asked for: nowhere true
-
-
-def check_float(node: OnnxNode, index: int = 0) -> None:
-    """Refuse an input that is not floating point."""
-    ty = node.type_of(index)
-    if not ty.dtype.is_float:
-        raise TypeMismatch(f"{node.op_type} node {node.name!r}: input {index} has dtype {ty.dtype}, wanted float")
