@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops._types import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.relay.expr import Call, Expr
@@ -24,6 +24,8 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
+
+_MOST_AXES = 64  # the runtime knows fewer (relay/sizes.py)
 
 
 def reshape_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
@@ -287,6 +289,8 @@ expand_dims.attrs(ExpandDimsAttrs)
 def _expanded(attrs: ExpandDimsAttrs, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if attrs.num_newaxis < 0:
         raise TypeMismatch(f"expand_dims: num_newaxis is {attrs.num_newaxis}, wanted at least 0")
+    if attrs.num_newaxis > _MOST_AXES:
+        raise UnsupportedError(f"expand_dims: a tensor of {len(shape) + attrs.num_newaxis} axes")
     axis = axis_of("expand_dims", attrs.axis, len(shape) + 1)
     return (*shape[:axis], *(1,) * attrs.num_newaxis, *shape[axis:])
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.record import record
+from armillary.budgets import KERNEL_SIZE
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops._types import (
@@ -208,6 +209,7 @@ def _cuts(attrs: SplitAttrs, size: Dim) -> list[tuple[int, Dim]]:
     if isinstance(parts, int):
         if parts < 1 or (isinstance(size, int) and size % parts):
             raise TypeMismatch(f"split: {size} elements do not divide into {parts} equal parts")
+        KERNEL_SIZE.check(parts, f"split into {parts} parts")
         if isinstance(size, AnyDim):
             return [(0, size // parts)] * parts
         return [(k * (size // parts), size // parts) for k in range(parts)]

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import numpy as np
-
 from armillary.base.aliases import AnyFunction
 from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
@@ -27,6 +25,7 @@ from armillary.errors import ArmillaryError, ConfigError, ExecutionError, Intern
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.lazy_registry import LazyRegistry, current_name
+from armillary.relay.op.attribute_values import attribute_values, freeze
 from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
@@ -346,7 +345,7 @@ class Op(Expr):
         given = {**named, **dict(zip(names, positional, strict=False))}
         known = {n: _static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
         values = {n: v for n, v in given.items() if isinstance(v, Expr) and known[n] is None}
-        settings = {n: _freeze(v) for n, v in known.items() if n not in values}
+        settings = {n: freeze(v) for n, v in known.items() if n not in values}
         if not values or len(positional) > len(names) or not set(given) <= set(names):
             return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
         return _dynamic_call(self, tensors, settings, values)
@@ -386,7 +385,7 @@ class Op(Expr):
                 named[name] = self._known(name, value)
         fields = {f.name: f for f in dataclasses.fields(self.attrs_class)}
         try:
-            return self.attrs_class(**{name: _spread(fields, name, _freeze(v)) for name, v in named.items()})
+            return self.attrs_class(**attribute_values(self.name, fields, named))
         except TypeError as error:
             raise TypeMismatch(f"{self.name}: {error}", hint=f"its attributes are {', '.join(names)}") from None
 
@@ -439,7 +438,13 @@ class Op(Expr):
             raise InternalError(f"operator {self.name} has no type rule")
         if len(types) != len(self.inputs):
             raise TypeMismatch(f"{self.name}: expected {len(self.inputs)} arguments {self.inputs}, got {len(types)}")
-        return self.infer_rule(attrs, *types)
+        try:
+            return self.infer_rule(attrs, *types)
+        except ArmillaryError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            told = f"{self.name}: no type for these arguments: {type(error).__name__}: {error}"
+            raise TypeMismatch(told, hint=f"{', '.join(map(str, types))}; {attrs}"[:300]) from error
 
     def evaluate(self, attrs: object, arrays: Sequence[object]) -> Any:
         """The reference result: an array or a tuple of arrays. A variadic last input is a tuple of arrays."""
@@ -449,34 +454,9 @@ class Op(Expr):
             return self.reference_rule(attrs, *arrays)
         except ArmillaryError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             problem = f"{self.name}: no value for these arguments: {type(error).__name__}: {error}"
             raise ExecutionError(problem, hint="constants among them are what a fold sees first") from error
-
-
-_OF_EACH_AXIS = frozenset({"strides", "dilation", "padding", "output_padding", "kernel_size", "pool_size"})
-
-
-def _freeze(value: object) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_freeze(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def _spread(fields: Mapping[str, dataclasses.Field[object]], name: str, value: object) -> object:
-    """One number for an attribute that is a tuple: of windows it holds for each axis."""
-    kind = fields[name].type
-    is_tuple = kind is tuple or kind in ("tuple[int, ...]", "tuple[int, ...] | None", "Limits")
-    count = 1
-    if "strides" in fields and name in _OF_EACH_AXIS and isinstance(fields["strides"].default, tuple):
-        count = len(fields["strides"].default)
-    if kind in ("int", "float", int, float) and isinstance(value, tuple) and len(value) == 1:
-        return value[0]  # of an array that holds one number
-    if is_tuple and isinstance(value, int) and not isinstance(value, bool):
-        return (value,) * count
-    return value * count if is_tuple and isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _attribute(self: object, key: str) -> object:  # attributes of any operator

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from armillary.errors import TypeMismatch
 from armillary.relay.types import TensorType
 
 
@@ -37,4 +38,6 @@ def product_macs(attrs: object, types: Sequence[TensorType], result: TensorType)
 def _channels(weight: TensorType, layout: str, axis: str) -> int:
     """Elements of a weight along an axis and its blocks (`O` and `8o`); a weight without any has no work to share."""
     axes = [letter for letter in layout.upper() if letter.isalpha()]
+    if len(axes) != weight.ndim:
+        raise TypeMismatch(f"kernel_layout {layout!r} names {len(axes)} axes, the weight is {weight}")
     return max(1, math.prod(n for n, name in zip(weight.static, axes, strict=True) if name == axis))
