@@ -93,6 +93,12 @@ def check_same_dtype(name: str, types: Sequence[TensorType]) -> DType:
     return types[0].dtype
 
 
+def check_to_read(name: str, data: TensorType, axes: Iterable[int], places: Sequence[Dim]) -> None:
+    """Refuse positions, of the shape `places`, along axes of no elements: a kernel would read or write elsewhere."""
+    if 0 in (data.shape[a] for a in axes) and all(isinstance(d, int) and d > 0 for d in places):
+        raise TypeMismatch(f"{name}: {data} has no elements to take or set at {tuple(places)} positions")
+
+
 def axis_of(name: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front."""
     if not -ndim <= axis < ndim:

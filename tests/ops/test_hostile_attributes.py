@@ -12,6 +12,7 @@ from armillary import relay
 from armillary.errors import ArmillaryError, BudgetError, ExecutionError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.ops.ml.tree_ensemble import TreeEnsembleAttrs, tree_ensemble
+from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr
 from armillary.transform import PassContext
 
@@ -101,3 +102,76 @@ def test_what_a_reference_has_no_memory_for_is_an_error_of_ours() -> None:
 def test_the_attribute_is_named() -> None:
     with pytest.raises(TypeMismatch, match=r"repeat: axis holds 0\.5, wanted whole numbers"):
         relay.repeat(_x(2, 3), 2, axis=0.5)
+
+
+def _p(*shape: int) -> Expr:
+    made: Expr = relay.var("p", shape=shape, dtype="int32")
+    return made
+
+
+_OF_NOTHING: dict[str, Callable[[], Expr]] = {
+    "take": lambda: relay.take(_x(0, 7), _p(3), axis=0),
+    "take of all": lambda: relay.take(_x(5, 0), _p(3)),
+    "take, wrapping": lambda: relay.take(_x(0, 7), _p(3), axis=0, mode="wrap"),
+    "gather": lambda: relay.gather(_x(0, 7), 0, _p(3, 7)),
+    "gather_nd": lambda: relay.gather_nd(_x(5, 0), _p(2, 3)),
+    "adv_index": lambda: relay.adv_index([_x(0, 7), _p(3)]),
+    "scatter_elements": lambda: relay.scatter_elements(_x(0, 7), _p(3, 7), relay.var("u", shape=(3, 7))),
+    "scatter_nd": lambda: relay.scatter_nd(_x(0, 7), _p(1, 3), relay.var("u", shape=(3, 7))),
+    "sparse_to_dense": lambda: relay.sparse_to_dense(_p(3, 2), (5, 0), relay.var("v", shape=(3,)), relay.const(0.0)),
+    "roi_align": lambda: relay.vision.roi_align(_x(1, 2, 0, 7), relay.var("r", shape=(3, 5)), (2, 2), 1.0, 2),
+    "roi_align of no images": lambda: relay.vision.roi_align(
+        _x(0, 2, 4, 7), relay.var("r", shape=(3, 5)), (2, 2), 1.0, 2
+    ),
+    "roi_pool": lambda: relay.vision.roi_pool(_x(0, 2, 5, 7), relay.var("r", shape=(3, 5)), (2, 2), 1.0),
+    "crop_and_resize": lambda: relay.image.crop_and_resize(
+        _x(1, 5, 0, 2), relay.var("b", shape=(4, 4)), _p(4), (3, 3), "NHWC"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _OF_NOTHING)
+def test_nothing_is_taken_from_a_tensor_without_elements(case: str) -> None:
+    """Kernels read and wrote outside of it."""
+    with pytest.raises(TypeMismatch, match="has no elements to take or set"):
+        _built(_OF_NOTHING[case]())
+
+
+def test_no_positions_of_a_tensor_without_elements_are_nothing() -> None:
+    body = relay.concatenate([relay.take(_x(0, 7), relay.var("p", shape=(0,), dtype="int32"), axis=0)], 0)
+    _built(body)
+
+
+@pytest.mark.parametrize("size", [FAR, 14, 13, 12, 4, 1])
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_a_window_of_channels_is_no_longer_than_they(size: int, target: str) -> None:
+    x = np.linspace(-3, 4, 2 * 7 * 5, dtype=np.float32).reshape(2, 7, 5)
+    body = relay.nn.lrn(_x(2, 7, 5), size=size, axis=1, alpha=3.0)
+    squares = [(x[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1] ** 2).sum(1) for c in range(7)]
+    wanted = x / (2 + np.float32(3.0 / size) * np.stack(squares, 1)) ** 0.75
+    function = relay.Function(relay.analysis.free_vars(body), body)
+    graph = relay.build(function, target)["default"]()
+    graph.set_input("x", x)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(evaluate(function, [x]), wanted, rtol=1e-5)
+
+
+def test_blocks_of_no_units_are_refused() -> None:
+    with pytest.raises(TypeMismatch, match="blocks of no units"):
+        _built(relay.nn.contrib_dense_pack(_x(5, 12), _weight(3, 12, 0)))
+
+
+def test_no_score_reaches_a_threshold_that_is_no_number() -> None:
+    inputs = [np.full((1, 3, 4), 0.4, np.float32), np.zeros((1, 16), np.float32), np.full((1, 4, 4), 0.5, np.float32)]
+    given = [relay.var(f"v{k}", shape=value.shape) for k, value in enumerate(inputs)]
+    body = relay.vision.multibox_transform_loc(*given, threshold=float("nan"))
+    body = body.astuple() if hasattr(body, "astuple") else body
+    function = relay.Function(given, body)
+    wanted = evaluate(function, inputs)
+    graph = relay.build(function, "llvm")["default"]()
+    for name, value in zip(("v0", "v1", "v2"), inputs, strict=True):
+        graph.set_input(name, value)
+    graph.run()
+    for k, part in enumerate(wanted if isinstance(wanted, tuple) else (wanted,)):
+        np.testing.assert_array_equal(graph.get_output(k).numpy(), part)

@@ -181,6 +181,8 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
     a, b = _operands(op, attrs, data, weight, 3)
     _inner(op, a.shape[-1], b.shape[1], a, b, "weight is (units/n, inner, n)")
     blocks, lanes = b.shape[0], b.shape[2]
+    if lanes == 0:
+        raise TypeMismatch(f"{op}: weight {b} has blocks of no units")
     units: Dim = ANY_DIM
     if not isinstance(blocks, AnyDim) and not isinstance(lanes, AnyDim):
         units = blocks * lanes
@@ -193,7 +195,7 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
 def _infer_dot_operands(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
     op, (chunks, words, lanes, width) = dense_pack.name, b.static
     word = terms_per_operand(a.dtype, b.dtype, attrs.out_dtype)
-    if width not in ((BYTES, LONG) if word == BYTES else (word,)):
+    if width not in ((BYTES, LONG) if word == BYTES else (word,)) or not lanes:
         wanted = "bytes, (units/n, inner/4, n, 4) or with 8, and out_dtype int32, or bfloat16 in twos and float32"
         raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
     _inner(op, a.shape[-1], words * width, a, b, f"weight is (units/n, inner/{width}, n, {width})")

@@ -38,7 +38,7 @@ from armillary.ops.nn.activation import along
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
-from armillary.relay.types import AnyDim, TensorType, TupleType, Type
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
 
 
 @record
@@ -262,20 +262,29 @@ def _reference_l2(attrs: L2NormalizeAttrs, x: Array) -> Array:
     return result
 
 
+def _lrn_window(attrs: LrnAttrs, extent: Dim) -> tuple[int, int]:
+    """How far the window goes back and forth, no farther than there are elements."""
+    before = (attrs.size - 1) // 2
+    after, most = attrs.size - 1 - before, extent - 1 if isinstance(extent, int) else attrs.size
+    return max(min(before, most), 0), max(min(after, most), 0)
+
+
 @lrn.reference
 def _reference_lrn(attrs: LrnAttrs, x: Array) -> Array:
     y = np.moveaxis(wide(x), attrs.axis, 0)
-    before = (attrs.size - 1) // 2
-    padded = np.pad(np.square(y), [(before, attrs.size - 1 - before)] + [(0, 0)] * (y.ndim - 1))
-    total = sum(padded[k : k + y.shape[0]] for k in range(attrs.size))
+    before, after = _lrn_window(attrs, y.shape[0])
+    padded = np.pad(np.square(y), [(before, after)] + [(0, 0)] * (y.ndim - 1))
+    total = sum(padded[k : k + y.shape[0]] for k in range(before + 1 + after))
     out = y / np.power(attrs.bias + attrs.alpha / attrs.size * total, attrs.beta)
     return np.moveaxis(out, 0, attrs.axis).astype(x.dtype)
 
 
 @lrn.compute
 def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
-    axis, before = attrs.axis % len(x.shape), (attrs.size - 1) // 2
-    (k,), total_type = reduce_axes([attrs.size], ["k"]), accumulator(x.dtype)
+    axis = attrs.axis % len(x.shape)
+    extent = T.as_int(x.shape[axis])
+    before, after = _lrn_window(attrs, ANY_DIM if extent is None else extent)
+    (k,), total_type = reduce_axes([before + 1 + after], ["k"]), accumulator(x.dtype)
 
     def square_sum(*index: te.Expr) -> te.Expr:
         at = list(index)

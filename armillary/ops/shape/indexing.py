@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops._types import Index, as_index, axis_of, check_kind, elements, f32, i32, ints, widened
+from armillary.ops._types import Index, as_index, axis_of, check_kind, check_to_read, elements, f32, i32, ints, widened
 from armillary.ops.nn._windows import same_dim
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
@@ -64,8 +64,10 @@ def infer_take(attrs: TakeAttrs, data: TensorType, indices: TensorType) -> Tenso
     if attrs.mode not in ("clip", "wrap", "fast"):
         raise TypeMismatch(f"take: mode {attrs.mode!r}, wanted clip, wrap or fast")
     if attrs.axis is None:
+        check_to_read("take", data, range(data.ndim), indices.shape)
         return TensorType(indices.shape, data.dtype)
     axis, batch = axis_of("take", attrs.axis, data.ndim), _batch_dims(attrs, indices.ndim)
+    check_to_read("take", data, (axis,), (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
     if batch > axis:
         raise TypeMismatch(f"take: batch_dims {attrs.batch_dims} exceeds axis {axis}")
     return TensorType((*data.shape[:axis], *indices.shape[batch:], *data.shape[axis + 1 :]), data.dtype)
@@ -173,6 +175,7 @@ def infer_gather(attrs: GatherAttrs, data: TensorType, indices: TensorType) -> T
     for i, (have, want) in enumerate(zip(indices.shape, data.shape)):
         if i != axis and isinstance(have, int) and isinstance(want, int) and have > want:
             raise TypeMismatch(f"gather: indices {indices.shape} does not fit into data {data.shape} in dimension {i}")
+    check_to_read("gather", data, (axis,), indices.shape)
     return TensorType(indices.shape, data.dtype)
 
 
@@ -240,7 +243,9 @@ def _gathered(attrs: GatherNdAttrs, data: Sequence[Dim], indices: Sequence[Dim])
 @gather_nd.infer
 def infer_gather_nd(attrs: GatherNdAttrs, data: TensorType, indices: TensorType) -> TensorType:
     check_kind("gather_nd", "indices", indices, "integer")
-    return TensorType(_gathered(attrs, data.shape, indices.shape), data.dtype)
+    shape = _gathered(attrs, data.shape, indices.shape)
+    check_to_read("gather_nd", data, range(data.ndim - len(shape) + indices.ndim - 1), shape)
+    return TensorType(shape, data.dtype)
 
 
 @gather_nd.reference

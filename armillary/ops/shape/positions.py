@@ -21,6 +21,7 @@ from armillary.ops._types import (
     broadcast_index,
     broadcast_shapes,
     check_kind,
+    check_to_read,
     elements,
     f32,
     i32,
@@ -216,6 +217,7 @@ def infer_adv_index(attrs: None, inputs: TensorType) -> TensorType:
     for ty in indices:
         check_kind("adv_index", "a tensor of positions", ty, "integer")
     places: tuple[Dim, ...] = broadcast_shapes("adv_index", *(ty.shape for ty in indices))
+    check_to_read("adv_index", data, range(len(indices)), (*places, *data.shape[len(indices) :]))
     return TensorType((*places, *data.shape[len(indices) :]), data.dtype)
 
 

@@ -16,7 +16,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
-from armillary.ops._types import axis_of, check_kind, check_same_dtype, f32, i32, ints
+from armillary.ops._types import axis_of, check_kind, check_same_dtype, check_to_read, f32, i32, ints
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision
@@ -109,6 +109,7 @@ def infer_scatter_elements(attrs: ScatterElementsAttrs, data: Type, indices: Typ
     for i, (have, want) in enumerate(zip(places.shape, ty.shape)):
         if i != axis and isinstance(have, int) and isinstance(want, int) and have > want:
             raise TypeMismatch(f"scatter_elements: indices {places.shape} exceed data {ty.shape} in dimension {i}")
+    check_to_read("scatter_elements", ty, (axis,), places.shape)
     return ty
 
 
@@ -178,6 +179,7 @@ def infer_scatter_nd(attrs: ScatterNdAttrs, data: Type, indices: Type, updates: 
     if values.shape != (*places.shape[1:], *ty.shape[depth:]):
         wanted = (*places.shape[1:], *ty.shape[depth:])
         raise TypeMismatch(f"scatter_nd: updates has shape {values.shape}, wanted {wanted}")
+    check_to_read("scatter_nd", ty, range(depth), values.shape)
     return ty
 
 

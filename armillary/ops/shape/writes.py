@@ -21,6 +21,7 @@ from armillary.ops._types import (
     check_broadcasts_to,
     check_kind,
     check_same_dtype,
+    check_to_read,
     elements,
     f32,
     i32,
@@ -231,7 +232,9 @@ def infer_sparse_to_dense(attrs: SparseToDenseAttrs, where: Type, values: Type, 
         raise TypeMismatch(f"sparse_to_dense: positions {places} and default {rest} for {rank} axes")
     if numbers.ndim > 1 or (numbers.ndim and numbers.shape != (places.shape[:1] or (1,))):
         raise TypeMismatch(f"sparse_to_dense: values {numbers} for positions {places}")
-    return TensorType(attrs.output_shape, numbers.dtype)
+    dense = TensorType(attrs.output_shape, numbers.dtype)
+    check_to_read("sparse_to_dense", dense, range(rank), places.shape)
+    return dense
 
 
 def _columns(where: Array, rank: int) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
+from armillary.ops._types import check_to_read
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_shape, numpy_within, per_axis, place_within, placed
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type, tensor_type
@@ -48,6 +49,7 @@ def _infer(attrs: CropAndResizeAttrs, data: Type, boxes: Type, box_indices: Type
         raise TypeMismatch(f"{NAME}: layout {attrs.layout!r} with method {attrs.method!r} is not known")
     if not number.dtype.is_int or not b.dtype.is_float:
         raise TypeMismatch(f"{NAME}: boxes are {b.dtype} and box_indices {number.dtype}, wanted float and integer")
+    check_to_read(NAME, x, (attrs.layout.index(axis) for axis in "NHW"), (b.shape[0],))
     height, width = per_axis(NAME, "crop_size", attrs.crop_size, 2)
     sizes = {"N": b.shape[0], "C": x.shape[attrs.layout.index("C")], "H": height, "W": width}
     dtype = tensor_type((), attrs.out_dtype or str(x.dtype)).dtype

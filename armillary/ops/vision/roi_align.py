@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
+from armillary.ops._types import check_to_read
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -61,6 +62,7 @@ def infer(attrs: RoiAlignAttrs, data: Type, rois: Type) -> TensorType:
         raise TypeMismatch(f"{NAME}: layout {attrs.layout!r} with mode {attrs.mode!r} is not known")
     if attrs.sample_ratio < 1:
         raise UnsupportedError(f"{NAME}: the number of samples would depend on the regions", hint="set sample_ratio")
+    check_to_read(NAME, x, (0, 2, 3), (regions.shape[0], x.shape[1]))
     return TensorType((regions.shape[0], x.shape[1], *per_axis(NAME, "pooled_size", attrs.pooled_size, 2)), x.dtype)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
+from armillary.ops._types import check_to_read
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -51,6 +52,7 @@ def _infer(attrs: RoiPoolAttrs, data: Type, rois: Type) -> TensorType:
     need_dtype(NAME, x, regions)
     if regions.shape[1] != 5 or attrs.layout not in ("NCHW", "NHWC"):
         raise TypeMismatch(f"{NAME}: rois {regions} in layout {attrs.layout!r}; wanted 5 columns, NCHW or NHWC")
+    check_to_read(NAME, x, (attrs.layout.index(axis) for axis in "NHW"), (regions.shape[0],))
     height, width = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     sizes = {"N": regions.shape[0], "C": x.shape[attrs.layout.index("C")], "H": height, "W": width}
     return TensorType(tuple(placed(attrs.layout, sizes)), x.dtype)

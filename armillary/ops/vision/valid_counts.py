@@ -143,7 +143,7 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
     first = 0 if attrs.keep_background else 1
     best = cls_prob[:, first:].argmax(1) + first
     score = np.take_along_axis(cls_prob, best[:, None], 1)[:, 0]
-    best = np.where(score < np.float32(attrs.threshold), 0, best)
+    best = np.where(score >= np.float32(attrs.threshold), best, 0)
     found = np.full((*score.shape, 6), -1, cls_prob.dtype)
     counts = np.zeros(len(score), np.int32)
     low, high = anchor[0, :, :2], anchor[0, :, 2:]
