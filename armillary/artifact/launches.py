@@ -1,8 +1,9 @@
 """What a function of a device does when it is called: launches of kernels, in order.
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
-function, in a buffer or an image, a part of its workspace or one of its vars, by number; groups may follow from a var,
-their sizes are known when the package is made. The reader in C: `runtime/native/devices/arm_device.c`.
+function, in a buffer or an image, a part of its workspace or one of its vars, by number, or, of kernels with asserts,
+where to say what they refuse and whose call it is; groups may follow from a var, their sizes are known when the package
+is made. The reader in C: `runtime/native/devices/arm_device.c`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from armillary.artifact.json_form import Reader
 from armillary.base.record import record
 
 MAX_SIZE = 1 << 42
-_WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2}
+_WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2, "status": 1, "call": 1}
 Count = int | tuple[int, int, int]  # (k, more, per): (var k + more) // per
-KernelArg = tuple[str, int] | tuple[str, int, int]  # ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k)
+# ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k), ("status",), ("call",)
+KernelArg = tuple[str] | tuple[str, int] | tuple[str, int, int]
 
 
 @record(slots=True)
@@ -46,7 +48,7 @@ def _read_arg(reader: Reader) -> KernelArg:
     if _WIDTHS.get(name) != len(numbers) + 1:
         raise reader.error("is no argument of a kernel")
     values = [number.integer(0, MAX_SIZE) for number in numbers]
-    return (name, values[0]) if len(values) == 1 else (name, values[0], values[1])
+    return (name, *values)  # type: ignore[return-value]  # as many as its kind has
 
 
 def _read_sizes(reader: Reader, name: str) -> tuple[Count, Count, Count]:

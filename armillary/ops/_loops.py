@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = "E.Index"
 LANES = 16  # elements of a vector
+_MOST = (1 << 31) - 1  # iterations that int32 counts
 
 
 def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind | None = None) -> Stmt:
     """for name in [0, extent): body. The loop is serial unless `kind` says otherwise."""
-    variable = E.Var(name, DType("int32"))
-    return S.For(variable, T.const(0), T.convert(extent), kind or S.LoopKind.SERIAL, body(variable))
+    dtype = DType("int64" if isinstance(extent, int) and extent > _MOST else "int32")
+    variable = E.Var(name, dtype)
+    count = T.const(extent, dtype) if isinstance(extent, int) else T.convert(extent)
+    return S.For(variable, T.const(0, dtype), count, kind or S.LoopKind.SERIAL, body(variable))
 
 
 def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:

@@ -80,11 +80,12 @@ def violation(data: Array, attrs: CheckValuesAttrs) -> str:
         values = rows[:, column]
         bad = values[values == 0] if low > high else values[(values < low) | (values > high)]
         if bad.size:
-            return _message(attrs, column).replace("{}", str(bad[0]))
+            return message(attrs, column).replace("{}", str(bad[0]))
     return ""
 
 
-def _message(attrs: CheckValuesAttrs, column: int) -> str:
+def message(attrs: CheckValuesAttrs, column: int) -> str:
+    """What an error says of the values along a column, with {} for the value."""
     low, high = attrs.bounds[column]
     which = f" (component {column})" if len(attrs.bounds) > 1 else ""
     wanted = "not allowed" if low > high else f"not in [{low}, {high}]"
@@ -100,9 +101,9 @@ def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
 
         def one(index: list[Scalar], column: int) -> Stmt:
             value = load(ins[0], *index)
-            fine = _holds(value, *attrs.bounds[column])
+            fine = holds(value, *attrs.bounds[column])
             told = store(outs[0], value, *first)  # the message shows it: arm_bound_failed in the runtime
-            stop = S.AssertStmt(fine, _message(attrs, column), S.Evaluate(T.const(0)))
+            stop = S.AssertStmt(fine, message(attrs, column), S.Evaluate(T.const(0)))
             return S.seq(store(outs[0], value, *index), S.IfThenElse(T.logical_not(fine), S.seq(told, stop)))
 
         if len(attrs.bounds) == 1:
@@ -113,7 +114,8 @@ def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
     return made
 
 
-def _holds(value: Scalar, low: int, high: int) -> Scalar:
+def holds(value: Scalar, low: int, high: int) -> Scalar:
+    """Whether a value is within bounds."""
     dtype = value.dtype
     if low > high:
         return T.not_equal(value, T.const(0, dtype))

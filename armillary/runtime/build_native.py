@@ -42,6 +42,7 @@ LIBRARY_SOURCES = (
     "arm_trace.c",
     "arm_external.c",
     "devices/arm_device.c",
+    "devices/arm_status.c",
     "devices/arm_opencl.c",
     "devices/arm_opencl_program.c",
     "devices/arm_opencl_image.c",

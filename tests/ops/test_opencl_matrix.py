@@ -34,6 +34,9 @@ SAMPLES = [  # of each family: maps, reductions, layouts, sums of products, sort
     ("image.resize2d", 0),
     ("image.crop_and_resize", 0),  # samples on the border, which a fused multiply-add moves beside it
     ("scatter_elements", 0),
+    ("check_values", 0),
+    ("check_values", 1),
+    ("check_values", 2),
     ("cumsum", 0),
     ("qnn.requantize", 0),
     ("cast", 0),

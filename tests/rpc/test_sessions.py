@@ -11,7 +11,7 @@ import pytest
 from farm import SIZE, WEIGHT, Farm, X, graph
 
 import armillary
-from armillary import rpc, te
+from armillary import relay, rpc, te
 from armillary.base.config import setting
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, RPCError, RPCSessionTimeoutError, TargetError, TypeMismatch
@@ -128,6 +128,25 @@ def test_tensors_live_in_the_memory_of_a_device_there(session: rpc.RPCSession) -
     values = np.arange(3 << 20, dtype=np.float32)  # two pieces
     tensor = armillary.nd.array(values, device)
     np.testing.assert_array_equal(tensor.numpy(), values)
+
+
+def test_what_a_kernel_of_a_device_there_refuses_is_told_here(session: rpc.RPCSession, tmp_path: Path) -> None:
+    device = session.cl()
+    if not device.exist:
+        assert not setting("CI"), "CI installs an OpenCL driver"
+        pytest.skip(f"no OpenCL device: {device.objection()}")
+    x, places = relay.var("x", shape=(5, 3)), relay.var("places", shape=(2,), dtype="int64")
+    rows = relay.take(x, relay.check_values(places, [(-5, 4)], "row"), axis=0, mode="wrap")
+    library = relay.build(armillary.IRModule.from_expr(relay.Function([x, places], rows)), "opencl")
+    library.export_library(tmp_path / "rows.tar")
+    session.upload(tmp_path / "rows.tar")
+    module = graph_executor.GraphModule(session.load_module("rows.tar")["default"](device))
+    data = np.random.default_rng(0).random((5, 3), "float32")
+    for wrong in (5, -6):
+        with pytest.raises(ExecutionError, match=rf"row {wrong} is not in \[-5, 4\]"):
+            module.run(x=data, places=np.array([0, wrong]))
+        module.run(x=data, places=np.array([4, -5]))
+        np.testing.assert_array_equal(module.get_output(0).numpy(), data[[4, 0]])
 
 
 def test_errors_there_are_the_same_errors_here(session: rpc.RPCSession, net: Path) -> None:

@@ -15,6 +15,7 @@ from armillary.artifact.launches import Count, KernelArg, LaunchRow
 from armillary.base.names import Names, printable_name
 from armillary.codegen.base import Touched
 from armillary.codegen.build import CompiledModule, dimension
+from armillary.codegen.opencl.checks import asserts_in
 from armillary.codegen.opencl.program import program
 from armillary.codegen.opencl.source import emit_source, kernel_symbol
 from armillary.codegen.workers.cache import Cache
@@ -68,7 +69,10 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
         args.append(ArgRow(printable_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
     launches = tuple(_launch(function, kernel) for kernel in function.kernels)
     variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
-    row = FunctionRow(function.name, tuple(args), (), variables, function.workspace_bytes, launches=launches)
+    told = tuple(s.message for kernel in function.kernels for s in asserts_in(kernel))
+    row = FunctionRow(
+        function.name, tuple(args), (), variables, function.workspace_bytes, asserts=told, launches=launches
+    )
     return row, emit_source(function)
 
 
@@ -88,6 +92,8 @@ def _launch(function: DeviceFunction, kernel: DeviceKernel) -> LaunchRow:
             size = max(1, constant_bytes(buffer, function.name))
             args.append(("workspace", function.workspace[buffer], size))
     args += [("var", function.vars.index(var)) for var in kernel.vars]
+    if asserts_in(kernel):
+        args += [("status",), ("call",)]
     x, y, z = (_count(function, groups) for groups in kernel.groups)
     return LaunchRow(kernel_symbol(kernel), tuple(args), (x, y, z), kernel.items)
 

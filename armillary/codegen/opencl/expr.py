@@ -15,6 +15,7 @@ from armillary.codegen.base import LIBM, refuse, refuse_intrinsic
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.codegen.c.literals import float_text
+from armillary.codegen.opencl.checks import REFUSE
 from armillary.target.texture import is_texture
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
@@ -41,6 +42,7 @@ _LITERAL = re.compile(r"\b(U?)INT64_C\((-?\d+)\)")
 HELPERS = {
     **C_HELPERS,
     "prefetch": "",
+    "refuse": REFUSE,
     "lane4": "static inline float armillary_lane4(float4 x, int lane) {\n"
     "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
     "lane4h": "static inline half armillary_lane4h(half4 x, int lane) {\n"

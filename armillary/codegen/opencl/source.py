@@ -23,6 +23,7 @@ from armillary.codegen.c.statements import (
     write_seq,
     write_while,
 )
+from armillary.codegen.opencl.checks import asserts_in, write_assert, write_note
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import stored_vector, vector_store
@@ -60,6 +61,9 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
         self.constants: dict[str, str] = {}  # texts of what a work-item computes once, and their names
         self.parts: list[str] = []  # statements that these texts read, before them
         self.uses_sampler = False
+        self.codes = {s: code for code, s in enumerate((s for k in function.kernels for s in asserts_in(k)), 1)}
+        self.status = self.call = ""  # of a kernel with asserts: where it says what it refuses, and whose call it is
+        self.refused: E.Expr | None = None  # what the next assert shows
 
     def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
         """An element of a buffer in memory, or a number that is read from an image."""
@@ -166,6 +170,9 @@ def _kernel(m: KernelEmitter) -> None:
         name = m.declare(var)
         value = f"as_double({word})" if var.dtype.is_float else word
         casts.append(f"const {m.kind(var.dtype)} {name} = ({m.kind(var.dtype)}){value};")
+    if asserts_in(kernel):
+        m.status, m.call = m.fresh_label("status"), m.fresh_label("call")
+        arguments += [f"volatile __global int* {m.status}", f"int64_t {m.call}"]
     items = ", ".join(str(n) for n in kernel.items)
     head = f"__kernel __attribute__((reqd_work_group_size({items})))"
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
@@ -351,11 +358,6 @@ def _let(m: KernelEmitter, s: S.LetStmt) -> None:
         m.stmt(s.body)
 
 
-def _body(m: KernelEmitter, s: S.AttrStmt | S.AssertStmt) -> None:
-    """Notes mean nothing here; a work-item cannot stop a program, so what asserts guard has to hold without them."""
-    m.stmt(s.body)
-
-
 def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
     if not (isinstance(s.value, E.Call) and s.value.name == "prefetch"):
         write_evaluate(m, s)
@@ -368,8 +370,8 @@ _STMTS: Visits[KernelEmitter, [], None] = {
     S.BufferStore: _store,
     S.Allocate: _allocate,
     S.LetStmt: _let,
-    S.AssertStmt: _body,
-    S.AttrStmt: _body,
+    S.AssertStmt: write_assert,
+    S.AttrStmt: write_note,
     S.SeqStmt: write_seq,
     S.Evaluate: _evaluate,
 }

@@ -97,4 +97,14 @@ int arm_launcher_make(arm_device_code *code, int32_t id, const arm_launch *launc
 int32_t arm_launcher_run(arm_launcher *launcher, void *const *data, const int64_t *bytes, const int64_t *vars);
 void arm_launcher_free(arm_launcher *launcher);
 
+/* arm_status.c: what kernels say of values that they refuse, the first of them since somebody looked. A call whose function
+ * is checked has the address of such memory where the CPU's have the workspace of their threads, and its number behind the
+ * vars. */
+#define ARM_STATUS_BYTES 16
+typedef struct { int32_t code, call; int64_t value; } arm_status; /* code 0: nothing */
+int arm_bound_is_checked(const arm_bound *bound);
+void arm_bound_set_status(const arm_bound *bound, void *status, int64_t call);
+void *arm_status_make(arm_device device, arm_error *error);
+int arm_status_take(arm_device device, void *status, arm_status *out, arm_error *error); /* waits; clears what was said */
+
 #endif

@@ -252,8 +252,9 @@ static int bind_extents(const arm_function *f, arm_bound *out, arm_error *error)
 
 /* Kernels are made here, so that what the device refuses is told before anything runs. */
 static int bind_launches(const arm_function *f, const arm_tensor *args, arm_bound *out, arm_error *error) {
-  out->bytes = arm_zalloc((size_t)f->num_args, sizeof *out->bytes);
+  out->bytes = arm_zalloc((size_t)f->num_args + 2, sizeof *out->bytes);
   if (out->bytes == NULL) return arm_fail(error, "out of memory");
+  out->bytes[f->num_args + 1] = ARM_STATUS_BYTES;
   for (int i = 0; i < f->num_args; i++) {
     if (args[i].device.id != args[0].device.id)
       return arm_fail(error, "%s: its arguments are on devices %d and %d", f->name, args[0].device.id, args[i].device.id);
@@ -270,7 +271,7 @@ int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const 
     return arm_fail(error, "%s: %d tensor arguments given, but %d are wanted", f->name, num_args, f->num_args);
   out->function = f;
   out->data = arm_zalloc((size_t)num_args + 3, sizeof *out->data);
-  out->vars = arm_zalloc((size_t)f->num_vars, sizeof *out->vars);
+  out->vars = arm_zalloc((size_t)f->num_vars + 1, sizeof *out->vars); /* the last: which call it is, for a device */
   out->extents = arm_zalloc((size_t)f->num_phases, sizeof *out->extents);
   if (out->data == NULL || out->vars == NULL || out->extents == NULL) return arm_fail(error, "out of memory");
   out->data[num_args + 2] = (void *)(uintptr_t)arm_packed_call;
@@ -340,7 +341,8 @@ int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
   return arm_bounds_run(&bound, 1, pool, max_threads, &failed);
 }
 
-/* Where the message has {}, the first element of the last argument is shown: a kernel puts there what was wrong. */
+/* Where the message has {}, the first element of the last argument is shown: a kernel puts there what was wrong. A device
+ * said it in its status. */
 static int assert_failed(const arm_bound *bound, const char *message, arm_error *error) {
   const arm_function *f = bound->function;
   const char *gap = strstr(message, "{}");
@@ -348,7 +350,8 @@ static int assert_failed(const arm_bound *bound, const char *message, arm_error 
   const void *data = bound->data[f->num_args - 1];
   arm_dtype type = f->args[f->num_args - 1].dtype;
   long long value = 0;
-  if (type.code == 0 && type.bits == 64) value = *(const int64_t *)data;
+  if (f->code != NULL) value = bound->refused;
+  else if (type.code == 0 && type.bits == 64) value = *(const int64_t *)data;
   else if (type.code == 0 && type.bits == 32) value = *(const int32_t *)data;
   else if (type.code == 0 && type.bits == 16) value = *(const int16_t *)data;
   else if (type.code == 0) value = *(const int8_t *)data;

@@ -176,7 +176,7 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || allocate_storages(g, &error) != 0 ||
-      bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0) {
+      bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {
     arm_graph_destroy(g);
     return -1;
   }
@@ -197,6 +197,7 @@ void arm_graph_destroy(arm_graph *g) {
   for (int32_t d = 0; d < g->num_devices; d++) {
     arm_memory_release(g->devices[d].device, g->devices[d].arena);
     arm_memory_release(g->devices[d].device, g->devices[d].workspace);
+    arm_memory_release(g->devices[d].device, g->devices[d].status);
   }
   free(g->nodes);
   free(g->entries);
@@ -559,6 +560,7 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
   if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
   if (clock.is_watched) (void)arm_device_watch(device, 0, error);
+  status = arm_graph_end_run(g, status, error);
   if (status == 0 && end >= v->end) status = copy_heads(g, error);
   atomic_store(&g->running, 0);
   return status;

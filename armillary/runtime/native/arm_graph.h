@@ -64,8 +64,8 @@ typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs;
 
 #define ARM_MAX_GRAPH_DEVICES 4
 
-/* A device of a graph, with the memory that its values and calls share. */
-typedef struct { arm_device device; void *arena, *workspace; int64_t workspace_bytes; } arm_graph_device;
+/* A device of a graph, with the memory that its values and calls share; `status`: NULL where no call is checked there. */
+typedef struct { arm_device device; void *arena, *workspace, *status; int64_t workspace_bytes; } arm_graph_device;
 
 struct arm_graph {
   arm_module *module;
@@ -152,6 +152,11 @@ int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *
 void arm_concurrent_plan(arm_graph *graph);
 void arm_concurrent_place(arm_graph *graph);
 int arm_concurrent_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *clock, arm_error *error);
+
+/* arm_status.c: give calls on devices that are checked where to say what they refuse. End: of a run that ended in `status`;
+ * what was refused is an error, and forgotten. */
+int arm_graph_make_statuses(arm_graph *graph, arm_error *error);
+int arm_graph_end_run(arm_graph *graph, int status, arm_error *error);
 
 /* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
 int arm_load_plan(arm_graph *graph, arm_error *error);

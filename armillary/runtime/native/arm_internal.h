@@ -118,6 +118,7 @@ typedef struct {
   arm_offload *offload; /* of an offloaded function, which has no phases and runs alone */
   struct arm_launcher *launcher; /* of a device's function, with the bytes of its tensors */
   int64_t *bytes;
+  int64_t refused; /* what a device's function did not take: arm_status.c */
 } arm_bound;
 int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
              int num_scalars, arm_bound *out, arm_error *error);

@@ -153,7 +153,7 @@ static void release(arm_graph *g, int32_t s) {
 }
 
 int arm_load_expand(arm_graph *g, int all, arm_error *error) {
-  int is_complete = 1;
+  int is_complete = 1, is_checked = 0;
   for (int32_t i = 0; i < g->num_nodes; i++) {
     arm_node *node = &g->nodes[i];
     if (!node->is_load) continue;
@@ -162,13 +162,15 @@ int arm_load_expand(arm_graph *g, int all, arm_error *error) {
       if (all) return arm_fail(error, "node %s: a parameter that it reads was never set", node->name);
       is_complete = 0;
     }
-    if (state == READY && run_node(g, node, error) != 0) return -1;
+    if (state == READY && run_node(g, node, error) != 0) return arm_graph_end_run(g, -1, error);
+    if (state == READY && node->kind == ARM_NODE_CALL) is_checked |= arm_bound_is_checked(&node->bound);
     for (int32_t k = 0; k < node->num_inputs && state == READY; k++) {
       int32_t s = g->entries[node->inputs[k]].storage;
       const arm_storage *from = &g->storages[s];
       if (!from->is_kept && from->last_load == i && (from->is_load || from->is_stored)) release(g, s);
     }
   }
+  if (is_checked && arm_graph_end_run(g, 0, error) != 0) return -1;
   /* A node that still waits for an input has no result yet, and runs for that reason. */
   for (int32_t s = 0; s < g->num_storages; s++) g->storages[s].is_fresh = 0;
   g->is_stale = !is_complete;

@@ -42,7 +42,7 @@ struct arm_call {
   arm_device device;
   arm_pool *pool;
   int max_threads;
-  void *workspace;
+  void *workspace, *status; /* NULL: not checked */
   arm_bound bound;
 };
 
@@ -313,6 +313,10 @@ static int make_workspace(arm_call *call, const arm_function *f, arm_error *erro
   if (call->workspace == NULL) return -1;
   call->bound.data[f->num_args] = call->workspace;
   call->bound.data[f->num_args + 1] = (char *)call->workspace + shared;
+  if (!arm_bound_is_checked(&call->bound)) return 0;
+  call->status = arm_status_make(call->device, error);
+  if (call->status == NULL) return -1;
+  arm_bound_set_status(&call->bound, call->status, 0);
   return 0;
 }
 
@@ -341,6 +345,10 @@ int arm_call_create(arm_module *module, int function, const arm_tensor *args, in
 int arm_call_run(arm_call *call, char *err, size_t err_size) {
   arm_error error = {err, err_size};
   int32_t code = arm_bound_run(&call->bound, call->pool, call->max_threads);
+  arm_status said = {0, 0, 0};
+  if (code == 0 && call->status != NULL && arm_status_take(call->device, call->status, &said, &error) != 0) return -1;
+  call->bound.refused = said.value;
+  if (said.code != 0) code = said.code;
   return code == 0 ? 0 : arm_bound_failed(&call->bound, code, &error);
 }
 
@@ -357,6 +365,7 @@ void arm_call_destroy(arm_call *call) {
   if (call == NULL) return;
   arm_unbind(&call->bound);
   arm_memory_release(call->device, call->workspace);
+  arm_memory_release(call->device, call->status);
   arm_module_release(call->module);
   free(call);
 }

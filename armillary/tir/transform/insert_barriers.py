@@ -61,6 +61,9 @@ class _Inserter:
             then, one = self.stmt(item.then_body, before)
             other, two = self.stmt(item.else_body, before) if item.else_body is not None else (None, before)
             return replace(item, then_body=then, else_body=other), one + two
+        if isinstance(item, S.AssertStmt) and not self.varies(item.condition):
+            inner, after = self.stmt(item.body, before)
+            return replace(item, body=inner), after
         if isinstance(item, S.Allocate | S.AttrStmt | S.LetStmt):
             if isinstance(item, S.LetStmt) and self.varies(item.value):
                 self.varying.add(item.var)

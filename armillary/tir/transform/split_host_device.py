@@ -86,8 +86,13 @@ class _Splitter:
             self.stmt(item.body, wrap)
         elif isinstance(item, S.LetStmt) and not has_loads(item.value):
             self.stmt(item.body, lambda s: wrap(S.LetStmt(item.var, item.value, s)))
-        elif isinstance(item, S.AssertStmt):
+        elif isinstance(item, S.AssertStmt) and has_loads(item.condition):
+            self.pending.append(
+                wrap(replace(item, body=S.Evaluate(build.const(0))))
+            )  # said once, before what reads more
             self.stmt(item.body, wrap)
+        elif isinstance(item, S.AssertStmt):
+            self.stmt(item.body, lambda s: wrap(replace(item, body=s)))
         elif isinstance(item, S.IfThenElse) and not has_loads(item.condition):
             self.stmt(item.then_body, lambda s: wrap(S.IfThenElse(item.condition, s)))
             if item.else_body is not None:

@@ -256,13 +256,20 @@ static int read_groups(const arm_json *json, int32_t list, const char *where, in
   return 0;
 }
 
-/* ["tensor", k], ["image", k], ["workspace", offset, bytes] or ["var", k] */
+/* ["tensor", k], ["image", k], ["workspace", offset, bytes], ["var", k]; ["status"] and ["call"], where the data and vars of a
+ * call have them: arm_status.c */
 static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
                            arm_kernel_arg *out, arm_error *error) {
   const arm_json_value *values = json->values;
   int32_t word = values[list].kind == ARM_LIST ? values[list].first : -1;
   if (word < 0 || values[word].kind != ARM_TEXT) return arm_fail(error, "%s: an argument of a launch has no kind", where);
   const char *name = values[word].text;
+  int is_status = strcmp(name, "status") == 0;
+  if (values[list].count == 1 && (is_status || strcmp(name, "call") == 0)) {
+    out->takes = is_status ? ARM_TAKES_TENSOR : ARM_TAKES_VAR;
+    out->at = is_status ? num_args + 1 : num_vars;
+    return 0;
+  }
   int is_image = strcmp(name, "image") == 0, is_workspace = strcmp(name, "workspace") == 0;
   int is_tensor = is_image || strcmp(name, "tensor") == 0;
   if (!is_tensor && !is_workspace && strcmp(name, "var") != 0)
