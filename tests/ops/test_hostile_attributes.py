@@ -14,6 +14,7 @@ from armillary.ir import IRModule
 from armillary.ops.ml.tree_ensemble import TreeEnsembleAttrs, tree_ensemble
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr
+from armillary.relay.op import get_op
 from armillary.transform import PassContext
 
 FAR, HUGE = 2**31, 2**62
@@ -26,6 +27,11 @@ def _x(*shape: int) -> Expr:
 
 def _weight(*shape: int) -> Expr:
     made: Expr = relay.const(np.ones(shape, np.float32))
+    return made
+
+
+def _p(*shape: int) -> Expr:
+    made: Expr = relay.var("p", shape=shape, dtype="int32")
     return made
 
 
@@ -44,6 +50,18 @@ _ODD: dict[str, Callable[[], Expr]] = {
     "a scale that is infinite": lambda: relay.nn.upsampling(_x(1, 2, 3, 3), float("inf"), 1.0),
     "a layout of no axes": lambda: relay.nn.contrib_depthwise_conv2d_nchwc(
         _x(1, 2, 6, 6, 8), _weight(2, 1, 3, 3, 1, 8), kernel_size=(3, 3), channels=16, kernel_layout=""
+    ),
+    "a column before the first": lambda: relay.vision.non_max_suppression(
+        *(_x(2, 12, 6), relay.var("n", shape=(2,), dtype="int32"), relay.var("k", shape=(2, 12), dtype="int32")),
+        *(relay.const(5), relay.const(0.5)),
+        score_index=-1,
+    ),
+    "a mask that the type has not": lambda: relay.sequence_mask(_p(1, 40), relay.var("n", shape=(1,)), 2.0**33, 1),
+    "a layout of a result of no axes": lambda: get_op("nn.attention")(
+        *(relay.var(name, shape=(2, 5, 3, 8)) for name in "qkv"), out_layout=""
+    ),
+    "a step of no inputs": lambda: get_op("nn.add_step")(
+        _x(2, 12), relay.var("e", shape=(0, 2, 12)), relay.var("s", shape=(2,), dtype="int32")
     ),
     "parts of one element": lambda: relay.split(_x(FAR), FAR, 0).astuple(),
     "many parts of one element": lambda: relay.split(_x(2**24), 2**24, 0).astuple(),
@@ -102,11 +120,6 @@ def test_what_a_reference_has_no_memory_for_is_an_error_of_ours() -> None:
 def test_the_attribute_is_named() -> None:
     with pytest.raises(TypeMismatch, match=r"repeat: axis holds 0\.5, wanted whole numbers"):
         relay.repeat(_x(2, 3), 2, axis=0.5)
-
-
-def _p(*shape: int) -> Expr:
-    made: Expr = relay.var("p", shape=shape, dtype="int32")
-    return made
 
 
 _OF_NOTHING: dict[str, Callable[[], Expr]] = {

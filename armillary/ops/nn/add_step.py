@@ -15,6 +15,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
+from armillary.ops._types import check_to_read
 from armillary.ops.nn._windows import Tensor, f32, known, need_dtype, need_rank, need_tensor, tensor
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -39,6 +40,7 @@ def _infer(attrs: AddStepAttrs, data: Type, inputs: Type, step: Type) -> TensorT
     place = need_tensor(NAME, step, "step")
     if place.dtype.is_float or place.ndim != 1 or place.shape[0] == 0:
         raise TypeMismatch(f"{NAME}: step must be a vector of integers, got {place}")
+    check_to_read(NAME, every, (0,), x.shape)
     size, width = known(x.shape[1]), known(every.shape[2])
     if x.shape[0] != every.shape[1]:
         raise TypeMismatch(f"{NAME}: data has a batch of {x.shape[0]}, inputs have one of {every.shape[1]}")

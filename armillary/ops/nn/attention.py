@@ -82,6 +82,8 @@ masked_attention.macs(_macs)
 def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type) -> TensorType:
     given = [need_tensor(name, ty, what) for ty, what in ((query, "query"), (key, "key"), (value, "value"))]
     first = need_float(name, given[0])
+    if sorted(attrs.out_layout) != sorted(LETTERS):
+        raise TypeMismatch(f"{name}: the layout of the result is {attrs.out_layout!r}", hint="an order of B, T, H, D")
     for ty, text, what in zip(given, layouts(attrs), ("query", "key", "value"), strict=True):
         need_rank(name, ty, 4, what)
         need_dtype(name, first, ty)

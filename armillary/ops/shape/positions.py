@@ -20,6 +20,7 @@ from armillary.ops._types import (
     axis_of,
     broadcast_index,
     broadcast_shapes,
+    check_holds,
     check_kind,
     check_to_read,
     elements,
@@ -59,6 +60,8 @@ sequence_mask.attrs(SequenceMaskAttrs)
 def infer_sequence_mask(attrs: SequenceMaskAttrs, data: TensorType, lengths: TensorType) -> TensorType:
     if data.ndim < 2 or attrs.axis not in (0, 1, -data.ndim, 1 - data.ndim):
         raise TypeMismatch(f"sequence_mask: axis {attrs.axis} of {data}, wanted axis 0 or 1 of at least two")
+    if data.dtype.is_int:
+        check_holds("sequence_mask", str(data.dtype), int(attrs.mask_value))
     if lengths.shape != (data.shape[1 - attrs.axis % data.ndim],):
         raise TypeMismatch(f"sequence_mask: valid_length has shape {lengths.shape}, wanted one for each sequence")
     return data

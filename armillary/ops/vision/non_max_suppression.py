@@ -58,7 +58,8 @@ def _infer(attrs: NonMaxSuppressionAttrs, data: Type, count: Type, indices: Type
     for what, ty in (("max_output_size", most), ("iou_threshold", iou)):
         need_rank(NAME, ty, 0, what)
     columns = (attrs.score_index, attrs.coord_start + 3, attrs.id_index)
-    if isinstance(x.shape[2], int) and max(columns) >= x.shape[2]:
+    is_before = attrs.score_index < 0 or attrs.coord_start < 0 or attrs.id_index < -1
+    if is_before or (isinstance(x.shape[2], int) and max(columns) >= x.shape[2]):
         raise TypeMismatch(f"{NAME}: columns {columns} of boxes of {x.shape[2]} numbers")
     whole = DType("int32")
     numbers = TupleType((TensorType(x.shape[:2], whole), TensorType((x.shape[0], 1), whole)))
