@@ -17,7 +17,8 @@ from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant
-from armillary.relay.op import Op
+from armillary.relay.op import Op, get_op
+from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
 from armillary.relay.walk import post_order
 
 Array = np.ndarray[Any, Any]
@@ -366,3 +367,23 @@ def test_mixed_precision_converts_the_layer_behind_a_quantised_one() -> None:
 
 def _is_call(expr: Any, name: str) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+@pytest.mark.parametrize("operator", ["nn.matmul", "nn.dense", "nn.batch_matmul", "nn.conv2d", "qnn.dense"])
+@pytest.mark.parametrize("sums", ["", "float16", "float32"])
+def test_mixed_precision_leaves_products_of_integers(operator: str, sums: str) -> None:
+    """Their sums were float16: other numbers, and a type that what reads them does not take."""
+    shapes = {"nn.batch_matmul": (3, 8, 8), "nn.conv2d": (1, 8, 3, 3)}
+    shape = shapes.get(operator, (8, 8))
+    a = relay.var("a", shape=shape, dtype="int8")
+    b = relay.var("b", shape=(8, 8, 1, 1) if operator == "nn.conv2d" else shape, dtype="int8")
+    scales = [relay.const(v) for v in (np.int32(1), np.int32(2), np.float32(0.5), np.float32(0.5))]
+    more, wide = (scales, {}) if operator == "qnn.dense" else ([], {"out_dtype": "int32"})
+    body = relay.nn.instance_norm(
+        relay.cast(relay.reshape(get_op(operator)(a, b, *more, **wide), (1, 8, -1)), "float32"),
+        *(relay.const(np.ones(8, np.float32)) for _ in range(2)),
+    )
+    module = relay.transform.InferType()(IRModule.from_expr(relay.Function([a, b], body)))
+    forms = {operator: (0, sums, "float16")} if sums and not more else {}
+    mixed = to_mixed_precision(module, mixed_precision_type="float16", missing_op_mode=2, conversions=forms)
+    assert str(mixed) == str(module)

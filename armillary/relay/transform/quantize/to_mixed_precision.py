@@ -110,7 +110,7 @@ class _Converter:
         category, accumulate, result = self._category(op)
         if op.name == "qnn.dequantize" or (category == Precision.FOLLOW and self._are_quantized(expr)):
             self.quantized.add(id(expr))
-        elif category == Precision.ALWAYS and self._are_quantized(expr):
+        elif category == Precision.ALWAYS and (self._are_quantized(expr) or not _reads_floats(expr)):
             return map_children(expr, self.restored)
         args = [self.get(a) for a in expr.args]
         if category == Precision.FOLLOW and not self._are_mixed(args):
@@ -183,6 +183,10 @@ def _has_float(ty: Type) -> bool:
     if isinstance(ty, TupleType):
         return any(map(_has_float, ty.fields))
     return isinstance(ty, TensorType) and ty.dtype.is_float
+
+
+def _reads_floats(expr: Call) -> bool:
+    return any(_has_float(arg.checked_type) for arg in expr.args)
 
 
 def _is_all(ty: Type, dtype: DType) -> bool:
