@@ -22,6 +22,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values
+from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
 from armillary.errors import Span, TypeMismatch
@@ -425,8 +426,17 @@ def const(value: object, dtype: str | None = None) -> Constant:
     if dtype is None and not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "numpy"):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
     if dtype is not None:
-        array = array.astype(tensor_type((), dtype).dtype.numpy)
+        array = _converted(array, tensor_type((), dtype).dtype, value)
     return Constant(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _converted(array: Array, dtype: DType, value: object) -> Array:
+    """Numbers in another type: fractions are cut off, as numpy does; a Python number must lie in its range."""
+    if dtype.code in ("int", "uint") and isinstance(value, float | int):
+        least, count = (-(1 << dtype.bits >> 1) if dtype.code == "int" else 0), 1 << dtype.bits
+        if not least <= value < least + count:
+            raise TypeMismatch(f"a constant of {dtype} cannot be {value}", hint=f"from {least} to {least + count - 1}")
+    return array.astype(dtype.numpy)
 
 
 def tensor_of(expr: Expr) -> TensorType | None:
@@ -458,5 +468,14 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
         return Tuple(tuple(as_expr(v) for v in value))
     if like is not None and not hasattr(value, "dtype"):
         ty = like.checked_type
-        return const(value, ty.dtype if isinstance(ty, TensorType) else None)
+        return _number_like(value, ty.dtype) if isinstance(ty, TensorType) else const(value)
     return const(value)
+
+
+def _number_like(value: object, dtype: DType) -> Constant:
+    """A Python number as a constant of the type of the tensor beside it: integers meet numbers that are integers."""
+    made = const(value, str(dtype))
+    if not dtype.is_float and isinstance(value, float | int) and made.data != value:
+        hint = "cast the tensor to a type that has it"
+        raise TypeMismatch(f"{value} beside a tensor of {dtype}: no {dtype} is {value}", hint=hint)
+    return made

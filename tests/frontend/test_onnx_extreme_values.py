@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
+from armillary.errors import UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.runtime.device import cpu
 from armillary.transform import PassContext
@@ -69,3 +70,13 @@ def test_the_scale_of_zeros_and_of_nothing_is_one(shape: tuple[int, ...]) -> Non
     outputs = {"y": TensorProto.UINT8, "scale": TensorProto.FLOAT, "zero": TensorProto.UINT8}
     y, scale, zero = run(model("DynamicQuantizeLinear", inputs, outputs), inputs, 3, "llvm")
     assert not np.any(y) and y.shape == shape and scale == 1 and zero == 0
+
+
+@pytest.mark.parametrize("factors", [{"alpha": 0.5}, {"beta": 1.5}, {"alpha": float("inf")}])
+def test_a_product_of_integers_is_refused_for_a_factor_that_is_none(factors: dict[str, float]) -> None:
+    matrix = np.arange(4, dtype=np.int32).reshape(2, 2)
+    inputs = {"a": matrix, "b": matrix, "c": matrix}
+    with pytest.raises(UnsupportedError, match="wanted an integer for int32"):
+        from_onnx(model("Gemm", inputs, {"y": TensorProto.INT32}, **factors))
+    (got,) = run(model("Gemm", inputs, {"y": TensorProto.INT32}, alpha=2.0, beta=-3.0), inputs, 3, "llvm")
+    np.testing.assert_array_equal(got, 2 * (matrix @ matrix) - 3 * matrix)

@@ -79,3 +79,19 @@ def test_only_our_errors_leave_public_functions(name: str, function: Function, u
                 trace = error.__traceback__
                 if trace is not None and trace.tb_next is not None:
                     raise  # else the call does not fit the signature
+
+
+@pytest.mark.parametrize("number", [0.5, float("nan"), float("inf"), 1 << 40, -(1 << 31) - 1])
+def test_a_tensor_of_integers_meets_numbers_that_are_integers(number: float) -> None:
+    x = relay.var("x", shape=(2,), dtype="int32")
+    with pytest.raises(ArmillaryError, match="int32"):
+        x * number
+    assert (x * 2.0).args[1].data == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(300, "uint8"), (-1, "uint8"), (float("inf"), "int32"), (2**63, "int64")]
+)
+def test_a_constant_lies_in_the_range_of_its_type(number: float, dtype: str) -> None:
+    with pytest.raises(ArmillaryError, match=f"a constant of {dtype} cannot be"):
+        relay.const(number, dtype)

@@ -113,6 +113,32 @@ def test_labels_are_encoded() -> None:
     assert_agrees("LabelEncoder", twice, whole, keys_floats=[2.0, np.nan, 0.0, 2.0], values_int64s=[10, 20, 30, 40])
 
 
+_WHOLE = np.array([[-3, -1, 0, 1, 2, 7]])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("threshold", [-0.5, 0.5, 2.0, 3e9, 1e30, -1e30, np.inf, -np.inf, np.nan])
+def test_integers_are_compared_with_a_threshold_that_is_none(threshold: float, dtype: type) -> None:
+    x, kind = _WHOLE.astype(dtype), {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    (got,) = armillary.InferenceSession(model("Binarizer", x, kind, threshold=threshold)).run(None, {"x": x})
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, x > np.float32(threshold))
+
+
+def test_numbers_that_a_type_does_not_have_equal_no_element() -> None:
+    x, whole = _WHOLE.astype(np.int32), {"y": TensorProto.INT32}
+    far = model("Imputer", x, whole, imputed_value_int64s=[5], replaced_value_int64=(1 << 32) + 1)
+    np.testing.assert_array_equal(armillary.InferenceSession(far).run(None, {"x": x})[0], x)
+    odd = model("LabelEncoder", x, {"y": TensorProto.INT64}, keys_floats=[1.5, 2.0], values_int64s=[10, 20])
+    np.testing.assert_array_equal(armillary.InferenceSession(odd).run(None, {"x": x})[0], np.where(x == 2, 20, -1))
+    with pytest.raises(ArmillaryError, match="1099511627776 is none of int32"):
+        armillary.InferenceSession(model("Imputer", x, whole, imputed_value_int64s=[1 << 40]))
+
+
+def test_an_offset_is_taken_from_float64() -> None:
+    assert_agrees("Scaler", np.array([[0.1, 1e8 + 0.5]]), offset=[0.1, 1e8], scale=[1e9, 1.0])
+
+
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_files_of_scikit_learn(path: Path) -> None:
     theirs, ours = onnxruntime.InferenceSession(str(path)), armillary.InferenceSession(path)

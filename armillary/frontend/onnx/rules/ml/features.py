@@ -7,6 +7,8 @@ are in the order of its labels (`InferenceSession` makes the dictionaries of it)
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from armillary.base.aliases import Array
@@ -26,9 +28,16 @@ def _refuse_strings(node: OnnxNode, *names: str) -> None:
 
 @from_onnx("Binarizer", domain=ML)
 def binarizer(node: OnnxNode) -> Expr:
-    """Whether x is above the threshold."""
-    x, dtype = node.input(0), node.type_of(0).dtype
-    above = call("greater", x, const(np.array(node.float("threshold", 0.0)).astype(dtype.numpy)))
+    """Whether x is above the threshold; integers are above it where they are above the integer below it."""
+    x, dtype, threshold = node.input(0), node.type_of(0).dtype, float(node.float("threshold", 0.0))
+    if not dtype.is_float:
+        ends = np.iinfo(dtype.numpy)
+        if math.isnan(threshold) or threshold >= ends.max:
+            return call("zeros_like", x)
+        if threshold < ends.min:
+            return call("ones_like", x)
+        threshold = math.floor(threshold)
+    above = call("greater", x, const(np.array(threshold, dtype.numpy)))
     return call("cast", above, dtype=str(dtype))
 
 
@@ -52,8 +61,9 @@ def scaler(node: OnnxNode) -> Expr:
         if part.size not in (1, features):
             problem = f"{node.op_type} node {node.name!r}: {part.size} numbers in {name} for {features} features"
             raise ModelError(problem, hint="one for all, or one for each")
-    offset, scale = (const(p.reshape(()) if p.size == 1 else p) for p in parts)
-    return (call("cast", node.input(0), dtype="float32") - offset) * scale
+    wide = "float64" if str(node.type_of(0).dtype) == "float64" else "float32"
+    offset, scale = (const((p.reshape(()) if p.size == 1 else p).astype(wide)) for p in parts)
+    return call("cast", (call("cast", node.input(0), dtype=wide) - offset) * scale, dtype="float32")
 
 
 @from_onnx("Normalizer", domain=ML)
@@ -78,20 +88,27 @@ def imputer(node: OnnxNode) -> Expr:
     """A value for each element that is missing: NaN, or equal to a number."""
     x, ty = node.input(0), node.type_of(0)
     kind = "float" if ty.dtype.is_float else "int64"
-    filled = np.asarray(node.floats(f"imputed_value_{kind}s", ()), ty.dtype.numpy)
-    missing = node.float(f"replaced_value_{kind}", 0)
+    given = np.asarray(node.floats(f"imputed_value_{kind}s", ()), np.float32 if ty.dtype.is_float else np.int64)
+    filled, fits = _as(given, ty.dtype.numpy)
     if filled.size not in (1, ty.static[-1]):
         raise ModelError(f"{node.op_type} node {node.name!r}: {filled.size} values for {ty.static[-1]} features")
+    if not fits.all():
+        raise ModelError(f"{node.op_type} node {node.name!r}: {given[~fits][0]} is none of {ty.dtype}")
+    missing, may_be = _as(np.asarray(node.float(f"replaced_value_{kind}", 0)), ty.dtype.numpy)
     for name in ("float", "int64"):
         node.attributes.get(f"imputed_value_{name}s"), node.attributes.get(f"replaced_value_{name}")
-    is_missing = (
-        call("not_equal", x, x) if missing != missing else call("equal", x, const(_as(missing, ty.dtype.numpy)))
-    )
+    if not may_be:
+        return x
+    is_missing = call("not_equal", x, x) if missing != missing else call("equal", x, const(missing))
     return call("where", is_missing, const(filled.reshape(()) if filled.size == 1 else filled), x)
 
 
-def _as(value: object, dtype: object) -> Array:
-    return np.asarray(value).astype(dtype)  # type: ignore[call-overload, no-any-return]
+def _as(values: Array, dtype: type[np.generic]) -> tuple[Array, Array]:
+    """Values in another type, and which of them that type has; NaN is a value of each floating-point type."""
+    with np.errstate(invalid="ignore"):
+        made = values.astype(dtype)
+        is_same = made.astype(values.dtype) == values
+    return made, is_same | (np.isnan(values) & (made.dtype.kind == "f"))
 
 
 @from_onnx("LabelEncoder", domain=ML)
@@ -110,10 +127,10 @@ def label_encoder(node: OnnxNode) -> Expr:
     node.attributes.get("default_string")
     default = const(np.asarray(chosen).reshape(-1)[0].astype(values.dtype))
     x, dtype = node.input(0), node.type_of(0).dtype.numpy
-    keys = keys.astype(dtype)
-    keys, order = np.unique(keys, return_index=True)
-    values = values[order]
-    has_nan = bool(keys.dtype.kind == "f" and np.isnan(keys[-1]))
+    keys, fits = _as(keys, dtype)  # a key that is no number of this type equals no element
+    keys, order = np.unique(keys[fits], return_index=True)
+    values = values[fits][order]
+    has_nan = bool(keys.size and np.isnan(keys[-1]))
     is_nan = has_nan and node.opset >= 4
     table = keys[:-1] if has_nan else keys
     made = call("broadcast_to", default, shape=node.type_of(0).static)

@@ -96,6 +96,8 @@ def gemm(node: OnnxNode) -> Expr:
     if not node.flag("transB", False):
         b = transposed(b, (1, 0))
     result = call("nn.dense", a, b)
+    if not type_of(result).dtype.is_float:
+        alpha, beta = (_whole(node, name, value) for name, value in (("alpha", alpha), ("beta", beta)))
     if alpha != 1.0:
         result = result * alpha
     if node.missing(2) or beta == 0.0:
@@ -104,6 +106,14 @@ def gemm(node: OnnxNode) -> Expr:
     if beta != 1.0:
         c = c * beta
     return call("nn.bias_add", result, c, axis=-1) if _is_bias(c, result) else result + c
+
+
+def _whole(node: OnnxNode, name: str, value: float) -> float:
+    """A factor of integers, which is one: the standard does not say how fractions of them are rounded."""
+    if not float(value).is_integer():
+        problem = f"{node.op_type} node {node.name!r}: {name} is {value}, wanted an integer for {node.type_of(0).dtype}"
+        raise UnsupportedError(problem, hint="cast the inputs to float32, and the result back")
+    return value
 
 
 def _is_bias(c: Expr, result: Expr) -> bool:
