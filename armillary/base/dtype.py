@@ -118,6 +118,10 @@ class DType(str):
         """Largest value of an integer or bool type."""
         return (1 << (self.bits - 1)) - 1 if self.code == "int" else (1 << self.bits) - 1
 
+    def has(self, number: float) -> bool:
+        """Whether a number is one of this type's; floating-point types round, so they have all."""
+        return self.is_float or (self.min_value <= number <= self.max_value and number == int(number))
+
     def __reduce__(self) -> tuple[object, ...]:
         return DType, (str.__str__(self),)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from armillary.base.dtype import DType
+from armillary.ops._convert import convert
 from armillary.ops._deferred import E, S, T
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def load(buffer: Buffer, *index: Index) -> Expr:
 
 def store(buffer: Buffer, value: E.ExprLike, *index: Index) -> Stmt:
     """Write an element."""
-    return S.BufferStore(buffer, T.cast(value, buffer.dtype), tuple(T.convert(i) for i in index))
+    return S.BufferStore(buffer, convert(value, buffer.dtype), tuple(T.convert(i) for i in index))
 
 
 def scratch(name: str, size: int, dtype: str, scope: str = "global") -> Buffer:

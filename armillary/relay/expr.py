@@ -432,10 +432,10 @@ def const(value: object, dtype: str | None = None) -> Constant:
 
 def _converted(array: Array, dtype: DType, value: object) -> Array:
     """Numbers in another type: fractions are cut off, as numpy does; a Python number must lie in its range."""
-    if dtype.code in ("int", "uint") and isinstance(value, float | int):
-        least, count = (-(1 << dtype.bits >> 1) if dtype.code == "int" else 0), 1 << dtype.bits
-        if not least <= value < least + count:
-            raise TypeMismatch(f"a constant of {dtype} cannot be {value}", hint=f"from {least} to {least + count - 1}")
+    if dtype.is_int and isinstance(value, float | int):
+        least, most = dtype.min_value, dtype.max_value
+        if not least <= value <= most:
+            raise TypeMismatch(f"a constant of {dtype} cannot be {value}", hint=f"from {least} to {most}")
     return array.astype(dtype.numpy)
 
 
@@ -474,8 +474,7 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
 
 def _number_like(value: object, dtype: DType) -> Constant:
     """A Python number as a constant of the type of the tensor beside it: integers meet numbers that are integers."""
-    made = const(value, str(dtype))
-    if not dtype.is_float and isinstance(value, float | int) and made.data != value:
+    if isinstance(value, float | int) and not dtype.has(value):
         hint = "cast the tensor to a type that has it"
         raise TypeMismatch(f"{value} beside a tensor of {dtype}: no {dtype} is {value}", hint=hint)
-    return made
+    return const(value, str(dtype))

@@ -15,6 +15,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.float_range import may_multiply
 from armillary.base.record import record
+from armillary.ops._convert import convert
 from armillary.ops._deferred import T, scalar, te
 from armillary.ops._types import (
     Index,
@@ -100,7 +101,7 @@ def _float_floormod(a: Scalar, b: Scalar) -> Scalar:
 def _power(a: Scalar, b: Scalar) -> Scalar:
     if a.dtype.is_float:
         return T.call("pow", a, b)
-    return T.cast(T.call("pow", T.cast(a, "float64"), T.cast(b, "float64")), a.dtype)
+    return convert(T.call("pow", T.cast(a, "float64"), T.cast(b, "float64")), a.dtype)
 
 
 def _shift(left: bool) -> Binary:

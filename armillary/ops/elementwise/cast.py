@@ -8,13 +8,13 @@ Table of plain operators: elementwise.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._convert import BEYOND_INT64, convert, through
 from armillary.ops._deferred import T, te
 from armillary.ops._types import check_kind, elements, f32, i32, of_type, quiet
 from armillary.relay.expr import Call, Expr, tensor_of
@@ -22,42 +22,12 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType, tensor_fields
 
-if TYPE_CHECKING:
-    from armillary.tir.expr import Expr as Scalar
-
 
 @record
 class DTypeAttrs:
     """`dtype` is the name of the result's dtype."""
 
     dtype: str
-
-
-def convert(value: Scalar, dtype: str) -> Scalar:
-    """A scalar cast; to bool it is a comparison with zero, from floats to integers it goes through a signed type.
-
-    C and LLVM leave open what becomes of -3.7 as an unsigned integer: vectors gave the largest one, scalars 2**32 - 3.
-    """
-    to = DType(dtype)
-    if to.is_bool and not value.dtype.is_bool:
-        return T.not_equal(value, T.const(0, value.dtype))
-    through = _through(to) if value.dtype.is_float else ""
-    if not through:
-        return T.cast(value, dtype)
-    wrapped = T.cast(T.cast(value, through), dtype)
-    if to.bits < 64 or value.dtype.bits < 32:
-        return wrapped
-    return T.select(value < T.const(_BEYOND_INT64, value.dtype), wrapped, T.cast(value, dtype))
-
-
-_BEYOND_INT64 = 2.0**63
-
-
-def _through(to: DType) -> str:
-    """The signed type that floats become on their way to an integer type; none to int32 and int64."""
-    if not to.is_int or (to.code == "int" and to.bits >= 32):
-        return ""
-    return "int64" if to.bits >= 32 else "int32"
 
 
 # --- cast ---------------------------------------------------------------------------------------------------------
@@ -82,10 +52,10 @@ def cast_reference(attrs: DTypeAttrs, data: Array) -> Array:
 
 def _converted(data: Array, to: DType) -> Array:
     """As `convert` does."""
-    if not DType(data.dtype.name).is_float or not _through(to):
+    if not DType(data.dtype.name).is_float or not through(to):
         return np.asarray(data.astype(to.numpy))
     wrapped = data.astype(np.int64).astype(to.numpy)
-    return np.asarray(np.where(data < _BEYOND_INT64, wrapped, data.astype(to.numpy)) if to.bits == 64 else wrapped)
+    return np.asarray(np.where(data < BEYOND_INT64, wrapped, data.astype(to.numpy)) if to.bits == 64 else wrapped)
 
 
 @cast.compute

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from armillary.base.record import record
+from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import (
     Tensor,
@@ -56,7 +57,7 @@ bias_add.attrs(AxisAttrs)
 dropout.attrs(DropoutAttrs)
 
 relu.infer(lambda attrs, data: need_tensor("nn.relu", data))
-leaky_relu.infer(lambda attrs, data: need_tensor("nn.leaky_relu", data))
+leaky_relu.infer(lambda attrs, data: _infer_leaky(attrs, need_tensor("nn.leaky_relu", data)))
 dropout.infer(lambda attrs, data: need_tensor("nn.dropout", data))
 
 
@@ -81,6 +82,12 @@ def along(vector: Array, ndim: int, axis: int) -> Array:
     shape = [1] * ndim
     shape[axis] = -1
     return vector.reshape(shape)
+
+
+def _infer_leaky(attrs: LeakyReluAttrs, x: TensorType) -> TensorType:
+    if not x.dtype.has(attrs.alpha):
+        raise TypeMismatch(f"nn.leaky_relu: no {x.dtype} is {attrs.alpha} (alpha)", hint="cast to float32 first")
+    return x
 
 
 relu.reference(lambda attrs, x: np.maximum(x, x.dtype.type(0)))

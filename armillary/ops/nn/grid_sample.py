@@ -19,6 +19,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._convert import convert
 from armillary.ops._deferred import T, te
 from armillary.ops._types import accumulator
 from armillary.ops.nn._windows import (
@@ -206,7 +207,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
             index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
             return T.select(inside, T.cast(x(n, c, *index), wide), T.const(0, wide))
 
-        return T.cast(_sampled(m, places, [float(s) for s in sizes], attrs, read), x.dtype)
+        return convert(_sampled(m, places, [float(s) for s in sizes], attrs, read), x.dtype)
 
     shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
     found: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")

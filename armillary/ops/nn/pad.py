@@ -64,7 +64,14 @@ def _mirror_mode(attrs: MirrorPadAttrs) -> str:
     return attrs.mode.lower()
 
 
-pad.infer(lambda attrs, data: _infer("nn.pad", attrs.pad_width, attrs.pad_mode, data))
+@pad.infer
+def infer_pad(attrs: PadAttrs, data: Type) -> TensorType:
+    made = _infer("nn.pad", attrs.pad_width, attrs.pad_mode, data)
+    if attrs.pad_mode == "constant" and any(map(any, attrs.pad_width)) and not made.dtype.has(attrs.pad_value):
+        raise TypeMismatch(f"nn.pad: a border of {attrs.pad_value} around {made.dtype}, which has no such number")
+    return made
+
+
 mirror_pad.infer(lambda attrs, data: _infer("nn.mirror_pad", attrs.pad_width, _mirror_mode(attrs), data))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._convert import convert
 from armillary.ops._deferred import T, te
 from armillary.ops._types import (
     Index,
@@ -75,7 +76,7 @@ def full_reference(attrs: FullAttrs, fill_value: Array) -> Array:
 def filled_tensor(shape: Sequence[int], fill_value: te.Tensor, dtype: str) -> te.Tensor:
     """A tensor whose elements all are the fill value."""
     at = (0,) * fill_value.ndim
-    return elements(shape, lambda *i: T.cast(fill_value(*at), dtype), name="full", tag="broadcast")
+    return elements(shape, lambda *i: convert(fill_value(*at), dtype), name="full", tag="broadcast")
 
 
 @full.compute
@@ -232,7 +233,7 @@ def arange_compute(attrs: ArangeAttrs) -> te.Tensor:
     wide = "int64" if isinstance(start, int) and isinstance(step, int) else "float64"
 
     def element(i: Scalar) -> Scalar:
-        return T.cast(T.add(T.const(start, wide), T.mul(T.const(step, wide), T.cast(i, wide))), attrs.dtype)
+        return convert(T.add(T.const(start, wide), T.mul(T.const(step, wide), T.cast(i, wide))), attrs.dtype)
 
     return elements((count,), element, name="arange", tag="injective")
 
@@ -340,7 +341,7 @@ def one_hot_compute(attrs: OneHotAttrs, indices: te.Tensor, on: te.Tensor, off: 
     def element(*i: Index) -> Scalar:
         place = widened(indices(*i[:axis], *i[axis + 1 :]))
         hot = T.equal(place, T.cast(i[axis], place.dtype))
-        return T.cast(T.select(hot, on(*(0,) * on.ndim), off(*(0,) * off.ndim)), attrs.dtype)
+        return convert(T.select(hot, on(*(0,) * on.ndim), off(*(0,) * off.ndim)), attrs.dtype)
 
     return elements((*inner[:axis], attrs.depth, *inner[axis:]), element, name="one_hot", tag="injective")
 

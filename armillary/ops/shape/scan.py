@@ -16,6 +16,7 @@ from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._convert import convert
 from armillary.ops._deferred import S, T, scalar, te
 from armillary.ops._loops import load, loop, nest, rows, run_apart, scratch, store
 from armillary.ops._types import Index, axis_of, check_kind, f32, i32, of_type, quiet, unravelled
@@ -122,7 +123,7 @@ def _scan(
 
         def later(step: Index, i: list[Scalar]) -> Stmt:
             at, before = (*head, place(step + 1), *i), (*head, place(step), *i)
-            value = T.cast(load(data, *(before if attrs.exclusive else at)), out.dtype)
+            value = convert(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)
 
         steps = loop("k", last, lambda step: run_apart(tail, lambda i: later(step, i)))
@@ -158,7 +159,7 @@ def _beside(
         place = T.sub(last, k) if attrs.reverse else k
 
         def one(r: Scalar, head: list[Scalar]) -> Stmt:
-            after = store(found, combine(load(found, r), T.cast(load(data, *head, place), out.dtype)), r)
+            after = store(found, combine(load(found, r), convert(load(data, *head, place), out.dtype)), r)
             kept = store(out, load(found, r), *head, place)
             return S.seq(kept, after) if attrs.exclusive else S.seq(after, kept)
 

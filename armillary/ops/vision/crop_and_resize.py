@@ -13,6 +13,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._convert import convert
 from armillary.ops._deferred import T, te
 from armillary.ops._types import check_to_read
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_shape, numpy_within, per_axis, place_within, placed
@@ -127,7 +128,7 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
             top, left = te.floor(y), te.floor(x)
             upper, lower = (_between(read(row, left), read(row, te.ceil(x)), x - left) for row in (top, te.ceil(y)))
             value = _between(upper, lower, y - top)
-        return T.cast(T.select(inside, value, outside), dtype)
+        return convert(T.select(inside, value, outside), dtype)
 
     out = placed(layout, {"N": regions, "C": channels, "H": wanted[0], "W": wanted[1]})
     return te.compute(tuple(out), element, name="crop_and_resize", tag="injective")

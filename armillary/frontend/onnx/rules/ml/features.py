@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from armillary.base.aliases import Array
+from armillary.base.aliases import Array, NumpyDtype
 from armillary.errors import ModelError, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
@@ -103,7 +103,7 @@ def imputer(node: OnnxNode) -> Expr:
     return call("where", is_missing, const(filled.reshape(()) if filled.size == 1 else filled), x)
 
 
-def _as(values: Array, dtype: type[np.generic]) -> tuple[Array, Array]:
+def _as(values: Array, dtype: NumpyDtype) -> tuple[Array, Array]:
     """Values in another type, and which of them that type has; NaN is a value of each floating-point type."""
     with np.errstate(invalid="ignore"):
         made = values.astype(dtype)
