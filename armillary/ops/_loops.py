@@ -94,7 +94,8 @@ def load(buffer: Buffer, *index: Index) -> Expr:
 
 def store(buffer: Buffer, value: E.ExprLike, *index: Index) -> Stmt:
     """Write an element."""
-    return S.BufferStore(buffer, convert(value, buffer.dtype), tuple(T.convert(i) for i in index))
+    made = convert(value, buffer.dtype) if isinstance(value, E.Expr) else T.cast(value, buffer.dtype)
+    return S.BufferStore(buffer, made, tuple(T.convert(i) for i in index))
 
 
 def scratch(name: str, size: int, dtype: str, scope: str = "global") -> Buffer:
