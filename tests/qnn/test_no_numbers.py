@@ -107,3 +107,14 @@ def test_tables_of_no_numbers_hold_the_zero_point(which: str, scale: float, to: 
     function = Function([x], {"leaky_relu": leaky_relu, "softmax": softmax}[which](x, *parts))
     np.testing.assert_array_equal(evaluate(function, [codes]), np.full(codes.shape, 5))
     _agree(function, [codes], np.full(codes.shape, 5, np.int8))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32", "int64"])
+def test_a_zero_point_may_be_of_any_integer_type(kind: str) -> None:
+    values = np.array([-3.0, 0.4, np.nan, 900.0], np.float32)
+    x = var("x", tensor_type(values.shape, "float32"))
+    zero = Constant(np.asarray(7, kind))
+    function = Function([x], quantize(x, Constant(np.float32(2)), zero, out_dtype="int8"))
+    wanted = np.array([5, 7, 7, 127], np.int8)
+    np.testing.assert_array_equal(evaluate(function, [values]), wanted)
+    _agree(function, [values], wanted)

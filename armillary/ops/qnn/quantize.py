@@ -176,7 +176,7 @@ def quantize_reference(attrs: QuantizeAttrs, data: Array, scale: Array, zero: Ar
         moved = np.where(np.isnan(steps), kind(0), steps) + shift.astype(kind)
         limits = kind(dtype.min_value), kind(_int32_limit(dtype, DType(real.dtype.name)))
         return np.asarray(np.clip(moved, *limits).astype(dtype.numpy))
-    near = np.clip(shift, -_FAR, _FAR).astype(np.int64)
+    near = np.clip(shift.astype(np.int64), -_FAR, _FAR)
     inside = np.clip(steps, (dtype.min_value - near).astype(kind), (dtype.max_value - near).astype(kind))
     return np.asarray((np.where(np.isnan(steps), kind(0), inside).astype(np.int64) + near).astype(dtype.numpy))
 
@@ -425,7 +425,11 @@ def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
     integer NaN is 0 or the least, whose low half is 0: so is its sum with the zero point, in the type, the zero point.
     """
     if is_zero(zero) or (isinstance(zero, Constant) and zero.data.size == 1):
-        shift = int(np.clip(zero.data.reshape(-1)[:1], -_FAR, _FAR)[0]) if isinstance(zero, Constant) else 0
+        shift = (
+            int(np.clip(zero.data.reshape(-1)[:1].astype(np.int64), -_FAR, _FAR)[0])
+            if isinstance(zero, Constant)
+            else 0
+        )
         limited = clip(real, float(dtype.min_value - shift), float(dtype.max_value - shift))
         inside = cast(_whole(limited, rounding), "int32")
         return cast(add(inside, const(shift, "int32")) if shift else inside, dtype)
@@ -438,7 +442,7 @@ def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
 def _near(zero: Expr) -> Expr:
     """Zero points as int32, so near 0 that float32 holds the limits of 16 bits less them."""
     if isinstance(zero, Constant):
-        return const(np.clip(zero.data, -_FAR, _FAR).astype(np.int32))
+        return const(np.clip(zero.data.astype(np.int64), -_FAR, _FAR).astype(np.int32))
     narrow = tensor_of(zero).dtype.bits <= 16
     return cast(zero if narrow else clip(zero, float(-_FAR), float(_FAR)), "int32")
 
