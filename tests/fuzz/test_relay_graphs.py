@@ -7,6 +7,7 @@ tests.fuzz.relay_graphs` runs them with a progress bar, and shrinks what it find
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,18 @@ import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
 from armillary.base.node import structural_equal
+from armillary.driver.build import build
+from armillary.ir import IRModule
 from armillary.ops._types import elements
 from armillary.ops.nn._windows import call
+from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var
 from armillary.relay.op import OPS, Op
+from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
 from armillary.relay.types import tensor_fields
 from armillary.relay.walk import post_order
 from armillary.tir import build as T
+from armillary.transform import PassContext
 
 CASES = load_cases(Path(__file__).parent / "cases", "relay-fuzz")
 SEED, COUNT = 40_000, 60
@@ -92,6 +98,53 @@ def test_thousands_of_random_graphs_agree(first: int, count: int, levels: tuple[
 
 def _operators(function: Expr) -> set[str]:
     return {e.op.name for e in post_order(function) if isinstance(e, Call) and isinstance(e.op, Op)}
+
+
+def _of_quantised(first: int, count: int) -> list[graph_draw.Drawn]:
+    """Graphs that hold a quantised operator."""
+    drawn = (graph_motifs.generate(seed) for seed in range(first, first + 40 * count))
+    return list(itertools.islice((d for d in drawn if "qnn." in str(d.function)), count))
+
+
+@pytest.mark.parametrize("first", [447, 700357, 586, 1000])
+@pytest.mark.parametrize("sums", ["", "float16", "float32"])
+def test_graphs_with_quantised_operators_in_mixed_precision(first: int, sums: str) -> None:
+    products = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.matmul", "nn.batch_matmul")
+    forms = dict.fromkeys(products, (0, sums, "float16")) if sums else {}
+    for d in _of_quantised(first, 3):
+        module = IRModule.from_expr(d.function)
+        mixed = to_mixed_precision(module, mixed_precision_type="float16", missing_op_mode=2, conversions=forms)
+        main = mixed["main"]
+        inputs = [d.inputs[p.name_hint] for p in main.params]
+        plain, wanted = (_flat(evaluate(f, inputs)) for f in (d.function, main))
+        for level in (0, 3):
+            with PassContext(opt_level=level):
+                graph = build(mixed, "llvm")["default"]()
+            for given, value in zip(main.params, inputs, strict=True):
+                graph.set_input(given.name_hint, value)
+            graph.run()
+            for k, (full, half) in enumerate(zip(plain, wanted, strict=True)):
+                got = graph.get_output(k).numpy()
+                assert (got.shape, got.dtype) == (half.shape, half.dtype)
+                assert not _is_told(full, half) or _is_near(got, half, full), (first, level, k)
+
+
+def _flat(value: Any) -> list[Any]:
+    return [part for field in value for part in _flat(field)] if isinstance(value, tuple | list) else [value]
+
+
+def _is_told(full: Any, half: Any) -> bool:
+    """Whether all numbers are ones that float16 holds."""
+    return bool(np.all(np.isfinite(half.astype(np.float64))) and np.all(np.abs(full.astype(np.float64)) < 3e4))
+
+
+def _is_near(got: Any, half: Any, full: Any) -> bool:
+    """Within a step of integers, of floats within what float16 loses: a kernel rounds less often than the reference."""
+    here, there, exact = (a.astype(np.float64) for a in (got, half, full))
+    if got.dtype.kind != "f":
+        return bool(np.all(np.abs(here - there) <= 1))
+    limit = 0.03 * np.abs(exact).max(initial=1e-3) + 3 * np.abs(there - exact).max(initial=0)
+    return bool(np.all(np.abs(here - there) <= limit))
 
 
 def test_the_same_seed_gives_the_same_graph() -> None:
