@@ -1,7 +1,7 @@
 """Values of attributes as operators hold them: tuples, numbers of Python, one number for each axis.
 
 In: the fields of an operator's attributes, what a call gave for some of them. Out: the values. Invariant: an `int` is a
-whole number of 64 bits and no text, a `float` one that float64 holds, and so are those in tuples; what is none is a
+whole number of 64 bits, a `float` one that float64 holds, and so are those in tuples; what is none is a
 TypeMismatch that names the attribute. Texts, flags and None are left as they are, and so are values of other types:
 the operator's rule looks at them. Who asks: Op.make_attrs.
 """
@@ -53,21 +53,18 @@ def _fitting(op: str, fields: Fields, name: str, value: object) -> object:
     """The value, if it is of the field's kind."""
     kind = fields[name].type
     told = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    is_whole, is_real = "int" in told and "str" not in told, "float" in told
-    return _number(op, name, value, is_whole and not is_real, is_whole or is_real)
+    return _number(op, name, value, "int" in told and "float" not in told)
 
 
-def _number(op: str, name: str, value: object, is_whole: bool, is_number: bool) -> object:
+def _number(op: str, name: str, value: object, is_whole: bool) -> object:
     if isinstance(value, tuple):
-        return tuple(_number(op, name, v, is_whole, is_number) for v in value)
+        return tuple(_number(op, name, v, is_whole) for v in value)
     if isinstance(value, int) and not _LEAST <= value <= _MOST:
         raise TypeMismatch(f"{op}: {name} holds {_short(value)}", hint="numbers of 64 bits")
     if is_whole and isinstance(value, float):
         if not value.is_integer():
             raise TypeMismatch(f"{op}: {name} holds {value}, wanted whole numbers")
-        return _number(op, name, int(value), is_whole, is_number)
-    if is_number and isinstance(value, str):
-        raise TypeMismatch(f"{op}: {name} holds {value[:40]!r}, wanted numbers")
+        return _number(op, name, int(value), is_whole)
     return value
 
 
