@@ -105,20 +105,18 @@ class Touched:
         return frozenset(item.buffer for item in reachable(root) if isinstance(item, E.BufferLoad))
 
 
-def fused_product(item: E.Add | E.Sub) -> E.Mul | None:
+def fused_product(item: E.Add) -> E.Mul | None:
     """The product that a sum of floats takes in without rounding it; None where every product is rounded.
 
     A difference of two values that are equal once rounded is 0: x*x - x*x, a mean of squares less the square of a
     mean, a product of matrices less that of their numbers, a product beside itself with another sign, or less its
-    maximum with 0. With one side not rounded it would be that side's rounding error. So a difference takes in products
-    by constants alone, and no sum one that its other side holds too.
+    maximum with 0. With one side not rounded it would be that side's rounding error, and what another kernel stored
+    may be the same product. So differences take in none (and are not asked), and no sum one that its other side holds.
 
-        x*w + b  ->  x*w      x - y*z  ->  None      x*w + max(-(x*w), 0)  ->  None
+        x*w + b  ->  x*w      x*w + max(-(x*w), 0)  ->  None
     """
     product, other = (item.b, item.a) if isinstance(item.b, E.Mul) else (item.a, item.b)
     if not isinstance(product, E.Mul) or not item.dtype.is_float:
-        return None
-    if isinstance(item, E.Sub) and not (_is_constant(product.a) or _is_constant(product.b)):
         return None
     return None if _holds(other, product) else product
 

@@ -229,7 +229,7 @@ def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
 def _arithmetic(symbol: str) -> Rule:
     def rule(m: ExprEmitter, e: E.Binary, lane: str | None) -> str:
         dtype = e.dtype
-        product = fused_product(e) if isinstance(e, E.Add | E.Sub) and not is_short(dtype) else None
+        product = fused_product(e) if isinstance(e, E.Add) and not is_short(dtype) else None
         if product is not None:
             return _taking_in(m, e, product, lane)
         a, b = m.value(e.a, lane), m.value(e.b, lane)
@@ -244,8 +244,6 @@ def _arithmetic(symbol: str) -> Rule:
 def _taking_in(m: ExprEmitter, e: E.Binary, product: E.Mul, lane: str | None) -> str:
     """A sum that takes in a product."""
     a, b, c = (m.value(x, lane) for x in (product.a, product.b, e.a if product is e.b else e.b))
-    if isinstance(e, E.Sub):
-        a, c = (f"-{a}", c) if product is e.b else (a, f"-{c}")
     return f"{m.helper('fma' if e.dtype.bits == 64 else 'fmaf')}({a}, {b}, {c})"
 
 

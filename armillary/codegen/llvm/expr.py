@@ -98,12 +98,12 @@ def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, E.Binary], st
     return rule
 
 
-def _fused(base: Callable[[Emitter, E.Add | E.Sub], str], is_sub: bool) -> Callable[[Emitter, E.Add | E.Sub], str]:
-    """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` and sums with a dot product as one operation where there is one."""
+def _fused(base: Callable[[Emitter, E.Add], str]) -> Callable[[Emitter, E.Add], str]:
+    """`a*b + c`, `c + a*b` and sums with a dot product as one operation where there is one."""
 
-    def rule(m: Emitter, e: E.Add | E.Sub) -> str:
+    def rule(m: Emitter, e: E.Add) -> str:
         dtype = e.dtype
-        for holds, added in () if is_sub else _DOTS:
+        for holds, added in _DOTS:
             if holds(e.a) or holds(e.b):
                 sums, dot = (e.a, e.b) if holds(e.b) else (e.b, e.a)
                 return added(m, m.value(sums), dot)
@@ -111,18 +111,9 @@ def _fused(base: Callable[[Emitter, E.Add | E.Sub], str], is_sub: bool) -> Calla
         if product is None:
             return base(m, e)
         a, b, c = m.value(product.a), m.value(product.b), m.value(e.a if product is e.b else e.b)
-        if is_sub and product is e.b:
-            a = negate(m, dtype, a)
-        elif is_sub:
-            c = negate(m, dtype, c)
         return fused_multiply_add(m, dtype, a, b, c)
 
     return rule
-
-
-def negate(m: Emitter, dtype: DType, value: str) -> str:
-    """The value with its sign flipped (so -0.0 of 0.0)."""
-    return m.pure(f"fneg{m.fast_math} {register_type(dtype)} {value}", value)
 
 
 def fused_multiply_add(m: Emitter, dtype: DType, a: str, b: str, c: str) -> str:
@@ -499,8 +490,8 @@ EXPR_RULES.update(
         E.FloatImm: _float,
         E.Var: _var,
         E.IterVar: _iter_var,
-        E.Add: _fused(_add, False),
-        E.Sub: _fused(_sub, True),
+        E.Add: _fused(_add),
+        E.Sub: _sub,
         E.Mul: _arithmetic("mul", "fmul"),
         E.Div: _arithmetic("sdiv", "fdiv"),
         E.TruncDiv: _trunc_rule(False),

@@ -208,7 +208,7 @@ def _needs_rounding(item: object) -> bool:
             return to.is_int and not to.is_bool and value.dtype.is_float
         case E.Add(a=a, b=b) | E.Sub(a=a, b=b):
             has_product = (isinstance(a, E.Mul) or isinstance(b, E.Mul)) and item.dtype.is_float
-            return has_product and fused_product(item) is None
+            return has_product and (isinstance(item, E.Sub) or fused_product(item) is None)
     return False
 
 

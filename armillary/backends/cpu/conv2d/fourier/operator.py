@@ -29,7 +29,7 @@ from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS, SIDE
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._deferred import te
+from armillary.ops._deferred import E, te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.ops.nn.conv_blocked import unblock, unblock_weight
@@ -165,11 +165,29 @@ def _term(index: int, factor: float, value: Value) -> tuple[te.Expr, bool]:
 
 
 def _joined(parts: Sequence[tuple[te.Expr, bool]]) -> tuple[te.Expr, bool]:
-    """The sum of signed parts or its opposite, whichever starts with a plus, and whether it is the opposite."""
+    """The sum of signed parts or its opposite, whichever starts with a plus, and whether it is the opposite.
+
+    Products by factors are added, with the factor's sign: a sum takes a product in, a difference does not.
+    """
     (total, is_negative), *others = parts
     for part, minus in others:
-        total = total + part if minus == is_negative else total - part
+        if minus == is_negative:
+            total = total + part
+        elif (opposite := _opposite(part)) is not None:
+            total = total + opposite
+        elif (opposite := _opposite(total)) is not None:
+            total, is_negative = part + opposite, minus
+        else:
+            total = total - part
     return total, is_negative
+
+
+def _opposite(product: te.Expr) -> te.Expr | None:
+    """A product by a factor with another sign; None for what is none."""
+    if isinstance(product, E.Mul) and isinstance(product.b, E.FloatImm):
+        made: te.Expr = product.a * -product.b.value
+        return made
+    return None
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
