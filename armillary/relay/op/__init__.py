@@ -25,7 +25,8 @@ from armillary.errors import ArmillaryError, ConfigError, ExecutionError, Intern
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.lazy_registry import LazyRegistry, current_name
-from armillary.relay.op.attribute_values import attribute_values, freeze
+from armillary.relay.op.attribute_values import attribute_values as _attribute_values
+from armillary.relay.op.attribute_values import freeze as _freeze
 from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
@@ -345,7 +346,7 @@ class Op(Expr):
         given = {**named, **dict(zip(names, positional, strict=False))}
         known = {n: _static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
         values = {n: v for n, v in given.items() if isinstance(v, Expr) and known[n] is None}
-        settings = {n: freeze(v) for n, v in known.items() if n not in values}
+        settings = {n: _freeze(v) for n, v in known.items() if n not in values}
         if not values or len(positional) > len(names) or not set(given) <= set(names):
             return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
         return _dynamic_call(self, tensors, settings, values)
@@ -385,7 +386,7 @@ class Op(Expr):
                 named[name] = self._known(name, value)
         fields = {f.name: f for f in dataclasses.fields(self.attrs_class)}
         try:
-            return self.attrs_class(**attribute_values(self.name, fields, named))
+            return self.attrs_class(**_attribute_values(self.name, fields, named))
         except TypeError as error:
             raise TypeMismatch(f"{self.name}: {error}", hint=f"its attributes are {', '.join(names)}") from None
 
