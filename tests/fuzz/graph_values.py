@@ -113,7 +113,7 @@ def results(
     base = _reference(op, attrs, [a.base for a in args])
     if type_of(base) != ty:
         raise Inconsistent(f"{op.name} {attrs}: inferred {ty}, its reference gives {type_of(base)}")
-    exact_inputs, chosen = all(a.exact for a in args), _is_chosen(base, [a.base for a in args])
+    exact_inputs, chosen = all(a.exact for a in args), _is_chosen(op, base, [a.base for a in args])
     if exact_inputs and (chosen or _is_exact(op, base)):  # maxima and their places too: ties have one right answer
         return base, (base,) * TWINS, True
     chosen = chosen and all(map(is_float, _flat(base)))
@@ -196,11 +196,14 @@ def _moved(value: Any, rng: np.random.Generator, least: Any = 0.0) -> Any:
         return np.asarray(np.where(wide == 0, wide, moved)).astype(value.dtype)
 
 
-def _is_chosen(base: Any, inputs: Sequence[Any]) -> bool:
+def _is_chosen(op: Op, base: Any, inputs: Sequence[Any]) -> bool:
     """Whether each float of a result is one of the inputs' or 0: it was moved or chosen, not computed.
 
-    Zeros alone say nothing: x - x is 0 by its reference, and what a fused multiply-add leaves when compiled.
+    Zeros alone say nothing: x - x is 0 by its reference, and what a fused multiply-add leaves when compiled. Nor does
+    the one number that a sum leaves of many in 16 bits, which is one of theirs by chance.
     """
+    if op.kind == Kind.REDUCE and op.name not in ("max", "min"):
+        return False
     arrays = [a for a in _flat(base) if is_float(a)]
     if not any(np.any(a) for a in arrays):
         return False
