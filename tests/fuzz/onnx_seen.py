@@ -242,6 +242,16 @@ def rounds_size(s: Seen) -> bool:
     return bool(np.any(np.floor(sizes * scales) != np.floor(sizes.astype(np.float64) * scales)))
 
 
+def has_large_power(s: Seen) -> bool:
+    """Whether a power of integers is known to have more digits than float64, or than its type."""
+    base, exponent = s.value(0), s.value(1)
+    if is_float(s) or base is None or exponent is None:
+        return False
+    with np.errstate(all="ignore"):
+        most = 31 if base.dtype == np.int32 else 53
+        return not np.all(exponent * np.log2(np.maximum(np.abs(base.astype(np.float64)), 1)) < most)
+
+
 def holds_nan(s: Seen) -> bool:
     """Whether a number is none, or may be: one of the inputs holds none or an infinity, or a node makes some."""
     if s.value(0) is None and s.makes_nan:

@@ -183,6 +183,18 @@ def test_rounding_is_measured_and_a_wrong_digit_is_not_rounding() -> None:
     assert "float64" in onnx_truth.differences([want[0].astype("f8")], want, room)
 
 
+def test_a_long_sum_is_asked_in_float64() -> None:
+    numbers = np.full((1, 1 << 19), 0.3, np.float32)
+    numbers[0, 0] = 1
+    softmax = _model("Softmax", numbers)
+    ours = onnx_check.compiled_outputs(softmax, 3, "llvm")
+    assert onnx_truth.differences(ours, onnx_truth.by_onnxruntime(*softmax.parts())), "it adds up one by one"
+    exact, room = onnx_truth.in_float64(*softmax.parts()), onnx_truth.spread(*softmax.parts())
+    assert not onnx_truth.differences(ours, exact, room)
+    assert onnx_truth.differences([ours[0] * np.float32(1 + 1e-3)], exact, room), "a wrong digit is one there, too"
+    assert onnx_check.check(softmax, (3,), "llvm").kind == "agrees"
+
+
 def test_a_decision_over_exact_numbers_has_no_room() -> None:
     floors = _model("Floor", np.array([1.0, 2.0, -3.0], np.float32))
     assert [r.max() for r in onnx_truth.spread(*floors.parts())] == [0.0]

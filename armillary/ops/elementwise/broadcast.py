@@ -101,7 +101,24 @@ def _float_floormod(a: Scalar, b: Scalar) -> Scalar:
 def _power(a: Scalar, b: Scalar) -> Scalar:
     if a.dtype.is_float:
         return T.call("pow", a, b)
-    return convert(T.call("pow", T.cast(a, "float64"), T.cast(b, "float64")), a.dtype)
+    rounded = T.call("pow", T.cast(a, "float64"), T.cast(b, "float64"))
+    if a.dtype.bits < 64:  # float64 holds what the type holds
+        return convert(rounded, a.dtype)
+    zero, last = T.const(0, b.dtype), T.const(2.0 ** (a.dtype.bits - (a.dtype.code == "int")), "float64")
+    fits = T.logical_and(T.greater_equal(b, zero), T.less_equal(T.call("abs", rounded), last))
+    return T.select(fits, _by_squaring(a, b), convert(rounded, a.dtype))
+
+
+def _by_squaring(a: Scalar, b: Scalar) -> Scalar:
+    """a to the power of b >= 0, of 64-bit integers: exact if it fits, so that b is under 64 or a one of -1, 0, 1."""
+    one, high = T.const(1, b.dtype), T.const(62, b.dtype)
+    exponent = T.select(T.less(b, T.const(64, b.dtype)), b, T.add(high, T.bitwise_and(b, one)))
+    product: Scalar = T.const(1, a.dtype)
+    for bit in range(6):
+        is_set = T.not_equal(T.bitwise_and(exponent, T.const(1 << bit, b.dtype)), T.const(0, b.dtype))
+        product = T.select(is_set, T.mul(product, a), product)
+        a = T.mul(a, a)
+    return product
 
 
 def _shift(left: bool) -> Binary:
@@ -138,7 +155,11 @@ def _numpy_floor_divide(a: Array, b: Array) -> Array:
 def _numpy_power(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "iu":
         return np.asarray(np.power(a, b))
-    return np.asarray(np.power(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
+    rounded = np.asarray(np.power(a.astype(np.float64), b.astype(np.float64)))
+    if a.dtype.itemsize < 8:
+        return rounded.astype(a.dtype)
+    fits = (b >= 0) & (np.abs(rounded) <= 2.0 ** (63 if a.dtype.kind == "i" else 64))
+    return np.where(fits, np.power(a, np.maximum(b, 0)), rounded.astype(a.dtype))
 
 
 _TABLE = (
@@ -184,7 +205,11 @@ _SAMPLES["numeric"] = (
 )
 _SAMPLES["any"] = (*_SAMPLES["numeric"], *_SAMPLES["bool"])
 _SAMPLES["integer or bool"] = ((i32(2, 5), _B), *_SAMPLES["bool"], (ints([9, 4], "uint8"), ints([2, 0], "uint8")))
-_POWER_SAMPLES = (*_SAMPLES["float"], (ints([2, -3, 5]), ints([3, 2, 0])))
+_LARGE_POWERS = (
+    ints([3, -3, 3037000499, (1 << 63) - 1, -1, -1, 0, 1, 2, -7], "int64"),
+    ints([39, 39, 2, 1, (1 << 53) + 1, 1 << 54, 99, -4, -1, 22], "int64"),
+)
+_POWER_SAMPLES = (*_SAMPLES["float"], (ints([2, -3, 5]), ints([3, 2, 0])), _LARGE_POWERS)
 _WRONG = {
     "float": (i32(2), i32(2)),
     "integer": (f32(2), f32(2)),
