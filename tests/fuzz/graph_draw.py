@@ -193,7 +193,7 @@ class Draw:
             return bundle([self._argument(name, w, sample, False) for w in want])
         low, high = sample.domain
         if not isinstance(want, TensorType):
-            known = 1.0 if name.startswith("qnn.") or self.random.random() < 0.7 else 0.0
+            known = 1.0 if name.startswith(("qnn.", "ml.")) or self.random.random() < 0.7 else 0.0
             return self.given(np.asarray(want), known)
         if not move:
             return self.fitted(want, low, high)

@@ -314,6 +314,18 @@ def _whole_power(attrs: Any, args: Sequence[Value]) -> None:
         raise Reject("an integer power that overflows")
 
 
+def _ordered_product(attrs: Any, args: Sequence[Value]) -> None:
+    """A product of an infinity, or of more than the type holds, and of what underflows depends on the order of both."""
+    array = args[0].base
+    if not is_float(array):
+        return
+    with np.errstate(all="ignore"):
+        logs = np.log2(abs(array.astype(np.float64)))
+    limit = -math.log2(_finfo(array).smallest)
+    if logs[logs > 0].sum() > limit and logs[np.isfinite(logs) & (logs < 0)].sum() < -limit:
+        raise Reject("a product that underflows and overflows")
+
+
 def _not_same(attrs: Any, args: Sequence[Value]) -> None:
     """Left open: which of several equal maxima of duplicated updates wins."""
     raise Reject("no rule")
@@ -323,6 +335,8 @@ _GUARDS: dict[str, Callable[[Any, Sequence[Value]], None]] = {
     "cast": _cast_in_range,
     "cast_like": _cast_like_in_range,
     "power": _whole_power,
+    "prod": _ordered_product,
+    "cumprod": _ordered_product,
     "nn.upsampling": _only_finite,
     "annotation.compiler_begin": _not_same,
     "annotation.compiler_end": _not_same,

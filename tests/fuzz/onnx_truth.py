@@ -224,6 +224,8 @@ def _by_other_algorithms(node: NodeProto, given: dict[str, Any], found: Arrays, 
     op = node.op_type
     if op in _SUBTRACTS | _PLACES | _SPECTRA:
         size = _largest(given, op in _PLACES) * (_LOST if op in _SPECTRA else 1)
+        if op in _PLACES:
+            size *= max(1, *(extent for a in (*given.values(), *found) for extent in np.shape(a)))
         return [_shaken(a, size, rng) for a in found]
     if op in _TILES and max(given[node.input[1]].shape[2:], default=1) > 2:
         return [_shaken(a, _largest({"": a}, False), rng) for a in found]
@@ -244,13 +246,13 @@ def _without_one(value: Array, rng: np.random.Generator) -> Array:
 
 
 def _largest(given: dict[str, Any], places: bool) -> float:
-    """The size of what cancels: 1 or the largest sum of what is read; of coordinates, that times the largest extent."""
+    """The size of what cancels: 1 or the largest sum of what is read; of places, the largest of what lies there."""
     first = next(iter(given.values()))
     added = 0.0
     for value in [first] if places else given.values():
         numbers = np.abs(np.asarray(value, np.float64))
         added += float(np.max(numbers[np.isfinite(numbers)], initial=0.0))
-    return max(1.0, added) * (max((1, *np.shape(first))) if places else 1)
+    return max(1.0, added)
 
 
 def _shaken(value: Any, size: float, rng: np.random.Generator) -> Any:

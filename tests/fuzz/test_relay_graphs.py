@@ -147,6 +147,15 @@ def _is_near(got: Any, half: Any, full: Any) -> bool:
     return bool(np.all(np.abs(here - there) <= limit))
 
 
+def test_a_product_of_infinity_and_of_what_underflows_is_left_open() -> None:
+    x = var("x", shape=(40,), dtype="float32")
+    product = Function([x], call("prod", x))
+    small, odd = np.full(40, 0.05, np.float32), np.full(40, 0.05, np.float32)
+    odd[39] = np.inf  # 0 times it, or it times what is left: no number, or infinity
+    assert graph_check.check(product, {"x": small}, (0,), "llvm").kind == "agrees"
+    assert graph_check.check(product, {"x": odd}, (0,), "llvm").signature == "a product that underflows and overflows"
+
+
 def test_a_sum_that_is_one_of_its_terms_by_chance_is_a_sum() -> None:
     drawn = graph_motifs.generate(114974490919)  # its variance of 70,000 numbers of 16 bits is one of them
     values = graph_values.values_of(drawn.function, drawn.inputs)
