@@ -273,7 +273,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "MaxPool",
         REFERENCE,
         "the places of the largest values count the padding",
-        lambda s: len(s.node.output) > 1 and any(s.get("pads", ())),
+        lambda s: len(s.node.output) > 1 and (any(s.get("pads", ())) or s.get("auto_pad", b"").startswith(b"SAME")),
     ),
     NotTrue(
         "MaxPool",
@@ -294,7 +294,10 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "OneHotEncoder", REFERENCE, "compares real numbers with integers; others compare their whole part", is_float
     ),
     NotTrue("OneHotEncoder", BOTH, "a category that stands twice: one place of it, here each", repeats_category),
-    NotTrue("TreeEnsembleClassifier", BOTH, "which score is the largest where one is no number", odd_leaf),
+    *(
+        NotTrue(op, BOTH, "which score is the largest where one is no number", odd_leaf)
+        for op in ("TreeEnsembleClassifier", "LinearClassifier")
+    ),
     NotTrue(
         "Unique",
         REFERENCE,

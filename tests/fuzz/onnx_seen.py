@@ -194,8 +194,9 @@ def odd_weight(s: Seen) -> bool:
 
 
 def odd_leaf(s: Seen) -> bool:
-    """Whether a number of a leaf or of the start of a sum is not finite."""
-    return not np.all(np.isfinite([*s.get("class_weights", ()), *s.get("base_values", ())]))
+    """Whether a number of a leaf, of the start of a sum or of a line is not finite."""
+    names = ("class_weights", "base_values", "coefficients", "intercepts")
+    return not all(np.all(np.isfinite(s.get(name, ()))) for name in names)
 
 
 def repeats_category(s: Seen) -> bool:

@@ -141,9 +141,9 @@ def _infer_loc(attrs: TransformLocAttrs, cls_prob: Type, loc_pred: Type, anchor:
 @transform_loc.reference
 def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Array) -> tuple[Array, Array]:
     first = 0 if attrs.keep_background else 1
-    best = cls_prob[:, first:].argmax(1) + first
-    score = np.take_along_axis(cls_prob, best[:, None], 1)[:, 0]
-    best = np.where(score >= np.float32(attrs.threshold), best, 0)
+    offered = np.where(cls_prob > -1, cls_prob, cls_prob.dtype.type(-1))[:, first:]  # others are no scores
+    score = offered.max(1)
+    best = np.where((score > -1) & (score >= cls_prob.dtype.type(attrs.threshold)), offered.argmax(1) + first, 0)
     found = np.full((*score.shape, 6), -1, cls_prob.dtype)
     counts = np.zeros(len(score), np.int32)
     low, high = anchor[0, :, :2], anchor[0, :, 2:]
@@ -228,6 +228,10 @@ def _samples_loc() -> Iterator[Sample]:
     anchors = np.random.default_rng(0).uniform(0, 1, (1, 6, 4)).astype(np.float32)
     for attrs in (TransformLocAttrs(threshold=0.3), TransformLocAttrs(False, 0.2, keep_background=True)):
         yield Sample(attrs, (f32(2, 4, 6), f32(2, 24), anchors))
+    scores = np.linspace(-2, 0.5, 48, dtype=np.float32).reshape(2, 4, 6)
+    scores[1, 2] = np.nan
+    for attrs in (TransformLocAttrs(threshold=-3.0), TransformLocAttrs(threshold=-3.0, keep_background=True)):
+        yield Sample(attrs, (scores, f32(2, 24), anchors))
 
 
 @transform_loc.bad_samples
