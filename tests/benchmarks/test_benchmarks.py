@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -363,11 +364,13 @@ def test_mobilenet_v2_has_the_published_number_of_parameters() -> None:
 def test_a_network_is_tuned_on_a_device_and_a_second_call_goes_on(model: Path, tmp_path: Path) -> None:
     options = ["--networks", str(model), "--folder", str(tmp_path / "records"), "--batch", "2", "--rounds", "2"]
     told = run("gpu_tune.py", *options, "--minutes", "0.02", "--repeat-ms", "0")
-    assert "0 trials at hand" in told and "| 2 | 0 |" in told, told
+    made = re.search(r"\| (\d+) \| 0 \| \d+ \| [0-9.e-]+ \|$", told, re.MULTILINE)
+    assert "0 trials at hand" in told and made is not None, told
     told = run("gpu_tune.py", *options, "--only-table")
     (table,) = (tmp_path / "records").glob("*/table.json")
     (row,) = json.loads(table.read_text())
-    assert (row["trials"], row["failed"], row["tasks"]) == (2, 0, 1) and row["error"] < 1e-4
+    assert (row["trials"], row["failed"], row["tasks"]) == (int(made[1]), 0, 1) and row["error"] < 1e-4
+    assert row["trials"] in range(2, 200, 2), "batches of two, as many as the time allows"
 
 
 @pytest.mark.slow
