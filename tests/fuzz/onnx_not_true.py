@@ -146,6 +146,12 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         for op in ("QuantizeLinear", "DynamicQuantizeLinear")
     ),
     NotTrue(
+        "QuantizeLinear",
+        BOTH,
+        "0 by a scale of 0 is no number: here the zero point (docs/limits.md)",
+        lambda s: (scale := s.value(1)) is not None and not np.all(scale.astype(np.float64)),
+    ),
+    NotTrue(
         "InstanceNormalization",
         ORT,
         "a plane of one element is its bias; the difference of two products of 316 times its size is 1e-5 beside it",
