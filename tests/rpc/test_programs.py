@@ -101,7 +101,7 @@ def test_run_and_devices_work_through_a_tracker(
     with np.load(tmp_path / "out.npz") as outputs:
         np.testing.assert_array_equal(outputs["output_0"], X + WEIGHT)
     assert armc("devices", f"--tracker={HOST}:{farm.port}") == 0
-    assert re.search(r"board .*linux .*(free|busy)", capsys.readouterr().out)
+    assert re.search(r"board .*linux .*(free|granted|busy)", capsys.readouterr().out)
     assert armc("run", net, "--rpc-key=board") == 4
 
 
