@@ -19,6 +19,7 @@ from armillary.rpc import protocol
 from armillary.rpc.front import Front, Place
 from armillary.rpc.protocol import Frame, Json, int_of, text_of
 from armillary.rpc.serving import Address, Listener, Peer, Tls, open_peer
+from armillary.rpc.waiting import within
 
 _LOG = logging.getLogger("RPCProxy")
 _WEEK_MS = 7 * 86400 * 1000
@@ -140,8 +141,8 @@ class Proxy:
         self._dialled[str(dial["id"])] = arrival
         try:
             await behind.peer.write(Frame(dial))
-            other, over = await asyncio.wait_for(arrival, _DIAL_SECONDS)
-        except (asyncio.TimeoutError, TimeoutError):
+            other, over = await within(_DIAL_SECONDS, arrival)
+        except TimeoutError:
             raise RPCError("the server behind the proxy does not answer") from None
         finally:
             self._dialled.pop(str(dial["id"]), None)

@@ -21,6 +21,7 @@ from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError, S
 from armillary.rpc import protocol
 from armillary.rpc.connection import CONNECT_SECONDS, client_context, client_seal, tune
 from armillary.rpc.protocol import AFTER_OPEN, BEFORE_OPEN, PREFIX, TAG_BYTES, Frame, Json, Limits, Seal
+from armillary.rpc.waiting import within
 
 MAX_STRANGERS = 64
 _LISTEN_BACKLOG = 128
@@ -64,9 +65,9 @@ class Peer:
     async def read(self, seconds: float | None = None, limits: Limits = AFTER_OPEN) -> Frame:
         """The next frame; RPCError if it is damaged, too large or late, or if there is none to come."""
         try:
-            prefix = await asyncio.wait_for(self.reader.readexactly(PREFIX.size), seconds)
+            prefix = await within(seconds, self.reader.readexactly(PREFIX.size))
             return await self.read_rest(prefix, limits)
-        except (asyncio.TimeoutError, TimeoutError):
+        except TimeoutError:
             raise RPCError(f"{self.name}: no message came in time") from None
         except asyncio.IncompleteReadError:
             raise RPCError(f"{self.name}: the connection was closed") from None
@@ -82,15 +83,15 @@ class Peer:
             exactly = self.reader.readexactly
             return await exactly(header_size), await exactly(payload_size), await exactly(tag_size)
 
-        header, payload, tag = await asyncio.wait_for(rest(), protocol.FRAME_SECONDS)
+        header, payload, tag = await within(protocol.FRAME_SECONDS, rest())
         return protocol.decode(prefix, header, payload, tag, self.seal)
 
     async def write(self, frame: Frame) -> None:
         """Send a frame; the peer has a minute to take it."""
         try:
             self.writer.writelines(protocol.encode(frame, self.seal))
-            await asyncio.wait_for(self.writer.drain(), protocol.FRAME_SECONDS)
-        except (asyncio.TimeoutError, TimeoutError):
+            await within(protocol.FRAME_SECONDS, self.writer.drain())
+        except TimeoutError:
             raise RPCError(f"{self.name}: it takes no data") from None
         except OSError as error:
             raise RPCError(f"{self.name}: {error.strerror or error}") from None
@@ -128,10 +129,9 @@ async def open_answered(address: Address, role: str, want: dict[str, Json]) -> t
     """The same, with what it answered."""
     context = client_context() if address.tls else None
     try:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(address.host, address.port, ssl=context), CONNECT_SECONDS
-        )
-    except (asyncio.TimeoutError, TimeoutError):
+        opening = asyncio.open_connection(address.host, address.port, ssl=context)
+        reader, writer = await within(CONNECT_SECONDS, opening)
+    except TimeoutError:
         raise RPCError(f"{address}: cannot connect: no answer in time") from None
     except OSError as error:
         raise RPCError(f"{address}: cannot connect: {error.strerror or error}") from None
@@ -203,7 +203,7 @@ class Listener:
             await self._serve(reader, writer, task)
         except ArmillaryError as error:
             self._log.debug("%s", error.message)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError, TimeoutError) as error:
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError) as error:
             self._log.debug("a connection ended: %s", error)
         except asyncio.CancelledError:  # the program ends: a stream of Python 3.11 would print a traceback of it
             self._log.debug("a connection ended with the program")
@@ -221,12 +221,12 @@ class Listener:
         peer = Peer(reader, writer)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + protocol.OPEN_SECONDS
-        start = await asyncio.wait_for(reader.readexactly(4), protocol.OPEN_SECONDS)
+        start = await within(protocol.OPEN_SECONDS, reader.readexactly(4))
         if start in (b"GET ", b"HEAD") and self._page is not None:
-            await asyncio.wait_for(self._page(reader, writer, start), protocol.OPEN_SECONDS)
+            await within(protocol.OPEN_SECONDS, self._page(reader, writer, start))
             return
         try:
-            want = await asyncio.wait_for(self._open(peer, start), max(0.01, deadline - loop.time()))
+            want = await within(max(0.01, deadline - loop.time()), self._open(peer, start))
         except ArmillaryError as error:
             if isinstance(error, AuthError):
                 self._log.warning("%s was refused: %s", peer.name, error.message)

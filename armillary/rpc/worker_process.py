@@ -18,6 +18,7 @@ from pathlib import Path
 from armillary.base.files import scratch_folder
 from armillary.errors import RPCError
 from armillary.rpc.serving import Peer
+from armillary.rpc.waiting import within
 
 _END_SECONDS = 5.0
 
@@ -57,8 +58,8 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.peer.close()
-        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._process.wait), _END_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await within(_END_SECONDS, asyncio.to_thread(self._process.wait))
         await asyncio.to_thread(self._folder.close)
 
     async def epitaph(self) -> str:
