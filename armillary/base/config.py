@@ -49,9 +49,15 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _base_folder(variable: str, default: str) -> Path:
+    """A folder of the XDG Base Directory specification, by which a path that is not absolute counts as none."""
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else Path.home() / default
+
+
 def _cache_home() -> Path:
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
+        return _base_folder("XDG_CACHE_HOME", ".cache") / "armillary"
     except RuntimeError:  # no HOME, and the system does not know the user
         told = "there is no home folder to keep compiled kernels in"
         raise ConfigError(told, hint="set ARMILLARY_CACHE_DIR to a folder") from None
@@ -59,7 +65,7 @@ def _cache_home() -> Path:
 
 def _config_home() -> Path:
     try:
-        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "armillary"
+        return _base_folder("XDG_CONFIG_HOME", ".config") / "armillary"
     except RuntimeError:
         raise ConfigError("there is no home folder", hint="set ARMILLARY_CONFIG_DIR to a folder") from None
 

@@ -258,6 +258,17 @@ def test_settings_without_a_usable_value_say_what_is_wanted(
         setting("ARMILLARY_CACHE_DIR")
 
 
+@pytest.mark.parametrize(
+    ("named", "wanted"), [("/a", "/a/armillary"), ("a", "/h/.cache/armillary"), ("", "/h/.cache/armillary")]
+)
+def test_the_folder_of_caches_is_an_absolute_path(named: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The XDG Base Directory specification: a path that is not absolute is ignored."""
+    monkeypatch.delenv("ARMILLARY_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setenv("XDG_CACHE_HOME", named)
+    assert str(setting("ARMILLARY_CACHE_DIR")) == wanted
+
+
 def test_closed_streams_are_no_error() -> None:
     command = f"{shlex.quote(sys.executable)} -m armillary.cli opt --list >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT, check=False, timeout=120).returncode == 0
