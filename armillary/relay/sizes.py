@@ -1,4 +1,4 @@
-"""What calls ask for, held against the budgets: sizes of results and of padding.
+"""What calls ask for, held against the budgets: sizes of results, of padding, of constants that passes compute.
 
 In: typed calls. Out: nothing, or a BudgetError with the operator, where it is, and the budget. Sizes that
 are not known when compiling are not looked at. Invariant: refused before anything of that size is made or counted
@@ -8,15 +8,17 @@ through. The budgets: armillary/budgets.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
-from armillary.budgets import PADDED_ELEMENTS, TENSOR_BYTES
+from armillary.budgets import FOLDED_BYTES, GROWTH, PADDED_ELEMENTS, TENSOR_BYTES
 from armillary.errors import Span, UnsupportedError
-from armillary.relay.expr import Call
+from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Op
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
+from armillary.relay.walk import not_primitive, post_order
 
 MOST_AXES = 32  # ARM_MAX_NDIM of the native runtime
+_UNEVEN = 16  # multiply-adds of a product in the time of one operation of a reference that reads here and there
 _PADS = ("padding", "pad_width")
 
 
@@ -38,7 +40,8 @@ def check_result(result: Type, what: str, span: Span | None = None) -> None:
 
 
 def operations(call: Call) -> int:
-    """Multiply-adds of a contraction, what another operator states, elements that a window reads, or the result's."""
+    """Multiply-adds of a contraction, or as many as take the time of what another operator states, of the elements that
+    a window reads, or of the result's."""
     fields = tensor_fields(call.checked_type)
     types = [arg.checked_type for arg in call.args]
     if not isinstance(call.op, Op) or any(isinstance(d, AnyDim) for t in fields for d in t.shape):
@@ -46,8 +49,33 @@ def operations(call: Call) -> int:
     if call.op.macs_rule is not None and all(isinstance(t, TensorType) for t in types):
         return int(call.op.macs_rule(call.attrs, types, call.checked_type))
     if call.op.flops_rule is not None:
-        return int(call.op.flops_rule(call.attrs, types, call.checked_type))
+        return _UNEVEN * int(call.op.flops_rule(call.attrs, types, call.checked_type))
     return sum(t.size for t in fields) * math.prod(_numbers(getattr(call.attrs, "pool_size", ())))
+
+
+class Spent:
+    """Bytes of constants that a pass computes, against those that it was given."""
+
+    def __init__(self, given: Callable[[], int]) -> None:
+        self._count, self._given, self._made = given, -1, 0
+
+    def add(self, call: Call, size: int) -> None:
+        """`size` more are made for a call."""
+        self._made += size
+        if self._made > FOLDED_BYTES.limit:
+            self._given = self._count() if self._given < 0 else self._given
+            name = call.op.name if isinstance(call.op, Op) else "a call"
+            FOLDED_BYTES.check(self._made, f"constants for {name}", call.span, GROWTH * self._given)
+
+
+def constant_bytes(root: Expr, outside: Collection[int] = ()) -> int:
+    """Bytes of the constants of an expression, without those in parts whose ids are in `outside`."""
+
+    def enter(expr: Expr) -> bool:
+        return id(expr) not in outside and not_primitive(expr)
+
+    found = (e for e in post_order(root, enter) if isinstance(e, Constant) and id(e) not in outside)
+    return sum(_bytes(e.checked_type) for e in found)
 
 
 def check_rank(ty: Type, what: str, span: Span | None = None) -> None:

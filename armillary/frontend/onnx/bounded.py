@@ -15,8 +15,9 @@ import numpy as np
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.loops import Opsets, Scope, Walk
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
+from armillary.ops._iota import iota, splat
 from armillary.ops.nn._windows import call
-from armillary.relay.expr import Constant, Expr, TupleGetItem
+from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.types import TensorType
 
 Values = list[Expr]
@@ -59,7 +60,7 @@ def _shape(value: Expr) -> tuple[int, ...]:
 def _blanked(values: Expr, size: Expr, axis: int) -> Expr:
     """Zeros from position `size` on."""
     shape = _shape(values)
-    line = i64(np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]))
+    line = call("reshape", iota(shape[axis]), newshape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
     zero = Constant(np.zeros((), values.checked_type.dtype.numpy))  # type: ignore[attr-defined]
     return call("where", call("less", line, size), values, zero)
 
@@ -99,12 +100,14 @@ def unique(walk: Walk, view: OnnxNode) -> Values:
     (count,) = _shape(flat)
     order = call("argsort", flat, axis=0, is_ascend=True, dtype="int64")
     values = call("take", flat, order, axis=0)
-    before = call("take", values, i64(np.maximum(np.arange(count) - 1, 0)), axis=0)
-    starts = call("logical_or", call("not_equal", values, before), Constant(np.arange(count) == 0))
+    changes = call("not_equal", *(call("strided_slice", values, begin=(k,), end=(count - 1 + k,)) for k in (1, 0)))
+    starts = call("concatenate", Tuple((Constant(np.ones(min(count, 1), bool)), changes)), axis=0)
     positions, size = _compacted(starts)
     rank = call("subtract", call("cumsum", call("cast", starts, dtype="int64"), axis=0), i64(1))
-    inverse = call("scatter_elements", i64(np.zeros(count)), order, rank, axis=0)
-    counts = call("scatter_elements", i64(np.zeros(count)), rank, i64(np.ones(count)), axis=0, reduction="add")
+    inverse = call("scatter_elements", splat((count,), 0, "int64"), order, rank, axis=0)
+    counts = call(
+        "scatter_elements", splat((count,), 0, "int64"), rank, splat((count,), 1, "int64"), axis=0, reduction="add"
+    )
     found = [call("take", values, positions, axis=0), call("take", order, positions, axis=0)]
     first, where = (_mark(walk, _blanked(x, size, 0), 0, size) for x in found)
     return [first, where, inverse, _mark(walk, counts, 0, size)]

@@ -180,6 +180,8 @@ def _scan_parts(view: OnnxNode) -> ScanParts:
     given = view.inputs[1:] if view.opset < 9 else view.inputs
     if view.opset < 9 and view.inputs[0] is not None:
         raise UnsupportedError("Scan of opset 8 with sequence lengths is not supported")
+    if not 1 <= scans <= len(given):
+        raise ModelError(f"Scan: num_scan_inputs is {scans}, wanted 1 to {len(given)}, as many as the node passes")
     values = [v for v in given if v is not None]
     states, scanned = values[: len(given) - scans], values[len(given) - scans :]
     outputs = len(graph.output) - len(states)

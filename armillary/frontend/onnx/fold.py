@@ -48,6 +48,8 @@ class Folder:
         return self._settled[id(root)][1]
 
     def _settle_one(self, item: Expr, span: Span) -> None:
+        if isinstance(item, Constant):
+            self._made(item, span)
         new = map_children(item, lambda child: self._settled[id(child)][1] if id(child) in self._settled else child)
         if not isinstance(new, Expr):
             raise InternalError(f"settling changed an expression into {type(new).__name__}")
@@ -138,6 +140,18 @@ class Folder:
         for item in post_order(expr, lambda n: id(n) not in self._values):
             if isinstance(item, Call) and id(item) not in self._values:
                 check_call(item)
+
+    def give(self, constant: Constant) -> Constant:
+        """A constant of the model: what is computed is held against it."""
+        self.given += constant.nbytes
+        self._settled[id(constant)] = (constant, constant)
+        self._closed[id(constant)] = constant
+        return constant
+
+    def _made(self, constant: Constant, span: Span) -> None:
+        """A constant that a rule made; all that were made live until the import ends."""
+        self._computed += constant.nbytes
+        FOLDED_BYTES.check(self._computed, "constants of an import rule", span, GROWTH * self.given)
 
     def _count(self, call: Call) -> None:
         """What a call gives is computed next."""

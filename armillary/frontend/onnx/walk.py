@@ -180,7 +180,8 @@ class _Walk:
                 check_declared(declared, scope[declared.name].checked_type, Span(source, declared.name))
         inputs = self.binder.bind([v for v in graph.input if v.name not in scope])
         for name, value in inputs.items():
-            scope[name] = self.folder.settle(value, Span(source, name))
+            given = self.folder.give(value) if isinstance(value, Constant) else value
+            scope[name] = self.folder.settle(given, Span(source, name))
         for node in nodes:
             self._convert(node, scope, self.model.opsets)
         outputs = [(value.name, self._output(scope[value.name], value.name)) for value in graph.output]
@@ -276,7 +277,8 @@ class _Walk:
             self._add_weight(tensor.name, array, scope, span, top)
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
-            self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.file), scope, span, top)
+            dense = sparse_array(sparse, span, self.model.file)
+            self._add_weight(sparse.values.name, dense, scope, span, top, is_given=False)
 
     def _array(self, tensor: TensorProto, span: Span, content: FilePart | None) -> Array | Deferred:
         if content is not None and self.model.aside is None:
@@ -287,13 +289,16 @@ class _Walk:
         aside = self.model.aside if self.freeze and array.nbytes >= LARGE else None
         return array if aside is None else aside.put(array)
 
-    def _add_weight(self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool) -> None:
-        self.folder.given += array.nbytes
+    def _add_weight(
+        self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool, is_given: bool = True
+    ) -> None:
         if not name:
             raise ModelError("an initialiser has no name", span=span)
         if self.freeze or not top or _is_index(array):
-            scope[name] = self.folder.settle(Constant(array, span), span)
+            constant = Constant(array, span)
+            scope[name] = self.folder.give(constant) if is_given else self.folder.settle(constant, span)
             return
+        self.folder.given += array.nbytes
         array = array.compute() if isinstance(array, Deferred) else array
         var = Var(name, TensorType(array.shape, Constant(array).checked_type.dtype), span)  # type: ignore[attr-defined]
         self.weights[name] = (var, array)
@@ -425,8 +430,8 @@ class _Walk:
         if len(values) != 1:
             raise ModelError(f"Constant needs exactly one value attribute, got {[name for name, _ in values]}")
         name, value = values[0]
-        if isinstance(value, np.ndarray):
-            return [Constant(value)]
+        if isinstance(value, np.ndarray):  # the dense form of a sparse one is made, not given
+            return [Constant(value) if name == "sparse_value" else self.folder.give(Constant(value))]
         if name.startswith("value_string"):
             raise UnsupportedError("Constant holds strings, which are not supported")
         return [Constant(np.array(value, np.float32 if name.startswith("value_float") else np.int64))]

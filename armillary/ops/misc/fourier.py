@@ -14,6 +14,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.record import record
+from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
@@ -182,6 +183,7 @@ def _reference(attrs: StftAttrs, data: Array, window: Array) -> Array:
 def _decompose(attrs: StftAttrs, data: Expr, window: Expr) -> Expr:
     dtype, size = str(type_of(data).dtype), attrs.n_fft
     starts = np.arange(0, _static(data)[1] - size + 1, attrs.hop_length)
+    FOLDED_BYTES.check(8 * len(starts) * size, "stft")
     frames = call("take", data, const(starts[:, None] + np.arange(size)), axis=1)
     left = (size - attrs.win_length) // 2
     whole = call("nn.pad", cast(window, dtype), pad_width=((left, size - attrs.win_length - left),))

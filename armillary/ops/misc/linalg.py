@@ -115,6 +115,13 @@ def infer_einsum(attrs: EinsumAttrs, data: Type) -> TensorType:
     return TensorType(tuple(plan.sizes[c] for c in plan.result), types[0].dtype)
 
 
+@einsum.flops
+def einsum_flops(attrs: EinsumAttrs, types: Sequence[Type], _result: Type) -> int:
+    """The definition: a product of all terms for each choice of all letters."""
+    fields = _types("einsum", types[0])
+    return 2 * len(fields) * math.prod(parse(attrs.equation, [t.static for t in fields]).sizes.values())
+
+
 @einsum.reference
 def einsum_reference(attrs: EinsumAttrs, data: Sequence[Array]) -> Array:
     return np.array(np.einsum(attrs.equation, *data)).astype(data[0].dtype)

@@ -6,7 +6,7 @@ of products, or of absolute differences. Invariant: both maps are padded with ze
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -98,6 +98,12 @@ def _reference(attrs: CorrelationAttrs, data1: Array, data2: Array) -> Array:
         out[:, q] += (one * two if attrs.is_multiply else np.abs(one - two)).sum(1)
     result: Array = (out / (attrs.kernel_size**2 * data1.shape[1])).astype(data1.dtype)
     return result
+
+
+@correlation.flops
+def _flops(attrs: CorrelationAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A multiply-add, or a difference and a sum, for each element of the windows."""
+    return 2 * result.size * types[0].static[1] * attrs.kernel_size**2
 
 
 @correlation.compute

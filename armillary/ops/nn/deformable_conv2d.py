@@ -8,7 +8,7 @@ Relay has it, where ONNX's DeformConv interpolates with the zeros outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -104,6 +104,12 @@ def _infer(attrs: DeformableConv2dAttrs, data: Type, offset: Type, weight: Type)
         told = f"{NAME}: data {x.shape}, offset {moved.shape} and weight {w.shape} in {attrs.groups} groups do not fit"
         raise TypeMismatch(told, hint=f"the offsets would be {tuple(placed(layout, wanted))}")
     return TensorType(tuple(placed(layout, sizes)), tensor_type((), attrs.out_dtype or str(x.dtype)).dtype)
+
+
+@deformable_conv2d.flops
+def _flops(attrs: DeformableConv2dAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A multiply-add for each weight of each result."""
+    return 2 * result.size * (types[2].size // types[2].static[attrs.kernel_layout.index("O")])
 
 
 @deformable_conv2d.reference

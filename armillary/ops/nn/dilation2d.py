@@ -6,7 +6,7 @@ weight. Invariant: padding is zero, as Relay has it (not the lowest number).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -94,6 +94,12 @@ def _result(attrs: Dilation2dAttrs, data: Type, weight: Type) -> TensorType:
 
 
 dilation2d.infer(_result)
+
+
+@dilation2d.flops
+def _flops(attrs: Dilation2dAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A sum and a comparison for each weight of each result."""
+    return 2 * result.size * (types[1].size // types[1].static[attrs.kernel_layout.index("I")])
 
 
 @dilation2d.reference

@@ -8,7 +8,7 @@ which fuse. Invariant: float16 data are normalised in float32. Import: rules/nn/
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -267,6 +267,12 @@ def _lrn_window(attrs: LrnAttrs, extent: Dim) -> tuple[int, int]:
     before = (attrs.size - 1) // 2
     after, most = attrs.size - 1 - before, extent - 1 if isinstance(extent, int) else attrs.size
     return max(min(before, most), 0), max(min(after, most), 0)
+
+
+@lrn.flops
+def _flops_lrn(attrs: LrnAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A square and a sum for each neighbour, a power and a division."""
+    return result.size * (2 * min(attrs.size, types[0].static[attrs.axis]) + 2)
 
 
 @lrn.reference

@@ -124,7 +124,9 @@ def _check_weights(axis: Axis, count: int) -> None:
 
 def taps(axis: Axis) -> tuple[Array, Array]:
     """For each output element: places (out, k) in the input and their weights (out, k)."""
-    attrs, method, x = axis.attrs, _method(axis.attrs), _coordinates(axis)
+    attrs, method = axis.attrs, _method(axis.attrs)
+    _check_weights(axis, 1)
+    x = _coordinates(axis)
     if method == "nearest_neighbor":
         default = "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"  # as in Relay
         places = _nearest(np.round(x, 9), attrs.rounding_method or default)[:, None]

@@ -7,11 +7,13 @@ with a constant, the homogeneous coordinates of the unmoved points.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from armillary.base.record import record
+from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import call, f32, need_float, need_rank, per_axis, reshape_to, type_of
 from armillary.relay.expr import Expr, const
@@ -65,6 +67,7 @@ def _reference(attrs: AffineGridAttrs, data: Array) -> Array:
 def _decompose(attrs: AffineGridAttrs, data: Expr) -> Expr:
     ty = type_of(data)
     count = ty.static[0]
+    FOLDED_BYTES.check(48 * math.prod(per_axis(NAME, "target_shape", attrs.target_shape, 2)), NAME)
     product = call("nn.dense", reshape_to(data, (count * 2, 3)), const(_unmoved(attrs, ty.dtype)))
     return reshape_to(product, (count, 2, *per_axis(NAME, "target_shape", attrs.target_shape, 2)))
 

@@ -17,6 +17,7 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._iota import iota
 from armillary.ops.nn._windows import call, f32, need_rank, need_tensor, type_of
 from armillary.ops.vision.nms import SuppressAttrs, suppress_overlaps
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, TupleWrapper, const
@@ -85,7 +86,7 @@ def _decompose(attrs: AllClassAttrs, boxes: Expr, scores: Expr, most: Expr, iou:
     picks = call(suppress_overlaps.name, boxes, scores, iou, least, most=max(room, 1))
     stays = call("greater_equal", picks, _i64(0))
     if not isinstance(most, Constant) or room == 0:
-        rank, limit = _i64(np.arange(max(room, 1))), call("cast", most, dtype="int64")
+        rank, limit = iota(max(room, 1)), call("cast", most, dtype="int64")
         few = call("logical_or", call("less", rank, limit), call("less", limit, _i64(0)))
         stays = call("logical_and", stays, few)
     if attrs.output_format == "onnx":
@@ -102,7 +103,7 @@ def _image(scores: Expr, picks: Expr, stays: Expr, b: int, size: int) -> tuple[E
     rows = _padded(call("strided_slice", rows, begin=(1,), end=(3,), strides=(1,), axes=(1,)), size)
     where = call("transpose", rows, axes=(1, 0))
     found = call("gather_nd", call("squeeze", _one(scores, b), axis=(0,)), where)
-    counted = call("less", _i64(np.arange(size)), total)
+    counted = call("less", iota(size), total)
     return rows, call("where", counted, found, call("zeros_like", found)), total
 
 
@@ -118,7 +119,7 @@ def _listed(picks: Expr, stays: Expr) -> tuple[Expr, Expr]:
     """Rows (image, class, box) of what stays, zeros behind them, and their number, (1,)."""
     found = call("bounded_nonzero", stays)
     places, total = TupleGetItem(found, 0), TupleGetItem(found, 1)
-    counted = call("less", _i64(np.arange(type_of(places).static[1])), total)
+    counted = call("less", iota(type_of(places).static[1]), total)
     box = call("where", counted, call("gather_nd", picks, places), _i64(0))
     head = [call("take", places, const(k, "int32"), axis=0) for k in range(2)]
     return call("stack", Tuple((*head, box)), axis=1), total

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from armillary.base.record import record
+from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import call, f32, need_rank, need_shape, type_of
 from armillary.ops.reduce.sort import numpy_argsort
@@ -136,6 +137,7 @@ def _overlap(one: Array, other: Array) -> float:
 def _decompose(attrs: ProposalAttrs, cls_prob: Expr, bbox_pred: Expr, im_info: Expr) -> Expr:
     batch, channels, height, width = type_of(cls_prob).static
     anchors, post = channels // 2, attrs.rpn_post_nms_top_n
+    FOLDED_BYTES.check(64 * anchors * height * width + 12 * batch * post, NAME)  # with what is computed on the way
     table, score = _scored(attrs, cls_prob, bbox_pred, im_info)
     taken = _taken(attrs, anchors * height * width)
     order = call("topk", score, k=taken, axis=1, ret_type="indices", is_ascend=False, dtype="int32")

@@ -8,7 +8,7 @@ mode "max" the largest single weighted corner wins, as ONNX has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -87,24 +87,29 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     height, width = data.shape[2:]
     rows, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     box = rois[:, :, None, None].astype(np.float32)
-    steps = np.arange(attrs.sample_ratio, dtype=np.float32)[None, None, :]
-    y = _places(
-        np.maximum, attrs, (box[:, 2], box[:, 4]), np.arange(rows, dtype=np.float32)[None, :, None], steps, rows
-    )
-    x = _places(
-        np.maximum, attrs, (box[:, 1], box[:, 3]), np.arange(columns, dtype=np.float32)[None, :, None], steps, columns
-    )
-    y, x = y[:, :, :, None, None], x[:, None, None, :, :]  # region, row, sample, column, sample
-    inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
-    image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)[:, None, None, None, None]
-    corners = []
-    for y_at, y_weight in _corners(y, height):
-        for x_at, x_weight in _corners(x, width):
-            at: tuple[Array | slice, ...] = (image, slice(None), *np.broadcast_arrays(y_at, x_at))
-            value = data[at].astype(np.float32)
-            corners.append(value * np.where(inside, y_weight * x_weight, 0)[..., None])
-    pooled = np.max(corners, axis=0).max((2, 4)) if attrs.mode == "max" else np.sum(corners, axis=0).mean((2, 4))
-    return np.asarray(pooled).transpose(0, 3, 1, 2).astype(data.dtype)
+    steps = np.arange(attrs.sample_ratio, dtype=np.float32)
+    cells = [np.arange(count, dtype=np.float32)[None, :, None] for count in (rows, columns)]
+    x = _places(np.maximum, attrs, (box[:, 1], box[:, 3]), cells[1], steps, columns)[:, None]
+    image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)[:, None, None, None]
+    pooled: Array | None = None
+    for step in steps:  # one row of samples of each cell at a time: all of them may fill the memory
+        y = _places(np.maximum, attrs, (box[:, 2], box[:, 4]), cells[0], np.asarray(step), rows)[..., None]
+        inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)  # region, row, column, sample
+        for y_at, y_weight in _corners(y, height):
+            for x_at, x_weight in _corners(x, width):
+                at: tuple[Array | slice, ...] = (image, slice(None), *np.broadcast_arrays(y_at, x_at))
+                value = data[at].astype(np.float32) * np.where(inside, y_weight * x_weight, 0)[..., None]
+                found = value.max(3) if attrs.mode == "max" else value.sum(3)
+                combine = np.maximum if attrs.mode == "max" else np.add
+                pooled = found if pooled is None else combine(pooled, found)
+    share = 1 if attrs.mode == "max" else attrs.sample_ratio**2
+    return (np.asarray(pooled) / np.float32(share)).transpose(0, 3, 1, 2).astype(data.dtype)
+
+
+@roi_align.flops
+def flops(attrs: RoiAlignAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A multiply-add for each of the four neighbours of each sample."""
+    return 8 * result.size * attrs.sample_ratio**2
 
 
 def _corners(at: Array, size: int) -> list[tuple[Array, Array]]:

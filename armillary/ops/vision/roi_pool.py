@@ -7,7 +7,7 @@ region does not divide; a cell outside the map is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -79,6 +79,12 @@ def _end(value: np.floating) -> int:
     """The nearest whole number, half away from zero; of no number, and far outside, the farthest one."""
     rounded = np.trunc(value + np.copysign(np.float32(0.5), value))
     return int(min(rounded, _FARTHEST)) if rounded > -_FARTHEST else -_FARTHEST
+
+
+@roi_pool.flops
+def _flops(attrs: RoiPoolAttrs, types: Sequence[TensorType], result: TensorType) -> int:
+    """A comparison for each element of the image and region, if that is all of it."""
+    return max(result.size, types[0].size // types[0].static[attrs.layout.index("N")] * types[1].static[0])
 
 
 @roi_pool.compute

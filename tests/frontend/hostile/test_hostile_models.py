@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from broken_models import MODELS
 from onnx import ModelProto
+from sized_models import SIZED
 
 from armillary.budgets import FOLDED_OPERATIONS
 from armillary.driver.build import build
@@ -50,7 +51,7 @@ def test_each_is_small(name: str) -> None:
     assert len(data_of(MODELS[name]())) < 10_000
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - LONG))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - LONG - SIZED))
 def test_quick_ones(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.onnx"
     path.write_bytes(data_of(MODELS[name]()))
@@ -59,8 +60,9 @@ def test_quick_ones(name: str, tmp_path: Path) -> None:
     assert time.monotonic() - begin < SECONDS
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+    "name", [name if name in SIZED else pytest.param(name, marks=pytest.mark.slow) for name in sorted(MODELS)]
+)
 def test_each_alone_in_little_memory(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.onnx"
     path.write_bytes(data_of(MODELS[name]()))

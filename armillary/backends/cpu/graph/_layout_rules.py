@@ -43,6 +43,7 @@ with deferred():
 Changes = Sequence[Change | None]
 WINOGRAD_IMAGE = 1024  # pixels
 MIN_ROWS = 4  # with fewer rows a dense layer of less than a vector is left to the reductions
+MOST_PHASES = 64  # of a transposed convolution: all of a stretch of columns are written out
 
 
 # --- convolutions ---------------------------------------------------------------------------------------------------
@@ -269,6 +270,8 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     shape, weight = static(expr.args[0]), static(expr.args[1])
     if layouts != ("NCHW", "IOHW", "NCHW") or set(attrs.dilation) != {1} or shape is None or weight is None:
+        return None
+    if max(attrs.strides) > MOST_PHASES:
         return None
     if attrs.groups != 1:
         block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)

@@ -17,6 +17,7 @@ from armillary.frontend.onnx.rules._checked import one_way
 from armillary.frontend.onnx.rules.nn.activation import gelu_of
 from armillary.frontend.onnx.rules.nn.dense import times, transposed
 from armillary.frontend.onnx.rules.nn.norm import layer_normalization
+from armillary.ops._iota import iota
 from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
 from armillary.ops.nn.norm import narrowed, widened
 from armillary.relay.expr import Expr, const
@@ -187,7 +188,7 @@ def _padding_bias(node: OnnxNode, index: int, batch: int, keys: int) -> Expr | N
     if ty.shape == (batch, keys):
         counts = call("greater", node.input(index), const(0, ty.dtype))
     elif ty.ndim == 1 and ty.shape[0] in (batch, 2 * batch):
-        places, bounds = const(np.arange(keys, dtype=np.int64)[None]), call("cast", node.input(index), dtype="int64")
+        places, bounds = call("expand_dims", iota(keys), axis=0), call("cast", node.input(index), dtype="int64")
         both = ty.shape[0] != batch
         ends = call("strided_slice", bounds, begin=(0,), end=(batch,)) if both else bounds
         counts = call("less", places, call("expand_dims", ends, axis=1))

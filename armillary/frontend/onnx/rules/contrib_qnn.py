@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
 from armillary.frontend.onnx.rules._checked import checked, one_way
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
 from armillary.frontend.onnx.rules.nn.dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear, quantized_by_range
+from armillary.ops._iota import iota, splat
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.qnn.quantize import dequantize, quantize, requantize
 from armillary.relay.expr import Expr, const
@@ -233,7 +232,7 @@ def _embedded(
     y = call("nn.layer_norm", total, gamma, beta, axis=-1, epsilon=float(node.float("epsilon", 1e-12)))
     batch = type_of(ids).static[0]
     count = (
-        const(np.zeros(batch, np.int32))
+        splat((batch,), 0, "int32")
         if node.missing(mask)
         else call("sum", call("cast", call("equal", node.input(mask), const(1, "int32")), dtype="int32"), axis=(1,))
     )
@@ -251,7 +250,7 @@ def _positions(node: OnnxNode, table: Expr) -> Expr:
     if type_of(ids).static[1] > rows:
         told = f"{type_of(ids).static[1]} words and {rows} rows of positions"
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
-    return const(np.arange(type_of(ids).static[1], dtype=np.int32)[None])
+    return call("expand_dims", iota(type_of(ids).static[1], "int32"), axis=0)
 
 
 @from_onnx("EmbedLayerNormalization", domain=DOMAIN)

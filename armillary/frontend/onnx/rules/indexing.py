@@ -15,6 +15,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import along, checked, checked_points
 from armillary.ops._deferred import by_name
+from armillary.ops._iota import iota
 from armillary.ops._types import axis_of, int_list
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Expr, const
@@ -182,7 +183,7 @@ def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
         raise TypeMismatch(
             f"TensorScatter node {node.name!r}: got mode {mode!r} and axis {axis}, wanted linear or circular"
         )
-    steps = const(np.arange(length).reshape([-1 if i == axis else 1 for i in range(cache.ndim)]), "int64")
+    steps = reshape_to(iota(length), tuple(length if i == axis else 1 for i in range(cache.ndim)))
     places: Expr = steps
     if not node.missing(2):
         last = cache.static[axis] - (length if mode == "linear" else 1)

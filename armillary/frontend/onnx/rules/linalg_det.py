@@ -10,6 +10,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.ops._iota import iota, splat
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.types import TensorType, scalar_type
@@ -23,10 +24,10 @@ def determinant(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"Det node {node.name!r}: wants square matrices, got {ty}")
     batch, n = ty.static[:-2], ty.static[-1]
     if n == 0:
-        return const(np.ones(batch, ty.dtype.numpy))
+        return splat(batch, 1, ty.dtype)
     count = int(np.prod(batch, dtype=np.int64))
     flat = reshape_to(x, (count, n, n))
-    ones = const(np.ones(count, ty.dtype.numpy))
+    ones = splat((count,), 1, ty.dtype)
     loop = Loop(
         _step(TensorType((count, n, n), ty.dtype)), const(np.array(n, np.int64)), const(np.array(True)), (flat, ones), 2
     )
@@ -38,7 +39,7 @@ def _step(ty: TensorType) -> Function:
     count, n, _ = ty.static
     k, going = Var("k", scalar_type("int64")), Var("going", scalar_type("bool"))
     m, product = Var("m", ty), Var("product", TensorType((count,), ty.dtype))
-    rows = const(np.arange(n, dtype=np.int64)[None])
+    rows = call("expand_dims", iota(n), axis=0)
     zero, one = const(np.zeros((), ty.dtype.numpy)), const(np.ones((), ty.dtype.numpy))
     column = call("take", m, k, axis=2)  # (count, n)
     sizes = call("where", call("greater_equal", rows, k), call("abs", column), const(np.array(-1, ty.dtype.numpy)))

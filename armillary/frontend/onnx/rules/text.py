@@ -11,6 +11,7 @@ import numpy as np
 from armillary.budgets import EXPANDED_NODES
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.ops._iota import splat
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
 
@@ -42,7 +43,7 @@ def tf_idf_vectorizer(node: OnnxNode) -> Expr:
             weight = float(weights[number]) if weights else 1.0
             columns[places[number]] = _weighted(count, str(mode), weight)
     (rows, _) = (1, shape[0]) if len(shape) == 1 else shape
-    zeros = const(np.zeros(rows, np.float32))
+    zeros = splat((rows,), 0, "float32")
     table = call("stack", tuple(zeros if c is None else c for c in columns), axis=1)
     return reshape_to(table, (width,)) if len(shape) == 1 else table
 
@@ -62,7 +63,7 @@ def _grams(node: OnnxNode) -> list[list[int]]:
 def _occurrences(x: Expr, gram: list[int], skips: int) -> Expr:
     """(rows,) float32: at how many places the items of a gram follow at equal distances of 1 to skips + 1."""
     rows, length = x.checked_type.static  # type: ignore[attr-defined]
-    total: Expr = const(np.zeros(rows, np.float32))
+    total = splat((rows,), 0, "float32")
     for step in range(1, 2 if len(gram) == 1 else skips + 2):
         span = (len(gram) - 1) * step + 1
         if span > length:

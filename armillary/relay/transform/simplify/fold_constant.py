@@ -21,13 +21,13 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
 from armillary.base.data_layout import layout
-from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
+from armillary.budgets import FOLDED_OPERATIONS
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.sizes import operations
+from armillary.relay.sizes import Spent, constant_bytes, operations
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
@@ -54,7 +54,7 @@ def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:
 
 def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
     memo: dict[int, Expr] = {}
-    spent = _Spent(root)
+    spent = Spent(lambda: constant_bytes(root))
     lets = {id(e.var): e.value for e in post_order(root, not_primitive) if isinstance(e, Let)}
 
     def rule(expr: Expr) -> Expr | None:
@@ -75,26 +75,6 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
     return folded if is_done else rewrite(folded, settled, not_primitive)
 
 
-class _Spent:
-    """Bytes of constants that were computed, against those that were given."""
-
-    def __init__(self, root: Expr) -> None:
-        self._root, self._given, self._made = root, -1, 0
-
-    def add(self, call: Call, size: int) -> None:
-        """`size` more are made next."""
-        self._made += size
-        if self._made > FOLDED_BYTES.limit:
-            if self._given < 0:
-                found = [e for e in post_order(self._root, not_primitive) if isinstance(e, Constant)]
-                self._given = sum(t.nbytes for e in found for t in tensor_fields(e.checked_type))
-            FOLDED_BYTES.check(self._made, f"folding {_name(call)}", call.span, GROWTH * self._given)
-
-
-def _name(call: Call) -> str:
-    return call.op.name if isinstance(call.op, Op) else "a call"
-
-
 def _is_waiting(expr: Expr) -> bool:
     return isinstance(expr, Constant) and isinstance(expr.held, Deferred) and expr.held.rows is None
 
@@ -106,7 +86,7 @@ def settled(expr: Expr) -> Expr | None:
     return copy_type(Constant(aligned(expr.data.view(np.ndarray)), expr.span), expr)
 
 
-def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
+def _fold_call(call: Call, max_bytes: int, spent: Spent) -> Expr | None:
     if has(call, Fact.TYPE_ONLY):
         return _fold_shape(call)
     inputs = 0

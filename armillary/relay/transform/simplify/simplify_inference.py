@@ -12,8 +12,9 @@ dialect have a pass of their own. Invariant: each rule sits with its operator; t
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op
+from armillary.relay.sizes import Spent, constant_bytes
 from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.transform import define_pass
 
@@ -27,8 +28,14 @@ def simplify_inference(module: IRModule, *, sums_float16: bool = False) -> IRMod
     nn.dropout(x)  ->  x
     """
 
+    first = module
+    spent = Spent(lambda: sum(constant_bytes(f) for _, f in first.items() if isinstance(f, Function)))
+
     def rule(expr: Expr) -> Expr | None:
-        return None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
+        made = None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
+        if made is not None and isinstance(expr, Call):
+            spent.add(expr, constant_bytes(made, {id(arg) for arg in expr.args}))
+        return made
 
     for _ in range(_ROUNDS):
         changed = rewrite_module(module, rule, pick_field)

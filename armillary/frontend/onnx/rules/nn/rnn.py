@@ -19,6 +19,7 @@ from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.nn.activation import elu_of, scalar, softplus_of
+from armillary.ops._iota import iota, splat
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.types import scalar_type
@@ -89,7 +90,7 @@ def _row(x: Expr, index: int, axis: int = 0) -> Expr:
 
 
 def _none_of(*shape: int, dtype: DType) -> Expr:
-    return const(np.zeros(shape, dtype.numpy))
+    return splat(shape, 0, dtype)
 
 
 def _slice(x: Expr, begin: int, end: int, axis: int) -> Expr:
@@ -154,7 +155,7 @@ class _Recurrent:
             return None
         given = checked(self.node, 4, [(0, self.steps)], "length of a sequence", type_of(self.node.input(0)).size)
         lengths = call("reshape", call("cast", given, dtype="int32"), newshape=(1, -1, 1))
-        return call("cast", lengths > const(np.arange(self.steps, dtype="int32").reshape(-1, 1, 1)), dtype=self.dtype)
+        return call("cast", lengths > reshape_to(iota(self.steps, "int32"), (-1, 1, 1)), dtype=self.dtype)
 
     def _state(self, index: int, direction: int) -> Expr:
         if self.node.missing(index):
