@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 
 import graph_campaign  # noqa: E402
 
-KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "nudged": 3, "damaged": 2}  # cases in a round
+KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "nudged": 3, "damaged": 2, "grown": 3}  # cases in a round
 SECONDS = 200.0  # the C target hands a window of 7 by 3 to gcc for 20
 FINE = ("agrees", "rejected", "refused", "doubtful")  # doubtful ones are printed, but do not fail a run
 

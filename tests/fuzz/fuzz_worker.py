@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import graph_check
 import graph_motifs
 import graph_values
+import grow
 import mutate
 import nudge
 import onnx_check
@@ -58,6 +59,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     elif kind == "relay":
         drawn = graph_motifs.generate(seed)
         outcome = graph_check.check(drawn.function, drawn.inputs, levels, target, seed)
+    elif kind == "grown":
+        outcome = grow.check(seed)
     elif kind in ("onnx", "window", "nudged"):
         outcome = onnx_check.check(onnx_case(kind, seed), levels, target, how)
     else:
