@@ -50,7 +50,7 @@ def _budget(key: str, default: int, counts: str, doc: str) -> Budget:
 
 EXPANDED_NODES = _budget(
     "budget.expanded_nodes",
-    20_000,
+    12_000,
     "nodes come from functions, unrolled loops or sequences",
     "nodes that an import may make of functions, unrolled loops and sequences",
 )
@@ -76,6 +76,14 @@ TENSOR_BYTES = _budget("budget.tensor_bytes", 1 << 31, "bytes are one result", "
 PADDED_ELEMENTS = _budget(
     "budget.padding", 1 << 24, "elements of padding are at one end of an axis", "padding at one end of an axis"
 )
+KERNELS = _budget(
+    "budget.kernels",
+    600,
+    "kernels (a contraction's counts as four) come from functions and unrolled loops",
+    "different kernels of a model of functions or unrolled loops, one of a contraction counted as four",
+)
+KERNELS_PER_NODE = 8  # of the file: what its own nodes ask for
+FILE_NODES = "file_nodes"  # attribute of a function: nodes of the file that it was imported from, where it has more
 KERNEL_SIZE = _budget(
     "budget.kernel_size", 20_000, "operators and inputs are in one kernel", "operators and inputs of one kernel"
 )
@@ -89,6 +97,7 @@ ALL = (
     FOLDED_OPERATIONS,
     TENSOR_BYTES,
     PADDED_ELEMENTS,
+    KERNELS,
     KERNEL_SIZE,
     COMPILE_SECONDS,
 )

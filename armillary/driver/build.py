@@ -25,6 +25,7 @@ from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_gra
 from armillary.driver.kernels import (
     CompiledKernel,
     Progress,
+    check_kernels,
     compile_kernels,
     kernel_groups,
     merge_rows,
@@ -107,6 +108,7 @@ def assembled(
     plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, fallback=fallback)
     for made in plan.offloaded.values():
         check_device(made, backend_of(where).device)
+    check_kernels(module, plan.kernels.values())
     groups = kernel_groups(plan.kernels.values(), targets)
     made_of = {target: compiler(kernels, target, progress) for target, kernels in groups.items()}
     compiled = {name: kernel for part in made_of.values() for name, kernel in part.items()}

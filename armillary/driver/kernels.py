@@ -15,7 +15,7 @@ import os
 import struct
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,13 +27,14 @@ from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred
 from armillary.base.node import post_order
 from armillary.base.record import record
-from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
+from armillary.budgets import COMPILE_SECONDS, FILE_NODES, KERNEL_SIZE, KERNELS, KERNELS_PER_NODE
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
 from armillary.driver.graph_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError, TargetError
+from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function
-from armillary.relay.op import Op
+from armillary.relay.op import Kind, Op
 from armillary.target import Target
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
@@ -146,6 +147,20 @@ def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], targ
             raise _of_kernel(kernel, answer) if isinstance(answer, ExecutionError) else answer
         else:
             yield kernel, CompiledKernel.from_bytes(answer)
+
+
+def check_kernels(module: IRModule, kernels: Collection[Kernel]) -> None:
+    """Refuse more kernels than functions and loops of a model may ask for: a few bytes can describe thousands."""
+    found = [f.get_attr(FILE_NODES) for _, f in module.items() if isinstance(f, Function)]
+    nodes = [int(count) for count in found if count is not None]
+    if nodes:
+        work = sum(4 if _has_contraction(kernel) else 1 for kernel in kernels)
+        KERNELS.check(work, "the model", free=KERNELS_PER_NODE * max(nodes))
+
+
+def _has_contraction(kernel: Kernel) -> bool:
+    calls = (n for n in post_order(kernel.function.body) if isinstance(n, Call))
+    return any(isinstance(n.op, Op) and n.op.kind == Kind.CONTRACTION for n in calls)
 
 
 def _warn_if_slow(kernel: Kernel, seconds: float) -> None:

@@ -26,7 +26,7 @@ from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
 from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
-from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
+from armillary.budgets import EXPANDED_NODES, FILE_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
 from armillary.frontend.onnx.element_types import check_types
@@ -217,6 +217,8 @@ class _Walk:
             attrs = (attrs[0], ("output_names", tuple(names)), ("output_sizes", places))
         if any(_is_many(value) for _, value in values):
             attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for _, v in values)),)
+        if self._expanded:
+            attrs += ((FILE_NODES, self._nodes),)
         function = Function(params, body, None, attrs, Span(self.model.source))
         return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
 

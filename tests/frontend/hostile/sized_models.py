@@ -113,6 +113,31 @@ def _sparse() -> ModelProto:
     return _summed(nodes)
 
 
+def _nested(inner: Sequence[NodeProto], levels: int, shape: Sequence[int], weight: object) -> ModelProto:
+    """Functions that call ten others each; every call grows what it gets, so that no two kernels are the same."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    made = [helper.make_function("own", "f0", ["x", "w"], ["y"], list(inner), opsets)]
+    for level in range(1, levels + 1):
+        names = ["x", *(f"v{k}" for k in range(9)), "y"]
+        calls = [node(f"f{level - 1}", [names[k], "w"], [names[k + 1]], domain="own") for k in range(10)]
+        made.append(helper.make_function("own", f"f{level}", ["x", "w"], ["y"], calls, opsets))
+    last = node(f"f{levels}", ["x", "w"], ["y"], domain="own")
+    return model([last], shape, {"w": weight}, opset=17, functions=made)  # type: ignore[dict-item]
+
+
+@hostile("a thousand convolutions of different sizes")
+def _convolutions() -> ModelProto:
+    inner = [node("Conv", ["x", "w"], ["c"], pads=[2, 2, 2, 2]), node("Relu", ["c"], ["y"])]
+    return _nested(inner, 3, (1, 1, 8, 8), np.ones((1, 1, 3, 3)))
+
+
+@hostile("a thousand softmaxes of different sizes")
+def _softmaxes() -> ModelProto:
+    return _nested(
+        [node("Concat", ["x", "w"], ["c"], axis=0), node("Softmax", ["c"], ["y"], axis=0)], 3, (3,), np.ones(1)
+    )
+
+
 @hostile("a scan of a hundred million inputs")
 def _scan() -> ModelProto:
     body = helper.make_graph([node("Identity", ["a"], ["b"])], "b", [info("a", F, [3])], [info("b", F, [3])])
