@@ -8,7 +8,7 @@ through. The budgets: armillary/budgets.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from armillary.budgets import FOLDED_BYTES, GROWTH, PADDED_ELEMENTS, TENSOR_BYTES
 from armillary.errors import Span, UnsupportedError
@@ -68,14 +68,23 @@ class Spent:
             FOLDED_BYTES.check(self._made, f"constants for {name}", call.span, GROWTH * self._given)
 
 
-def constant_bytes(root: Expr, outside: Collection[int] = ()) -> int:
-    """Bytes of the constants of an expression, without those in parts whose ids are in `outside`."""
+class Constants:
+    """Bytes of constants in expressions that are looked at one after another; each part counts, and is read, once."""
 
-    def enter(expr: Expr) -> bool:
-        return id(expr) not in outside and not_primitive(expr)
+    def __init__(self) -> None:
+        self._seen: dict[int, Expr] = {}  # by id; held, so that ids stay unique
 
-    found = (e for e in post_order(root, enter) if isinstance(e, Constant) and id(e) not in outside)
-    return sum(_bytes(e.checked_type) for e in found)
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def more(self, root: Expr) -> int:
+        """Bytes of those of `root` that were not met before."""
+        made = 0
+        for item in post_order(root, lambda e: id(e) not in self._seen and not_primitive(e)):
+            if id(item) not in self._seen:
+                self._seen[id(item)] = item
+                made += item.nbytes if isinstance(item, Constant) else 0
+        return made
 
 
 def check_rank(ty: Type, what: str, span: Span | None = None) -> None:

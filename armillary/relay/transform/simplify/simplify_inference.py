@@ -14,7 +14,7 @@ from __future__ import annotations
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op
-from armillary.relay.sizes import Spent, constant_bytes
+from armillary.relay.sizes import Constants, Spent
 from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.transform import define_pass
 
@@ -28,13 +28,17 @@ def simplify_inference(module: IRModule, *, sums_float16: bool = False) -> IRMod
     nn.dropout(x)  ->  x
     """
 
-    first = module
-    spent = Spent(lambda: sum(constant_bytes(f) for _, f in first.items() if isinstance(f, Function)))
+    functions, constants = [f for _, f in module.items() if isinstance(f, Function)], Constants()
+    given = 0
+    spent = Spent(lambda: given)
 
     def rule(expr: Expr) -> Expr | None:
+        nonlocal given
         made = None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
         if made is not None and isinstance(expr, Call):
-            spent.add(expr, constant_bytes(made, {id(arg) for arg in expr.args}))
+            if not constants:
+                given = sum(constants.more(function) for function in functions)
+            spent.add(expr, constants.more(made))
         return made
 
     for _ in range(_ROUNDS):
