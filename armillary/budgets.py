@@ -84,6 +84,7 @@ KERNELS = _budget(
 )
 KERNELS_PER_NODE = 8  # of the file: what its own nodes ask for
 FILE_NODES = "file_nodes"  # attribute of a function: nodes of the file that it was imported from, where it has more
+FILE_BYTES = "file_bytes"  # the same: bytes of the constants of that file, where an import has made many more
 KERNEL_SIZE = _budget(
     "budget.kernel_size", 20_000, "operators and inputs are in one kernel", "operators and inputs of one kernel"
 )

@@ -8,11 +8,11 @@ through. The budgets: armillary/budgets.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from armillary.budgets import FOLDED_BYTES, GROWTH, PADDED_ELEMENTS, TENSOR_BYTES
+from armillary.budgets import FILE_BYTES, FOLDED_BYTES, GROWTH, PADDED_ELEMENTS, TENSOR_BYTES
 from armillary.errors import Span, UnsupportedError
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Op
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
 from armillary.relay.walk import not_primitive, post_order
@@ -56,14 +56,22 @@ def operations(call: Call) -> int:
 class Spent:
     """Bytes of constants that a pass computes, against those that it was given."""
 
-    def __init__(self, given: Callable[[], int]) -> None:
-        self._count, self._given, self._made = given, -1, 0
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._functions, self._given, self._made = functions, -1, 0
+        file = sum(int(f.get_attr(FILE_BYTES, 0)) for f in functions)
+        if file or any(f.get_attr(FILE_BYTES) is not None for f in functions):  # what the import made is none of it
+            self._made = max(0, self._found() - file)
+            self._given = file
+
+    def _found(self) -> int:
+        constants = Constants()
+        return sum(constants.more(function) for function in self._functions)
 
     def add(self, call: Call, size: int) -> None:
         """`size` more are made for a call."""
         self._made += size
         if self._made > FOLDED_BYTES.limit:
-            self._given = self._count() if self._given < 0 else self._given
+            self._given = self._found() if self._given < 0 else self._given
             name = call.op.name if isinstance(call.op, Op) else "a call"
             FOLDED_BYTES.check(self._made, f"constants for {name}", call.span, GROWTH * self._given)
 

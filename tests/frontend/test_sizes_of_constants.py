@@ -93,6 +93,11 @@ def test_operators_instead_of_literals(name: str, level: int, monkeypatch: pytes
         np.testing.assert_array_equal(one, other)
 
 
+def test_models_that_make_little_say_nothing_of_their_file() -> None:
+    function = from_onnx(made("Unique"))[0]["main"]
+    assert function.get_attr("file_bytes") is None and function.get_attr("file_nodes") is None
+
+
 def test_what_rules_make_is_counted_over_all_nodes() -> None:
     nodes = [node("Range", ["a", "b", "c"], [f"r{k}"]) for k in range(3)]
     total = node("Concat", [f"r{k}" for k in range(3)], ["y"], axis=0)

@@ -39,6 +39,7 @@ class Folder:
         self._slow: set[int] = set()  # by id: closed expressions that only a rule's question evaluates
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
         self.given = self._computed = 0  # bytes of the model's constants, and of those computed from them
+        self.made = 0  # of the latter, those that rules made
 
     def settle(self, root: Expr, span: Span) -> Expr:
         """`root` with spans, and with what is small and constant evaluated."""
@@ -150,6 +151,7 @@ class Folder:
 
     def _made(self, constant: Constant, span: Span) -> None:
         """A constant that a rule made; all that were made live until the import ends."""
+        self.made += constant.nbytes
         self._computed += constant.nbytes
         FOLDED_BYTES.check(self._computed, "constants of an import rule", span, GROWTH * self.given)
 

@@ -26,7 +26,7 @@ from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
 from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
-from armillary.budgets import EXPANDED_NODES, FILE_NODES, ITERATIONS, REPEATS
+from armillary.budgets import EXPANDED_NODES, FILE_BYTES, FILE_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
 from armillary.frontend.onnx.element_types import check_types
@@ -75,6 +75,7 @@ _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
 _MAX_CALL_DEPTH = 32
 _SMALL_INDEX = 64
+_MANY_MADE = 1 << 26  # bytes of constants that rules make
 Scope = dict[str, Expr]
 
 
@@ -219,6 +220,8 @@ class _Walk:
             attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for _, v in values)),)
         if self._expanded:
             attrs += ((FILE_NODES, self._nodes),)
+        if self.folder.made > _MANY_MADE:
+            attrs += ((FILE_BYTES, self.folder.given),)
         function = Function(params, body, None, attrs, Span(self.model.source))
         return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
 

@@ -92,6 +92,12 @@ def _windows() -> ModelProto:
     return _summed([node("HannWindow", ["n"], [f"h{k}"], periodic=k % 2) for k in range(30)], n=20_000_000)
 
 
+@hostile("a window of sixty million numbers")
+def _window() -> ModelProto:
+    nodes = [node("BlackmanWindow", ["n"], ["v"]), node("Sigmoid", ["v"], ["y"])]
+    return model(nodes, None, {"n": 64_000_000}, opset=17)
+
+
 @hostile("forty masks of what lies ahead")
 def _masks() -> ModelProto:
     own = {"domain": "com.microsoft", "num_heads": 1, "unidirectional": 1}
@@ -99,10 +105,10 @@ def _masks() -> ModelProto:
     return _summed(nodes, (1, 8000, 1), w=np.ones((1, 3)), b=np.ones(3))
 
 
-@hostile("twenty large tensors of one number")
-def _sparse() -> ModelProto:
+def _large(count: int) -> list[NodeProto]:
+    """Nodes that make c0, c1, …: 256 MB each, one number of which is not 0."""
     nodes = []
-    for k in range(20):
+    for k in range(count):
         values = TensorProto(data_type=F, dims=[1], float_data=[1.0])
         sparse = node("Constant", [], [f"c{k}"])
         attribute = sparse.attribute.add(name="sparse_value", type=11)
@@ -110,7 +116,19 @@ def _sparse() -> ModelProto:
         attribute.sparse_tensor.indices.CopyFrom(TensorProto(data_type=I64, dims=[1], int64_data=[k]))
         attribute.sparse_tensor.dims.append(1 << 26)
         nodes.append(sparse)
-    return _summed(nodes)
+    return nodes
+
+
+@hostile("twenty large tensors of one number")
+def _sparse() -> ModelProto:
+    return _summed(_large(20))
+
+
+@hostile("sums of two large tensors of one number")
+def _sums() -> ModelProto:
+    names = ["c0", *(f"s{k}" for k in range(20))]
+    sums = [node("Add", [names[k], "c1"], [names[k + 1]]) for k in range(20)]
+    return model([*_large(2), *sums, node("ReduceSum", ["s19"], ["y"], keepdims=0)], None, opset=17)
 
 
 def _nested(inner: Sequence[NodeProto], levels: int, shape: Sequence[int], weight: object) -> ModelProto:

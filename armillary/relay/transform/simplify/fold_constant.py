@@ -27,7 +27,7 @@ from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.sizes import Constants, Spent, operations
+from armillary.relay.sizes import Spent, operations
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
@@ -52,9 +52,9 @@ def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:
     return _fold(function, fold_qnn, max_bytes)
 
 
-def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
+def _fold(root: Function, fold_qnn: bool, max_bytes: int) -> Expr:
     memo: dict[int, Expr] = {}
-    spent = Spent(lambda: Constants().more(root))
+    spent = Spent([root])
     lets = {id(e.var): e.value for e in post_order(root, not_primitive) if isinstance(e, Let)}
 
     def rule(expr: Expr) -> Expr | None:
