@@ -34,7 +34,7 @@ def near(case: Case, found: Array, wanted: Array, told: str) -> None:
 
 
 def by_place(detections: Array) -> Array:
-    """Rows (x, y, width, height, class, score) ordered by place: of two scores that agree to rounding either is first."""
+    """Rows (x, y, width, height, class, score) by place: of two scores that agree to rounding either is first."""
     rows = detections.reshape(-1, 6)
     return rows[np.lexsort(rows[:, :5].T)].reshape(-1)
 
