@@ -41,6 +41,9 @@ def _amount(number: int) -> str:
 
 REPEATS = 16  # times that a node of the file may be imported, on average
 GROWTH = 8  # bytes computed from each byte of constants that is given: int8 weights become float64 at most
+KERNELS_PER_NODE = 8  # of the file, for what its own nodes ask
+FILE_NODES = "file_nodes"  # attribute of a function: nodes of the file that it was imported from, where it has more
+FILE_BYTES = "file_bytes"  # the same: bytes of the constants of that file, where an import has made many more
 
 
 def _budget(key: str, default: int, counts: str, doc: str) -> Budget:
@@ -82,9 +85,6 @@ KERNELS = _budget(
     "kernels (a contraction's counts as four) come from functions and unrolled loops",
     "different kernels of a model of functions or unrolled loops, one of a contraction counted as four",
 )
-KERNELS_PER_NODE = 8  # of the file: what its own nodes ask for
-FILE_NODES = "file_nodes"  # attribute of a function: nodes of the file that it was imported from, where it has more
-FILE_BYTES = "file_bytes"  # the same: bytes of the constants of that file, where an import has made many more
 KERNEL_SIZE = _budget(
     "budget.kernel_size", 20_000, "operators and inputs are in one kernel", "operators and inputs of one kernel"
 )

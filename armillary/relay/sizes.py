@@ -58,10 +58,10 @@ class Spent:
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self._functions, self._given, self._made = functions, -1, 0
-        file = sum(int(f.get_attr(FILE_BYTES, 0)) for f in functions)
-        if file or any(f.get_attr(FILE_BYTES) is not None for f in functions):  # what the import made is none of it
-            self._made = max(0, self._found() - file)
-            self._given = file
+        stated = [int(f.get_attr(FILE_BYTES)) for f in functions if f.get_attr(FILE_BYTES) is not None]
+        if stated:  # what the import made was not given
+            self._given = sum(stated)
+            self._made = max(0, self._found() - self._given)
 
     def _found(self) -> int:
         constants = Constants()

@@ -50,7 +50,7 @@ class Folder:
 
     def _settle_one(self, item: Expr, span: Span) -> None:
         if isinstance(item, Constant):
-            self._made(item, span)
+            self._count_made(item, span)
         new = map_children(item, lambda child: self._settled[id(child)][1] if id(child) in self._settled else child)
         if not isinstance(new, Expr):
             raise InternalError(f"settling changed an expression into {type(new).__name__}")
@@ -149,7 +149,7 @@ class Folder:
         self._closed[id(constant)] = constant
         return constant
 
-    def _made(self, constant: Constant, span: Span) -> None:
+    def _count_made(self, constant: Constant, span: Span) -> None:
         """A constant that a rule made; all that were made live until the import ends."""
         self.made += constant.nbytes
         self._computed += constant.nbytes

@@ -182,8 +182,9 @@ def _reference(attrs: StftAttrs, data: Array, window: Array) -> Array:
 @stft_op.decompose
 def _decompose(attrs: StftAttrs, data: Expr, window: Expr) -> Expr:
     dtype, size = str(type_of(data).dtype), attrs.n_fft
-    starts = np.arange(0, _static(data)[1] - size + 1, attrs.hop_length)
-    FOLDED_BYTES.check(8 * len(starts) * size, "stft")
+    samples = _static(data)[1]
+    FOLDED_BYTES.check(8 * ((samples - size) // attrs.hop_length + 1) * size, "stft")
+    starts = np.arange(0, samples - size + 1, attrs.hop_length)
     frames = call("take", data, const(starts[:, None] + np.arange(size)), axis=1)
     left = (size - attrs.win_length) // 2
     whole = call("nn.pad", cast(window, dtype), pad_width=((left, size - attrs.win_length - left),))

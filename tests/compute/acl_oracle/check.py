@@ -33,19 +33,20 @@ def near(case: Case, found: Array, wanted: Array, told: str) -> None:
         assert (off == 0).mean() > 0.7, f"{told}: differs by one at {(off != 0).mean():.0%}"
 
 
-def by_place(detections: Array) -> Array:
-    """Rows (x, y, width, height, class, score) by place: of two scores that agree to rounding either is first."""
-    rows = detections.reshape(-1, 6)
-    return rows[np.lexsort(rows[:, :5].T)].reshape(-1)
+def by_place(detections: Array, row: int) -> Array:
+    """Detections of `row` numbers, the score last, ordered by the others."""
+    rows = detections.reshape(-1, row)
+    return rows[np.lexsort(rows[:, :-1].T)].reshape(-1)
 
 
 def near_numbers(case: Case, found: Sequence[float], wanted: Array, told: str) -> None:
     """Within the bound, and an eighth of it on average; or most of them equal."""
     numbers = np.asarray(found)
-    if case.name.endswith("HOGMultiDetection") and numbers.size == wanted.size and numbers.size % 6 == 0:
-        near = np.allclose(numbers[5::6], wanted[5::6], rtol=0, atol=case.bound * np.abs(wanted).max(initial=0))
-        assert near, f"{told}: scores in another order"
-        numbers, wanted = by_place(numbers), by_place(wanted)
+    if case.row:
+        assert numbers.size == wanted.size, told
+        scores = (v[case.row - 1 :: case.row] for v in (numbers, wanted))
+        assert np.allclose(*scores, rtol=0, atol=case.bound * np.abs(wanted).max(initial=0)), f"{told}: scores"
+        numbers, wanted = (by_place(v, case.row) for v in (numbers, wanted))
     off = np.abs(numbers - wanted.astype(np.float64))
     if case.bound:
         largest = np.abs((wanted[3:] if wanted.size > 3 else wanted).astype(np.float64)).max(initial=0)

@@ -194,6 +194,7 @@ def _hog_multi_detection(rng: Rng) -> Case:
         params,
         calling(configure),
         bound=4e-6,
+        row=6,
         outputs=(),
         has_region=False,
     )

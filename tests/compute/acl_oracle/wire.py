@@ -45,6 +45,7 @@ class Case:
     ours: Callable[[Case], Result]
     bound: float = 0.0  # how far reals may be apart, as a part of the largest; numbers an eighth of it on average
     share: float = 1.0  # of numbers that must agree, where iterations may end at one value or at another
+    row: int = 0  # numbers of a detection, its score last; of two scores that agree to rounding either comes first
     outputs: tuple[int, ...] = (-1,)
     has_region: bool = True  # the library's own regions of colour images do not say what was computed
     step: int = 0  # how far whole numbers may differ, where the library's own order of operations decides
