@@ -18,7 +18,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array
-from armillary.relay.types import AnyDim, Dim, SymbolicDim, TensorType, TupleType, Type
+from armillary.relay.types import AnyDim, Dim, Extent, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from armillary.base.aligned import Values
@@ -131,7 +131,7 @@ def _join(name: str, a: Dim, b: Dim, shapes: Sequence[Sequence[Dim]]) -> Dim:
         return b
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         if isinstance(a, AnyDim) and isinstance(b, AnyDim):
-            return a if a == b or isinstance(a, SymbolicDim) else b
+            return a if a == b or isinstance(a, Extent) else b
         return b if isinstance(a, AnyDim) else a
     raise TypeMismatch(f"{name}: the shapes do not broadcast: got {' and '.join(str(tuple(s)) for s in shapes)}")
 

@@ -49,6 +49,7 @@ from armillary.relay.op import Op, get_op
 from armillary.relay.stored.metadata import Metadata
 from armillary.relay.types import ANY_DIM, Dim, FuncType, TensorType, TupleType, Type
 from armillary.text.cursor import Cursor, Token
+from armillary.text.extent import read_extent
 
 if TYPE_CHECKING:
     from armillary.target.virtual_device import VirtualDevice
@@ -483,6 +484,8 @@ class _Reader:
             return self.meta()
         if self.cursor.at("[", "("):
             return self.sequence("]" if self.cursor.next().text == "[" else ")")
+        if self.at_extent():
+            return read_extent(self.cursor)
         negative = self.cursor.accept("-")
         token = self.cursor.token
         if token.kind == "name" and token.text in _WORDS:
@@ -492,6 +495,13 @@ class _Reader:
         else:
             raise self.cursor.error("expected an attribute value: a number, string, True, False, None or [values]")
         return -value if negative and isinstance(value, int | float) else value
+
+    def at_extent(self) -> bool:
+        """Whether an attribute value is an expression over sizes: `b`, `-b + 4`, `2*b`."""
+        first = self.cursor.peek() if self.cursor.at("-") else self.cursor.token
+        if first.kind == "number":
+            return self.cursor.peek(2 if self.cursor.at("-") else 1).text == "*"
+        return first.kind == "name" and first.text not in _WORDS and first.text[0] not in "%@"
 
     def sequence(self, closing: str) -> tuple[Any, ...]:
         self.depth += 1
@@ -544,10 +554,10 @@ class _Reader:
         self.cursor.expect("]")
         return TensorType(tuple(dims), dtype)
 
-    def dimension(self) -> int:
+    def dimension(self) -> Dim:
         if self.cursor.at("-"):
             raise self.cursor.error("a dimension is not negative; write ? for an unknown one")
-        return self.cursor.integer()
+        return read_extent(self.cursor)
 
     def types(self) -> tuple[Type, ...]:
         found: list[Type] = []

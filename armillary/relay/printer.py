@@ -26,6 +26,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
+from armillary.base.extent import Extent
 from armillary.base.json_types import JsonObject
 from armillary.base.lazy import deferred
 from armillary.base.node import Visits
@@ -34,6 +35,7 @@ from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.walk import Scope, children, is_leaf, not_primitive, opens_scope, post_order, scopes
+from armillary.text.extent import declared
 
 with deferred():
     from armillary.relay.adt.text import is_inline as _is_written_inside
@@ -328,7 +330,7 @@ def is_default(field: dataclasses.Field[object], value: object) -> bool:
 
 
 def literal_text(value: object) -> str:
-    """An attribute value: numbers, strings, True, False, None and sequences of those."""
+    """An attribute value: numbers, extents, strings, True, False, None and sequences of those."""
     if value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, str):
@@ -339,6 +341,8 @@ def literal_text(value: object) -> str:
         return repr(float(value)) if math.isfinite(value) else str(float(value))
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(literal_text, value)) + "]"
+    if isinstance(value, Extent):
+        return declared(value)
     return json.dumps(str(value), ensure_ascii=False)
 
 

@@ -4,94 +4,35 @@ Grammar:
 
     type = TensorType(shape, dtype) | TupleType(fields) | FuncType(arg_types, ret_type)
 
-Invariant: values that never change, equal by structure. A dimension is an int, `ANY_DIM` where only the running program
-knows it, or a `SymbolicDim` where it is a variable of the loop language (`te.var`): unknown too, but the same wherever
-it is written. Who works them out: relay/infer.py.
+Invariant: values that never change, equal by structure. A dimension is an int, an `Extent` over named sizes
+(base/extent.py; a variable of the loop language, `te.var`, is one), or `ANY_DIM`, of which nothing is known. Who works
+them out: relay/infer.py.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
+from armillary.base.extent import ANY_DIM as ANY_DIM
+from armillary.base.extent import AnyDim as AnyDim
+from armillary.base.extent import Dim as Dim
+from armillary.base.extent import Extent as Extent
 from armillary.base.lazy import deferred
-from armillary.base.node import Node, post_order
+from armillary.base.node import Node
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.text.extent import declared
 
 with deferred():
-    from armillary.tir.simplify import simplify as _simplify  # of dimensions that are expressions
-
-
-@record(slots=True)
-class AnyDim:
-    """A dimension known only at run time. All are equal as values; nothing may be concluded from that."""
-
-    def __repr__(self) -> str:
-        return "?"
-
-    def __add__(self, other: Dim) -> Dim:
-        return _combined(operator.add, self, other)
-
-    def __radd__(self, other: Dim) -> Dim:
-        return _combined(operator.add, other, self)
-
-    def __sub__(self, other: Dim) -> Dim:
-        return _combined(operator.sub, self, other)
-
-    def __rsub__(self, other: Dim) -> Dim:
-        return _combined(operator.sub, other, self)
-
-    def __mul__(self, other: Dim) -> Dim:
-        return _combined(operator.mul, self, other)
-
-    def __rmul__(self, other: Dim) -> Dim:
-        return _combined(operator.mul, other, self)
-
-    def __floordiv__(self, other: Dim) -> Dim:
-        return _combined(operator.floordiv, self, other)
-
-
-@record(slots=True, eq=False)
-class SymbolicDim(AnyDim):
-    """A dimension that is an expression of the loop language over variables; equal where the expressions are."""
-
-    expr: Any  # Any: a tir expression, which knows its operators
-
-    def __repr__(self) -> str:
-        return str(self.expr)
-
-    def _key(self) -> tuple[str, tuple[int, ...]]:
-        return str(self.expr), tuple(sorted(id(n) for n in post_order(self.expr) if n._binds))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SymbolicDim):
-            return other is self.expr
-        return self.expr is other.expr or self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(str(self.expr))
+    from armillary.tir.extents import from_expr as _from_expr  # of dimensions that are variables of scripts
 
 
 def as_dim(value: object) -> Dim:  # a number or an expression of the loop language
     """The dimension that a number or an expression is."""
-    made = _simplify(value) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
-    held = getattr(made, "value", made)
-    return held if isinstance(held, int) else SymbolicDim(made)
-
-
-def _combined(operation: AnyFunction, a: Dim, b: Dim) -> Dim:
-    """The dimension that arithmetic on two gives: unknown, unless each is a number or a symbol."""
-    if not all(isinstance(d, int | SymbolicDim) for d in (a, b)):
-        return ANY_DIM
-    return as_dim(operation(*(d.expr if isinstance(d, SymbolicDim) else d for d in (a, b))))
-
-
-ANY_DIM = AnyDim()
-Dim = int | AnyDim
+    value = _from_expr(value) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
+    return value if isinstance(value, int | AnyDim) else int(str(value))
 
 
 class Type:
@@ -144,7 +85,7 @@ class TensorType(Type):
         return self.size * self.dtype.bytes
 
     def __str__(self) -> str:
-        dims = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
+        dims = ", ".join(declared(d) for d in self.shape) + ("," if len(self.shape) == 1 else "")
         return f"Tensor[({dims}), {self.dtype}]"
 
 
@@ -238,7 +179,7 @@ def _dim(value: Any) -> Dim:  # Any: see tensor_type
             raise TypeError("a dimension is an integer")
         if isinstance(held, int):
             return _dim(held)
-        return SymbolicDim(symbol) if symbol._binds else as_dim(symbol)  # t + t is 2 * t
+        return as_dim(symbol)
     return ANY_DIM if value is None or int(value) < 0 else int(value)
 
 

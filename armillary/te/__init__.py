@@ -31,7 +31,7 @@ from armillary.te.prefetch import Sharer, Spread, Term
 from armillary.te.reduction import all, any, comm_reducer, max, min, prod, sum
 from armillary.te.schedule import Schedule, create_schedule
 from armillary.te.stage import Stage
-from armillary.te.tensor import Tensor, TensorSlice, static_shape
+from armillary.te.tensor import Tensor, TensorSlice, extents, static_shape
 from armillary.te.tensor_intrin import TensorIntrin, decl_tensor_intrin
 from armillary.tir import ir_builder
 from armillary.tir.build import cast
@@ -71,6 +71,7 @@ __all__ = [
     "create_schedule",
     "decl_buffer",
     "decl_tensor_intrin",
+    "extents",
     "extern",
     "ir_builder",
     "lower_schedule",

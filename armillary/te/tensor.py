@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, ProducerLoad
+from armillary.tir.extents import from_expr
 
 if TYPE_CHECKING:
     from armillary.te.operation import Operation
@@ -234,6 +236,12 @@ def shape_text(shape: tuple[Expr, ...]) -> str:
     """A shape for messages: (1, n, 16)."""
     texts = [str(s.value) if isinstance(s, IntImm) else str(getattr(s, "name", "?")) for s in shape]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+@boundary("te.extents", arguments=True)
+def extents(tensor: Tensor) -> tuple[Known, ...]:
+    """The shape: ints, and extents over named sizes where dimensions are symbolic."""
+    return tuple(map(from_expr, tensor.shape))
 
 
 @boundary("te.static_shape", arguments=True)

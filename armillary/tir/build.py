@@ -15,9 +15,11 @@ from typing import TypeAlias
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
 from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, ExprLike, FloatImm, IntImm, IterVar, StringImm, Var
+from armillary.tir.extents import to_expr
 
 _NUMBERS = frozenset({IntImm, FloatImm})
 EVERY_CACHE = 3  # the locality of a prefetch that says none
@@ -118,6 +120,8 @@ def convert(value: Value) -> Expr:
     """Any user value as an expression."""
     if isinstance(value, Expr):
         return value.var if type(value) is IterVar else value
+    if isinstance(value, Extent):
+        return to_expr(value)
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, bool | int | float | np.generic):
@@ -166,7 +170,7 @@ def as_extent(value: ExprLike, where: str) -> Expr:
     A whole float is one: scripts write `N / bn`.
     """
     value = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
+    if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr | Extent):
         raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
     made = const(int(value)) if isinstance(value, int | np.integer) else convert(value)
     if not made.dtype.is_int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, Union
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, Node, Printer, Refuse, derived, node
 from armillary.base.record import record
@@ -120,7 +121,7 @@ class AsExpr(Protocol):
         """The value as a node."""
 
 
-ExprLike: TypeAlias = Union[Expr, int, float, str, np.generic, AsExpr]  # noqa: UP007 (what tir/build.py converts)
+ExprLike: TypeAlias = Union[Expr, Extent, int, float, str, np.generic, AsExpr]  # noqa: UP007 (what tir/build.py converts)
 Index: TypeAlias = Union[Expr, int]  # noqa: UP007 (an index, which need not be a node yet)
 SCOPE["Expr"] = Expr
 _CONVERT: list[Callable[[Expr, str], Expr]] = []  # filled by tir/build.py

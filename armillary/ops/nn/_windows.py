@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, ceil_div, least, most
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops._types import widened
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, SymbolicDim, TensorType, Type, as_dim
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, Extent, TensorType, Type
 
 Pairs = tuple[tuple[int, int], ...]
 Tensor: TypeAlias = "te.Tensor"
@@ -245,14 +246,22 @@ def out_dim(
 ) -> Dim:
     """The output size of one axis; raises TypeMismatch when the window does not fit."""
     if isinstance(size, AnyDim):
-        symbol = size.expr if isinstance(size, SymbolicDim) else None
-        return ANY_DIM if symbol is None else as_dim(window_count(symbol, pad, kernel, stride, dilation, ceil))
+        return _count_of(size, pad, kernel, stride, dilation, ceil) if isinstance(size, Extent) else ANY_DIM
     count = window_count(size, pad, kernel, stride, dilation, ceil)
     if count < 1:
         raise TypeMismatch(
             f"{op}: the window does not fit: size {size}, padding {pad}, kernel {kernel}, dilation {dilation}"
         )
     return int(count)
+
+
+def _count_of(size: Extent, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool) -> Dim:
+    """What window_count gives, of a size with a name: its select is a minimum."""
+    span: Known = size + (pad[0] + pad[1] - extent(kernel, dilation))  # type: ignore[assignment]  # sizes have names
+    if not ceil:
+        return span // stride + 1
+    last = ceil_div(span, stride)
+    return least(last + 1, most(ceil_div(size + pad[0], stride), last))  # type: ignore[arg-type]  # likewise
 
 
 # --- layouts as strings ("NCHW", "NHWC", "NCHW8c"): upper case is a whole axis, a number and lower case a block ---

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.extent import Extent, Known, bounds, is_known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
@@ -28,30 +29,41 @@ if TYPE_CHECKING:
 _MOST_AXES = 64  # the runtime knows fewer (relay/sizes.py)
 
 
-def reshape_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
-    """Cut two shapes of equal product into the shortest runs of dimensions with equal products."""
+def reshape_groups(a: Sequence[Known], b: Sequence[Known]) -> list[tuple[range, range]]:
+    """Cut two shapes of equal product into the shortest runs of dimensions with equal products.
+
+    Sizes that are not known when compiling end a run where their products have one form.
+    """
     groups, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         i0, j0 = i, j
         left, right = a[i], b[j]
         i, j = i + 1, j + 1
-        while left != right:
-            if left < right:
-                left, i = left * a[i], i + 1
+        while left != right and (i < len(a) or j < len(b)):
+            if j == len(b) or (i < len(a) and _is_part(left, right)):
+                left, i = left * a[i], i + 1  # type: ignore[assignment]  # of known sizes
             else:
-                right, j = right * b[j], j + 1
+                right, j = right * b[j], j + 1  # type: ignore[assignment]  # likewise
         groups.append((range(i0, i), range(j0, j)))
     groups.append((range(i, len(a)), range(j, len(b))))
     return groups
 
 
-def source_index(index: Sequence[object], to: Sequence[int], source: Sequence[int]) -> list[te.Expr]:
+def _is_part(left: Known, right: Known) -> bool:
+    """Whether the first product is the one to grow: it is smaller, or it divides the other."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left < right
+    return right % left == 0 if left != 0 else True
+
+
+def source_index(index: Sequence[object], to: Sequence[Known], source: Sequence[Known]) -> list[te.Expr]:
     """The index into shape `source` of the element at `index` of the same data seen as shape `to`."""
     result: list[Any] = [0] * len(source)
     if 0 in source:
         return result
     for to_axes, source_axes in reshape_groups(to, source):
-        is_long = math.prod(to[axis] for axis in to_axes) > 2**31 - 1  # then int32 does not count these elements
+        count = dims_product(to[axis] for axis in to_axes)
+        is_long = isinstance(count, int) and count > 2**31 - 1  # then int32 does not count these elements
         flat: Any = T.const(0, "int64") if is_long else 0
         for axis in to_axes:
             flat = flat * to[axis] + index[axis] if to[axis] != 1 else flat
@@ -63,9 +75,9 @@ def source_index(index: Sequence[object], to: Sequence[int], source: Sequence[in
     return result
 
 
-def reshape_compute(data: te.Tensor, shape: Sequence[int], name: str) -> te.Tensor:
+def reshape_compute(data: te.Tensor, shape: Sequence[Known], name: str) -> te.Tensor:
     """The tensor with another shape of the same size."""
-    source = te.static_shape(data)
+    source = te.extents(data)
     return elements(tuple(shape), lambda *i: data(*source_index(i, shape, source)), name=name, tag="injective")
 
 
@@ -79,7 +91,7 @@ class ReshapeAttrs:
     With allowzero, 0 is a size like any other.
     """
 
-    newshape: tuple[int, ...]
+    newshape: tuple[Known, ...]
     allowzero: bool = False
 
 
@@ -87,24 +99,24 @@ reshape = Op("reshape", kind=Kind.INJECTIVE, doc="The same elements in another s
 reshape.attrs(ReshapeAttrs)
 
 
-def _spec(attrs: ReshapeAttrs) -> tuple[int, ...]:
+def _spec(attrs: ReshapeAttrs) -> tuple[Known, ...]:
     spec = attrs.newshape if isinstance(attrs.newshape, tuple) else (attrs.newshape,)
-    if any(not isinstance(d, int) or d < -4 for d in spec):
+    if any(not is_known(d) or (isinstance(d, int) and d < -4) for d in spec):
         raise TypeMismatch(f"reshape: bad newshape {spec}", hint="sizes and the codes 0, -1, -2, -3, -4")
     return spec
 
 
-def _split(spec: Sequence[int], position: int, dim: Dim) -> tuple[Dim, Dim]:
+def _split(spec: Sequence[Known], position: int, dim: Dim) -> tuple[Dim, Dim]:
     """The two dimensions that code -4 makes of `dim`."""
     if position + 2 >= len(spec):
         raise TypeMismatch(f"reshape: -4 needs two sizes after it in {tuple(spec)}")
     first, second = spec[position + 1], spec[position + 2]
+    if first == -1 and second != -1:
+        first = dim // second  # type: ignore[assignment]  # unknown where the dimension is
+    elif second == -1 and first != -1:
+        second = dim // first  # type: ignore[assignment]  # likewise
     if isinstance(dim, AnyDim):
-        return (ANY_DIM if first == -1 else first, ANY_DIM if second == -1 else second)
-    if first == -1 and second > 0:
-        first = dim // second
-    elif second == -1 and first > 0:
-        second = dim // first
+        return first, second
     if first * second != dim:
         raise TypeMismatch(f"reshape: -4 cannot split a dimension of {dim} into {spec[position + 1 : position + 3]}")
     return first, second
@@ -147,6 +159,8 @@ def reshaped(attrs: ReshapeAttrs, data: Sequence[Dim]) -> tuple[Dim, ...]:
     if len(holes) > 1:
         raise TypeMismatch(f"reshape: more than one -1 in {attrs.newshape}")
     total, rest = dims_product(data), dims_product(d for d in result if d != -1)
+    if isinstance(total, int | Extent) and isinstance(rest, int | Extent) and Extent in (type(total), type(rest)):
+        return _reshaped_sizes(attrs, result, total, rest)
     if isinstance(total, AnyDim) or isinstance(rest, AnyDim):
         return tuple(_cancelled(data, result) if i in holes else d for i, d in enumerate(result))
     if holes:
@@ -155,6 +169,16 @@ def reshaped(attrs: ReshapeAttrs, data: Sequence[Dim]) -> tuple[Dim, ...]:
         result[holes[0]] = total // rest
     elif total != rest:
         raise TypeMismatch(f"reshape: {tuple(data)} has {total} elements, newshape {attrs.newshape} has {rest}")
+    return tuple(result)
+
+
+def _reshaped_sizes(attrs: ReshapeAttrs, result: list[Dim], total: Known, rest: Known) -> tuple[Dim, ...]:
+    """The shape where sizes have names: -1 is what is left; counts that differ for all values are refused."""
+    if -1 in result:
+        return tuple(total // rest if d == -1 else d for d in result)
+    low, high = bounds(total - rest)  # type: ignore[arg-type]  # of known sizes
+    if low > 0 or high < 0:
+        raise TypeMismatch(f"reshape: {total} elements, newshape {attrs.newshape} has {rest}")
     return tuple(result)
 
 
@@ -180,8 +204,8 @@ def reshape_reference(attrs: ReshapeAttrs, data: Array) -> Array:
 
 @reshape.compute
 def reshape_op_compute(attrs: ReshapeAttrs, data: te.Tensor) -> te.Tensor:
-    shape = reshaped(attrs, te.static_shape(data))
-    return reshape_compute(data, [d for d in shape if isinstance(d, int)], "reshape")
+    shape = reshaped(attrs, te.extents(data))
+    return reshape_compute(data, [d for d in shape if isinstance(d, int | Extent)], "reshape")
 
 
 @reshape.samples
@@ -248,8 +272,8 @@ def reshape_like_reference(attrs: ReshapeLikeAttrs, data: Array, like: Array) ->
 
 @reshape_like.compute
 def reshape_like_compute(attrs: ReshapeLikeAttrs, data: te.Tensor, like: te.Tensor) -> te.Tensor:
-    shape = _like_shape(attrs, te.static_shape(data), te.static_shape(like))
-    return reshape_compute(data, [d for d in shape if isinstance(d, int)], "reshape_like")
+    shape = _like_shape(attrs, te.extents(data), te.extents(like))
+    return reshape_compute(data, [d for d in shape if isinstance(d, int | Extent)], "reshape_like")
 
 
 @reshape_like.decompose
@@ -307,7 +331,7 @@ def expand_dims_reference(attrs: ExpandDimsAttrs, data: Array) -> Array:
 
 @expand_dims.compute
 def expand_dims_compute(attrs: ExpandDimsAttrs, data: te.Tensor) -> te.Tensor:
-    return reshape_compute(data, _expanded(attrs, te.static_shape(data)), "expand_dims")  # type: ignore[arg-type]
+    return reshape_compute(data, _expanded(attrs, te.extents(data)), "expand_dims")  # type: ignore[arg-type]
 
 
 @expand_dims.samples
@@ -357,7 +381,7 @@ def squeeze_reference(attrs: SqueezeAttrs, data: Array) -> Array:
 
 @squeeze.compute
 def squeeze_compute(attrs: SqueezeAttrs, data: te.Tensor) -> te.Tensor:
-    return reshape_compute(data, _squeezed(attrs, te.static_shape(data)), "squeeze")  # type: ignore[arg-type]
+    return reshape_compute(data, _squeezed(attrs, te.extents(data)), "squeeze")  # type: ignore[arg-type]
 
 
 @squeeze.samples

@@ -22,7 +22,7 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.node import Visits, replace
-from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.errors import ModelError, ParseError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
@@ -33,6 +33,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, FuncType, TensorType, TupleTy
 from armillary.relay.walk import post_order
 from armillary.target.target import Target
 from armillary.te.stored import json_form as te_form
+from armillary.text.extent import declared, parse_extent
 from armillary.tir.parser import parse_module as parse_tir
 from armillary.tir.printer import print_global
 from armillary.tir.stmt import PrimFunc
@@ -159,7 +160,7 @@ _WRITE: Visits[_Writer, [], dict[str, Json]] = {
 def _plain_type(ty: Type) -> Json:
     match ty:
         case TensorType(shape, dtype):
-            return {"shape": ["?" if isinstance(d, AnyDim) else d for d in shape], "dtype": str(dtype)}
+            return {"shape": [d if isinstance(d, int) else declared(d) for d in shape], "dtype": str(dtype)}
         case TupleType(fields):
             return {"fields": list(map(_plain_type, fields))}
         case FuncType(arg_types, ret_type):
@@ -374,10 +375,19 @@ class _Reader:
                 return self.type(inside)
         raise self.damaged(f"has an attribute value of the unknown kind {kind!r}")
 
+    def dim(self, item: Json) -> Json:  # a number as it is, to be checked
+        """The dimension of a number or of its text."""
+        if not isinstance(item, str):
+            return item
+        try:
+            return ANY_DIM if item == "?" else parse_extent(item)
+        except ParseError as error:
+            raise self.damaged(f"has a dimension that is no size: {error.message}") from None
+
     def type(self, item: Json, depth: int = 0) -> Type:
         keys = sorted(item) if isinstance(item, dict) else []
         if depth <= _DEEPEST and keys == ["dtype", "shape"] and isinstance(item["shape"], list):
-            shape = tuple(ANY_DIM if d == "?" else d for d in item["shape"])
+            shape = tuple(map(self.dim, item["shape"]))
             if all(isinstance(d, AnyDim) or _is_index(d, 1 << 62) for d in shape):
                 return TensorType(shape, DType(str(item["dtype"])))
         if depth <= _DEEPEST and keys == ["fields"] and isinstance(item["fields"], list):

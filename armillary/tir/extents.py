@@ -1,0 +1,84 @@
+"""Extents as expressions of the loop language, and back.
+
+In: an extent over named sizes (base/extent.py), or an integer expression over variables. Out: the other. Invariant: a
+size of one name and bounds is one variable for as long as the process runs, and that variable is the size again; what
+extents have no form for, such as a select, becomes a size of its own whose origin is the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Factor, Known, Least, Most, Quotient, Size, least, most, size
+from armillary.tir.expr import Add, Cast, Expr, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Sub, Var
+
+_INDEX = DType("int32")
+_VARIABLES: dict[tuple[str, int, int, int, int], Var] = {}
+_SIZES: dict[int, Known] = {}  # by the id of a variable above, which lives on
+
+
+def variable_of(item: Size) -> Expr:
+    """The variable of a size; the one that a script wrote where it wrote one."""
+    if isinstance(item.origin, Expr):
+        return item.origin
+    key = (item.name, item.low, item.high, item.step, item.hint)
+    variable = _VARIABLES.get(key)
+    if variable is None:
+        variable = _VARIABLES.setdefault(key, Var(item.name, _INDEX))
+        _SIZES[id(variable)] = Extent({(item,): 1})
+    return variable
+
+
+def to_expr(extent: Known) -> Expr:
+    """The expression of an extent."""
+    if not isinstance(extent, Extent):
+        return IntImm(_INDEX, extent)
+    total: Any = None  # Any: expressions know their operators
+    for factors, count in extent.terms:
+        product: Any = None
+        for factor in factors:
+            value = _factor(factor)
+            product = value if product is None else product * value
+        product = product if count == 1 else product * count
+        total = product if total is None else total + product
+    return total + extent.constant if extent.constant else total  # type: ignore[no-any-return]
+
+
+def _factor(factor: Factor) -> Expr:
+    match factor:
+        case Size():
+            return variable_of(factor)
+        case Quotient(a, b):
+            return FloorDiv(to_expr(a), to_expr(b))
+        case Least(a, b):
+            return Min(to_expr(a), to_expr(b))
+        case Most(a, b):
+            return Max(to_expr(a), to_expr(b))
+
+
+def from_expr(expr: Expr) -> Known:
+    """The extent of an integer expression; a variable that is no size yet becomes one of its name."""
+    if isinstance(expr, IntImm):
+        return expr.value
+    if isinstance(expr, Var):
+        known = _SIZES.get(id(expr))
+        return size(expr.name, origin=expr) if known is None else known
+    if isinstance(expr, Cast) and expr.dtype.is_int:
+        return from_expr(expr.value)
+    rule = _RULES.get(type(expr))
+    if rule is None:
+        return size(str(expr), origin=expr)
+    return rule(from_expr(expr.a), from_expr(expr.b))  # type: ignore[attr-defined]  # a binary operation
+
+
+_RULES: Mapping[type[Expr], Callable[[Any, Any], Known]] = {  # Any: extents know their operators
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    FloorDiv: lambda a, b: a // b,
+    FloorMod: lambda a, b: a % b,
+    Min: least,
+    Max: most,
+}
