@@ -27,11 +27,12 @@ from armillary.text.extent import declared
 
 with deferred():
     from armillary.tir.extents import from_expr as _from_expr  # of dimensions that are variables of scripts
+    from armillary.tir.simplify import simplify as _simplify
 
 
 def as_dim(value: object) -> Dim:  # a number or an expression of the loop language
     """The dimension that a number or an expression is."""
-    value = _from_expr(value) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
+    value = _from_expr(_simplify(value)) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
     return value if isinstance(value, int | AnyDim) else int(str(value))
 
 

@@ -65,7 +65,7 @@ def from_expr(expr: Expr) -> Known:
     if isinstance(expr, Var):
         known = _SIZES.get(id(expr))
         return size(expr.name, origin=expr) if known is None else known
-    if isinstance(expr, Cast) and expr.dtype.is_int:
+    if isinstance(expr, Cast) and expr.dtype.is_int and expr.value.dtype.is_int:
         return from_expr(expr.value)
     rule = _RULES.get(type(expr))
     if rule is None:
