@@ -7,11 +7,11 @@ extents have no form for, such as a select, becomes a size of its own whose orig
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Extent, Factor, Known, Least, Most, Quotient, Size, least, most, size
+from armillary.base.extent import Dim, Extent, Factor, Known, Least, Most, Quotient, Size, least, most, size
 from armillary.tir.expr import Add, Cast, Expr, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Sub, Var
 
 _INDEX = DType("int32")
@@ -35,15 +35,15 @@ def to_expr(extent: Known) -> Expr:
     """The expression of an extent."""
     if not isinstance(extent, Extent):
         return IntImm(_INDEX, extent)
-    total: Any = None  # Any: expressions know their operators
+    total: Expr | None = None
     for factors, count in extent.terms:
-        product: Any = None
+        product: Expr = IntImm(_INDEX, count)
         for factor in factors:
             value = _factor(factor)
-            product = value if product is None else product * value
-        product = product if count == 1 else product * count
-        total = product if total is None else total + product
-    return total + extent.constant if extent.constant else total  # type: ignore[no-any-return]
+            product = value if isinstance(product, IntImm) and product.value == 1 else Mul(value, product)
+        total = product if total is None else Add(total, product)
+    assert total is not None, "an extent has terms"
+    return Add(total, IntImm(_INDEX, extent.constant)) if extent.constant else total
 
 
 def _factor(factor: Factor) -> Expr:
@@ -70,15 +70,17 @@ def from_expr(expr: Expr) -> Known:
     rule = _RULES.get(type(expr))
     if rule is None:
         return size(str(expr), origin=expr)
-    return rule(from_expr(expr.a), from_expr(expr.b))  # type: ignore[attr-defined]  # a binary operation
+    result = rule(from_expr(expr.a), from_expr(expr.b))  # type: ignore[attr-defined]  # a binary operation
+    assert isinstance(result, int | Extent), "arithmetic on known extents"
+    return result
 
 
-_RULES: Mapping[type[Expr], Callable[[Any, Any], Known]] = {  # Any: extents know their operators
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
-    FloorDiv: lambda a, b: a // b,
-    FloorMod: lambda a, b: a % b,
+_RULES: Mapping[type[Expr], Callable[[Known, Known], Dim]] = {
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    FloorMod: operator.mod,
     Min: least,
     Max: most,
 }
