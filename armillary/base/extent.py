@@ -4,7 +4,7 @@ In: named sizes with bounds (`Size`), integers, and arithmetic on them. Out: an 
 an `Extent` in one normal form: a sum of products, `2*b*s + 1`, whose factors are sizes, floor divisions, minima and
 maxima. Invariant: equal normal forms are equal extents, and nothing here asks for the value of a size before it is
 bound; a size is never negative. `ANY_DIM` is an extent of which nothing is known. The text form is read by
-text/extent.py and by runtime/native/arm_size.c; as an expression of the loop language: tir/extents.py.
+text/extent.py; as an expression of the loop language: tir/extents.py.
 """
 
 from __future__ import annotations

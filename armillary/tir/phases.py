@@ -1,10 +1,11 @@
-"""What `split-phases` produces: a lowered function cut into parallel phases, ready for a code generator.
+"""What the last pass of lowering produces, ready for a code generator: phases of a processor, kernels of a device.
 
-In: nothing; these are the data the emitters read. Out: `PhasedFunction` and `Phase`. Invariant: `data[k]` of the kernel
-ABI is `params[k]`; every buffer that a phase body touches is a param, a key of `shared_workspace` or
-`thread_workspace`,
-or allocated inside that body (registers or stack). Bodies hold no parallel loop. The ABI: `docs/architecture.md`.
-Made by `tir/transform/split_phases.py`; run by `interpret_phases` of `tir/interpreter.py`.
+In: nothing; these are the data the emitters read. Out: `PhasedFunction` and `Phase`, `DeviceFunction` and
+`DeviceKernel`. Invariant: `data[k]` of the kernel ABI is `params[k]`; every buffer that a phase body touches is a
+param, a key of `shared_workspace` or `thread_workspace`, or allocated inside that body (registers or stack). Bodies
+hold no parallel loop. The ABI: `docs/architecture.md`. Made by `tir/transform/split_phases.py`; run by
+`interpret_phases` of `tir/interpreter.py`. A kernel of a device runs once per work-item; its launches run in order,
+each seeing what those before wrote. Made by `tir/transform/split_host_device.py`.
 """
 
 from __future__ import annotations
@@ -53,3 +54,52 @@ class PhasedFunction:
     noalias: bool = True
     imports: str = ""  # modules of LLVM IR that define C functions it calls, with IMPORTS between
     outputs: tuple[Buffer, ...] = ()  # written even when no statement says so: tensors without elements
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
+Sizes = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """As many work-groups as (value of `var` + `more`) // `per`: a number that is known when a function is called."""
+
+    var: Var
+    more: int = 0
+    per: int = 1
+
+
+Grid = tuple[int | Groups, int | Groups, int | Groups]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceKernel:
+    """`groups` times `items` work-items run `body`; `axes` are the variables it reads its own place from, by tag.
+
+    Allocations of scope `shared` are one per work-group, others one per work-item; `thread_sync` is a barrier.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    vars: tuple[Var, ...]
+    axes: dict[str, Var]
+    groups: Grid
+    items: Sizes
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceFunction:
+    """Launches in order over `params` and a workspace, in which each buffer has a byte offset and a size."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    vars: tuple[Var, ...]
+    kernels: tuple[DeviceKernel, ...]
+    workspace: dict[Buffer, int] = field(default_factory=dict)
+    workspace_bytes: int = 0
+    noalias: bool = True
+    outputs: tuple[Buffer, ...] = ()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from armillary.base.block_rows import BlockRows
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
+from armillary.relay.data_dep_optimization.block_rows import BlockRows
 
 __all__ = ["random_bsr_matrix"]
 

@@ -10,9 +10,9 @@ import pytest
 
 import armillary
 from armillary import IRModule, relay
-from armillary.base.block_rows import BlockRows
 from armillary.contrib import graph_executor
 from armillary.errors import ArmillaryError, TypeMismatch
+from armillary.relay.data_dep_optimization.block_rows import BlockRows
 
 RNG = np.random.default_rng(5)
 Node = Any  # Any: an expression, whose fields differ

@@ -22,7 +22,7 @@ from armillary.codegen.workers.cache import Cache
 from armillary.errors import TargetError
 from armillary.target.target import Target, check_attributes
 from armillary.target.texture import is_texture
-from armillary.tir.device import DeviceFunction, DeviceKernel, Groups
+from armillary.tir.phases import DeviceFunction, DeviceKernel, Groups
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import Buffer, PrimFunc
 from armillary.tir.transform.split_phases import constant_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
-from armillary.tir.device import DeviceKernel
+from armillary.tir.phases import DeviceKernel
 
 if TYPE_CHECKING:
     from armillary.codegen.opencl.source import KernelEmitter

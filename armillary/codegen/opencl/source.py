@@ -1,6 +1,6 @@
 """Device functions to OpenCL C source.
 
-In: a `DeviceFunction` (`tir/device.py`). Out: blocks of text: helpers, then one kernel for each launch, with an empty
+In: a `DeviceFunction` (`tir/phases.py`). Out: blocks of text: helpers, then one kernel for each launch, with an empty
 line between (`program.py` joins those of many functions). Invariant: output is deterministic and needs OpenCL C 1.2
 and no extension but cl_khr_fp64, where there are doubles; every kernel checks its own bounds. Expressions: `expr.py`.
 """
@@ -32,7 +32,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
-from armillary.tir.device import DeviceFunction, DeviceKernel, Groups
+from armillary.tir.phases import DeviceFunction, DeviceKernel, Groups
 
 _NAMES = """
     half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.base.aliases import Array
-from armillary.base.block_rows import BlockRows
 from armillary.base.boundary import boundary
 from armillary.ops.misc.sparse import sparse_dense
 from armillary.ops.nn.dense import dense
 from armillary.relay.data_dep_optimization._parameters import New, Params, rewritten
+from armillary.relay.data_dep_optimization.block_rows import BlockRows
 from armillary.relay.expr import Call, Expr, Function
 
 

@@ -18,7 +18,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
-from armillary.tir.device import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
+from armillary.tir.phases import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
 from armillary.tir.substitute import map_stmt, rename_buffers, substitute
 from armillary.tir.transform.insert_barriers import insert_barriers
 from armillary.tir.transform.private_memory import check_private_memory
