@@ -9,7 +9,6 @@ an ArmillaryError.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import stat
 import warnings
@@ -26,6 +25,7 @@ from armillary.base.files import (
     remove_irregular,
     scratch_folder,
 )
+from armillary.base.once import once
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TargetError
 from armillary.runtime.build_native import build_library, library_name
 
@@ -158,7 +158,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
 )
 
 
-@functools.cache
+@once
 def native() -> ctypes.CDLL:
     """The loaded library; TargetError if it is neither installed nor can be built."""
     library = _loaded()

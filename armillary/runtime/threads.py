@@ -7,15 +7,14 @@ executor was made. A second executor that runs while the pool is busy runs on it
 
 from __future__ import annotations
 
-import functools
-
 from armillary.base.boundary import boundary
 from armillary.base.config import setting
+from armillary.base.once import once
 from armillary.errors import ExecutionError
 from armillary.runtime.native_library import ErrorText, native
 
 
-@functools.cache
+@once
 def pool() -> int:
     """Address of the shared pool."""
     error = ErrorText()

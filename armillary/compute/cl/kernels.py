@@ -13,7 +13,7 @@ import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from armillary.base.boundary import boundary, bounded_methods
 from armillary.base.digest import blake2b
 from armillary.base.dtype import DType
 from armillary.base.files import make_folder, write_atomic
+from armillary.base.once import Once, once
 from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLTensor
@@ -108,19 +109,16 @@ class Source(Protocol):
 class CLKernelLibrary:
     """Builds programs and keeps them; `init(path)` also keeps their sources in a folder."""
 
-    _instance: ClassVar[CLKernelLibrary | None] = None
-
     def __init__(self) -> None:
-        self._built: dict[tuple[Device, Source], Any] = {}  # Any: a library of functions
+        self._built: Once[Any] = Once()  # Any: a library of functions
         self._path: Path | None = None
-        self._builds = 0
+        self._builds: list[str] = []
 
     @classmethod
+    @once
     def get(cls) -> CLKernelLibrary:
         """The one of this process."""
-        if cls._instance is None:
-            cls._instance = cls()
-        return cls._instance
+        return cls()
 
     @boundary("CLKernelLibrary.init", arguments=True, first=1)
     def init(self, kernel_path: str | Path) -> None:
@@ -137,7 +135,7 @@ class CLKernelLibrary:
 
     def num_programs(self) -> int:
         """How many programs this process has built."""
-        return self._builds
+        return len(self._builds)
 
     def clear_programs_cache(self) -> None:
         """Forget all programs; the driver's binaries stay on disk."""
@@ -145,14 +143,16 @@ class CLKernelLibrary:
 
     def create_kernel(self, device: Device, program: Source) -> Any:  # Any: a runtime Function
         """The function of a program, built at its first use."""
-        library = self._built.get((device, program))
-        if library is None:
-            self._builds += 1
-            library = self._built[device, program] = build(program.function(), target="opencl")
-            if self._path is not None:
-                source = library.imported_modules[0].get_source()
-                write_atomic(self._path / f"{program.name()}.cl", source.encode())
+        library = self._built.get((device, program), lambda: self._build(program))
         return library[program.symbol()]
+
+    def _build(self, program: Source) -> Any:  # Any: a library of functions
+        library = build(program.function(), target="opencl")
+        self._builds.append(program.name())
+        if self._path is not None:
+            source = library.imported_modules[0].get_source()
+            write_atomic(self._path / f"{program.name()}.cl", source.encode())
+        return library
 
 
 @bounded_methods("configure")

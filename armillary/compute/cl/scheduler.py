@@ -7,9 +7,8 @@ there. Source: the architecture text, "OpenCL Scheduler and kernel library". Ker
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from armillary.base.boundary import bounded
+from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.cl.tuner import CLTuner
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
@@ -69,19 +68,16 @@ class Event:
 class CLScheduler:
     """`CLScheduler.get().default_init()` first, then tensors and functions."""
 
-    _instance: ClassVar[CLScheduler | None] = None
-
     def __init__(self) -> None:
         self._queue: CommandQueue | None = None
         self._tuner: CLTuner | None = None
         self._is_used = False
 
     @classmethod
+    @once
     def get(cls) -> CLScheduler:
         """The one of this process."""
-        if cls._instance is None:
-            cls._instance = cls()
-        return cls._instance
+        return cls()
 
     def is_initialised(self) -> bool:
         """Whether there is a device."""

@@ -7,9 +7,9 @@ CPU's (`functions/vision/statistics.py`); sums of bands are joined by the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import ClassVar
 
+from armillary.base.once import once
 from armillary.compute.cl.loops import BANDS, CLLoopsKernel
 from armillary.compute.cl.vision import CLLut, CLTableLookup, DeviceWork, OnDevice
 from armillary.compute.core.compiled import Formula, Numbers, Read
@@ -56,7 +56,7 @@ class CLMinMaxLocation(_OnDevice, statistics.NEMinMaxLocation):
     """As `NEMinMaxLocation`."""
 
 
-@cache
+@once
 def _added(kind: DataType) -> Formula:
     """A pixel and the one so many columns and rows before it; nothing is beside the image."""
 

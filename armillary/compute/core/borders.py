@@ -6,9 +6,8 @@ only padding is written; the corners get what lies in their row.
 
 from __future__ import annotations
 
-from functools import cache
-
 from armillary import tir
+from armillary.base.once import once
 from armillary.compute.core.compiled import PlaneTensor, bits_of, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
@@ -36,7 +35,7 @@ class _Fill:
         self._builder.emit(BufferStore(self._plane, T.select(self._is_constant, self._value, near), (y, x)))
 
 
-@cache
+@once
 def _compiled(dtype: str) -> CompiledLoops:
     """The function over a plane: sizes, the border, whether it is constant, the constant."""
     plane: Buffer = tir.decl_buffer((T.var("plane_rows"), T.var("plane_columns")), dtype, name="plane")

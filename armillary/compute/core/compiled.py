@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from armillary import tir
+from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
@@ -155,7 +155,7 @@ class _Planes:
             self.store(builder, y, first + step * STEP + lane)
 
 
-@cache
+@once
 def compiled(formula: Formula) -> CompiledLoops:
     """One loop over rows; scalars: y0, rows, x0, steps, the numbers, sizes and origins of the planes."""
     planes, builder = _Planes(formula), tir.ir_builder.create()

@@ -19,17 +19,23 @@ from armillary.compute.core.window import Dimension, Window
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import ExecutionError, InternalError
 
+_MOST_THREADS = 1 << 20
 _Phase = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64)
 _Extent = ctypes.CFUNCTYPE(c_int64, c_void_p)
 
 
 class NativeLoop:
-    """One loop with its arguments: `data` are addresses, `values` integers, as the kernel ABI orders them."""
+    """One loop with its arguments: `data` are addresses, `values` integers, as the kernel ABI orders them.
 
-    __slots__ = ("address", "data", "extent", "function", "values")
+    It owns the code that it runs, so that who has a loop may run it whatever is made or forgotten elsewhere.
+    """
 
-    def __init__(self, address: int, data: Sequence[int], values: Sequence[int], extent: int) -> None:
-        self.address, self.extent = address, extent
+    __slots__ = ("_code", "address", "data", "extent", "function", "values")
+
+    def __init__(
+        self, code: LoadedObjects, address: int, data: Sequence[int], values: Sequence[int], extent: int
+    ) -> None:
+        self._code, self.address, self.extent = code, address, extent
         self.function = _Phase(address)
         self.data = (c_void_p * max(1, len(data)))(*data)
         self.values = (c_int64 * max(1, len(values)))(*values)
@@ -48,12 +54,16 @@ class _Step(ctypes.Structure):
 
 
 class Program:
-    """Loops that run one after another, as the runtime takes them: `steps` for `arm_pool_run_steps`."""
+    """Loops that run one after another, as the runtime takes them: `steps` for `arm_pool_run_steps`.
 
-    __slots__ = ("_failed", "_loops", "count", "failed", "steps")
+    `threads`: how many there is scratch memory for, at most.
+    """
 
-    def __init__(self, loops: Sequence[NativeLoop]) -> None:
-        self._loops = tuple(loops)  # whose arguments `steps` points to
+    __slots__ = ("_failed", "_loops", "count", "failed", "steps", "threads")
+
+    def __init__(self, loops: Sequence[NativeLoop], threads: int = _MOST_THREADS) -> None:
+        self._loops = tuple(loops)  # whose code and arguments `steps` points to
+        self.threads = threads
         self.count = len(self._loops)
         rows = [_Step(n.address, ctypes.addressof(n.data), ctypes.addressof(n.values), n.extent) for n in self._loops]
         self.steps = (_Step * max(1, self.count))(*rows)
@@ -84,7 +94,8 @@ class CompiledLoops:
         row = self.row
         if len(row.phases) != 1 or row.workspace or row.thread_workspace:
             raise InternalError(f"{row.name}: {len(row.phases)} loops, {row.workspace} bytes; wanted one loop alone")
-        return NativeLoop(self._addresses[0], [*data, 0, 0], [values[var.name] for var in row.vars], extent)
+        scalars = [values[var.name] for var in row.vars]
+        return NativeLoop(self.loaded, self._addresses[0], [*data, 0, 0], scalars, extent)
 
     def bind(self, phase: int, data: Sequence[int], values: Sequence[int]) -> NativeLoop:
         """One loop with arguments; its extent follows from them."""
@@ -92,7 +103,7 @@ class CompiledLoops:
         if isinstance(extent, str):
             numbers = (c_int64 * max(1, len(values)))(*values)
             extent = int(_Extent(self.loaded.address(extent))(ctypes.addressof(numbers)))
-        return NativeLoop(self._addresses[phase], data, values, extent)
+        return NativeLoop(self.loaded, self._addresses[phase], data, values, extent)
 
 
 class LoopKernel(IKernel):

@@ -8,13 +8,13 @@ function joins after the kernel has run, so that any split over any threads give
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from armillary import tir
 from armillary.base.aliases import Array
+from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.core.compiled import PlaneTensor, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
@@ -91,7 +91,7 @@ class Loops:
     partial: str = ""
 
 
-@cache
+@once
 def compiled_loops(loops: Loops) -> CompiledLoops:
     """One loop over bands; scalars: height, columns, bands, sizes and origins of the planes."""
     names = [f"plane{n}" for n in range(len(loops.kinds))]

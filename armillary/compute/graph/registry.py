@@ -8,9 +8,10 @@ target lacks is refused by name. The library's own: `operations.py`. Users may r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from armillary.base.boundary import boundary, bounded, bounded_methods
+from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.graph.hints import GraphHints, OperationType, Target
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
@@ -104,17 +105,14 @@ class Operation:
 class OperationRegistry:
     """`OperationRegistry.get()`: the one of this process."""
 
-    _instance: ClassVar[OperationRegistry | None] = None
-
     def __init__(self) -> None:
         self._rows: dict[tuple[OperationType, Target], Operation] = {}
 
     @classmethod
+    @once
     def get(cls) -> OperationRegistry:
         """The registry."""
-        if cls._instance is None:
-            cls._instance = cls()
-        return cls._instance
+        return cls()
 
     def add_operation(self, operation_type: OperationType, operation: Operation) -> None:
         """Register an operation; it replaces the one of its type and target."""

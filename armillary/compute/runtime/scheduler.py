@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from enum import Enum
-from functools import cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from armillary.base.once import once
 from armillary.compute.core.kernel import CPUInfo, IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.window import Window
@@ -27,7 +28,7 @@ from armillary.target.host import cpu_name
 _Body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-@cache
+@once
 def cpu_info() -> CPUInfo:
     """The processor of this machine."""
     return CPUInfo(cpu_name(), _cores())
@@ -61,14 +62,11 @@ class CompiledKernel(Protocol):
 class _Singleton:
     """A scheduler of which `get()` gives the process's own one."""
 
-    _instance: ClassVar[Any] = None  # Any: of the class itself
-
     @classmethod
+    @once
     def get(cls) -> Any:  # Any: of the class itself
         """The one that `Scheduler.set` puts in place for its type."""
-        if cls.__dict__.get("_instance") is None:
-            cls._instance = cls()
-        return cls._instance
+        return cls()
 
 
 class SingleThreadScheduler(_Singleton):
@@ -134,16 +132,15 @@ class CPPScheduler(_Threads):
 
     def __init__(self) -> None:
         super().__init__()
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._native: Handle | None = None
 
     def set_num_threads(self, num_threads: int) -> None:
-        """Use so many threads; 0: as many as there are cores."""
-        super().set_num_threads(num_threads)
-        self._native = None
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        """Use so many threads; 0: as many as there are cores. What runs meanwhile ends on the threads it has."""
+        with self._lock:
+            super().set_num_threads(num_threads)
+            self._native = self._pool = None
 
     def _split(self, kernel: IKernel, window: Window, split_dimension: int, threads: int) -> None:
         if isinstance(kernel, CompiledKernel):
@@ -153,25 +150,30 @@ class CPPScheduler(_Threads):
 
     def run_program(self, program: Program) -> None:
         """Run loops one after another, each split over the pool, by one call."""
-        pool, threads = None if self._threads == 1 else self._pool_of_threads(), self._threads
-        program.check(native().arm_pool_run_steps(pool, program.steps, program.count, threads, program.failed))
+        pool = self._pool_of_threads()  # owned until the loops have run: another thread may set their number
+        code = native().arm_pool_run_steps(
+            None if pool is None else pool.pointer, program.steps, program.count, program.threads, program.failed
+        )
+        program.check(code)
 
-    def _pool_of_threads(self) -> int:
-        if self._native is None:
-            error = ErrorText()
-            pointer = native().arm_pool_create(self._threads, 0, *error.args)
-            if pointer is None:
-                raise ExecutionError(error.text(), hint="set_num_threads says how many")
-            self._native = Handle(pointer, native().arm_pool_destroy)
-        return self._native.pointer
+    def _pool_of_threads(self) -> Handle | None:
+        """The native pool; None for one thread."""
+        with self._lock:
+            if self._native is None and self._threads > 1:
+                error = ErrorText()
+                pointer = native().arm_pool_create(self._threads, 0, *error.args)
+                if pointer is None:
+                    raise ExecutionError(error.text(), hint="set_num_threads says how many")
+                self._native = Handle(pointer, native().arm_pool_destroy)
+            return self._native
 
     def _run_parts(self, parts: list[Window], kernel: IKernel) -> None:
         threads = len(parts)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads - 1, "compute")
+        with self._lock:
+            pool = self._pool = self._pool or ThreadPoolExecutor(max(1, self._threads - 1), "compute")
         contexts = [contextvars.copy_context() for _ in parts[:-1]]  # what memory groups have acquired
         others = [
-            self._pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads, cpu_info()))
+            pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads, cpu_info()))
             for t, (context, part) in enumerate(zip(contexts, parts, strict=False))
         ]
         try:
@@ -215,7 +217,7 @@ class OMPScheduler(_Threads):
             raise errors[0]
 
 
-@cache
+@once
 def _openmp() -> Any:  # Any: a library of ctypes
     name = find_library("gomp")
     return ctypes.CDLL(name) if name else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import (
@@ -94,7 +94,7 @@ def _sum(sign: int, saturates: bool, kind: DataType) -> Pixel:
     return plain(rule, 2)
 
 
-@cache
+@once
 def arithmetic(sign: int, kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
     """Sum or difference, in the type of the output; too large: the nearest, or the low bits."""
     name = f"{'addition' if sign > 0 else 'difference'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
@@ -118,7 +118,7 @@ def _product(kind: DataType, saturates: bool, is_real: bool) -> Pixel:
     return plain(rule, 2)
 
 
-@cache
+@once
 def multiplication(kinds: tuple[DataType, DataType], kind: DataType, saturates: bool, is_real: bool) -> Formula:
     """The product of two pixels, scaled."""
     name = f"multiply_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}_{is_real}"
@@ -198,7 +198,7 @@ def _looked_up(count: int, offset: int) -> Pixel:
     return pixel
 
 
-@cache
+@once
 def table_lookup(kind: DataType, count: int, offset: int) -> Formula:
     """A table over pixels of a type; of signed ones the middle of the table is for 0."""
     return Formula(f"table_{kind.name}_{count}", (kind, kind), (kind,), _looked_up(count, offset), same_size=False)

@@ -7,8 +7,8 @@ are the largest threshold that still makes a corner; lengths of gradients are co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import STEP, WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Options, Pixel, f32
@@ -70,7 +70,7 @@ def _harris(block: int) -> Pixel:
     return pixel
 
 
-@cache
+@once
 def harris(block: int, kind: DataType) -> Formula:
     """The corner response over a block of gradients, 0 up to the threshold."""
     numbers = ("float32",) * 3  # factor, sensitivity, threshold
@@ -85,7 +85,7 @@ def _length(gx: Expr, gy: Expr, is_sum: bool) -> Expr:
     return T.add(T.mul(wide_x, wide_x), T.mul(wide_y, wide_y))
 
 
-@cache
+@once
 def edge_gradients(sobel: Formula, is_sum: bool) -> Formula:
     """The gradients of a Sobel filter and their length."""
 
@@ -132,7 +132,7 @@ def _crest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
     return [T.select(T.all_of(is_crest, T.greater(here, lower)), strong, T.const(0, "uint8"))]
 
 
-@cache
+@once
 def crest(kind: DataType) -> Formula:
     """Classes of pixels from gradients and lengths of a type."""
     name, lanes = f"edge_crest_{kind.name}", WIDE if kind is S16 else STEP

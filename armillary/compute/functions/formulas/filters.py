@@ -8,9 +8,9 @@ integer arithmetic as OpenVX 1.1 defines it; intermediate values fit the types t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import STEP, WIDE, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Matrix, Options, Pixel, divided, five, saturated, weighted
@@ -213,7 +213,7 @@ SOBEL_7X7 = _filter("sobel7x7", _gradients(*_SOBEL_7, dtype="int32"), 3, S32, S3
 DERIVATIVE = _filter("derivative", _gradients(((-1, 0, 1),), ((-1,), (0,), (1,))), 1, S16, S16)
 
 
-@cache
+@once
 def convolution(columns: int, rows: int, kind: DataType) -> Formula:
     """A matrix over the pixels around, to U8 or S16; numbers: the matrix, then the reciprocal of the scale."""
     pixel, numbers = _convolution(columns, rows, kind.dtype), ("int32",) * (columns * rows) + ("float64",)
@@ -221,14 +221,14 @@ def convolution(columns: int, rows: int, kind: DataType) -> Formula:
     return Formula(name, ONE, (kind,), pixel, columns // 2, rows // 2, numbers=numbers)
 
 
-@cache
+@once
 def non_linear(which: str, offsets: tuple[tuple[int, int], ...]) -> Formula:
     """The least, greatest or middle one of the pixels at offsets."""
     reach = max((abs(n) for pair in offsets for n in pair), default=0)
     return _filter(f"non_linear_{which}_{len(offsets)}", _rank(which, offsets), reach)
 
 
-@cache
+@once
 def non_maxima_suppression(kind: DataType) -> Formula:
     """Pixels that no neighbour exceeds."""
     lanes = WIDE if kind is U8 else STEP

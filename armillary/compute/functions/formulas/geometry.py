@@ -8,8 +8,8 @@ constant or, where the border is not "constant", the nearest pixel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import STEP, WIDE, EmitRow, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Options, Pixel, below, f32, truncated
@@ -270,7 +270,7 @@ def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0, 
     return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers, row=row)
 
 
-@cache
+@once
 def scale(policy: str, kind: DataType, border: str) -> Formula:
     """The nearest pixel, or between four; numbers: the ratios."""
     is_nearest = policy == "nearest"
@@ -278,14 +278,14 @@ def scale(policy: str, kind: DataType, border: str) -> Formula:
     return _formula(f"scale_{policy}_{border}", kind, pixel, 2)
 
 
-@cache
+@once
 def scale_area(columns: tuple[int, int], rows: tuple[int, int], border: str, ratio: int) -> Formula:
     """The mean of a box of U8; numbers: the ratios; `ratio`: that of the widths, if it is a whole number, else 0."""
     row = _area_row(columns, rows, border, ratio)
     return _formula(f"scale_area_{border}", U8, _area(columns, rows, border), 2, row=row)
 
 
-@cache
+@once
 def halved(policy: str) -> Formula:
     """Every second pixel (odd ones), or the mean of four, towards zero: what scaling an even size by half gives."""
 
@@ -300,7 +300,7 @@ def halved(policy: str) -> Formula:
     return Formula(f"halved_{policy}", (U8,), (U8,), pixel, same_size=False, lanes=WIDE)
 
 
-@cache
+@once
 def remap(policy: str, border: str) -> Formula:
     """Places from two maps."""
     is_nearest = policy == "nearest"
@@ -308,7 +308,7 @@ def remap(policy: str, border: str) -> Formula:
     return _formula(f"remap_{policy}_{border}", U8, pixel, 0, 2)
 
 
-@cache
+@once
 def warp(policy: str, is_perspective: bool, border: str) -> Formula:
     """Places by a matrix, whose numbers it takes."""
     place, name = _moved(is_perspective), "perspective" if is_perspective else "affine"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
 
+from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.core.loops import Loops, Plane
 from armillary.compute.functions.formulas.expressions import f32, root
@@ -20,7 +20,7 @@ from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import IRBuilder
 
 
-@cache
+@once
 def binning(width: int, height: int, bins: int, whole_turn: bool) -> Loops:
     """The histograms of cells of a size; planes: histograms, lengths, directions."""
     ratio = bins / 255 if whole_turn else bins / 180
@@ -65,7 +65,7 @@ class Blocks:
         return self.cells[0] * self.cells[1] * self.bins
 
 
-@cache
+@once
 def normalising(blocks: Blocks) -> Loops:
     """The descriptors of blocks; planes: descriptors, votes.
 
@@ -106,7 +106,7 @@ def normalising(blocks: Blocks) -> Loops:
     return Loops(f"normalise_{sizes}_{how}", ("float32", "float32"), emit)
 
 
-@cache
+@once
 def scoring(width: int, height: int, step_x: int, step_y: int) -> Loops:
     """The scores of windows; planes: scores, descriptors, and a row of factors with the bias behind them.
 

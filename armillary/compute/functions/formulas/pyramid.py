@@ -8,8 +8,8 @@ pyramid as a compact image code".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import STEP, WIDE, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Options, five, saturated
@@ -67,7 +67,7 @@ HALVED = Formula(
 )
 
 
-@cache
+@once
 def converted(source: DataType, target: DataType) -> Formula:
     """The same values in another type, saturated."""
 

@@ -293,7 +293,7 @@ class _Plan:
             if len(self._programs) >= _MOST_BOUND:
                 self._programs.clear()
             loops = [loop for kernel in self.bound(scratch, tensors) for loop in kernel.native_loops()]
-            found = self._programs[key] = Program(loops)
+            found = self._programs[key] = Program(loops, self.threads)
         return found
 
     def _bind(self, scratch: int, tensors: Sequence[int]) -> Iterator[LoopKernel]:

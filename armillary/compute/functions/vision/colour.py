@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cache
 
+from armillary.base.once import once
 from armillary.compute.core.compiled import Formula, Read
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, Format, TensorInfo
@@ -130,7 +130,7 @@ def _half(source: Format) -> Values:
     return values
 
 
-@cache
+@once
 def _conversion(source: Format, target: Format) -> tuple[tuple[Formula, tuple[int, ...]], ...]:
     """Formulas with the planes that they write."""
     inputs, name = len(source.planes), f"{source.name}_to_{target.name}".lower()
@@ -185,7 +185,7 @@ _PLACES: dict[Format, dict[Channel, tuple[int, int, int]]] = {
 }
 
 
-@cache
+@once
 def _extraction(stride: int, at: int) -> Formula:
     def values(read: Read, y: Expr, x: Expr) -> Sequence[Expr]:
         return [read(0, y, T.add(T.mul(x, T.const(stride)), T.const(at)))]
@@ -216,7 +216,7 @@ class NEChannelExtract(VisionFunction):
         self._configure([given], [output], formula=_extraction(given.info().num_channels() * spread, at))
 
 
-@cache
+@once
 def _combination(target: Format) -> Formula:
     """A packed pixel from planes of one channel; chroma of YUYV and UYVY is of half width."""
     if target not in (F.YUYV422, F.UYVY422):
@@ -231,7 +231,7 @@ def _combination(target: Format) -> Formula:
     return _formula(f"combine_{target.name}", 3, (2,), values)
 
 
-@cache
+@once
 def _copy(inputs: int) -> Formula:
     """Planes side by side in one: 1 to 1, or U and V together."""
 
