@@ -20,8 +20,8 @@ import numpy as np
 from armillary import te
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_empty
-from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.config import setting
+from armillary.driver.devices.cached_record import read_cached, write_cached
 from armillary.driver.te_build import build as te_build
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model

@@ -17,9 +17,9 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import te
-from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.files import read_private, replacing, write_private
 from armillary.codegen.workers.cache import Cache, cache_key
+from armillary.driver.devices.cached_record import read_cached, write_cached
 from armillary.driver.roof import VERSION, Roof
 from armillary.runtime import external
 from armillary.runtime.build_native import library_name

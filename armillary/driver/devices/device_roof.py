@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from armillary import te
-from armillary.base.cached_record import read_cached, write_cached
 from armillary.base.config import setting
+from armillary.driver.devices.cached_record import read_cached, write_cached
 from armillary.driver.devices.image_roof import image_rates
 from armillary.driver.te_build import build as te_build
 from armillary.runtime import Device
