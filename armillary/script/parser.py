@@ -18,7 +18,7 @@ from armillary.base.node import Pairs, replace
 from armillary.errors import ArmillaryError, ParseError
 from armillary.script import terms as X
 from armillary.script.aliases import redirected
-from armillary.script.evaluate import as_expr, evaluate, index_of
+from armillary.script.evaluate import Reach, as_expr, evaluate, index_of
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -45,15 +45,21 @@ class _Open:
 
 
 def parse_function(
-    tree: ast.FunctionDef, names: Mapping[str, object], annotations: Mapping[str, object], private: bool = False
+    tree: ast.FunctionDef,
+    names: Mapping[str, object],
+    reach: Reach,
+    annotations: Mapping[str, object] | None = None,
+    private: bool = False,
 ) -> S.PrimFunc:
-    """The function that a script says; ParseError, with the line, where it says none."""
-    return _Parser(tree, names, annotations).run(private)
+    """The function that a script says; ParseError, with the line, where it says none. `reach`: what `a.b` is."""
+    return _Parser(tree, names, reach, annotations or {}).run(private)
 
 
 class _Parser:
-    def __init__(self, tree: ast.FunctionDef, names: Mapping[str, object], annotations: Mapping[str, object]) -> None:
-        self.tree, self.annotations = tree, annotations
+    def __init__(
+        self, tree: ast.FunctionDef, names: Mapping[str, object], reach: Reach, annotations: Mapping[str, object]
+    ) -> None:
+        self.tree, self.reach, self.annotations = tree, reach, annotations
         self.scopes: list[dict[str, object]] = [{**names, "range": X.serial}, {}]
         self.builder = IRBuilder()
         self.params: dict[E.Var, S.Buffer | E.Var] = {}
@@ -87,7 +93,7 @@ class _Parser:
 
     def value(self, node: ast.expr, names: Mapping[str, object] | None = None) -> object:
         try:
-            return evaluate(node, self.names if names is None else names)
+            return evaluate(node, self.names if names is None else names, self.reach)
         except ArmillaryError as error:
             raise type(error)(
                 f"script {self.tree.name}, line {node.lineno}: {error.message}", hint=error.hint
@@ -191,7 +197,7 @@ class _Parser:
             case X.AttrScope() | X.AssertScope() | X.Launch() | X.LetScope() | X.Memory():
                 self.bind("", value)
             case _:
-                self.refuse(node, f"{value!r:.80} does nothing here")
+                self.refuse(node, f"{ast.unparse(node):.80} does nothing here")
 
     def assign(self, target: ast.expr, value: object) -> None:
         if isinstance(target, ast.Tuple | ast.List):

@@ -19,7 +19,7 @@ from armillary.script import terms as X
 from armillary.script.evaluate import as_expr
 from armillary.script.parser import parse_function, region_of
 from armillary.script.terms import TypeName, serial
-from armillary.script.trees import names_around, tree_of
+from armillary.script.trees import attribute_of, names_around, tree_of
 from armillary.te.math import max_value, min_value
 from armillary.tir import build, builtins, intrinsics
 from armillary.tir.blocks.block import BufferRegion
@@ -42,8 +42,7 @@ def prim_func(
     """Decorator: the function of loops that the source of `func` says. `private` ones get no global symbol."""
     if func is None:
         return lambda given: prim_func(given, private, check_well_formed)
-    around = names_around(func)
-    return parse_function(tree_of(func), around, func.__annotations__, private is True)
+    return parse_function(tree_of(func), names_around(func), attribute_of, func.__annotations__, private is True)
 
 
 # --- memory
@@ -342,6 +341,22 @@ def __getattr__(name: str) -> object:
     if found is None or name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found if isinstance(found, type) or not callable(found) else _converted(found, name)
+
+
+_OF_NODES = (
+    *(f"armillary.tir.{name}" for name in ("blocks.block", "build", "builtins", "expr", "intrinsics", "stmt")),
+    *("armillary.tir.vendor_intrinsics", "armillary.te.math", "armillary.script.terms", __name__),
+)  # where everything that is public and no module makes terms and nodes, and does nothing else
+
+
+def word(name: str) -> object:
+    """What `T.name` is in a text: a type, a term, a function that makes nodes; nothing else of this module."""
+    value = None if name.startswith("_") or name == "prim_func" else globals().get(name)
+    if value is None and not name.startswith("_"):
+        value = TypeName(name) if _TYPE.fullmatch(name) else getattr(tir, name, None)
+    if not isinstance(value, TypeName | _BufferName) and getattr(value, "__module__", None) not in _OF_NODES:
+        raise ParseError(f"T.{name} is no word of the language", hint="T has types, loops, blocks and expressions")
+    return value if value is globals().get(name) or isinstance(value, TypeName) else __getattr__(name)
 
 
 __all__ = [

@@ -19,7 +19,8 @@ from armillary.base.files import read_regular, written_atomically
 from armillary.errors import TypeMismatch
 from armillary.te.hybrid.parser import Parser, buffer_for
 from armillary.te.hybrid.printer import script_text
-from armillary.te.hybrid.runtime import HYBRID_GLOBALS, lent
+from armillary.te.hybrid.runtime import lent
+from armillary.te.hybrid.text import defined
 from armillary.te.lower import lower_schedule
 from armillary.te.operation import ExternOp
 from armillary.te.schedule import Schedule
@@ -48,8 +49,8 @@ class Script:
 
     def _tree(self) -> ast.FunctionDef:
         text = self._source if self._source is not None else textwrap.dedent(inspect.getsource(self.function))
-        tree = ast.parse(text).body[0]
-        if not isinstance(tree, ast.FunctionDef):
+        tree = next((item for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)), None)
+        if tree is None:
             raise TypeMismatch(f"te.hybrid.script: got {self.name}, wanted a function")
         return tree
 
@@ -92,18 +93,8 @@ class HybridModule:
             self._take(src)
 
     def _take(self, src: str) -> None:
-        try:
-            statements = ast.parse(src).body
-        except (SyntaxError, ValueError) as error:
-            raise TypeMismatch(f"te.hybrid: the text is no Python: {error}") from error
-        tree = next((item for item in statements if isinstance(item, ast.FunctionDef)), None)
-        if tree is None:
-            raise TypeMismatch("te.hybrid: the text holds no function")
-        names: dict[str, object] = dict(HYBRID_GLOBALS)
-        exec(compile(src, f"<hybrid {tree.name}>", "exec"), names)
-        function = names[tree.name]
-        assert isinstance(function, FunctionType), "a definition makes a function"
-        self.src_, self.name, self._script = src, tree.name, Script(function, src)
+        function = defined(src)
+        self.src_, self.name, self._script = src, function.__name__, Script(function, src)
 
     def __call__(self, *args: object) -> object:
         if self._script is None:
@@ -122,7 +113,7 @@ class HybridModule:
 
     @boundary("HybridModule.load", arguments=True, first=1)
     def load(self, path: str) -> None:
-        """Take the script of a file, which is run: load only what you trust."""
+        """Take the script of a file; it runs when it is called with arrays."""
         self._take(read_regular(path).decode())
 
 
