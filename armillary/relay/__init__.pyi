@@ -769,6 +769,18 @@ class _Nn:
         """data plus one bias per channel."""
 
     @staticmethod
+    def cache_update(cache: _Operand, new: _Operand, start: _Operand, in_place: bool = False) -> _Call:
+        """A cache with new rows from a position on."""
+
+    @staticmethod
+    def cached_attention(query: _Operand, key: _Operand, value: _Operand, start: _Operand, total: _Operand, sinks: _Operand, scale: float = 1.0, causal: bool = True, window: int = 0, softcap: float = 0.0) -> _Call:
+        """Attention over the part of caches that counts."""
+
+    @staticmethod
+    def cached_masked_attention(query: _Operand, key: _Operand, value: _Operand, start: _Operand, total: _Operand, sinks: _Operand, mask: _Operand, scale: float = 1.0, causal: bool = True, window: int = 0, softcap: float = 0.0) -> _Call:
+        """nn.cached_attention with a mask that is added to scores."""
+
+    @staticmethod
     def contrib_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW8i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
         """A convolution of channels in blocks."""
 

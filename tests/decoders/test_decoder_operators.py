@@ -1,0 +1,125 @@
+"""GroupQueryAttention and RotaryEmbedding of com.microsoft, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_nodes
+import pytest
+
+from armillary.errors import ArmillaryError
+
+H, G, D = 4, 2, 16
+
+
+def _tables(length: int = 64, width: int = D) -> tuple[np.ndarray, np.ndarray]:
+    angles = np.arange(length)[:, None] / 100 ** (np.arange(width // 2) / (width // 2))[None]
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _inputs(
+    rng: np.random.Generator, batch: int, rows: int, past: int, lengths: list[int], total: int, packed: bool = False
+) -> dict:
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    return {
+        "query": draw(batch, rows, (H + 2 * G if packed else H) * D),
+        "key": None if packed else draw(batch, rows, G * D),
+        "value": None if packed else draw(batch, rows, G * D),
+        "past_key": draw(batch, G, past, D),
+        "past_value": draw(batch, G, past, D),
+        "seqlens_k": np.array([n - 1 for n in lengths], np.int32),
+        "total": np.array(total, np.int32),
+    }
+
+
+CASES = {
+    "prompt": (1, 7, 0, [7], 7, {}),
+    "padded_prompts": (2, 7, 0, [7, 4], 7, {}),
+    "growing": (1, 1, 5, [6], 6, {}),
+    "step_in_capacity": (1, 1, 32, [6], 6, {}),
+    "steps_of_two_sequences": (2, 1, 32, [6, 17], 17, {}),
+    "prompt_in_capacity": (1, 9, 32, [9], 9, {}),
+    "chunk_behind_a_prompt": (1, 4, 32, [13], 13, {}),
+    "window": (1, 1, 32, [20], 20, {"local_window_size": 5}),
+    "window_over_a_prompt": (1, 12, 0, [12], 12, {"local_window_size": 5}),
+    "softcap": (2, 1, 32, [20, 3], 20, {"softcap": 2.0}),
+    "scale": (1, 3, 0, [3], 3, {"scale": 0.7}),
+    "smooth": (1, 1, 32, [9], 9, {"smooth_softmax": 1}),
+}
+
+
+@pytest.mark.parametrize("rotary", [None, "halves", "interleaved"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_group_query_attention_is_onnxruntimes(name: str, packed: bool, rotary: str | None) -> None:
+    batch, rows, past, lengths, total, attrs = CASES[name]
+    inputs = _inputs(np.random.default_rng(3), batch, rows, past, lengths, total, packed)
+    if rotary:
+        inputs["cos"], inputs["sin"] = _tables()
+        attrs = attrs | {"do_rotary": 1, "rotary_interleaved": int(rotary == "interleaved")}
+    made = onnx_nodes.model(
+        "GroupQueryAttention",
+        inputs,
+        3,
+        constants=("cos", "sin") if rotary else (),
+        num_heads=H,
+        kv_num_heads=G,
+        **attrs,
+    )
+    want = onnx_nodes.by_onnxruntime(made, inputs)
+    got = onnx_nodes.compiled(made, inputs, static=("total",) if past < total else ())
+    for b, length in enumerate(lengths):
+        new = min(rows, length)
+        np.testing.assert_allclose(got[0][b, :new], want[0][b, :new], rtol=2e-5, atol=2e-6)
+        for k in (1, 2):
+            assert got[k].shape == want[k].shape
+            np.testing.assert_allclose(got[k][b, :, :length], want[k][b, :, :length], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("with_sink", [False, True])
+def test_bias_and_sinks_are_onnxruntimes(with_sink: bool) -> None:
+    rng = np.random.default_rng(5)
+    inputs = _inputs(rng, 1, 3, 0, [3], 3) | {"cos": None, "sin": None, "positions": None}
+    inputs["bias"] = rng.standard_normal((1, H, 3, 3)).astype(np.float32)
+    attrs = {"softcap": 1.5}
+    if with_sink:
+        inputs["sink"] = rng.standard_normal(H).astype(np.float32)
+    made = onnx_nodes.model("GroupQueryAttention", inputs, 3, num_heads=H, kv_num_heads=G, **attrs)
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs, static=("total",))
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-6)
+
+
+def test_given_positions_turn_queries_and_keys() -> None:
+    inputs = _inputs(np.random.default_rng(6), 2, 1, 32, [6, 9], 9)
+    inputs["cos"], inputs["sin"] = _tables()
+    inputs["positions"] = np.array([[11], [3]], np.int64)
+    made = onnx_nodes.model("GroupQueryAttention", inputs, 3, num_heads=H, kv_num_heads=G, do_rotary=1)
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-6)
+
+
+def test_a_length_beyond_the_capacity_is_refused() -> None:
+    inputs = _inputs(np.random.default_rng(7), 1, 1, 8, [9], 9)
+    made = onnx_nodes.model("GroupQueryAttention", inputs, 3, num_heads=H, kv_num_heads=G)
+    with pytest.raises(ArmillaryError, match="a cache of 8 positions"):
+        onnx_nodes.compiled(made, inputs)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("form", ["rows", "heads", "first_position", "partial"])
+def test_rotary_embedding_is_onnxruntimes(form: str, interleaved: int) -> None:
+    rng = np.random.default_rng(8)
+    cos, sin = _tables(64, D // 2 if form == "partial" else D)
+    shape = (2, H, 5, D) if form == "heads" else (2, 5, H * D)
+    positions = np.array([7]) if form == "first_position" else rng.integers(0, 64, (2, 5))
+    inputs = {
+        "x": rng.standard_normal(shape).astype(np.float32),
+        "p": positions.astype(np.int64),
+        "cos": cos,
+        "sin": sin,
+    }
+    attrs = {"num_heads": H, "rotary_embedding_dim": D // 2} if form == "partial" else {}
+    made = onnx_nodes.model("RotaryEmbedding", inputs, 1, interleaved=interleaved, **attrs)
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-6)
