@@ -19,7 +19,7 @@ import numpy as np
 from armillary.artifact.json_form import Reader, dump, parse
 from armillary.artifact.launches import LaunchRow, read_launch
 from armillary.base.aliases import Array
-from armillary.base.aligned import Deferred
+from armillary.base.aligned import Deferred, in_native_order
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.base.record import record
@@ -100,6 +100,7 @@ class FunctionRow:
     asserts: tuple[str, ...] = ()
     external: ExternalRow | None = None
     launches: tuple[LaunchRow, ...] = ()
+    may_overlap: bool = False  # what it writes may lie over its other arguments
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -152,6 +153,8 @@ def _function_to_json(row: FunctionRow) -> dict[str, object]:
         more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source, **where}}
     if row.launches:
         more = {**more, "launches": [launch.to_json() for launch in row.launches]}
+    if row.may_overlap:
+        more = {**more, "may_overlap": 1}
     return {
         "args": [{"name": a.name, "shape": list(a.shape), "dtype": str(a.dtype), "role": a.role} for a in row.args],
         "vars": [{"name": v.name, "dtype": str(v.dtype)} for v in row.vars],
@@ -180,6 +183,7 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
         asserts=tuple(a.string() for a in reader.get("asserts").elements()),
         external=_read_external(reader.get("external")) if reader.has("external") else None,
         launches=tuple(read_launch(r) for r in reader.get("launches").elements()) if reader.has("launches") else (),
+        may_overlap=reader.has("may_overlap") and reader.get("may_overlap").integer(0, 1) == 1,
     )
 
 
@@ -511,7 +515,7 @@ def params_size(params: Mapping[str, Array | Deferred]) -> int:
 
 
 def _held(value: object) -> Array | Deferred:  # array-likes
-    return value if isinstance(value, Deferred) else np.asarray(value)
+    return value if isinstance(value, Deferred) else in_native_order(np.asarray(value))
 
 
 def write_params(write: Callable[[Buffer], object], params: Mapping[str, Array | Deferred]) -> None:

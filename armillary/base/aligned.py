@@ -117,8 +117,14 @@ def aligned_copy(source: Array) -> Array:
     return result
 
 
+def in_native_order(source: Array) -> Array:
+    """The array, or a copy of its values where its bytes are in another order than this machine's."""
+    return source if source.dtype.isnative else source.astype(source.dtype.newbyteorder("="))
+
+
 def aligned(source: Array) -> Array:
-    """The array, or a copy if it starts elsewhere or is not contiguous."""
+    """The array, or a copy if it starts elsewhere, is not contiguous, or has its bytes in another order."""
+    source = in_native_order(source)
     is_fit = source.ctypes.data % ALIGNMENT == 0 and source.flags.c_contiguous
     return source if is_fit else aligned_copy(source)
 

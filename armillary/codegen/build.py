@@ -188,6 +188,7 @@ def function_row(function: PhasedFunction) -> FunctionRow:
         function.shared_bytes,
         function.thread_bytes,
         function.asserts,
+        may_overlap=not function.noalias,
     )
 
 

@@ -345,7 +345,7 @@ class GraphLibrary(FunctionLibrary):
         def restore(name: str) -> Array:
             return _param_of(library(), name)
 
-        loaded = vars(self).setdefault("_loaded", runtime.executor.LoadedOnce())  # one, whichever thread is first
+        loaded = vars(self).setdefault("_loaded", runtime.shared_weights.LoadedOnce())  # one, whichever thread is first
         return runtime.create_graph_module(self.graph_json, self.params, self.module, devices, restore, loaded)
 
     def get_lib(self) -> FunctionLibrary:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.aligned import Deferred, Values
+from armillary.base.aligned import Deferred, Values, in_native_order
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
@@ -223,10 +223,10 @@ class Var(Expr):
 
 
 def _as_held(value: object) -> Any:  # Any: an array, a runtime NDArray, what is computed later
-    """A constant's array: that of an NDArray, where it is given one."""
+    """A constant's array in this machine's order of bytes: that of an NDArray, where it is given one."""
     if not hasattr(value, "numpy"):
-        return value
-    array = np.asarray(value.numpy())
+        return in_native_order(value) if isinstance(value, np.ndarray) else value
+    array = in_native_order(np.asarray(value.numpy()))
     return np.ascontiguousarray(array).reshape(array.shape)  # numpy gives a scalar an axis
 
 

@@ -4,7 +4,8 @@ In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m
 Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
 holds a hash of the sources, so a stale build is never loaded. Sources are compiled one by one, by as many compilers as
 there are cores. Needs the standard library only: the build backend runs this file before anything is installed. Folders
-of `native`: packages (what is read from files), devices, rpc; functions, graphs and threads lie beside them.
+of `native`: packages (what is read from files), memory (of users and other graphs), devices, rpc; functions, graphs and
+threads lie beside them.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ LIBRARY_SOURCES = (
     "packages/arm_params.c",
     "arm_plan.c",
     "arm_graph.c",
+    "memory/arm_zero_copy.c",
     "arm_concurrent.c",
     "arm_control.c",
     "arm_variants.c",
     "arm_load.c",
-    "arm_share.c",
+    "memory/arm_share.c",
     "packages/arm_stream.c",
     "packages/arm_sums.c",
     "arm_trace.c",

@@ -7,9 +7,7 @@ Invariant: one native call per `run()`; whatever memory the graph points at stay
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
 from typing import TYPE_CHECKING, Any
@@ -27,7 +25,8 @@ from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, ev
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
-from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, from_dlpack
+from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, check_output, from_dlpack
+from armillary.runtime.shared_weights import LoadedOnce, SharedWeights
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -81,7 +80,7 @@ class GraphExecutor:
         natives = (CDevice * len(given))(*(d.native for d in given))
         self.module = module
         self._error = ErrorText()
-        self._held: dict[object, object] = {}
+        self._held: dict[object, NDArray] = {}  # the users' memory, by input and output
         self._params: set[str] = set()
         self._has_run = False
         self.has_outputs = False  # until something runs, their memory holds nothing of this graph
@@ -172,12 +171,15 @@ class GraphExecutor:
 
     @boundary("get_input", arguments=True)
     def get_input(self, key: str | int) -> NDArray:
-        """A view of the memory of an input (zeros at first), for writing in place.
+        """A view of the memory of an input (zeros at first), for writing in place; read-only memory is copied first.
 
         What load-time nodes make of a parameter follows at the next run; later writes need a call of their own.
         """
         index = self._input(key)
         self._unshare(index)
+        bound = self._held.get(index)
+        if bound is not None and not bound.is_writable:
+            self.set_input(index, bound)
         if native().arm_graph_input_released(self._graph, index) == 1 and self.restore is not None:
             self.set_input(index, self.restore(self._names[index]))
         return self._view(native().arm_graph_input, index)
@@ -368,9 +370,10 @@ class GraphExecutor:
 
     @boundary("set_output_zero_copy", arguments=True)
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
-        """Let an output be written to the memory of `value` from now on."""
+        """Let an output be written to the memory of `value` from now on; it must be no other's, and no input's."""
         if not 0 <= index < self.get_num_outputs():
             raise ExecutionError(f"there is no output {index}: the graph has {self.get_num_outputs()}")
+        check_output(value, f"output {index}")
         status = native().arm_graph_set_output_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
         self._held["output", index] = value
@@ -386,7 +389,10 @@ class GraphExecutor:
         if place.device_type != 1:
             shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
             return DeviceArray(shape, dtype, place, tensor.data or 0, self._handle)
-        return NDArray(view(tensor, dtype, (self._handle, dict(self._held))), dtype)
+        array = view(tensor, dtype, (self._handle, dict(self._held)))
+        if any(not value.is_writable and value.tensor.data == tensor.data for value in self._held.values()):
+            array.flags.writeable = False  # an input that is an output too
+        return NDArray(array, dtype)
 
     # ---- running
 
@@ -541,34 +547,6 @@ _FUNCTIONS = (
     "run",
     "run_from_inputs",
 )
-
-
-@record(eq=False)
-class SharedWeights:
-    """What an executor has loaded, for others of the same graph: which parameters, and which it has let go of since."""
-
-    handle: Handle
-    params: frozenset[str]
-    released: frozenset[str]
-
-
-class LoadedOnce:
-    """Gives executors of one graph the same loaded parameters; they stay as long as one of these executors does."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._weights: weakref.ref[SharedWeights] | None = None
-
-    def bind(self, executor: GraphExecutor, params: Mapping[str, object] | StoredParams | EmbeddedParams) -> None:
-        """Set the parameters of a new executor (Any: arrays). Another thread's waits until they are loaded."""
-        with self._lock:
-            found = self._weights() if self._weights is not None else None
-            if found is not None:
-                executor.adopt(found, params)
-                return
-            executor.bind(params)
-            made = executor.publish()
-            self._weights = weakref.ref(made) if made is not None else None
 
 
 @boundary("graph executor", arguments=True)

@@ -40,11 +40,12 @@ from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
-from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
+from armillary.runtime.executor import GraphExecutor, create_graph_module
 from armillary.runtime.external import set_external_path
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
-from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack
+from armillary.runtime.ndarray import NDArray, array, check_output, empty, from_dlpack
 from armillary.runtime.packed import supply_functions, take_raised
+from armillary.runtime.shared_weights import LoadedOnce
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -84,6 +85,9 @@ class PreparedCall:
 
     def __init__(self, function: Function, args: Sequence[object]) -> None:  # as in Function.__call__
         tensors = [_as_tensor(arg) for arg in args if not _is_number(arg)]
+        for index, (arg, tensor) in enumerate(zip(function.row.args, tensors)):
+            if arg.role == "out":
+                check_output(tensor, f"{function.name}: argument {index} ({arg.name})")
         given = _without_sizes(function.row, [arg for arg in args if _is_number(arg)], [t.shape for t in tensors])
         scalars = scalar_bits(function.row, given)
         self._keep = (function.module, tensors)

@@ -1,7 +1,8 @@
 """NDArray: the runtime's tensor.
 
 In: numpy arrays, nested lists, DLPack tensors. Out: a dense tensor on a device, and numpy or DLPack again.
-Invariant: memory is C-contiguous, writable and (if ours) 64-byte aligned; `.numpy()` copies, DLPack does not.
+Invariant: memory is C-contiguous, in this machine's order of bytes and (if ours) 64-byte aligned; what is read-only is
+never written (`check_output`); `.numpy()` copies, DLPack does not.
 What lies on another device than the CPU is a `DeviceArray`: its values are read and written as a whole, by copies.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.aligned import aligned_copy, aligned_empty
+from armillary.base.aligned import aligned_copy, aligned_empty, in_native_order
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, TypeMismatch
@@ -34,7 +35,11 @@ class NDArray:
     __slots__ = ("_array", "_dtype", "_tensor", "_keep", "device", "__weakref__")  # noqa: RUF023 - by meaning
 
     def __init__(self, array: Array, dtype: DType | None = None, device: Device | None = None) -> None:
-        """Wrap a contiguous, writable numpy array without copying; use `array()` for anything else."""
+        """Wrap a contiguous numpy array without copying; use `array()` for anything else.
+
+        One of another machine's order of bytes is copied, value by value. Nothing can be written to such a copy, nor to
+        an array that is read-only.
+        """
         self.device = require(cpu() if device is None else device)
         if self.device.device_type != 1:
             told = f"NDArray wraps memory of the host, not of {self.device}"
@@ -44,6 +49,9 @@ class NDArray:
             raise TypeMismatch(told, hint="use armillary.nd.array(value, device, dtype)")
         if not array.flags.c_contiguous:
             raise TypeMismatch("NDArray wraps contiguous arrays only", hint="use armillary.nd.array to copy")
+        if not array.dtype.isnative:
+            array = in_native_order(array)
+            array.flags.writeable = False  # what is written there would never reach the caller's array
         self._array = array
         self._dtype = dtype or dtype_of_array(array)
         self._tensor, self._keep = describe(array, self._dtype)
@@ -85,6 +93,11 @@ class NDArray:
     def memory(self) -> Array:
         """A numpy view of the same memory (unlike `numpy()`)."""
         return self._array
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the memory may be written to."""
+        return bool(self._array.flags.writeable)
 
     @boundary("view", arguments=True, first=1)
     def view(self, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
@@ -197,6 +210,10 @@ class DeviceArray(NDArray):
         self._tensor = CTensor(at, device.native, host.ndim, host.dtype, host.shape, None, 0)
 
     @property
+    def is_writable(self) -> bool:
+        return True
+
+    @property
     def memory(self) -> Array:
         """A copy on the host that nobody can write to; `copyfrom` writes to the device."""
         copied = self.numpy()
@@ -271,7 +288,17 @@ def _allocate(device: Device, size: int) -> Handle:
 
 def as_bits(values: Array, dtype: Any) -> Array:  # Any: a numpy dtype
     """The values; uint16 that go to bfloat16 are its bits, as numpy alone knows no such type."""
-    return values.view(dtype) if values.dtype == np.uint16 and dtype.name == "bfloat16" else values
+    is_bits = values.dtype.name == "uint16" and dtype.name == "bfloat16"
+    return in_native_order(values).view(dtype) if is_bits else values
+
+
+def check_output(value: NDArray, what: str) -> None:
+    """Refuse a tensor as the place of a result where its memory is read-only."""
+    if not value.is_writable:
+        raise TypeMismatch(
+            f"{what} cannot be written to memory that is read-only",
+            hint="pass armillary.nd.empty(shape, dtype), or a writable array of this machine's order of bytes",
+        )
 
 
 def _as_numpy(value: object) -> Array:  # see `array`
@@ -326,7 +353,7 @@ def array(value: object, device: Device | None = None, dtype: str | None = None)
 
 @boundary("nd.from_numpy", arguments=True)
 def from_numpy(value: Array) -> NDArray:
-    """A tensor over the memory of a contiguous, writable numpy array."""
+    """A tensor over the memory of a contiguous numpy array; a read-only copy where its bytes are in another order."""
     return NDArray(value)
 
 

@@ -100,26 +100,6 @@ def test_a_call_that_writes_where_another_reads_waits(module: Module) -> None:
     check(graph, (centered(centered(value(0))), centered(centered(value(1)))))
 
 
-def test_calls_on_memory_that_users_laid_over_one_another_wait(module: Module) -> None:
-    """An output in the place of an input: in run order the input is read before."""
-    graph = boxes(module, 2, [("center", (0,)), ("center", (1,))], (2, 3), (-1, -1))
-    assert concurrent_groups(graph) == [{2, 3}]
-    place = runtime.array(value(0))
-    graph.set_input_zero_copy("x0", place)
-    graph.set_output_zero_copy(1, place)
-    assert concurrent_groups(graph) == [{2}, {3}]
-    place.copyfrom(value(5))
-    graph.run()
-    np.testing.assert_allclose(graph.get_output(0).numpy(), centered(value(5)), atol=1e-5)
-    np.testing.assert_allclose(place.numpy(), centered(value(1)), atol=1e-5)
-
-
-def test_an_input_in_the_place_of_an_output_waits_too(module: Module) -> None:
-    graph = boxes(module, 2, [("center", (0,)), ("center", (1,))], (2, 3), (-1, -1))
-    graph.set_input_zero_copy("x0", graph.get_output(1))
-    assert concurrent_groups(graph) == [{2}, {3}]
-
-
 def test_a_failure_names_the_call_it_is_of(module: Module) -> None:
     graph = boxes(module, 2, [("center", (0,)), ("positive", (1,))], (2, 3), (-1, -1))
     with pytest.raises(ExecutionError, match="positive: an element is negative"):

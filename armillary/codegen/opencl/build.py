@@ -71,7 +71,14 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
     variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
     told = tuple(s.message for kernel in function.kernels for s in asserts_in(kernel))
     row = FunctionRow(
-        function.name, tuple(args), (), variables, function.workspace_bytes, asserts=told, launches=launches
+        function.name,
+        tuple(args),
+        (),
+        variables,
+        function.workspace_bytes,
+        asserts=told,
+        launches=launches,
+        may_overlap=not function.noalias,
     )
     return row, emit_source(function)
 

@@ -143,6 +143,9 @@ static int read_function(reader *r, int32_t row, arm_function *f) {
     return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
   if (read_vars(r, row, f) != 0 || read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
   if (read_launches(r, row, f) != 0 || read_asserts(r, row, f) != 0) return -1;
+  int32_t overlap = arm_json_get(r->json, row, "may_overlap");
+  if (overlap >= 0 && arm_json_int(r->json, overlap, 0, 1, &f->may_overlap) != 0)
+    return arm_fail(r->error, "%s: may_overlap is neither 0 nor 1", r->where);
   return arm_offload_read(r->json, row, r->where, f, r->error);
 }
 

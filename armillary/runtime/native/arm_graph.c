@@ -1,8 +1,7 @@
 /* The graph runner: a flat table of bound calls over an arena that is allocated once.
  *
  * In: graph JSON, a module, a pool; then inputs. Out: results in the graph's or the user's memory.
- * Invariant: a run touches only memory that was checked when it was bound, and allocates nothing. An input or output given
- * without copying is bound by rewriting the pointers that refer to its storage, once, outside the run.
+ * Invariant: a run touches only memory that was checked when it was bound, and allocates nothing.
  */
 #include "arm_graph.h"
 
@@ -36,6 +35,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
   for (int32_t d = 0; d < g->num_devices; d++) {
     g->devices[d].arena = arm_memory_allocate(g->devices[d].device, (size_t)sizes[d], error);
     if (g->devices[d].arena == NULL) return -1;
+    g->devices[d].arena_bytes = sizes[d];
     g->memory += (size_t)sizes[d];
   }
   for (int32_t s = 0; s < g->num_storages; s++) {
@@ -247,7 +247,7 @@ int arm_graph_node_outputs(const arm_graph *g, int node) {
   return node >= 0 && node < g->num_nodes ? g->nodes[node].num_outputs : -1;
 }
 
-static int32_t input_entry(const arm_graph *g, int index, arm_error *error) {
+int32_t arm_graph_input_entry(const arm_graph *g, int index, arm_error *error) {
   if (index >= 0 && index < g->num_inputs) return g->nodes[g->inputs[index]].first_entry;
   return arm_fail(error, "the graph has %d inputs; there is no input %d", g->num_inputs, index);
 }
@@ -286,7 +286,7 @@ void arm_graph_was_set(arm_graph *g, int32_t storage) {
 
 int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  int32_t entry = input_entry(g, index, &error);
+  int32_t entry = arm_graph_input_entry(g, index, &error);
   if (entry < 0) return -1;
   *out = g->entries[entry].tensor;
   out->device = arm_storage_device(g, &g->storages[g->entries[entry].storage]);
@@ -295,7 +295,7 @@ int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *e
 
 int arm_graph_input(arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  int32_t entry = input_entry(g, index, &error);
+  int32_t entry = arm_graph_input_entry(g, index, &error);
   if (entry < 0) return -1;
   int32_t storage = g->entries[entry].storage;
   if (g->storages[storage].is_released)
@@ -347,18 +347,6 @@ int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_te
   return entry->bytes == 0 || value->data != NULL ? 0 : arm_fail(error, "%s: the tensor has no memory", what);
 }
 
-static int check_direct(const arm_graph *g, const arm_entry *entry, const char *what, const arm_tensor *value,
-                        arm_error *error) {
-  arm_device device = arm_storage_device(g, &g->storages[entry->storage]);
-  if (value->device.type != device.type || value->device.id != device.id)
-    return arm_fail(error, "%s: the tensor is on a device of type %d; without copying it must be on the graph's, type %d",
-                    what, value->device.type, device.type);
-  if (!arm_tensor_dense(value)) return arm_fail(error, "%s: only a contiguous tensor can be used without copying", what);
-  if ((uintptr_t)arm_tensor_data(value) % (uintptr_t)arm_dtype_bytes(value->dtype) != 0)
-    return arm_fail(error, "%s: the tensor is not aligned to its element", what);
-  return 0;
-}
-
 /* Rows [begin, end) of each plane. */
 static int32_t copy_rows(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread) {
   int64_t planes = vars[0], rows = vars[1], row_bytes = vars[2];
@@ -388,25 +376,6 @@ static int copy_input(arm_graph *g, int64_t bytes, const arm_tensor *from, const
   return arm_pool_run(g->pool, copy_rows, data, vars, vars[1], g->max_threads);
 }
 
-static int meets(const arm_graph *g, const arm_tensor *value, int64_t bytes, int32_t entry) {
-  const arm_storage *s = &g->storages[g->entries[entry].storage];
-  uintptr_t a = (uintptr_t)arm_tensor_data(value), b = (uintptr_t)s->data;
-  return s->data != NULL && a < b + (uintptr_t)s->bytes && b < a + (uintptr_t)bytes;
-}
-
-/* Whether memory that a user gives is that of an output other than `but`. */
-static int meets_outputs(const arm_graph *g, const arm_tensor *value, int64_t bytes, int32_t but) {
-  for (int32_t i = 0; i < g->num_heads; i++)
-    if (i != but && meets(g, value, bytes, g->heads[i])) return 1;
-  return 0;
-}
-
-static int meets_inputs(const arm_graph *g, const arm_tensor *value, int64_t bytes) {
-  for (int32_t i = 0; i < g->num_inputs; i++)
-    if (meets(g, value, bytes, g->nodes[g->inputs[i]].first_entry)) return 1;
-  return 0;
-}
-
 static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_tensor *value, arm_error *error) {
   int32_t storage = g->entries[entry].storage;
   if (arm_graph_check_value(&g->entries[entry], what, value, error) != 0) return -1;
@@ -419,7 +388,7 @@ static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_te
 
 int arm_graph_set_input(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  int32_t entry = input_entry(g, index, &error);
+  int32_t entry = arm_graph_input_entry(g, index, &error);
   return entry < 0 ? -1 : set_entry(g, entry, arm_graph_input_name(g, index), value, &error);
 }
 
@@ -431,38 +400,6 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   if (arm_storage_device(g, storage).type != ARM_CPU) return 0;
   return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
          storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
-}
-
-int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
-  arm_error error = {err, err_size};
-  int32_t entry = input_entry(g, index, &error);
-  if (entry < 0) return -1;
-  const char *name = arm_graph_input_name(g, index);
-  if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
-  if (check_direct(g, &g->entries[entry], name, value, &error) != 0) return -1;
-  if (meets_outputs(g, value, g->entries[entry].bytes, -1)) g->is_overlaid = 1;
-  arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
-  arm_graph_was_set(g, g->entries[entry].storage);
-  return 0;
-}
-
-int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
-  arm_error error = {err, err_size};
-  const arm_variant *v = &g->variants[g->active];
-  if (index < 0 || index >= v->num_heads)
-    return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
-  index += v->first_head;
-  const arm_entry *entry = &g->entries[g->heads[index]];
-  if (arm_graph_check_value(entry, "output", value, &error) != 0) return -1;
-  if (check_direct(g, entry, "output", value, &error) != 0) return -1;
-  arm_storage *storage = &g->storages[entry->storage];
-  /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
-  int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
-                  storage->bytes == entry->bytes;
-  if (meets_outputs(g, value, entry->bytes, index) || meets_inputs(g, value, entry->bytes)) g->is_overlaid = 1;
-  if (exclusive) arm_graph_point(g, entry->storage, arm_tensor_data(value));
-  else g->copy_out[index] = arm_tensor_data(value);
-  return 0;
 }
 
 /* ---- running ---- */
@@ -514,7 +451,7 @@ int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *cl
     if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
     if (node->kind == ARM_NODE_CALL) {
       int is_timed = clock != NULL && clock->seconds != NULL;
-      int is_alone = g->is_overlaid || is_timed || node->is_concurrent || node->group_end > end;
+      int is_alone = is_timed || node->is_concurrent || node->group_end > end;
       int32_t after = is_alone ? i + 1 : node->group_end;
       if (arm_concurrent_run(g, i, after, clock, error) != 0) return -1;
       i = after - 1;
@@ -546,6 +483,7 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
     return arm_fail(error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
   if (atomic_exchange(&g->running, 1)) return arm_fail(error, "the graph is already running in another thread");
   int status = check_inputs(g, error);
+  if (status == 0 && g->is_unchecked) status = arm_places_check(g, error);
   if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, error);
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
   arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace, 0};

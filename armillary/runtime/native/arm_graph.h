@@ -65,7 +65,11 @@ typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs;
 #define ARM_MAX_GRAPH_DEVICES 4
 
 /* A device of a graph, with the memory that its values and calls share; `status`: NULL where no call is checked there. */
-typedef struct { arm_device device; void *arena, *workspace, *status; int64_t workspace_bytes; } arm_graph_device;
+typedef struct {
+  arm_device device;
+  void *arena, *workspace, *status;
+  int64_t arena_bytes, workspace_bytes;
+} arm_graph_device;
 
 struct arm_graph {
   arm_module *module;
@@ -84,7 +88,7 @@ struct arm_graph {
   uint64_t stamps;
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   size_t memory;
-  int32_t is_overlaid;        /* users gave overlapping memory: calls then run one after another */
+  int32_t is_unchecked;       /* users gave memory to inputs: whether it overlaps what is written is not known yet */
   int32_t num_load, is_stale; /* load-time nodes; whether some have to run before the next inference */
   _Atomic int running;
 };
@@ -134,6 +138,10 @@ void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);
+int32_t arm_graph_input_entry(const arm_graph *graph, int index, arm_error *error); /* -1: there is no such input */
+
+/* memory/arm_zero_copy.c: -1 with a message if what the present variant writes to a user's memory overlaps what else it uses. */
+int arm_places_check(arm_graph *graph, arm_error *error);
 /* The device of a storage. */
 static inline arm_device arm_storage_device(const arm_graph *graph, const arm_storage *storage) {
   return graph->devices[storage->device].device;
@@ -142,7 +150,7 @@ static inline arm_device arm_storage_device(const arm_graph *graph, const arm_st
 int32_t arm_graph_device_of(arm_graph *graph, int32_t type, arm_error *error);
 int arm_graph_copy_alias(const arm_graph *graph, const arm_node *node, arm_error *error);
 
-/* arm_share.c: memory of storages. Let go of what is owned; the last user frees it. */
+/* memory/arm_share.c: memory of storages. Let go of what is owned; the last user frees it. */
 void arm_storage_drop(arm_device device, arm_storage *storage);
 /* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
 int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);

@@ -33,6 +33,7 @@ int arm_tensor_bytes(const int64_t *shape, int32_t ndim, arm_dtype dtype, int64_
 int arm_tensor_dense(const arm_tensor *tensor);
 void arm_shape_text(char *out, size_t size, const int64_t *shape, int32_t ndim);
 void *arm_tensor_data(const arm_tensor *tensor);
+int arm_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes); /* whether they share a byte */
 
 /* JSON: a flat table of values; children are chained. Index 0 is the root; -1 means none. */
 typedef enum { ARM_NULL, ARM_BOOL, ARM_INT, ARM_REAL, ARM_TEXT, ARM_LIST, ARM_MAP } arm_json_kind;
@@ -77,7 +78,7 @@ typedef struct {
   char **vars;
   char **asserts;
   int32_t num_args, num_phases, num_vars, num_asserts;
-  int64_t workspace, thread_workspace;
+  int64_t workspace, thread_workspace, may_overlap; /* what it writes, and other arguments */
   char *kind, *source;  /* of an offloaded function; NULL for one with phases */
   const char *folder;   /* where its package lies, or NULL */
   size_t source_size;

@@ -320,6 +320,20 @@ static int make_workspace(arm_call *call, const arm_function *f, arm_error *erro
   return 0;
 }
 
+/* What a function writes has memory of its own: kernels read and write as if no two arguments shared a byte. */
+static int check_outputs(const arm_function *f, const arm_tensor *args, arm_error *error) {
+  for (int i = 0; i < f->num_args && !f->may_overlap; i++) {
+    int64_t size = 0, other = 0;
+    if (!f->args[i].is_out || arm_tensor_bytes(args[i].shape, args[i].ndim, args[i].dtype, &size) != 0) continue;
+    for (int k = 0; k < f->num_args; k++)
+      if (k != i && arm_tensor_bytes(args[k].shape, args[k].ndim, args[k].dtype, &other) == 0 &&
+          arm_overlap(arm_tensor_data(&args[i]), size, arm_tensor_data(&args[k]), other))
+        return arm_fail(error, "%s: argument %d (%s) is written and lies over argument %d (%s): give it memory of its own",
+                        f->name, i, f->args[i].name, k, f->args[k].name);
+  }
+  return 0;
+}
+
 int arm_call_create(arm_module *module, int function, const arm_tensor *args, int num_args, const int64_t *scalars,
                     int num_scalars, arm_pool *pool, arm_call **out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
@@ -334,7 +348,7 @@ int arm_call_create(arm_module *module, int function, const arm_tensor *args, in
   call->pool = pool;
   call->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_bind(f, args, num_args, scalars, num_scalars, &call->bound, &error) != 0 ||
-      make_workspace(call, f, &error) != 0) {
+      check_outputs(f, args, &error) != 0 || make_workspace(call, f, &error) != 0) {
     arm_call_destroy(call);
     return -1;
   }

@@ -125,6 +125,11 @@ void *arm_tensor_data(const arm_tensor *tensor) {
   return tensor->data == NULL ? NULL : (char *)tensor->data + tensor->byte_offset;
 }
 
+int arm_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
+  uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return a != NULL && b != NULL && a_bytes > 0 && b_bytes > 0 && x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
 void arm_shape_text(char *out, size_t size, const int64_t *shape, int32_t ndim) {
   size_t used = (size_t)snprintf(out, size, "(");
   for (int i = 0; i < ndim && used + 24 < size; i++)

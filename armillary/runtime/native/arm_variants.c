@@ -149,6 +149,7 @@ int arm_graph_pick(arm_graph *g, const char *name, const arm_tensor *value, char
     best = v;
     best_score = score(g, &g->variants[v]);
   }
+  g->is_unchecked = g->is_unchecked || g->active != best;
   g->active = best;
   return found;
 }
@@ -160,6 +161,7 @@ int arm_graph_set_variant(arm_graph *g, int variant, char *err, size_t err_size)
   arm_error error = {err, err_size};
   if (variant < 0 || variant >= g->num_variants)
     return arm_fail(&error, "the graph has %d variants; there is no variant %d", g->num_variants, variant);
+  g->is_unchecked = 1;
   g->active = variant;
   return 0;
 }
