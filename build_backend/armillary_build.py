@@ -72,7 +72,11 @@ class BuildWithNative(build_py):
         folder = base / "armillary" / "runtime"
         for stale in folder.glob("libarmillary_runtime-*.so"):
             stale.unlink()
-        native.build_library(need_compiler(os.environ.get("ARMILLARY_CC", "")), folder / native.library_name())
+        compiler = need_compiler(os.environ.get("ARMILLARY_CC", ""))
+        if self.editable_mode:
+            native.build_library(compiler, folder / native.library_name())
+        else:
+            native.build_libraries(compiler, folder / "lib")
 
 
 class PlatformWheel(bdist_wheel):

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from armillary.errors import ConfigError
 from armillary.offload.contract import is_offload
+from armillary.target import Target, arm_cpu
+from armillary.target.boards import board_options
 from armillary.target.kinds import KINDS
 
 _PREFIX = "target_option:"
@@ -63,3 +65,11 @@ def _parts(text: str) -> list[str]:
         else:
             parts[-1] += f",{piece}"
     return [part for part in parts if part]
+
+
+def program_target(text: str) -> Target:
+    """What a program is built for: a target string, a triple alone, or a board's name."""
+    if board_options(text) is not None:
+        return arm_cpu(text)
+    is_triple = "-" in text and not text.split()[1:]
+    return Target(f"llvm -mtriple={text}" if is_triple else text)

@@ -25,12 +25,11 @@ from armillary.base.c_compiler import as_command, need_compiler
 from armillary.base.config import setting
 from armillary.base.files import check_writable, scratch_folder
 from armillary.cli._console import errors, stages
+from armillary.cli._targets import program_target
 from armillary.codegen.toolchain import program_toolchain
 from armillary.errors import Span, TargetError
 from armillary.offload.acl.build_runtime import build_object
 from armillary.runtime.build_native import build_rpc_server, build_runner
-from armillary.target import Target, arm_cpu
-from armillary.target.boards import board_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,17 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.help = "behind an equals sign: --cross-compiler-options=-static"
 
 
-def _target(text: str) -> Target:
-    """A target string, a triple alone, or a board's name."""
-    if board_options(text) is not None:
-        return arm_cpu(text)
-    is_triple = "-" in text and not text.split()[1:]
-    return Target(f"llvm -mtriple={text}" if is_triple else text)
-
-
 def _compiler(args: argparse.Namespace) -> list[str]:
     if args.target:
-        return list(program_toolchain(_target(args.target), args.cross_compiler or None).command)
+        return list(program_toolchain(program_target(args.target), args.cross_compiler or None).command)
     return as_command(args.cross_compiler) if args.cross_compiler else need_compiler(setting("ARMILLARY_CC"))
 
 

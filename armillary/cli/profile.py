@@ -30,8 +30,8 @@ from rich.table import Table
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
-from armillary.cli._profile_device_page import device_page, roof_text
-from armillary.cli._profile_page import page, tail
+from armillary.cli.pages.profile import page, tail
+from armillary.cli.pages.profile_device import device_page, roof_text
 from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build

@@ -3,7 +3,7 @@
 In: an `Offload`: rows of patterns and operators with predicates that say why not, and a code generator. Out:
 `partition`, which moves what the library takes into functions of their own, and `codegen_of`, by which a build turns
 each such function into a module: JSON that a runtime loads (`libarmillary_external_<kind>.so`, see
-runtime/native/arm_external.h) or C source that is linked. Invariant: a function that no code generator knows is an
+runtime/include/arm_external.h) or C source that is linked. Invariant: a function that no code generator knows is an
 error of the build, never computed otherwise in silence.
 """
 

@@ -1,25 +1,31 @@
 """Compiling the C sources of the runtime, for this machine or another.
 
 In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m", "ziglang", "cc", "--target=…"]`).
-Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
-holds a hash of the sources, so a stale build is never loaded. Sources are compiled one by one, by as many compilers as
-there are cores. Needs the standard library only: the build backend runs this file before anything is installed. Folders
-of `native`: packages (what is read from files), memory (of users and other graphs), devices, rpc; functions, graphs and
-threads lie beside them.
+Out: the library that Python loads and that programs link (shared, static), or `armrun`, the runner without Python.
+Invariant: in a source tree the library's name holds a hash of the sources, so a stale build is never loaded; in a wheel
+it is `lib/libarmillary_runtime.so`. Sources are compiled one by one, by as many compilers as there are cores. Needs
+the standard library only: the build backend runs this file before anything is installed. Folders of `native`: packages
+(what is read from files), memory (of users and other graphs), devices, rpc; functions, graphs and threads lie beside.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from armillary.base.c_compiler import run_compiler
+from armillary.base.c_compiler import is_zig, run_compiler
 from armillary.base.digest import blake2b
-from armillary.base.files import make_folder, scratch_folder
+from armillary.base.files import make_folder, scratch_folder, write_atomic
 
-NATIVE_DIR = Path(__file__).resolve().parent / "native"
+RUNTIME_DIR = Path(__file__).resolve().parent
+NATIVE_DIR = RUNTIME_DIR / "native"
+INCLUDE_DIR = RUNTIME_DIR / "include"  # what programs that embed the runtime include
+NAME = "libarmillary_runtime"
+INSTALLED = RUNTIME_DIR / "lib" / f"{NAME}.so"  # in wheels
 LIBRARY_SOURCES = (
     "arm_util.c",
     "arm_cpu.c",
@@ -51,12 +57,14 @@ LIBRARY_SOURCES = (
     "devices/arm_opencl_events.c",
     "devices/arm_opencl_wait.c",
     "packages/arm_write.c",
+    "packages/arm_file.c",
+    "packages/arm_tar.c",
+    "packages/arm_package.c",
 )
-RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_npy.c", "packages/arm_zip.c", "packages/arm_tar.c", "armrun.c")
+RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_npy.c", "packages/arm_zip.c", "armrun.c")
 RPC_SERVER_SOURCES = (
     *LIBRARY_SOURCES,
     "packages/arm_npy.c",
-    "packages/arm_tar.c",
     "rpc/armrpc_sha256.c",
     "rpc/armrpc_frames.c",
     "rpc/armrpc_files.c",
@@ -66,27 +74,68 @@ RPC_SERVER_SOURCES = (
     "rpc/armrpc.c",
 )
 _WARNINGS = ("-Wall", "-Wextra")
-_COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS, f"-I{NATIVE_DIR}")
+_COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS, f"-I{NATIVE_DIR}", f"-I{INCLUDE_DIR}")
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")
+_SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{NAME}.so")
+_SDK_FILES = frozenset({".h", ".hpp", ".cmake", ".pc"})
 _LINKING = frozenset({"-shared", "-static"})  # flags of the whole, of which zig warns where it compiles
 
 
 def source_key() -> str:
     """Twelve hex digits that change with any C source or header."""
     digest = blake2b()
-    for path in sorted(NATIVE_DIR.rglob("*.[ch]")):
+    for path in sorted([*NATIVE_DIR.rglob("*.[ch]"), *INCLUDE_DIR.rglob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def library_name() -> str:
     """File name of the shared library built from the present sources."""
-    return f"libarmillary_runtime-{source_key()}.so"
+    return f"{NAME}-{source_key()}.so"
 
 
 def build_library(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:
     """Compile the shared library to `output`."""
-    return _compile(compiler, LIBRARY_SOURCES, output, ("-shared", "-fPIC", "-fvisibility=hidden", *flags))
+    return _compile(compiler, LIBRARY_SOURCES, output, (*_SHARED, *flags))
+
+
+def build_sdk(compiler: Sequence[str], folder: Path, flags: Sequence[str] = ()) -> list[Path]:
+    """All that a program needs to embed the runtime: headers, both libraries, CMake's and pkg-config's files.
+
+    Without an archiver beside the compiler there is no static library. Returns the libraries.
+    """
+    for part in ("include", "lib"):
+        for source in sorted(path for path in (RUNTIME_DIR / part).rglob("*") if path.suffix in _SDK_FILES):
+            target = folder / source.relative_to(RUNTIME_DIR)
+            make_folder(target.parent)
+            write_atomic(target, source.read_bytes())
+    return build_libraries(compiler, folder / "lib", flags)
+
+
+def build_libraries(compiler: Sequence[str], folder: Path, flags: Sequence[str] = ()) -> list[Path]:
+    """Compile the sources once to the shared and, where there is an archiver, the static library in `folder`."""
+    archiver = _archiver(compiler)
+    flags = (*_SHARED, *flags)
+    make_folder(folder)
+    with scratch_folder() as scratch:
+        objects = _objects(compiler, LIBRARY_SOURCES, scratch, flags)
+        shared = run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES], folder / f"{NAME}.so")
+        if archiver is None:
+            return [shared]
+        archive = scratch / f"{NAME}.a"
+        subprocess.run([*archiver, "rcs", str(archive), *objects], check=True, capture_output=True)
+        return [shared, Path(shutil.copy(archive, folder / archive.name))]
+
+
+def _archiver(compiler: Sequence[str]) -> list[str] | None:
+    """The program beside a C compiler that makes static libraries."""
+    if is_zig(compiler):
+        return [*compiler[: list(compiler).index("cc")], "ar"]
+    folder, slash, name = compiler[0].rpartition("/")
+    prefix = next((name.removesuffix(own) for own in ("gcc", "clang", "cc") if name.endswith(own)), "")
+    names = (f"{folder}{slash}{prefix}ar", f"{folder}{slash}llvm-ar", "ar")
+    found = next((ar for ar in names if shutil.which(ar)), None)
+    return None if found is None else [found]
 
 
 def build_runner(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:
@@ -101,12 +150,17 @@ def build_rpc_server(compiler: Sequence[str], output: Path, flags: Sequence[str]
 
 def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flags: Sequence[str]) -> Path:
     make_folder(output.parent)
-    of_each = [flag for flag in flags if flag not in _LINKING]
+    with scratch_folder() as folder:
+        objects = _objects(compiler, sources, folder, flags)
+        return run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES], output)
+
+
+def _objects(compiler: Sequence[str], sources: Sequence[str], folder: Path, flags: Sequence[str]) -> list[str]:
+    of_each = [flag for flag in flags if flag not in _LINKING and not flag.startswith("-Wl,")]
 
     def compile_one(name: str) -> str:
         made = folder / f"{Path(name).name}.o"
         return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], made))
 
-    with scratch_folder() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources))
-        return run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES], output)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, sources))

@@ -27,7 +27,7 @@ from armillary.base.files import (
 )
 from armillary.base.once import once
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TargetError
-from armillary.runtime.build_native import build_library, library_name
+from armillary.runtime.build_native import INSTALLED, RUNTIME_DIR, build_library, library_name
 
 ERROR_SIZE = 1024
 
@@ -181,8 +181,10 @@ def _program_folder() -> str:
 
 def _loaded() -> ctypes.CDLL:
     """The library of the package; else that of the cache folder, built if there is none that is this user's alone."""
+    if INSTALLED.exists():
+        return ctypes.CDLL(str(INSTALLED))
     name = library_name()
-    installed = Path(__file__).resolve().parent / name
+    installed = RUNTIME_DIR / name
     if installed.exists():
         return ctypes.CDLL(str(installed))
     cached: Path = setting("ARMILLARY_CACHE_DIR") / "native" / name

@@ -53,7 +53,7 @@ _ALLOWED = {
 _ALLOWED_IN_C = {
     "arm_write.c": "the helper",
     "armrpc_files.c": "files that a client sends, below the session's folder, with O_NOFOLLOW",
-    "armrun.c": "mkstemp of the library to load",
+    "arm_package.c": "mkstemp of the library to load",
 }
 _C_WRITE = re.compile(r'fopen\([^;]*"[wa]|O_CREAT|mkstemp|mkostemp|\bcreat\(|freopen|tmpnam|tempnam')
 

@@ -21,7 +21,7 @@ from armillary.offload.contract import Offload, SourceModule, find_offload, part
 from armillary.offload.graph_json import as_json
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, const, var
-from armillary.runtime.build_native import NATIVE_DIR
+from armillary.runtime.build_native import INCLUDE_DIR
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scale_library import LIBRARY
@@ -44,7 +44,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the test library's runtime."""
     folder = tmp_path_factory.mktemp("external")
     source, output = Path(__file__).with_name("scale_runtime.c"), folder / "libarmillary_external_scale.so"
-    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", str(NATIVE_DIR))
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", str(INCLUDE_DIR))
     subprocess.run([*(find_compiler() or ["cc"]), *flags, str(source), "-o", str(output)], check=True)
     return folder
 

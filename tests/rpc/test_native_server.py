@@ -63,7 +63,8 @@ def test_hashes_are_those_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "hashes.c").write_text(_HASHES)
     native = build_native.NATIVE_DIR
     sources = [str(tmp_path / "hashes.c"), str(native / "rpc" / "armrpc_sha256.c")]
-    subprocess.run([*get_cc(), "-O1", f"-I{native}", "-o", str(tmp_path / "hashes"), *sources], check=True, timeout=120)
+    flags = ("-O1", f"-I{native}", f"-I{build_native.INCLUDE_DIR}", "-o", str(tmp_path / "hashes"))
+    subprocess.run([*get_cc(), *flags, *sources], check=True, timeout=120)
     lines = subprocess.run(
         [str(tmp_path / "hashes")], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()

@@ -22,7 +22,7 @@ from armillary.codegen.workers.cache import Cache, cache_key
 from armillary.driver.devices.cached_record import read_cached, write_cached
 from armillary.driver.roof import VERSION, Roof
 from armillary.runtime import external
-from armillary.runtime.build_native import library_name
+from armillary.runtime.build_native import INSTALLED, library_name
 from armillary.runtime.native_library import _loaded, _program_folder, native
 from armillary.target import host
 
@@ -150,7 +150,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
 
 
 def is_in_the_package() -> bool:
-    return (Path(external.__file__).parent / library_name()).exists()
+    return INSTALLED.exists() or (Path(external.__file__).parent / library_name()).exists()
 
 
 @pytest.mark.skipif(is_in_the_package(), reason="the package holds the library")

@@ -18,7 +18,7 @@ from armillary.offload.acl.find_library import INSTALL, KNOWN_VERSIONS, Found, f
 
 FILE_NAME = "libarmillary_external_arm_compute_lib.so"
 _SOURCE = Path(__file__).resolve().parent / "native" / "acl_runtime.cpp"
-_INTERFACE = Path(__file__).resolve().parents[2] / "runtime" / "native"
+_INTERFACE = Path(__file__).resolve().parents[2] / "runtime" / "include"
 _SHARED = Path(__file__).resolve().parents[1] / "native"
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden")
 _CORE = "-larm_compute_core"  # a library of its own until version 23

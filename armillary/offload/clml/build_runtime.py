@@ -20,7 +20,7 @@ FILE_NAME = "libarmillary_external_clml.so"
 HEADER = "CL/cl_qcom_ml_ops.h"
 _DEFAULT_VERSION = 2
 _SOURCE = Path(__file__).resolve().parent / "native" / "clml_runtime.cpp"
-_INTERFACE = Path(__file__).resolve().parents[2] / "runtime" / "native"
+_INTERFACE = Path(__file__).resolve().parents[2] / "runtime" / "include"
 _SHARED = Path(__file__).resolve().parents[1] / "native"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 

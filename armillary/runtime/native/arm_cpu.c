@@ -1,14 +1,20 @@
-/* What the processor has of the features that compiled code may ask for.
+/* What the processor has of the features that compiled code may ask for, and how many CPUs this process may use.
  *
  * In: a name in LLVM's spelling. Out: whether it is missing here. Invariant: a feature counts as there only if the system
  * saves its registers, too; a name that is not in the table, or another architecture, is never said to be missing. On
  * AArch64 the system tells (getauxval). Room for matrix tiles is what the system must be asked for: asking whether they
  * are missing does that.
  */
-#define _GNU_SOURCE /* syscall */
+#define _GNU_SOURCE /* syscall, sched_getaffinity */
 #include "arm_internal.h"
 
+#include <sched.h>
 #include <string.h>
+
+int arm_cpu_count(void) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
 
 #if defined(__x86_64__)
 #include <cpuid.h>

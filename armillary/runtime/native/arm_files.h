@@ -1,4 +1,4 @@
-/* Files of the runner: whole files in memory, .npy arrays, .npz archives, package tars. */
+/* Files: whole files in memory, .npy arrays, .npz archives, package tars, and packages of any form. */
 #ifndef ARM_FILES_H
 #define ARM_FILES_H
 
@@ -46,5 +46,14 @@ int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM
 /* What the text of mod.crc32 says of each member. */
 int arm_member_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error);
 int arm_member_check(const arm_member *member, const char *name, uint32_t crc, arm_error *error);
+
+/* The steps of arm_package_open and of arm_package_create_graph, for who times them (arm_package.c). */
+#define ARM_PACKAGE_DEVICES 8
+#define ARM_TEMPORARY "/tmp"
+arm_package *arm_package_locate(const char *path, arm_error *error); /* NULL with a message */
+int arm_package_link(arm_package *package, arm_error *error);
+int arm_package_bare_graph(arm_package *package, const arm_device *devices, int num_devices, arm_pool *pool,
+                           arm_graph **out, arm_error *error);
+int arm_package_load_params(arm_package *package, arm_graph *graph, arm_error *error);
 
 #endif

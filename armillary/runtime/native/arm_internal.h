@@ -26,7 +26,6 @@ int arm_cpu_lacks(const char *feature);           /* 1: compiled code that uses 
 
 /* dtype */
 int arm_dtype_parse(const char *name, arm_dtype *out); /* -1: unknown */
-const char *arm_dtype_name(arm_dtype dtype);           /* static text, "?" when unknown */
 int arm_dtype_equal(arm_dtype a, arm_dtype b);         /* bool is one type, however coded */
 int64_t arm_dtype_bytes(arm_dtype dtype);
 int arm_tensor_bytes(const int64_t *shape, int32_t ndim, arm_dtype dtype, int64_t *out); /* -1: absurd */

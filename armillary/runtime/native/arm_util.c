@@ -12,6 +12,7 @@
 #endif
 
 int arm_abi_version(void) { return ARM_ABI_VERSION; }
+const char *arm_version(void) { return ARM_VERSION; }
 
 int arm_fail(arm_error *error, const char *format, ...) {
   if (error->text == NULL || error->size == 0) return -1;

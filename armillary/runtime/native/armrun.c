@@ -4,14 +4,10 @@
  * Out: outputs as .npz, and times. Invariant: damaged input ends with a message and exit code 1; wrong usage with 2.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "arm_device.h"
 #include "arm_files.h"
@@ -28,16 +24,8 @@ typedef struct {
 } options;
 
 typedef struct {
-  arm_blob package, json_file;
-  const char *json;
-  size_t json_size;
-  int package_handle, params_handle; /* open files, or -1 */
-  int64_t params_offset;
-  arm_member params; /* its data is not looked at here: the graph reads it from the file */
-  char library[4096], folder[4096]; /* the folder that a tar lies in */
-  int temporary;
+  arm_package *package;
   int zero_copy; /* inputs are written and outputs read in the device's memory */
-  arm_module *module;
   arm_pool *pool;
   arm_graph *graph;
 } model;
@@ -136,96 +124,9 @@ static int about(const char *path, int status, arm_error *error) {
   return arm_fail(error, "%s: %s", path, text);
 }
 
-static int extract(model *m, const arm_member *library, arm_error *error) {
-  const char *folder = getenv("TMPDIR");
-  snprintf(m->library, sizeof m->library, "%s/armrun-XXXXXX", folder && *folder ? folder : "/tmp");
-  int handle = mkstemp(m->library);
-  if (handle < 0) return arm_fail(error, "%s: a temporary file cannot be made", m->library);
-  m->temporary = 1;
-  ssize_t written = 0;
-  for (size_t done = 0; done < library->size && written >= 0; done += (size_t)written)
-    written = write(handle, library->data + done, library->size - done);
-  close(handle);
-  if (written >= 0) return 0;
-  unlink(m->library);
-  return arm_fail(error, "%s: cannot be written (TMPDIR names the folder)", m->library);
-}
-
-static int read_tar(model *m, const char *path, arm_error *error) {
-  arm_member members[ARM_MEMBERS];
-  const char *slash = strrchr(path, '/');
-  snprintf(m->folder, sizeof m->folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-  if (arm_file_map(path, &m->package, &m->package_handle, error) != 0) return -1;
-  if (about(path, arm_tar_read(m->package.data, m->package.size, members, error), error) != 0) return -1;
-  m->json = (const char *)members[ARM_MOD_JSON].data;
-  m->json_size = members[ARM_MOD_JSON].size;
-  m->params = members[ARM_MOD_PARAMS];
-  if (m->json == NULL) return arm_fail(error, "%s: the package holds functions and no graph", path);
-  m->params_offset = m->params.data - m->package.data;
-  m->params_handle = m->package_handle;
-  return extract(m, &members[ARM_MOD_CODE], error);
-}
-
 static int has_suffix(const char *text, const char *suffix) {
   size_t a = strlen(text), b = strlen(suffix);
   return a >= b && strcmp(text + a - b, suffix) == 0;
-}
-
-/* The checksums of an unpacked package: of library and graph here, of the parameters when they are read. */
-static int check_folder(model *m, const char *folder, arm_error *error) {
-  char path[4200];
-  arm_blob sums, library;
-  arm_member members[ARM_MEMBERS] = {{0}};
-  struct stat info;
-  snprintf(path, sizeof path, "%s/mod.crc32", folder);
-  if (stat(path, &info) != 0) return 0; /* a folder of old */
-  if (arm_file_read(path, &sums, error) != 0) return -1;
-  int status = arm_member_sums(members, sums.data, sums.size, error);
-  arm_blob_free(&sums);
-  if (status != 0 || arm_file_read(m->library, &library, error) != 0) return -1;
-  status = arm_member_check(&members[ARM_MOD_CODE], strrchr(m->library, '/') + 1, arm_crc32(0, library.data, library.size), error);
-  arm_blob_free(&library);
-  m->params.has_crc = 1;
-  m->params.crc = members[ARM_MOD_PARAMS].crc;
-  if (status != 0) return -1;
-  return arm_member_check(&members[ARM_MOD_JSON], "mod.json", arm_crc32(0, m->json_file.data, m->json_file.size), error);
-}
-
-static int read_folder(model *m, const char *folder, arm_error *error) {
-  char path[4200];
-  struct stat info;
-  snprintf(m->library, sizeof m->library, "%s/mod.so", folder);
-  if (stat(m->library, &info) != 0) snprintf(m->library, sizeof m->library, "%s/mod.o", folder);
-  snprintf(path, sizeof path, "%s/mod.json", folder);
-  if (arm_file_read(path, &m->json_file, error) != 0) return -1;
-  if (about(folder, check_folder(m, folder, error), error) != 0) return -1;
-  snprintf(path, sizeof path, "%s/mod.params", folder);
-  m->params_handle = open(path, O_RDONLY | O_NONBLOCK);
-  if (m->params_handle < 0 || fstat(m->params_handle, &info) != 0 || !S_ISREG(info.st_mode))
-    return arm_fail(error, "%s: cannot be opened, or is not a regular file", path);
-  m->params.size = (size_t)info.st_size;
-  m->json = (const char *)m->json_file.data;
-  m->json_size = m->json_file.size;
-  return 0;
-}
-
-static int locate(model *m, const char *path, arm_error *error) {
-  struct stat info;
-  if (stat(path, &info) != 0) return arm_fail(error, "%s: there is no such file or folder", path);
-  if (strlen(path) > 4000) return arm_fail(error, "the path of the model is too long");
-  if (S_ISDIR(info.st_mode)) return read_folder(m, path, error);
-  if (has_suffix(path, ".tar")) return read_tar(m, path, error);
-  snprintf(m->library, sizeof m->library, "%s", path);
-  return 0;
-}
-
-static int load_library(model *m, arm_error *error) {
-  int status = arm_module_open(m->library, &m->module, error->text, error->size);
-  if (status == 0 && m->temporary) status = arm_module_set_folder(m->module, m->folder, error->text, error->size);
-  if (m->temporary) unlink(m->library);
-  if (status != 0) return -1;
-  if (m->json == NULL) m->json = arm_module_graph_json(m->module, &m->json_size);
-  return m->json ? 0 : arm_fail(error, "%s: the library holds no graph; give the folder or the tar", m->library);
 }
 
 static double step(const char *label, double since) {
@@ -234,47 +135,20 @@ static double step(const char *label, double since) {
   return now;
 }
 
-/* Of the whole file, where reading it ended early. */
-static int sum_of_params(model *m, uint32_t *crc) {
-  unsigned char piece[4096];
-  *crc = 0;
-  for (size_t done = 0; done < m->params.size;) {
-    size_t left = m->params.size - done;
-    ssize_t got = pread(m->params_handle, piece, left < sizeof piece ? left : sizeof piece,
-                        (off_t)(m->params_offset + (int64_t)done));
-    if (got <= 0) return -1;
-    *crc = arm_crc32(*crc, piece, (size_t)got);
-    done += (size_t)got;
-  }
-  return 0;
-}
-
-static int load_params(model *m, arm_error *error) {
-  int count = 0;
-  uint32_t crc = 0;
-  if (m->params_handle < 0) return arm_graph_load_embedded(m->graph, &count, error->text, error->size);
-  int status = arm_graph_read_params(m->graph, m->params_handle, m->params_offset, (int64_t)m->params.size, &count, &crc,
-                                     error->text, error->size);
-  if (status != 0 && (!m->params.has_crc || sum_of_params(m, &crc) != 0)) return -1;
-  return arm_member_check(&m->params, "mod.params", crc, error) != 0 ? -1 : status;
-}
-
 static int load(model *m, const options *o, arm_error *error) {
   double begin = arm_now(), t = begin;
   puts("Performance Stats");
-  if (locate(m, o->model, error) != 0) return -1;
+  m->package = arm_package_locate(o->model, error);
+  if (m->package == NULL) return -1;
   t = step("Files Read", t);
-  if (load_library(m, error) != 0) return -1;
+  if (arm_package_link(m->package, error) != 0) return -1;
   t = step("Module Load", t);
   m->pool = arm_pool_create(o->threads, o->bind, error->text, error->size);
-  if (m->pool == NULL ||
-      arm_device_open(o->device, error->text, error->size) != 0 ||
-      arm_graph_create_on(m->json, m->json_size, m->module, o->device, m->pool, &m->graph, error->text, error->size) != 0)
-    return -1;
+  if (m->pool == NULL || arm_package_bare_graph(m->package, &o->device, 1, m->pool, &m->graph, error) != 0) return -1;
   double programs = arm_opencl_program_seconds();
   t = step("Graph Runtime Create", t + programs);
   if (programs > 0) step("Pre Compiled Progs Load", t - programs);
-  if (about(o->model, load_params(m, error), error) != 0) return -1;
+  if (arm_package_load_params(m->package, m->graph, error) != 0) return -1;
   step("Params Set", t);
   step("Total Load Time", begin);
   return 0;
@@ -420,7 +294,7 @@ static void describe(const char *kind, const char *name, const arm_tensor *t) {
 static int dump_meta(model *m, const char *is_param, arm_error *error) {
   arm_tensor t;
   int params = 0;
-  printf("target: %s\n", arm_module_target(m->module));
+  printf("target: %s\n", arm_module_target(arm_package_module(m->package)));
   for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
     if (is_param[i]) {
       params++;
@@ -533,15 +407,10 @@ static int work(model *m, const options *o, arm_error *error) {
   return status;
 }
 
-static int cpus_of_process(void) {
-  cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
-
 int main(int argc, char **argv) {
   char text[1024] = "";
   arm_error error = {text, sizeof text};
-  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process(), .device = {ARM_CPU, 0},
+  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = arm_cpu_count(), .device = {ARM_CPU, 0},
                .kernel_seconds = -1};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout), 0;
@@ -560,16 +429,13 @@ int main(int argc, char **argv) {
   if (is_kept > 0) fprintf(stderr, "armrun: no program is kept in %s: no folder that you alone may write to\n", o.programs);
   arm_opencl_limit_time(o.kernel_seconds);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
-  model m = {.package_handle = -1, .params_handle = -1, .zero_copy = o.zero_copy && o.device.type != ARM_CPU};
+  model m = {.zero_copy = o.zero_copy && o.device.type != ARM_CPU};
   int status = work(&m, &o, &error);
   if (status != 0) fprintf(stderr, "armrun: %s\n", text);
   double begin = arm_now();
   arm_graph_destroy(m.graph);
   arm_pool_destroy(m.pool);
-  arm_module_release(m.module);
+  arm_package_close(m.package);
   if (o.profile && status == 0) step("Unload Time", begin);
-  arm_blob_free(&m.json_file);
-  if (m.params_handle >= 0 && m.params_handle != m.package_handle) close(m.params_handle);
-  arm_file_unmap(&m.package, m.package_handle);
   return status == 0 ? 0 : 1;
 }

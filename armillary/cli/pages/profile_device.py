@@ -1,14 +1,14 @@
 """A profile of a device as one HTML page: figures, bars of the kernels beside what the roof allows, a table.
 
 In: a `DeviceProfile`, a title, names of the kernels. Out: the page's text. Invariant: as of the page of CPUs
-(`_profile_page.py`): everything from the model is escaped, and no other file is needed.
+(`profile.py`): everything from the model is escaped, and no other file is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from armillary.cli._profile_page import BAR, LABEL, LETTERS, PAGE_SCRIPT, PAGE_STYLE, WIDTH, escaped, tail
+from armillary.cli.pages.profile import BAR, LABEL, LETTERS, PAGE_SCRIPT, PAGE_STYLE, WIDTH, escaped, tail
 from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile
 from armillary.driver.devices.device_roof import SMALL, DeviceRoof
 

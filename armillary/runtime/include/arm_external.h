@@ -13,6 +13,10 @@
 
 #include "armillary_runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define ARM_EXTERNAL_ABI 2 /* a library of 1 knows no devices, and is taken too */
 #define ARM_EXTERNAL_ENTRY "armillary_external"
 
@@ -56,5 +60,9 @@ typedef struct {
 } arm_external_api;
 
 typedef const arm_external_api *(*arm_external_entry)(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -12,12 +12,17 @@
 #include <stdint.h>
 
 #define ARM_ABI_VERSION 1
+#define ARM_VERSION "0.1.0"
 #define ARM_MAX_NDIM 32
 
 #if defined(__GNUC__)
 #define ARM_API __attribute__((visibility("default")))
 #else
 #define ARM_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 /* DLPack's tensor, field by field (any DLPack producer's DLTensor can be passed). */
@@ -49,8 +54,10 @@ typedef struct arm_module arm_module;
 typedef struct arm_call arm_call;
 typedef struct arm_graph arm_graph;
 typedef struct arm_weights arm_weights;
+typedef struct arm_package arm_package;
 
 ARM_API int arm_abi_version(void);
+ARM_API const char *arm_version(void); /* of the library, as ARM_VERSION is of this header */
 
 /* Who supplies functions by name, for all kernels of this process; NULL: nobody. */
 ARM_API void arm_packed_set(arm_packed_fn function);
@@ -59,6 +66,7 @@ ARM_API void arm_packed_set(arm_packed_fn function);
 ARM_API arm_pool *arm_pool_create(int threads, int bind, char *err, size_t err_size);
 ARM_API int arm_pool_configure(arm_pool *pool, int threads, int bind, char *err, size_t err_size);
 ARM_API int arm_pool_threads(const arm_pool *pool);
+ARM_API int arm_cpu_count(void); /* the CPUs that this process may use */
 ARM_API void arm_pool_destroy(arm_pool *pool);
 /* Run fn over [0, extent) on at most max_threads threads; returns the first non-zero code. Inline if the pool is busy. */
 ARM_API int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
@@ -185,10 +193,25 @@ ARM_API int arm_graph_trace(arm_graph *graph, arm_span *spans, int64_t capacity,
                             char *err, size_t err_size);
 ARM_API int arm_graph_time(arm_graph *graph, int64_t number, double *seconds, char *err, size_t err_size);
 
+/* Packages, as `armc compile` and export_library write them: a .tar, the folder that it unpacks to, or one .so that holds
+ * everything. Graphs that are made of one package on the same devices have the parameters in memory once; they live on
+ * when the package is closed. Any thread may make them. */
+ARM_API int arm_package_open(const char *path, arm_package **out, char *err, size_t err_size);
+ARM_API void arm_package_close(arm_package *package);
+ARM_API arm_module *arm_package_module(const arm_package *package); /* the package's: retained as long as it is open */
+ARM_API const char *arm_package_graph_json(const arm_package *package, size_t *size); /* NULL: functions only */
+ARM_API int arm_package_create_graph(arm_package *package, const arm_device *devices, int num_devices, arm_pool *pool,
+                                     arm_graph **out, char *err, size_t err_size);
+
 /* Copy a tensor into another of the same dtype and element count (strided sources are gathered). */
 ARM_API int arm_tensor_copy(const arm_tensor *src, const arm_tensor *dst, char *err, size_t err_size);
+ARM_API const char *arm_dtype_name(arm_dtype dtype); /* "float32"; "?" when it is unknown */
 ARM_API uint32_t arm_crc32(uint32_t crc, const void *data, size_t size); /* start with 0; as zlib's */
 ARM_API void *arm_alloc(size_t size); /* 64-byte aligned; 2 MiB pages asked for when large; NULL on failure */
 ARM_API void arm_free(void *pointer);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from armillary.cli._profile_timeline import SCRIPT, STYLE, timeline
+from armillary.cli.pages.timeline import SCRIPT, STYLE, timeline
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof
 
 CLASSES = (

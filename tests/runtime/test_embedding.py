@@ -1,0 +1,219 @@
+"""The runtime in C and C++ programs: the example by CMake and pkg-config, by gcc and clang, here and on AArch64."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulators import qemu_aarch64
+
+import armillary
+from armillary.base.config import setting
+from armillary.cli.main import main
+from armillary.contrib.cc import get_cc
+from armillary.runtime import __main__ as folders
+from armillary.runtime.build_native import INCLUDE_DIR, RUNTIME_DIR
+
+from .conftest import compile_library, expected, graph, make_package
+from .test_armrun import X
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "cpp"
+STRICT = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
+
+
+def need(*programs: str) -> None:
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        assert not setting("CI"), f"CI lacks {missing}"
+        pytest.skip(f"needs {', '.join(missing)}")
+
+
+def run(*command: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def check(printed: str) -> None:
+    """What the example prints for X is what the network gives."""
+    wanted = np.sort(expected(X))[::-1][:5]
+    assert "input x: float32 (6, 8)" in printed and "output output_0: float32 (48,)" in printed
+    np.testing.assert_allclose([float(v) for v in re.findall(r"^ *\d+  (\S+)$", printed, re.M)], wanted, rtol=1e-5)
+    assert re.search(r"ms a run; the slowest kernel is (center|add)\n0 of 4 threads differ", printed)
+
+
+@pytest.fixture(scope="session")
+def prefix() -> Path:
+    return folders.prefix()
+
+
+@pytest.fixture(scope="session")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("values") / "x.bin"
+    path.write_bytes(X.tobytes())
+    return path
+
+
+@pytest.fixture(scope="session")
+def forms(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A package as a tar, and as the folder it unpacks to."""
+    folder = tmp_path_factory.mktemp("forms") / "net"
+    with tarfile.open(package) as archive:
+        archive.extractall(folder, filter="data")
+    return {"tar": package, "folder": folder}
+
+
+@pytest.mark.parametrize("form", ["tar", "folder"])
+def test_the_example_is_built_by_cmake(
+    prefix: Path, forms: dict[str, Path], values: Path, form: str, tmp_path: Path
+) -> None:
+    need("cmake", "g++", "make")
+    run("cmake", "-S", EXAMPLE, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_COMPILER=g++")
+    run("cmake", "--build", tmp_path)
+    for program in ("classify", "classify_static"):
+        check(run(tmp_path / program, forms[form], values))
+    shared = run("ldd", tmp_path / "classify")
+    assert "libarmillary_runtime.so =>" in shared and "armillary" not in run("ldd", tmp_path / "classify_static")
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_the_example_is_built_by_pkg_config_without_a_warning(
+    prefix: Path, package: Path, values: Path, compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("pkg-config", compiler)
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(prefix / "lib" / "pkgconfig"))
+    flags = run("pkg-config", "--cflags", "--libs", "armillary").split()
+    assert run("pkg-config", "--modversion", "armillary").strip() == armillary.__version__
+    rpath = f"-Wl,-rpath,{prefix / 'lib'}"
+    run(compiler, *STRICT, EXAMPLE / "classify.cpp", *flags, "-pthread", rpath, "-o", tmp_path / "classify")
+    check(run(tmp_path / "classify", package, values))
+
+
+def test_the_example_runs_on_aarch64(values: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("aarch64-linux-gnu-g++", "aarch64-linux-gnu-gcc", "qemu-aarch64-static")
+    assert main(["build-runtime", "--target", "rasp4b64", "-o", str(tmp_path / "sdk")]) == 0
+    assert "libarmillary_runtime.a: " in capsys.readouterr().err
+    library = compile_library(tmp_path, ["aarch64-linux-gnu-gcc"])
+    folder = tmp_path / "net"
+    folder.mkdir()
+    package = make_package(library)
+    (folder / "mod.so").write_bytes(package.library)
+    (folder / "mod.json").write_text(graph().to_json())
+    (folder / "mod.params").write_bytes(package.params)
+    archive = tmp_path / "sdk" / "lib" / "libarmillary_runtime.a"
+    command = ("aarch64-linux-gnu-g++", *STRICT, EXAMPLE / "classify.cpp", f"-I{tmp_path}/sdk/include", archive)
+    run(*command, "-pthread", "-ldl", "-lm", "-o", tmp_path / "classify")
+    check(run(*qemu_aarch64(), tmp_path / "classify", folder, values))
+
+
+_WRONG = """
+#include <cstdio>
+#include "armillary.hpp"
+template <class F> static void shown(F f) { try { f(); } catch (const armillary::Error &e) { std::puts(e.what()); } }
+int main(int, char **argv) {
+  shown([] { armillary::Runner("/nowhere/net.tar"); });
+  armillary::Runner runner(argv[1]);
+  shown([&] { runner.run(); });
+  shown([&] { runner.set_input("y", std::vector<float>(48)); });
+  shown([&] { runner.set_input("x", std::vector<double>(48)); });
+  shown([&] { runner.set_input("x", std::vector<float>(47)); });
+  shown([&] { runner.get_output<float>(3); });
+  armillary::Options options;
+  options.device = "tpu";
+  shown([&] { armillary::Runner(argv[1], options); });
+  runner.set_input("x", std::vector<float>(48, 2));
+  runner.run();
+  armillary::Runner other = runner.clone();
+  runner = std::move(other);
+  shown([&] { runner.run(); });
+  return 0;
+}
+"""
+
+
+def test_mistakes_are_exceptions_that_say_what_is_wanted(prefix: Path, package: Path, tmp_path: Path) -> None:
+    need("g++")
+    (tmp_path / "wrong.cpp").write_text(_WRONG)
+    library = prefix / "lib" / "libarmillary_runtime.a"
+    run(
+        "g++",
+        *STRICT,
+        tmp_path / "wrong.cpp",
+        f"-I{INCLUDE_DIR}",
+        library,
+        "-pthread",
+        "-ldl",
+        "-o",
+        tmp_path / "wrong",
+    )
+    assert run(tmp_path / "wrong", package).splitlines() == [
+        "/nowhere/net.tar: there is no such file or folder",
+        "input x was never set",
+        'the network has no input "y"; its inputs are x',
+        "x: float32 (6, 8): its elements are float32, not float64",
+        "x: float32 (6, 8) has 192 bytes, got 188",
+        "the graph has 1 outputs; there is no output 3",
+        'device "tpu" is unknown; wanted cpu, opencl or opencl:<n>',
+        "input x was never set",
+    ]
+
+
+_LIBRARY = """
+#include <stdio.h>
+#include "armillary_runtime.h"
+int main(int argc, char **argv) {
+  char err[1024] = "";
+  arm_package *package;
+  size_t size;
+  int failed = arm_package_open(argv[argc - 1], &package, err, sizeof err);
+  if (failed) return puts(err), 1;
+  int has_graph = arm_package_graph_json(package, &size) != NULL;
+  printf("%d functions, graph: %d; ", arm_module_count(arm_package_module(package)), has_graph);
+  arm_graph *graph;
+  if (arm_package_create_graph(package, &(arm_device){1, 0}, 1, NULL, &graph, err, sizeof err)) puts(err);
+  arm_package_close(package);
+  return 0;
+}
+"""
+
+
+def test_c_programs_open_libraries_without_a_graph(prefix: Path, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "open.c").write_text(_LIBRARY)
+    archive = prefix / "lib" / "libarmillary_runtime.a"
+    flags = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", f"-I{INCLUDE_DIR}")
+    run(*get_cc(), *flags, tmp_path / "open.c", archive, "-pthread", "-ldl", "-lm", "-o", tmp_path / "open")
+    printed = run(tmp_path / "open", library)
+    told = f"{library}: it holds functions and no graph; give the folder or the tar of a network\n"
+    assert printed == f"5 functions, graph: 0; {told}"
+
+
+def test_folders_for_builds_are_printed(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, held in (
+        ("--include-dir", "armillary.hpp"),
+        ("--cmake-dir", "ArmillaryConfig.cmake"),
+        ("--pkg-config-dir", "armillary.pc"),
+        ("--library-dir", "libarmillary_runtime.so"),
+    ):
+        assert folders.main([option]) == 0
+        assert (Path(capsys.readouterr().out.strip()) / held).exists()
+
+
+def test_versions_agree() -> None:
+    version = armillary.__version__
+    assert f'#define ARM_VERSION "{version}"' in (INCLUDE_DIR / "armillary_runtime.h").read_text()
+    assert f"Version: {version}\n" in (RUNTIME_DIR / "lib" / "pkgconfig" / "armillary.pc").read_text()
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
