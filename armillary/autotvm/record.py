@@ -157,6 +157,7 @@ def load_from_file(filepath: Source, *, report: bool = True) -> Iterator[Pair]:
                 logger.warning("%s, line %d is left out: %s", name, number, error.message)
             continue
         if pair is not None:
+            pair[0].config.origin = f"{name}, line {number}"
             yield pair
     if report and left_out > _MOST_TOLD:
         logger.warning("%s: %d more lines are left out; is it a log of tuning?", name, left_out - _MOST_TOLD)

@@ -9,6 +9,7 @@ backends/cpu/graph/apply_records.py, backends/opencl/graph/apply_records.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -24,19 +25,27 @@ from armillary.relay.walk import not_primitive, rewrite
 from armillary.target import Target
 from armillary.target.choice import Choice
 
+logger = logging.getLogger("autotvm")
 WorkloadRule = Callable[[Expr], Workload | None]
 FunctionRule = Callable[[Function], WorkloadRule]  # what records of a function's calls are found by
 ChoiceRule = Callable[[Any, Workload], Choice]  # Any: a ConfigEntity; its package lies above
 RefuseRule = Callable[[Expr, Choice], None]
+FitsRule = Callable[[Call, Choice], bool]
 _WHERE_SET = ("is_symmetric",)  # came after logs were kept: at the end, and only where it is true
 _NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
 
 
 def with_records(
-    module: IRModule, where: Target, rule_of: FunctionRule, choice_of: ChoiceRule, refuse: RefuseRule | None = None
+    module: IRModule,
+    where: Target,
+    rule_of: FunctionRule,
+    choice_of: ChoiceRule,
+    fits: FitsRule,
+    refuse: RefuseRule | None = None,
 ) -> IRModule:
     """Attach what a script asks for, else the stored choices of the current dispatch context. `refuse` raises where a
-    call cannot have what is asked."""
+    call cannot have what is asked; `fits`: whether a call can have what a record of its workload says, which knows
+    types and no values (weights that are whole numbers are not transformed)."""
     if not DispatchContext.current.has_records() and not asked_choices():
         return module
 
@@ -49,7 +58,11 @@ def with_records(
         config = None if workload is None else DispatchContext.current.query(where, workload)
         if workload is None or config is None or not isinstance(expr, Call):
             return None
-        return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice_of(config, workload))), expr.span)
+        choice = choice_of(config, workload)
+        if not fits(expr, choice):
+            logger.warning("the record of %s does not fit a call of it: %s", workload[0], choice.algorithm)
+            return None
+        return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice)), expr.span)
 
     def change(function: Function) -> Expr:
         return rewrite(function, partial(rule, rule_of(function)), enter=not_primitive)

@@ -273,11 +273,11 @@ def test_a_choice_that_does_not_fit_is_an_error_that_says_why() -> None:
             relay.build(module, target=TARGET)
 
 
-def test_a_record_with_other_knobs_is_an_error() -> None:
+def test_a_record_with_other_knobs_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     given, result = best(tasks()["conv2d_NCHWc.cpu(1, 1)"])
     del given.config.entity_map["rows"]
-    with pytest.raises(ConfigError, match="has other knobs than"):
-        chosen(autotvm.ApplyHistoryBest([(given, result)]))
+    assert chosen(autotvm.ApplyHistoryBest([(given, result)])) == chosen(autotvm.ApplyHistoryBest([]))
+    assert "has other knobs than" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["conv2d_NCHWc.cpu(3, 3)", "depthwise_conv2d_NCHWc.cpu(3, 3)"])

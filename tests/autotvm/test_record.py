@@ -12,14 +12,16 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import templates
 
 import armillary
-from armillary import autotvm
+from armillary import autotvm, relay
 from armillary.autotvm import record
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, failed
@@ -283,3 +285,65 @@ def test_a_pickle_is_refused(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TuningError, match="cannot read the log"):
         autotvm.apply_history_best(str(tmp_path / "none.log"))
+
+
+def _network(kind: str) -> armillary.IRModule:
+    weight = relay.const(np.ones((16, 1 if kind == "depthwise" else 16, 3, 3), "float32"))
+    groups = 16 if kind == "depthwise" else 1
+    x = relay.var("x", shape=(1, 16, 14, 14))
+    body = relay.nn.conv2d(x, weight, padding=(1, 1), channels=16, kernel_size=(3, 3), groups=groups)
+    if kind == "dense":
+        x = relay.var("x", shape=(8, 64))
+        body = relay.nn.dense(x, relay.const(np.ones((32, 64), "float32")))
+    return armillary.IRModule.from_expr(relay.Function([x], body))
+
+
+def _damages(entities: list[list[object]]) -> Iterator[list[list[object]]]:
+    """The knobs of a record with one left out, one renamed, one more, and each with values that no space has."""
+    yield entities[1:]
+    yield [["other", *entities[0][1:]], *entities[1:]]
+    yield [*entities, ["more", "ot", 3]]
+    for place, (name, kind, _) in enumerate(entities):
+        wrong = (-1, 0, 7, 10**30, "x", None, {"a": 1}, 1.5) if kind == "ot" else ([-1, 7], [-1, 1, 10**6], [3, 3, 3])
+        for value in wrong:
+            yield [*entities[:place], [name, kind, value], *entities[place + 1 :]]
+        yield [*entities[:place], [name, "re", [0, 1]], *entities[place + 1 :]]
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "depthwise", "dense"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("llvm -mcpu=skylake-avx512", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"),
+        *("opencl", "opencl -device=adreno"),
+    ],
+)
+def test_a_record_whose_knobs_do_not_fit_is_left_out_with_file_and_line(
+    kind: str, target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, log = _network(kind), tmp_path / "tuned.log"
+    tuned = autotvm.task.extract_from_program(network, {}, target)[0]
+    own = tuned.config_space.get(int(tuned.config_space.valid_indices()[-1]))
+    line = record.encode(MeasureInput(tuned.target, tuned, own), MeasureResult((0.5,), 0, 0.1, 1.0, ""))
+    broken = list(_damages(json.loads(line)["config"]["entity"]))
+    for entities in broken[:: max(1, len(broken) // 12)]:
+        faster = json.loads(line)
+        faster["config"]["entity"], faster["result"][0] = entities, [0.1]
+        log.write_text(f"# damaged\n{json.dumps(faster)}\n{line}\n")
+        caplog.clear()
+        with autotvm.apply_history_best(str(log)) as context, armillary.transform.PassContext(opt_level=3):
+            relay.build(network, target)
+            answer = context.query(tuned.target, tuned.workload)
+        fits = answer.key() == str([[n, k, list(v) if isinstance(v, list) else v] for n, k, v in entities])
+        assert fits or answer == own
+        assert fits or (f"{log}, line 2" in caplog.text and "left out" in caplog.text)
+
+
+def test_a_template_that_cannot_use_a_record_falls_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log, good = tmp_path / "tuned.log", record.encode(*pair(2, 0.5))
+    row = json.loads(good)
+    row["config"]["entity"], row["result"][0] = row["config"]["entity"][:1], [0.1]
+    log.write_text(f"{json.dumps(row)}\n{good}\n")
+    with autotvm.apply_history_best(str(log)), armillary.target.Target("llvm"):
+        s, _ = templates.matmul(64, 64, 64, "float32")
+    assert str(s) and f"{log}, line 1, of test/matmul, is left out: the configuration has no knob" in caplog.text

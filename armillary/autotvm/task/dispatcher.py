@@ -4,7 +4,8 @@ In: records (a log, an open file, pairs of input and result). Out: a `DispatchCo
 Invariant: of several records for one workload the one with the least mean time is used, where of one configuration the
 last record counts (front-runners are measured again); a record for the target's model
 (-model=) precedes one for its keys; a workload without record is named once, by a warning, and so are operators of
-another compiler, whose records are left out.
+another compiler, whose records are left out, and a record whose knobs do not fit what it would compute, which makes
+room for the next best.
 The stack they are part of: `armillary/base/dispatch.py`.
 """
 
@@ -22,11 +23,13 @@ from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
 from armillary.base.boundary import boundary
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import deferred
+from armillary.errors import ArmillaryError
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
 with deferred():
     from armillary.autotvm.record import foreign_reason, load_from_file
+    from armillary.autotvm.task.task import Task, find_template
 if TYPE_CHECKING:
     from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 
@@ -35,6 +38,7 @@ Best: TypeAlias = "dict[tuple[str, Workload], Record]"
 Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
 logger = logging.getLogger("autotvm")
 UNKNOWN = "unknown"
+_OF_TEMPLATES = (ArmillaryError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class ApplyConfig(DispatchContext):
@@ -72,6 +76,8 @@ class ApplyHistoryBest(DispatchContext):
         self.best_by_targetkey: Best = {}
         self.best_by_model: Best = {}
         self._user_defined: dict[tuple[str, Workload], ConfigSpace] = {}
+        self._records: list[Record] = []
+        self._fitting: set[tuple[str, int]] = set()  # targets, and configurations by identity
         self._named: set[Workload] = set()
         if records is not None:
             self.load(records)
@@ -84,24 +90,45 @@ class ApplyHistoryBest(DispatchContext):
             if foreign_reason(given.task.name):
                 foreign[given.task.name] += 1
                 continue
-            target, workload = given.target, spelled_out(given.task.workload)
-            for key in target_keys(target):
-                _keep_best(self.best_by_targetkey, (key, workload), given, result)
-            if target.model != UNKNOWN:
-                _keep_best(self.best_by_model, (target.model, workload), given, result)
+            self._records.append((given, result))
+            self._rank(given, result)
         for name, count in foreign.items():
             logger.warning("%s (%d configurations)", foreign_reason(name), count)
 
+    def _rank(self, given: MeasureInput, result: MeasureResult) -> None:
+        """Use a record where it is the fastest."""
+        target, workload = given.target, spelled_out(given.task.workload)
+        for key in target_keys(target):
+            _keep_best(self.best_by_targetkey, (key, workload), given, result)
+        if target.model != UNKNOWN:
+            _keep_best(self.best_by_model, (target.model, workload), given, result)
+
+    def _best(self, table: Best, key: tuple[str, Workload], target: Target) -> ConfigSpace | None:
+        """The fastest configuration that fits; what does not is told, and not looked at again."""
+        while key in table:
+            config = table[key][0].config
+            mark = (str(target), id(config))
+            reason = "" if mark in self._fitting else _objection(key[1], config, target)
+            if not reason:
+                self._fitting.add(mark)
+                return config
+            logger.warning("%s, of %s, is left out: %s", config.origin or "a record", key[1][0], reason)
+            self._records = [record for record in self._records if record[0].config is not config]
+            self.best_by_targetkey.clear()
+            self.best_by_model.clear()
+            for record in self._records:
+                self._rank(*record)
+        return None
+
     def _query_inside(self, target: Target, workload: Workload) -> ConfigSpace | None:
         workload = spelled_out(workload)
-        if target.model != UNKNOWN:
-            for table in (self._user_defined, self.best_by_model):
-                if (target.model, workload) in table:
-                    return _config(table[target.model, workload])
-        for key in target_keys(target):
-            for mine in (self._user_defined, self.best_by_targetkey):
-                if (key, workload) in mine:
-                    return _config(mine[key, workload])
+        models = (target.model,) if target.model != UNKNOWN else ()
+        for table, keys in ((self.best_by_model, models), (self.best_by_targetkey, target_keys(target))):
+            for key in keys:
+                asked = self._user_defined.get((key, workload))
+                config = self._best(table, (key, workload), target) if asked is None else asked
+                if config is not None:
+                    return config
         if self.warns and workload not in self._named:
             self._named.add(workload)
             logger.warning("no record for target=%s, workload=%s: the default is used", target, workload)
@@ -209,5 +236,27 @@ def _keep_best(table: Best, key: tuple[str, Workload], given: MeasureInput, resu
         table[key] = (given, result)
 
 
-def _config(found: Record | ConfigSpace) -> ConfigSpace:
-    return found[0].config if isinstance(found, tuple) else found
+def _objection(workload: Workload, config: ConfigSpace, target: Target) -> str:
+    """Why a configuration does not fit its workload, as making the loops says; "" if it does, or nobody knows."""
+    try:
+        template = find_template(workload[0])
+    except ArmillaryError:
+        return ""  # a script's own, which is not defined here
+    task = Task(workload[0], workload[1:])
+    task.target = target
+    try:
+        with _Silence(), target:
+            template.loops(task, config)
+    except _OF_TEMPLATES as error:
+        return error.message if isinstance(error, ArmillaryError) else f"{type(error).__name__}: {error}"
+    return ""
+
+
+class _Silence(DispatchContext):
+    """No records, not even those around."""
+
+    def query(self, target: object, workload: Workload) -> None:
+        return None
+
+    def has_records(self) -> bool:
+        return False

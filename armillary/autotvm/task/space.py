@@ -338,6 +338,7 @@ class ConfigEntity(ConfigSpace):
         for name, entity in entity_map.items():
             given.kind(f"entity_map[{name!r}]", entity, Entity, "an entity", "such as SplitEntity([-1, 8])")
         self.index, self.code_hash, self.entity_map = index, code_hash, dict(entity_map)
+        self.origin = ""  # the log and the line that it was read from
 
     def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:
         if name not in self.entity_map:

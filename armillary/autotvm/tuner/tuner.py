@@ -171,7 +171,8 @@ class Tuner:
             try:
                 index = self.space.index_of(given.config.entity_map)
             except ArmillaryError as error:
-                logger.warning("a record of %s is left out: %s", self.task.name, error.message)
+                place = given.config.origin or "a record"
+                logger.warning("%s, of %s, is left out: %s", place, self.task.name, error.message)
                 continue
             again = MeasureInput(self.task.target, self.task, self.space.get(index))
             self.resumed.append((again, result))

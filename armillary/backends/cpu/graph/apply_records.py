@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
+from armillary.backends.cpu.conv2d.fourier import fourier_conv2d
+from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import WINOGRAD, eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout
@@ -68,7 +69,7 @@ MATRIX_TILES = "matrix_tiles"  # a knob of what is computed by those: 1
 def apply_records(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    return _in_their_layouts(with_records(module, chosen, rule_of, choice_of, _refuse))
+    return _in_their_layouts(with_records(module, chosen, rule_of, choice_of, _fits, _refuse))
 
 
 def _in_their_layouts(module: IRModule) -> IRModule:
@@ -108,6 +109,13 @@ def _relaid(expr: Expr) -> Expr | None:
     made = Call(expr.op, (data, weight), replace(expr.attrs, **dict(zip(names, wanted, strict=True))), expr.span)
     infer_type(made)
     return transform(made, layout(wanted[2]), layout(own[2]))
+
+
+def _fits(expr: Call, choice: Choice) -> bool:
+    """Whether transforms can compute a call, if its record says that they do: that depends on the weights' values."""
+    if choice.algorithm == WINOGRAD:
+        return eligible(expr) is not None
+    return choice.algorithm != "conv2d.fourier" or fourier_conv2d.eligible(expr) is not None
 
 
 def _refuse(expr: Expr, asked: Choice) -> None:
@@ -162,14 +170,19 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if set(values) != set(config) or not least <= set(values) <= most:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(most))}"
         raise ConfigError(told, hint="tune again")
+    if not all(type(value) is int and value >= -1 for value in values.values()):
+        raise ConfigError(f"the record {config} of {workload[0]} has knobs that are no numbers", hint="tune again")
     if tuned is not None:
         return Choice(tuned.algorithm.name, tuple((k, values[k]) for k in tuned.knobs), source=Source.RECORD)
     order, layouts = ("rows", "vectors", "lines"), _layouts_of(values, workload)
     tile = tuple((name, values.get(name, 1)) for name in order)
     size = values.get("winograd", 0)
+    if size > 0 and workload[-1] is False:
+        told = f"the record {config} of {workload[0]} is of a transform that cannot compute it"
+        raise ConfigError(told, hint="tune again")
     if size > 0:
         strip = (("strip", values["strip"]),) if values.get("strip", -1) >= 0 else ()
-        return Choice("conv2d.winograd", (("tile", size), *strip, *tile), layouts, source=Source.RECORD)
+        return Choice(WINOGRAD, (("tile", size), *strip, *tile), layouts, source=Source.RECORD)
     if values.get("fourier", 0):
         return Choice("conv2d.fourier", tile, layouts, source=Source.RECORD)
     guards = (Guard("width", values["width"], values["width"]),)
@@ -189,6 +202,9 @@ def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:
         return packed_layouts(units) if units not in (0, own_blocks(workload)[1]) else ()
     own, is_by_channel = own_blocks(workload), workload[0] == IN_BLOCKS[1]
     inner, outer = (values.get(name, block) for name, block in zip(BLOCKS, own, strict=True))
+    if is_by_channel and inner != outer:
+        told = f"the record of {workload[0]} has blocks of {inner} and {outer} channels, which are the same channels"
+        raise ConfigError(told, hint="tune again")
     return () if (inner, outer) == own else layouts_in(inner, outer, is_by_channel=is_by_channel)
 
 

@@ -63,7 +63,7 @@ def opencl_apply_records(module: IRModule, *, target: object = None) -> IRModule
     chosen = Target(target if target is not None else Target.current() or "opencl")
     textures = has_textures(chosen)
     refuse = partial(_refuse, textures=textures)
-    return with_records(module, chosen, partial(_rule_of, textures=textures), choice_of, refuse)
+    return with_records(module, chosen, partial(_rule_of, textures=textures), choice_of, _fits, refuse)
 
 
 def has_textures(target: Target | None) -> bool:
@@ -79,6 +79,10 @@ def rule_here(function: Function) -> WorkloadRule:
 def _rule_of(function: Function, *, textures: bool) -> WorkloadRule:
     names = IMAGES_LAST if textures and has_channels_last(function) else IMAGES
     return partial(workload_of, images=names if textures else ())
+
+
+def _fits(expr: Call, choice: Choice) -> bool:
+    return choice.algorithm != WINOGRAD or can_transform(expr)
 
 
 def _refuse(expr: Expr, asked: Choice, *, textures: bool) -> None:
@@ -125,6 +129,10 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if set(config) != wanted:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(wanted))}"
         raise ConfigError(told, hint="tune again")
+    parts = [len(getattr(config[name], "size", ())) for name in SPLITS]
+    numbers = [getattr(config[name], "val", None) for name in ("winograd", "unroll_explicit")]
+    if parts != [3, 3, 3, 2] or not all(type(value) in (int, bool) for value in numbers):
+        raise ConfigError(f"the record {config} of {workload[0]} has knobs of other kinds", hint="tune again")
     (f, y, x), (a, b, c) = zip(*(config[name].size[1:] for name in SPLITS[:3]), strict=True)
     step, size = config["tile_rcc"].size[1], config["winograd"].val
     if not step:
