@@ -486,7 +486,7 @@ def reinterpret(data: _Operand, dtype: str) -> _Call:
 def repeat(data: _Operand, repeats: int, axis: int | None = None) -> _Call:
     """Each element repeated along an axis."""
 
-def reshape(data: _Operand, newshape: _Numbers, allowzero: bool = False) -> _Call:
+def reshape(data: _Operand, newshape: Sequence[typing.Any], allowzero: bool = False) -> _Call:
     """The same elements in another shape."""
 
 def reshape_like(data: _Operand, shape_like: _Operand, lhs_begin: int = 0, lhs_end: int | None = None, rhs_begin: int = 0, rhs_end: int | None = None) -> _Call:
@@ -941,7 +941,7 @@ class _Nn:
         """The maximum of each window."""
 
     @staticmethod
-    def max_pool_with_indices(data: _Operand, pool_size: _Numbers = (1, 1), strides: _Numbers = (1, 1), dilation: _Numbers = (1, 1), padding: _Numbers = (0, 0), ceil_mode: bool = False, storage_order: int = 0, layout: str = 'NCHW', out_layout: str = '') -> _Call:
+    def max_pool_with_indices(data: _Operand, pool_size: _Numbers = (1,), strides: _Numbers = (1,), dilation: _Numbers = (1,), padding: _Numbers = (0,), ceil_mode: bool = False, storage_order: int = 0, layout: str = 'NCHW', out_layout: str = '') -> _Call:
         """Maximum of each window and where it is."""
 
     @staticmethod

@@ -329,8 +329,8 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     *(NotTrue(op, REFERENCE, "knows the plain form only", recurrent) for op in ("RNN", "GRU", "LSTM")),
     NotTrue(
         "MaxUnpool",
-        ORT,
-        "takes the indices for places in output_shape, the standard for places in the shape of the pooled image",
+        REFERENCE,
+        "takes the indices for places in what the windows cover, ONNX Runtime and PyTorch for places in output_shape",
         lambda s: len(s.node.input) > 2,
     ),
     NotTrue("DynamicQuantizeLSTM", ORT, "rounds also what its products read to bytes; here they read floats"),

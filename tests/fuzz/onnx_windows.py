@@ -170,9 +170,12 @@ def global_pooling(d: Draw) -> None:
 def unpooling(d: Draw) -> None:
     if d.opset < 9:
         raise Unfit("since opset 9")
-    x = d.give(d.array("float32", (1, d.integer(1, 3), 2 * d.integer(1, 4), 2 * d.integer(1, 4)), special=0), False)
-    pooled, places = d.emit("MaxPool", [x], 2, kernel_shape=[2, 2], strides=[2, 2])
-    d.emit("MaxUnpool", [pooled, places], kernel_shape=[2, 2], strides=[2, 2])
+    windows = [2] * _rank(d)
+    shape = (d.integer(1, 2), d.integer(1, 3), *(d.integer(2, 8) for _ in windows))
+    x = d.give(d.array("float32", shape, special=0), False)
+    pooled, places = d.emit("MaxPool", [x], 2, kernel_shape=windows, strides=windows)
+    sizes = [d.fixed(shape)] if any(n % 2 for n in shape[2:]) or d.chance(0.3) else []
+    d.emit("MaxUnpool", [pooled, places, *sizes], kernel_shape=windows, strides=windows)
 
 
 @recipe("Col2Im")

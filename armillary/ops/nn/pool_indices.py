@@ -1,8 +1,9 @@
 """nn.max_pool_with_indices: the maximum of each window and the place of its first occurrence.
 
 In: data (N, C, spatial…) of any rank. Out: (maxima, int64 indices into the flattened data); storage_order 1 counts the
-spatial axes column-major, as ONNX MaxPool may ask. Invariant: of equal elements the first counts; TE is two reductions
-tagged pool_max and pool_index.
+spatial axes column-major, as ONNX MaxPool may ask. Invariant: of equal elements the first counts, row by row; a NaN is
+larger than all numbers, as in nn.max_pool*d; a window of padding alone has the place -1. TE is two reductions tagged
+pool_max and pool_index.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
-from armillary.ops.nn.pool import infer_pool, normal, offsets, overhang
+from armillary.ops.nn.pool import Pool, infer_pool, normal, offsets, overhang
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
-LAST = 2**62
+LAST = 2**62  # behind every place
 
 
 @record
 class MaxPoolIndicesAttrs:
-    pool_size: tuple[int, ...] = (1, 1)
-    strides: tuple[int, ...] = (1, 1)
-    dilation: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0)
+    """The layout says how many spatial axes there are; one number is that of each."""
+
+    pool_size: tuple[int, ...] = (1,)
+    strides: tuple[int, ...] = (1,)
+    dilation: tuple[int, ...] = (1,)
+    padding: tuple[int, ...] = (0,)
     ceil_mode: bool = False
     storage_order: int = 0
     layout: str = "NCHW"
@@ -42,9 +45,9 @@ max_pool_with_indices.attrs(MaxPoolIndicesAttrs)
 
 
 def _rank(attrs: MaxPoolIndicesAttrs) -> int:
-    rank = len(attrs.pool_size)
+    rank = len(attrs.layout) - 2
     if rank not in SPATIAL or attrs.layout != "NC" + SPATIAL[rank]:
-        raise TypeMismatch(f"{NAME}: pool_size {attrs.pool_size} does not fit the layout {attrs.layout}")
+        raise TypeMismatch(f"{NAME}: the layout is {attrs.layout}, wanted NCW, NCHW or NCDHW")
     return rank
 
 
@@ -77,9 +80,10 @@ def _reference(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
     for begin, _ in offsets(pool):
         value = windows(values, pool.axes, begin, counts, pool.strides)
         place = windows(places, pool.axes, begin, counts, pool.strides)
-        better = (value > best) | ((value == best) & (where == LAST))
+        is_first = (value == best) & (where == LAST) | (value != value) & (best == best)
+        better = (value > best) | is_first
         best, where = np.where(better, value, best), np.where(better, place, where)
-    return best, where
+    return best, np.where(where == LAST, -1, where)
 
 
 @max_pool_with_indices.compute
@@ -95,15 +99,13 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
         spatial = (i * s + k * d for i, s, k, d in zip(index[2:], pool.strides, axes, pool.dilation, strict=True))
         return [*index[:2], *spatial]
 
-    def number(value: te.Expr) -> te.ExprLike:
-        """A NaN is no maximum: it equals nothing, and its place would be none."""
-        is_float = DType(x.dtype).is_float
-        return T.select(T.equal(value, value), value, lowest(x.dtype)) if is_float else value
+    def is_best(value: te.Expr, best: te.Expr) -> te.Expr:
+        """Whether the value is the maximum of its window; a NaN is one, and equals nothing."""
+        is_equal = T.equal(value, best)
+        return T.logical_or(is_equal, T.not_equal(value, value)) if DType(x.dtype).is_float else is_equal
 
     k_max = reduce_axes(pool.kernel, [f"k{n}" for n in range(rank)])
-    best = te.compute(
-        shape, lambda *i: te.max(number(padded(*at(i, k_max))), axis=k_max), name="pool_max", tag="pool_max"
-    )
+    best = te.compute(shape, lambda *i: te.max(padded(*at(i, k_max)), axis=k_max), name="pool_max", tag="pool_max")
     k_index = reduce_axes(pool.kernel, [f"j{n}" for n in range(rank)])
 
     def place(*index: te.Expr) -> te.ExprLike:
@@ -111,13 +113,29 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
         source = [i - before for i, (before, _) in zip(here[2:], pool.pads, strict=True)]
         inside = [c for i, size in zip(source, sizes[2:], strict=True) for c in (i >= 0, i < size)]
         flat = _flat([*index[:2], *source], sizes)
-        found = T.all_of(T.equal(padded(*here), best(*index)), *inside)
-        return te.min(te.if_then_else(found, flat, T.const(LAST, "int64")), axis=k_index)
+        is_place = T.all_of(is_best(padded(*here), best(*index)), *inside)
+        return te.min(te.if_then_else(is_place, flat, T.const(LAST, "int64")), axis=k_index)
 
     first = te.compute(shape, place, name="pool_index", tag="pool_index")
-    if not attrs.storage_order:
+    if not attrs.storage_order and not _has_empty_windows(pool, sizes[2:], counts):
         return [best, first]
-    return [best, te.compute(shape, lambda *i: _column_major(first(*i), sizes), name="pool_place", tag="injective")]
+
+    def placed(*index: te.Expr) -> te.Expr:
+        flat = first(*index)
+        counted = _column_major(flat, sizes) if attrs.storage_order else flat
+        return T.select(T.equal(flat, T.const(LAST, "int64")), T.const(-1, "int64"), counted)
+
+    return [best, te.compute(shape, placed, name="pool_place", tag="injective")]
+
+
+def _has_empty_windows(pool: Pool, sizes: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether a window may lie in the padding with all its elements."""
+    for n, size in enumerate(sizes):
+        starts = np.arange(counts[n]) * pool.strides[n] - pool.pads[n][0]
+        at = starts[:, None] + np.arange(pool.kernel[n]) * pool.dilation[n]
+        if not ((at >= 0) & (at < size)).any(axis=1).all():
+            return True
+    return False
 
 
 def _flat(at: Sequence[te.Expr], sizes: tuple[int, ...]) -> te.Expr:
@@ -128,8 +146,7 @@ def _flat(at: Sequence[te.Expr], sizes: tuple[int, ...]) -> te.Expr:
 
 
 def _column_major(flat: te.Expr, sizes: tuple[int, ...]) -> te.Expr:
-    """A row-major place, the last spatial axis fastest, as one with the first fastest. The first of equal maxima is
-    the first of the rows, whatever the places are counted by."""
+    """A row-major place, the last spatial axis fastest, as one with the first fastest."""
     sizes = tuple(max(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0
     plane, rest = math.prod(sizes[2:]), flat
     result = flat - T.floormod(flat, T.const(plane, "int64"))
@@ -140,7 +157,7 @@ def _column_major(flat: te.Expr, sizes: tuple[int, ...]) -> te.Expr:
     inside = T.const(0, "int64")
     for index, size in zip(axes, reversed(sizes[2:]), strict=True):
         inside = inside * size + index
-    return T.select(T.equal(flat, T.const(LAST, "int64")), flat, result + inside)
+    return result + inside
 
 
 @max_pool_with_indices.samples
@@ -150,8 +167,13 @@ def _samples() -> Iterator[Sample]:
     yield Sample(uneven, (f32(2, 2, 6, 7),))
     yield Sample(uneven, (np.ones((1, 2, 5, 4), np.float32),))  # equal maxima: the first one, row by row
     yield Sample(uneven, (np.array([[[[1, np.nan, -2, 3], [np.nan, 2, 0, 1], [4, 1, np.nan, 5]]]], np.float32),))
+    yield Sample(MaxPoolIndicesAttrs((2, 2), (2, 2)), (np.full((1, 1, 5, 4), np.nan, np.float32),))
+    apart = MaxPoolIndicesAttrs((2,), (1,), (2,), (1,), layout="NCW")
+    yield Sample(apart, (np.array([[[7]], [[np.nan]]], np.float32),))  # a window of padding alone
 
 
 @max_pool_with_indices.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
-    yield BadSample(MaxPoolIndicesAttrs(pool_size=(2,)), (f32(1, 2, 6),), "does not fit the layout NCHW")
+    yield BadSample(MaxPoolIndicesAttrs(pool_size=(2,)), (f32(1, 2, 6),), "data has 3 dimensions, its layout NCHW")
+    yield BadSample(MaxPoolIndicesAttrs(pool_size=(2, 2), layout="NCW"), (f32(1, 2, 6),), "must be 1 integers")
+    yield BadSample(MaxPoolIndicesAttrs(pool_size=(2,), layout="NHWC"), (f32(1, 2, 6, 3),), "wanted NCW, NCHW or NCDHW")

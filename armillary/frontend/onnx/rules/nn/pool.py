@@ -14,11 +14,13 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
-from armillary.frontend.onnx.rules._checked import along, checked
+from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.ops.nn._windows import SPATIAL, call, pad_pairs, reshape_to, window_count
 from armillary.ops.nn.norm import narrowed, widened
-from armillary.relay.expr import Expr, const
+from armillary.relay.expr import Expr, Var, const
+
+Shape = tuple[int, ...]
 
 
 def _attrs(node: OnnxNode) -> dict[str, Any]:
@@ -99,7 +101,10 @@ def global_lp_pool(node: OnnxNode) -> Expr:
 
 @from_onnx("MaxUnpool", since=9)
 def max_unpool(node: OnnxNode) -> Expr:
-    """The values at the flat positions that MaxPool gave, zeros elsewhere; `output_shape` may be larger."""
+    """The values at the flat positions that MaxPool gave, zeros elsewhere.
+
+    `output_shape` is what the positions count in, as in ONNX Runtime and PyTorch: the shape that was pooled.
+    """
     ty = node.type_of(0)
     kernel = tuple(node.ints("kernel_shape"))
     rank = len(kernel)
@@ -107,16 +112,60 @@ def max_unpool(node: OnnxNode) -> Expr:
     if rank != ty.ndim - 2 or len(strides) != rank or len(pads) != 2 * rank:
         raise TypeMismatch(f"MaxUnpool node {node.name!r}: a window of {rank} axes on {ty}")
     spatial = tuple((d - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a] for a, d in enumerate(ty.static[2:]))
-    shape = (*ty.static[:2], *spatial)
+    tiled = shape = (*ty.static[:2], *spatial)
+    wanted = node.optional_const(2, "output_shape")
+    if wanted is not None:
+        shape = tuple(int(v) for v in wanted.reshape(-1))
+        far = len(shape) != len(tiled) or any(t <= s - by for t, s, by in zip(shape, tiled, (1, 1, *strides)))
+        if far or shape[:2] != tiled[:2]:
+            told = f"MaxUnpool node {node.name!r}: output_shape {shape} does not fit what is unpooled, {tiled}"
+            raise TypeMismatch(told, hint="it is less than a stride smaller, or larger, in the spatial axes alone")
     node.check_made(math.prod(shape))
-    at = checked(node, 1, [along(math.prod(shape))], "index", ty.size)
+    at = checked(node, 1, [(0, max(math.prod(shape) - 1, 0))], "index", ty.size)
+    if shape != tiled and ty.size and isinstance(node.input(1), Var):
+        windows = tuple((s, -b, k - b) for s, b, k in zip(strides, pads, kernel))
+        at = _counted_in(at, ty.static, windows, tiled, shape)
     values, places = (call("reshape", given, newshape=(-1,)) for given in (node.input(0), at))
     zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
-    result = reshape_to(call("scatter_elements", zeros, places, values, axis=0), shape)
-    wanted = node.optional_const(2, "output_shape")
-    if wanted is None:
-        return result
-    target = tuple(int(v) for v in wanted.reshape(-1))
-    if len(target) != len(shape) or any(t < s for t, s in zip(target, shape, strict=True)):
-        raise TypeMismatch(f"MaxUnpool node {node.name!r}: output_shape {target} is smaller than {shape}")
-    return call("nn.pad", result, pad_width=tuple((0, t - s) for t, s in zip(target, shape, strict=True)))
+    return reshape_to(call("scatter_elements", zeros, places, values, axis=0), shape)
+
+
+Windows = tuple[tuple[int, int, int], ...]  # per axis: the stride, where the first window begins, and where it ends
+
+
+def _counted_in(at: Expr, pooled: Shape, windows: Windows, tiled: Shape, shape: Shape) -> Expr:
+    """Places that a model is given, in `shape`.
+
+    An example of the standard counts them in `tiled`, what the windows cover. Places lie in their own windows: where
+    all do so when they are counted in `tiled`, and not when they are counted in `shape`, they are moved.
+    """
+    fits, fits_as_given = (_in_windows(at, pooled, windows, sizes) for sizes in (tiled, shape))
+    is_tiled = call("logical_and", fits, call("logical_not", fits_as_given))
+    moved: Expr = const(np.int64(0))
+    for index, step in zip(_unravelled(at, tiled), _steps(shape)):
+        moved = moved + index * const(np.int64(step))
+    return call("where", is_tiled, moved, at)
+
+
+def _steps(shape: Shape) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _unravelled(at: Expr, shape: Shape) -> list[Expr]:
+    return [
+        call("floor_mod", call("floor_divide", at, const(np.int64(step))), const(np.int64(max(size, 1))))
+        for size, step in zip(shape, _steps(shape))
+    ]
+
+
+def _in_windows(at: Expr, pooled: Shape, windows: Windows, shape: Shape) -> Expr:
+    """Whether every place, counted in `shape`, lies in the window of its value."""
+    result: Expr = const(np.bool_(True))
+    for axis, index in enumerate(_unravelled(at, shape)):
+        stride, begin, end = windows[axis - 2] if axis >= 2 else (1, 0, 1)
+        first = np.arange(pooled[axis], dtype=np.int64).reshape(-1, *(1,) * (len(pooled) - axis - 1)) * stride
+        inside = call(
+            "logical_and", call("greater_equal", index, const(first + begin)), call("less", index, const(first + end))
+        )
+        result = call("logical_and", result, inside)
+    return call("all", result)
