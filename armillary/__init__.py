@@ -7,6 +7,7 @@ Invariant: nothing here has logic. Where to look next: `docs/architecture.md`, `
 
 from __future__ import annotations
 
+from armillary.base import old_modules
 from armillary.base.lazy import lazy_names
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ _MODULES = (
     "rpc",
     "runtime",
     "script",
+    "support",
     "target",
     "te",
     "testing",
@@ -65,3 +67,4 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
+old_modules.install()

@@ -1,5 +1,6 @@
 """Names of `armillary` for type checkers. Written by tools/write_docs.py; do not edit."""
 
+from armillary.base import old_modules as old_modules
 from armillary.errors import ArmillaryError as ArmillaryError
 from armillary.base.dtype import DType as DataType
 from armillary.base.dtype import DataTypeCode as DataTypeCode
@@ -48,6 +49,7 @@ from armillary.runtime.device import rocm as rocm
 from armillary import rpc as rpc
 from armillary import runtime as runtime
 from armillary import script as script
+from armillary import support as support
 from armillary import target as target
 from armillary import te as te
 from armillary import testing as testing
@@ -97,6 +99,7 @@ __all__ = [
     "metal",
     "nd",
     "node",
+    "old_modules",
     "opencl",
     "ops",
     "register_func",
@@ -105,6 +108,7 @@ __all__ = [
     "rpc",
     "runtime",
     "script",
+    "support",
     "target",
     "te",
     "testing",

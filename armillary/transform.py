@@ -94,6 +94,21 @@ class PassInstrument:
         """A pass has run; `module` is its result."""
 
 
+class _Trace(PassInstrument):
+    """The function that scripts before 0.8 give as `trace`: called with True before a pass and False after it."""
+
+    def __init__(self, function: Callable[[IRModule, PassInfo, bool], object]) -> None:
+        if not callable(function):
+            raise ConfigError(f"trace is {function!r}, wanted a function of a module, a pass's info and a flag")
+        self.function = function
+
+    def run_before_pass(self, module: IRModule, info: PassInfo) -> None:
+        self.function(module, info, True)
+
+    def run_after_pass(self, module: IRModule, info: PassInfo) -> None:
+        self.function(module, info, False)
+
+
 @record
 class PassInfo:
     """A pass's Relay-era name (CamelCase, as in disabled_pass lists), spec name (kebab-case) and minimum opt level.
@@ -121,7 +136,8 @@ class PassContext:
     """Options in force for the passes run inside a `with` block. The default, outside any block, is opt_level 2.
 
     Raises ConfigError for an unknown config key (naming the close ones) or a value of the wrong type; warns of names
-    in the lists that no pass has. A nested context replaces the outer one as a whole.
+    in the lists that no pass has. A level above 4 is as 4. `trace(module, info, is_before)` is called before and after
+    each pass. A nested context replaces the outer one as a whole.
     """
 
     def __init__(
@@ -131,13 +147,16 @@ class PassContext:
         disabled_pass: Sequence[str] | None = None,
         instruments: Sequence[object] | None = None,  # PassInstrument, or an object with some of its hooks
         config: Mapping[str, object] | None = None,
+        *,
+        trace: Callable[[IRModule, PassInfo, bool], object] | None = None,
     ) -> None:
-        if not isinstance(opt_level, int) or isinstance(opt_level, bool) or not 0 <= opt_level <= MAX_LEVEL:
+        if not isinstance(opt_level, int) or isinstance(opt_level, bool) or opt_level < 0:
             raise ConfigError(f"opt_level is {opt_level!r}, wanted 0 to {MAX_LEVEL}", hint="3 is the usual choice")
         self.opt_level = opt_level
         self.required_pass = _pass_names("required_pass", required_pass)
         self.disabled_pass = _pass_names("disabled_pass", disabled_pass)
-        self.instruments = _instruments(instruments or ())
+        watchers = () if trace is None else (_Trace(trace),)
+        self.instruments = (*_instruments(instruments or ()), *watchers)
         if not isinstance(config or {}, Mapping):
             raise ConfigError(f"config is {config!r}, wanted a dictionary from keys to values")
         self.config = {key: _checked(key, value) for key, value in (config or {}).items()}

@@ -40,6 +40,8 @@ from armillary.runtime.device import cpu
 from armillary.target import Target, as_target
 from armillary.target.cpu import cpu_model
 
+__path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
+
 Pair = tuple[MeasureInput, MeasureResult]
 _Candidates = dict[Workload, dict[Blocks, Pair]]
 _Move = tuple[int, int, int]  # elements, blocks before and behind

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from armillary.base.config import setting
 from armillary.base.lazy import deferred
@@ -21,6 +22,19 @@ with deferred():
     from importlib import metadata
 GROUP = "armillary-records"
 logger = logging.getLogger("autotvm")
+
+
+class _Fallback(logging.StreamHandler[TextIO]):
+    """Writes what no handler of a script takes, at every level that the script set; Python's own stops at warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        others = [handler for handler in (*logger.handlers, *logging.root.handlers) if handler is not self]
+        if not others:
+            self.stream = sys.stderr
+            super().emit(record)
+
+
+logger.addHandler(_Fallback())
 
 Workload = tuple[Any, ...]  # Any: names, numbers, ("TENSOR", shape, dtype), tuples of them
 

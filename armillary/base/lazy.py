@@ -35,9 +35,9 @@ def lazy_names(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], 
     """`__getattr__, __dir__ = lazy_names(__name__, {"build": "armillary.driver.build:build"})`."""
 
     def resolve(name: str) -> Any:  # Any: a module, class or function
-        if name not in table:
+        if name not in table and name.startswith("__"):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        result = find(table[name])
+        result = find(table[name]) if name in table else _old_name(package, name)
         setattr(sys.modules[package], name, result)
         return result
 
@@ -116,5 +116,7 @@ class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
 
 with deferred():
     from difflib import get_close_matches
+
+    from armillary.base.old_modules import old_name as _old_name
 
 similar = get_close_matches  # names to suggest in a message: few processes need any

@@ -6,7 +6,15 @@ files; `functions/` has what users configure and run. Invariant: a kernel writes
 else, so any split of a window over any scheduler gives the same bytes. Kernels are compiled by our own compiler.
 """
 
-from armillary.base.lazy import lazy_names
+from __future__ import annotations
+
+import sys
+import types
+
+from armillary.base.lazy import deferred, lazy_names
+
+with deferred():
+    from armillary.te.api import compute as _compute
 
 _CORE = {
     "layout": ("DataLayout", "DataLayoutDimension", "get_data_layout_dimension_index"),
@@ -288,3 +296,13 @@ _NAMES |= {
 }
 __all__ = sorted(_NAMES)
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
+
+
+class _Callable(types.ModuleType):
+    """This module, which scripts of 0.6 call: `compute(shape, f)` was what `te.compute` is."""
+
+    def __call__(self, *args: object, **options: object) -> object:
+        return _compute(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -265,7 +265,10 @@ class IRModule:
         print(self.script())
 
     def __str__(self) -> str:
-        return self.astext()
+        """The text as a person reads it: loops without what only the runtime asks for."""
+        types = map(str, self.type_definitions.values())
+        functions = (type(f)._module_printer(n, f, not type(f)._has_script) for n, f in self._functions.items())
+        return "\n".join([*types, *functions])
 
     def __repr__(self) -> str:
         names = list(self)

@@ -13,6 +13,7 @@ import typing
 from armillary.base.lazy import deferred, lazy_names
 
 with deferred():
+    from armillary.base.old_modules import old_name as _old_name
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.names import operator_names as _operator_names
 
@@ -102,7 +103,7 @@ def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or o
         return _resolve(name)
     found = _find_operator(name)
     if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _old_name(__name__, name)
     if name in _operator_names():  # those of back ends are found, but not shown
         globals()[name] = found
     return found

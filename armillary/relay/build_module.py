@@ -10,6 +10,8 @@ from armillary.base.lazy import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "BuildModule": "armillary.driver.build_module.steps:BuildModule",
+        "GraphExecutor": "armillary.driver.executor:Executor",
         "bind_params_by_name": "armillary.relay.binding:bind_params_by_name",
         "build": "armillary.driver.build:build",
         "create_executor": "armillary.driver.executor:create_executor",

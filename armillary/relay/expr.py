@@ -53,6 +53,11 @@ class Expr(Node):
     _printer: ClassVar[Printer | None] = _astext
 
     @property
+    def _checked_type_(self) -> Type:
+        """`checked_type`, as scripts read it that look below the surface."""
+        return self.checked_type
+
+    @property
     def checked_type(self) -> Type:
         """The inferred type; raises TypeMismatch where the expression is ill-typed."""
         try:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from armillary.base.lazy import lazy_names
 
+__path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
+
 _PLACES = {
     "config": ("QConfig", "qconfig", "current_qconfig"),
     "annotate": ("annotate", "attach_simulated_quantize", "QAnnotateKind"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from armillary.rpc.protocol import Json
 
 if TYPE_CHECKING:
-    from armillary.rpc.tracker import Tracker
+    from armillary.rpc.tracker import TrackerService
 
 _MAX_REQUEST = 8192
 _STATUS = {
@@ -60,7 +60,7 @@ td.free { color: var(--free); } td.busy, td.granted { color: var(--busy); } td.t
 
 
 async def serve_page(
-    tracker: Tracker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: bytes
+    tracker: TrackerService, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: bytes
 ) -> None:
     """Answer one HTTP request and close."""
     try:
@@ -87,7 +87,7 @@ async def serve_page(
     await writer.drain()
 
 
-def respond(tracker: Tracker, request: bytes) -> tuple[int, str, bytes]:
+def respond(tracker: TrackerService, request: bytes) -> tuple[int, str, bytes]:
     """(status, content type, body) for an HTTP request."""
     if len(request) > _MAX_REQUEST:
         return 431, "text/plain", b"the request is too large\n"
@@ -109,7 +109,7 @@ def respond(tracker: Tracker, request: bytes) -> tuple[int, str, bytes]:
     return _content(tracker, words[1].partition("?")[0])
 
 
-def _content(tracker: Tracker, path: str) -> tuple[int, str, bytes]:
+def _content(tracker: TrackerService, path: str) -> tuple[int, str, bytes]:
     if path == "/":
         return 200, "text/html", _page(tracker).encode()
     if path == "/state.html":
@@ -163,7 +163,7 @@ def _script_hash() -> str:
     return _hash(_REFRESH)
 
 
-def _page(tracker: Tracker) -> str:
+def _page(tracker: TrackerService) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>armillary tracker</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -172,7 +172,7 @@ def _page(tracker: Tracker) -> str:
     )
 
 
-def _state(tracker: Tracker) -> str:
+def _state(tracker: TrackerService) -> str:
     book = tracker.book.summary(time.monotonic())
     queue = [[key, row["total"], row["free"], row["pending"]] for key, row in book["queue_info"].items()]
     devices = [

@@ -21,9 +21,9 @@ from armillary.rpc.protocol import is_loopback
 from armillary.rpc.proxy import Proxy
 from armillary.rpc.queue import CLAIM_SECONDS
 from armillary.rpc.secret import find_secret, secret_to_listen
-from armillary.rpc.server import Server, ServerOptions
+from armillary.rpc.server import DeviceServer, ServerOptions
 from armillary.rpc.serving import Address, Tls
-from armillary.rpc.tracker import Tracker
+from armillary.rpc.tracker import TrackerService
 
 LOOPBACK, ANY = "127.0.0.1", "0.0.0.0"
 
@@ -127,7 +127,7 @@ def run_tracker(args: argparse.Namespace) -> int:
     """Run a tracker until it is told to end."""
     host = args.host or LOOPBACK
     secret = secret_to_listen(host, args.secret_file, args.insecure)
-    return _forever(args, host, lambda: Tracker(secret=secret, tls=_tls(args), claim_seconds=args.claim_timeout))
+    return _forever(args, host, lambda: TrackerService(secret=secret, tls=_tls(args), claim_seconds=args.claim_timeout))
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -151,7 +151,7 @@ def run_server(args: argparse.Namespace) -> int:
         args.idle_timeout,
         args.memory_limit << 20,
     )
-    return _forever(args, host, lambda: Server(options))
+    return _forever(args, host, lambda: DeviceServer(options))
 
 
 def run_proxy(args: argparse.Namespace) -> int:

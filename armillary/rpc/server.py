@@ -15,6 +15,7 @@ import logging
 import secrets
 import time
 
+from armillary.base.lazy import lazy_names
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ExecutionError, RPCError, RPCSessionTimeoutError
 from armillary.rpc import protocol
@@ -24,6 +25,7 @@ from armillary.rpc.session import device_info
 from armillary.rpc.worker_process import WorkerProcess
 
 _LOG = logging.getLogger("RPCServer")
+__getattr__, __dir__ = lazy_names(__name__, {"Server": "armillary.rpc.launch:Server"})  # as a script starts one
 _RETRY = 0.2, 2.0  # seconds between attempts to reach the tracker: at first, at most
 _WEEK_MS = 7 * 86400 * 1000
 
@@ -44,7 +46,7 @@ class ServerOptions:
     memory_bytes: int = 0
 
 
-class Server:
+class DeviceServer:
     """Listens, registers, runs sessions."""
 
     def __init__(self, options: ServerOptions) -> None:

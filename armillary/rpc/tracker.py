@@ -14,6 +14,7 @@ import logging
 import time
 from typing import Any
 
+from armillary.base.lazy import lazy_names
 from armillary.errors import ArmillaryError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.connection import check_address
@@ -24,6 +25,7 @@ from armillary.rpc.queue import CLAIM_SECONDS, Book, Device, Request
 from armillary.rpc.serving import Listener, Peer, Tls
 
 _LOG = logging.getLogger("RPCTracker")
+__getattr__, __dir__ = lazy_names(__name__, {"Tracker": "armillary.rpc.launch:Tracker"})  # as a script starts one
 _TICK = 1.0
 MAX_WAITING = 4096
 MAX_SERVERS = 4096
@@ -31,7 +33,7 @@ ABSENT_MS = 5000  # that a request waits while no server has its key, unless it 
 IDLE_SECONDS = 3600.0  # after which a silent client loses its connection
 
 
-class Tracker:
+class TrackerService:
     """Listens, keeps the book, answers."""
 
     def __init__(

@@ -6,7 +6,7 @@ more than the Python type of the same meaning; scripts that test `isinstance` fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from armillary.artifact import load_params, save_params
@@ -20,6 +20,11 @@ from armillary.runtime.ndarray import NDArray, array
 
 Array, Map, String, ShapeTuple, ADT = list, dict, str, tuple, list
 _KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm", "hexagon")
+
+
+def tuple_object(fields: Iterable[object] | None = None) -> tuple[object, ...]:
+    """Several values as one."""
+    return tuple(fields or ())
 
 
 class _Callables(type):

@@ -193,4 +193,9 @@ def rocm(index: int = 0) -> Device:
     return Device(10, index)
 
 
+def ext_dev(index: int = 0) -> Device:
+    """A device of a user's own kind: named as `cuda` is."""
+    return Device(12, index)
+
+
 opencl = cl

@@ -33,6 +33,8 @@ from armillary.runtime.threads import pool
 if TYPE_CHECKING:
     from armillary.runtime.module import Module
 
+__path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
+
 
 Devices = Device | Sequence[Device] | None  # one, or those of a graph over several
 SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again

@@ -1,10 +1,15 @@
-"""GPUs by name, as scripts write them: `Target("nvidia/geforce-rtx-2080-ti")`.
+"""Chips and boards by name, as scripts write them: `Target("nvidia/geforce-rtx-2080-ti")`.
 
 In: a name. Out: the target it stands for, as a dictionary; None for a name that the table lacks. Invariant: facts only,
-of the chips' data sheets; nothing here builds for these targets, a script only reads them (`absent.py`).
+of the chips' data sheets and of scripts (`register_tag`); what is built for NVIDIA's chips: nothing (`absent.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+from armillary.base.boundary import boundary
+from armillary.errors import TargetError
 
 _BLOCKS = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024, "thread_warp_size": 32}
 _LARGE, _SMALL = 65536, 32768  # registers of a block
@@ -34,12 +39,43 @@ _CHIPS: dict[str, tuple[str, int]] = {
     "tesla-k80": ("sm_37", _LARGE),
     "tesla-p100": ("sm_60", _LARGE),
 }
+_RASPBERRY = {"4b-aarch64": ("cortex-a72", "bcm2711"), "5-aarch64": ("cortex-a76", "bcm2712")}
 _SECOND_LEVEL = {"geforce-rtx-4090": 75497472, "nvidia-a100": 41943040, "nvidia-h100": 52428800}
 _MAKER = "nvidia/"
 
 
-def tagged(name: str) -> dict[str, str | int] | None:
+def _raspberry(board: tuple[str, str]) -> dict[str, object]:
+    cpu, model = board
+    neon = {"keys": ["arm_cpu", "cpu"], "device": "arm_cpu", "mattr": ["+neon"]}
+    return {"kind": "llvm", **neon, "mtriple": "aarch64-linux-gnu", "mcpu": cpu, "model": model}
+
+
+_OTHERS: dict[str, Mapping[str, object]] = {
+    **{f"raspberry-pi/{name}": _raspberry(board) for name, board in _RASPBERRY.items()},
+}
+
+
+def list_tags() -> dict[str, dict[str, object]]:
+    """Every name that stands for a target, with the target as a dictionary."""
+    names = sorted([*_OTHERS, *(_MAKER + chip for chip in _CHIPS)])
+    return {name: tagged(name) or {} for name in names}
+
+
+@boundary("register_tag", arguments=True)
+def register_tag(name: str, config: Mapping[str, object], override: bool = False) -> Mapping[str, object]:
+    """Let a name with a slash stand for a target, given as a dictionary."""
+    if "/" not in name or "kind" not in config:
+        raise TargetError(f"register_tag: got {name!r} for {dict(config)!r}", hint='wanted "maker/chip" and a "kind"')
+    if tagged(name) is not None and not override:
+        raise TargetError(f"register_tag: {name!r} stands for a target already", hint="override=True replaces it")
+    _OTHERS[name] = {**config, "tag": name}
+    return _OTHERS[name]
+
+
+def tagged(name: str) -> dict[str, object] | None:
     """The target that a name stands for."""
+    if name in _OTHERS:
+        return dict(_OTHERS[name])
     short = name.removeprefix(_MAKER)
     if not name.startswith(_MAKER) or short not in _CHIPS:
         return None

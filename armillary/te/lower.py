@@ -67,10 +67,16 @@ def lower_schedule(
 
 @contextmanager
 def _arguments_at_root(schedule: Schedule, args: Sequence[object]) -> Iterator[None]:
+    """Arguments at root, and with them what they read from the loops in which they stood."""
     found = [schedule.stage_map.get(item.op) for item in args if isinstance(item, Tensor)]
-    placed = [(s, s.is_inline, s.attach) for s in found if s is not None and (s.is_inline or s.attach is not None)]
-    for stage, _, _ in placed:
-        warnings.warn(f"stage {stage.key} is an argument, so it is computed at root", stacklevel=4)
+    moved = [s for s in found if s is not None and (s.is_inline or s.attach is not None)]
+    for stage in moved:
+        if stage in found:
+            warnings.warn(f"stage {stage.key} is an argument, so it is computed at root", stacklevel=4)
+        together = stage.attach and [s for s in schedule.sources(stage) if s.attach and s.attach[0] is stage.attach[0]]
+        moved += [s for s in together or () if s not in moved]
+    placed = [(s, s.is_inline, s.attach) for s in moved]
+    for stage in moved:
         stage.is_inline, stage.attach = False, None
     try:
         yield

@@ -383,10 +383,9 @@ class Stage:
     def parallel(self, axis: IterVar) -> None:
         """Share the iterations among threads."""
         self._loop("parallel", axis)
-        if axis.kind == "reduce":
-            self._refuse(
-                "parallel", f"axis {axis.var.name} is a reduction axis: its iterations write one element", "use rfactor"
-            )
+        mixed = any(isinstance(r, Fuse) and r.inner.kind != r.outer.kind for r in self.relations)
+        if axis.kind == "reduce" and mixed:
+            self._refuse("parallel", "data and reduction axes are fused: iterations write one element", "use rfactor")
         self._mark("parallel", axis, LoopKind.PARALLEL)
 
     def bind(self, axis: IterVar, thread: IterVar) -> None:

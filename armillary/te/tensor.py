@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.extent import Known
-from armillary.base.lazy import deferred
+from armillary.base.lazy import deferred, lazy_names
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, ProducerLoad
@@ -25,6 +25,8 @@ with deferred():
     from armillary.topi.operators import binary as _binary  # `A + B` of whole tensors is what the operator computes
     from armillary.topi.operators import converted as _converted
     from armillary.topi.operators import unary as _unary
+_OPERATIONS = ("ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp")
+__getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.te.operation:{name}" for name in _OPERATIONS})
 
 Combined: TypeAlias = Any  # Any: an expression of elements, a tensor of tensors: the ranks decide
 Element: TypeAlias = Any  # Any: an expression; a TensorSlice where the tensor has more axes than there are indices

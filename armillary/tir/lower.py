@@ -38,7 +38,7 @@ from armillary.tir.transform.storage_rewrite import StorageRewrite
 from armillary.tir.transform.unroll_loop import LONG_CODE, LONG_TEXT, UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop
 from armillary.tir.verifier import verify
-from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, register_config_option
+from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, PassDefinition, register_config_option
 
 NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
 BARRIER = register_config_option(
@@ -49,6 +49,7 @@ BARRIER = register_config_option(
 )
 VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify the program after every loop pass")
 _NAME = "main"
+_PASS_KINDS = (Pass, PassDefinition)
 
 
 def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModule], IRModule]]:
@@ -144,7 +145,8 @@ def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModul
     found: list[list[Any]] = [[], [], [], []]
     for entry in context.get(ADD_LOWER_PASS):
         is_pair = isinstance(entry, list | tuple) and len(entry) == 2
-        if not is_pair or not isinstance(entry[0], int) or entry[0] < 0 or not callable(entry[1]):
-            raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint="wanted pairs (phase from 0 to 3, pass)")
+        if not is_pair or not isinstance(entry[0], int) or entry[0] < 0 or not isinstance(entry[1], _PASS_KINDS):
+            hint = "wanted pairs (phase from 0 to 3, pass); a function becomes a pass by tir.transform.prim_func_pass"
+            raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint=hint)
         found[min(entry[0], 3)].append(entry[1])
     return found

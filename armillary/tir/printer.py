@@ -36,6 +36,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of, free_vars
 
+_SHAPES = "tensor_shapes"
 _WORDS = """func attrs for in range if else while alloc let assert attr on eval pass with true false parallel vectorized
 unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis where"""
 KEYWORDS = frozenset(_WORDS.split())
@@ -345,14 +346,15 @@ def print_stmt(item: S.Stmt) -> str:
 
 
 @boundary("printing")
-def print_function(func: S.PrimFunc, name: str = "") -> str:
-    """A function as text."""
+def print_function(func: S.PrimFunc, name: str = "", whole: bool = True) -> str:
+    """A function as text; not `whole`: without the shapes that the caller sees."""
     p = Printer()
     label = name or func.get_attr("global_symbol", "main")
     free = free_vars(func)
     dims = f"[{', '.join(p.declare(v) for v in free)}]" if free else ""
     params = ", ".join(p.buffer(x) if isinstance(x, S.Buffer) else p.declare(x) for x in func.params)
-    attrs = f" attrs {{{p.pairs(func.attrs)}}}" if func.attrs else ""
+    pairs = tuple(pair for pair in func.attrs if whole or pair[0] != _SHAPES)
+    attrs = f" attrs {{{p.pairs(pairs)}}}" if pairs else ""
     symbol = f"@{label}" if re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", label) else quote(label)
     with p.writer.block(f"func {symbol}{dims}({params}){attrs} {{"):
         p.stmt(func.body)
@@ -360,5 +362,5 @@ def print_function(func: S.PrimFunc, name: str = "") -> str:
 
 
 def print_global(name: str, func: S.PrimFunc, show_meta_data: bool) -> str:
-    """A function of a module as text (loops have no meta data)."""
-    return print_function(func, name)
+    """A function of a module as text; the shapes that the caller sees are its meta data."""
+    return print_function(func, name, show_meta_data)

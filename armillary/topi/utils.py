@@ -7,16 +7,19 @@ In: expressions, tuples of them. Out: Python numbers. Invariant: what is not con
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
+from armillary.te.operation import ComputeOp, Operation
+from armillary.te.schedule import Schedule
 from armillary.tir.build import as_int, convert
 from armillary.tir.expr import Expr, ExprLike, Index
 from armillary.tir.simplify import simplify
+from armillary.topi.tag import is_injective
 
 
 def get_const_int(expr: ExprLike) -> int:
@@ -90,3 +93,61 @@ def get_simd_32bit_lanes() -> int:
 
 def _cpu_of(target: str | Target | None) -> CpuModel:
     return cpu_model(target or Target.current() or "llvm")
+
+
+def is_empty_shape(shape: Sequence[ExprLike]) -> bool:
+    """Whether a tensor of this shape has no element."""
+    return any(_constant(extent) == 0 for extent in shape)
+
+
+def traverse_inline(s: Schedule, final_op: Operation, callback: Callable[[Operation], object]) -> None:
+    """Inline what is injective on the way from an operation to its inputs, then show the callback each operation."""
+    visited: set[int] = set()
+    stack = [final_op]
+    order: list[Operation] = []
+    while stack:
+        op = stack.pop()
+        if id(op) in visited:
+            continue
+        visited.add(id(op))
+        order.append(op)
+        stack.extend(t.op for t in op.input_tensors)
+        if is_injective(op.tag) and op not in s.outputs and isinstance(op, ComputeOp):
+            s[op].compute_inline()
+    for op in reversed(order):
+        callback(op)
+
+
+def nchw_pack_layout(layout_info: str) -> bool:
+    """Whether a layout is NCHW with blocks of batch and channels: "NCHW4n8c"."""
+    return re.fullmatch(r"NCHW\d+n\d+c", layout_info) is not None
+
+
+def nchw_xc_layout(layout_info: str) -> bool:
+    """Whether a layout is NCHW with blocks of channels: "NCHW8c"."""
+    return re.fullmatch(r"NCHW\d+c", layout_info) is not None
+
+
+def get_max_power2_factor(n: int, max_value: int | None = None) -> int:
+    """The largest power of two that divides a number, at most `max_value`."""
+    power = 1
+    while n > 0 and n % (power * 2) == 0 and (max_value is None or power * 2 <= max_value):
+        power *= 2
+    return power
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Quotient rounded up."""
+    return -(-a // b)
+
+
+def is_target(names: str | Sequence[str]) -> bool:
+    """Whether the current target has one of these keys."""
+    target = Target.current()
+    wanted = [names] if isinstance(names, str) else names
+    return target is not None and any(name in target.keys for name in wanted)
+
+
+def is_dynamic_shape(shape: Sequence[ExprLike]) -> bool:
+    """Whether a shape has an extent that is no constant."""
+    return any(_constant(extent) is None for extent in shape)

@@ -33,7 +33,17 @@ NAMESPACES = (
     "x86",
 )
 _FILES = ("broadcast", "math", "random", "reduction", "scan", "sort", "sparse", "transform")
-_INNER = ("nn.elemwise", "nn.mapping", "nn.pooling", "vision.rcnn", "vision.ssd", "x86.tensor_intrin")
+_INNER = (
+    "arm_cpu.injective",
+    "x86.injective",
+    "generic.injective",
+    "nn.elemwise",
+    "nn.mapping",
+    "nn.pooling",
+    "vision.rcnn",
+    "vision.ssd",
+    "x86.tensor_intrin",
+)
 _ALGORITHMS = (  # what old names say besides the operator
     "_spatial_pack",
     "_winograd",
@@ -82,7 +92,7 @@ def namespaces() -> dict[str, types.ModuleType]:
     sys.modules[f"{__package__}.x86.utils"] = made["x86"].utils = utils  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.arm_cpu.conv2d_int8"] = arm_int8
     sys.modules[f"{__package__}.sparse.utils"] = made["sparse"].utils = block_rows  # type: ignore[attr-defined]
-    made["x86"].__path__ = made["arm_cpu"].__path__ = made["sparse"].__path__ = []
+    made["x86"].__path__ = made["arm_cpu"].__path__ = made["generic"].__path__ = made["sparse"].__path__ = []
     setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)
     return made
 

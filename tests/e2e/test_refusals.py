@@ -98,7 +98,7 @@ def test_a_function_that_reads_what_it_does_not_list() -> None:
         (lambda: relay.frontend.from_onnx(b"", opset="x"), ModelError, "opset= is 'x', wanted a whole number"),
         (lambda: build(_relu(2), "llvm", params=[1]), TypeMismatch, "params are list, wanted a dictionary"),
         (lambda: armillary.transform.PassContext(config=[1]), ConfigError, "config is [1], wanted a dictionary"),
-        (lambda: armillary.transform.PassContext(opt_level=99), ConfigError, "opt_level is 99, wanted 0 to 4"),
+        (lambda: armillary.transform.PassContext(opt_level=-1), ConfigError, "opt_level is -1, wanted 0 to 4"),
         (lambda: armillary.transform.PassContext(required_pass=[1]), ConfigError, "1 is no name of a pass"),
         (lambda: build(_relu(2), "llvm").export_library(None), ConfigError, "the file is None, wanted its path"),
         (lambda: armillary.runtime.load_module(None), TypeMismatch, "named by its path, got NoneType"),

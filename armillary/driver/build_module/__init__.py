@@ -17,7 +17,7 @@ from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.target import Target
 
-__all__ = ["Target", "bind_params_by_name", "build", "lower", "schedule_to_module"]
+__all__ = ["Target", "bind_params_by_name", "build", "form_irmodule", "lower", "schedule_to_module"]
 
 
 @boundary("schedule_to_module", arguments=True)
@@ -28,3 +28,10 @@ def schedule_to_module(
     if binds:
         raise UnsupportedError("binds= is not supported", hint="declare buffers in te.extern")
     return IRModule({name: te.lower_schedule(sch, list(args or ()), name).with_attr("global_symbol", name)})
+
+
+def form_irmodule(
+    sch: te.Schedule, args: Sequence[object] | None = None, name: str = "main", binds: object = None
+) -> IRModule:
+    """`schedule_to_module`, under its name of 0.7."""
+    return schedule_to_module(sch, args, name, binds)

@@ -11,6 +11,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Executable": "armillary.driver.executor:Executable",
+        "VMCompiler": "armillary.driver.build_module.steps:VMCompiler",
+        "VMExecutor": "armillary.driver.executor:Executor",
         "compile": "armillary.driver.executor:compile_executable",
     },
 )

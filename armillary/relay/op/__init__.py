@@ -20,6 +20,7 @@ from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred, lazy_names, similar
+from armillary.base.old_modules import old_name
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
@@ -76,9 +77,7 @@ def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace 
     with suppress(AttributeError):
         return _resolve(name)
     found = None if name.startswith("__") else _find_operator(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    return old_name(__name__, name) if found is None else found
 
 
 STRATEGY, COMPUTE = "FTVMStrategy", "FTVMCompute"  # under which strategy.py holds what a script says of an operator

@@ -25,6 +25,8 @@ from armillary.relay.op import COMPUTE, STRATEGY, get_op, register_op_attr
 from armillary.relay.types import Type
 from armillary.target import Target
 
+__path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
+
 Attrs = object  # each operator has a class of its own
 Compute = Callable[[Attrs, Sequence[te.Tensor], Type], te.Tensor | Sequence[te.Tensor]]
 Schedule = Callable[[Attrs, Sequence[te.Tensor], Target], te.Schedule]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from armillary.base.node import post_order, replace
-from armillary.errors import UnsupportedError
+from armillary.errors import ScheduleError, UnsupportedError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -137,6 +137,7 @@ class _Splitter:
     def loop(self, item: S.For, wrap: Wrap) -> None:
         if item.kind is S.LoopKind.PARALLEL and self.is_known(item.min) and self.is_known(item.extent):
             self.flush()
+            _refuse_race(self.name, item)
             dtype = item.var.dtype
             low, extent = build.cast(item.min, dtype), build.cast(item.extent, dtype)
             self.phases.append(Phase(item.var, low, extent, wrap(_without_parallel(item.body))))
@@ -155,6 +156,21 @@ class _Splitter:
 
     def is_known(self, item: E.Expr) -> bool:
         return not has_loads(item) and self.scalars.issuperset(free_vars(item))
+
+
+def _refuse_race(name: str, loop: S.For) -> None:
+    """ScheduleError where iterations that run side by side add to one element, as those of a reduction axis do."""
+    inside = {s.buffer for s in all_statements(loop.body) if isinstance(s, S.Allocate)}
+    moving = {loop.var}
+    for item in all_statements(loop.body):
+        if isinstance(item, S.LetStmt) and moving.intersection(free_vars(item.value)):
+            moving.add(item.var)
+        if not isinstance(item, S.BufferStore) or item.buffer in inside or build.as_int(loop.extent) == 1:
+            continue
+        reads = any(isinstance(e, E.BufferLoad) and e.buffer is item.buffer for e in post_order(item.value))
+        if reads and not any(moving.intersection(free_vars(index)) for index in item.indices):
+            told = f"{name}: iterations of the parallel loop {loop.var.name} add to one element of {item.buffer.name}"
+            raise ScheduleError(told, hint="run a data axis in parallel, or rfactor the reduction")
 
 
 def _has_parallel(item: S.Stmt) -> bool:

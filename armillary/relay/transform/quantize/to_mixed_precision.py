@@ -28,25 +28,38 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import Op
+from armillary.relay.op import Op, register_op_attr
 from armillary.relay.op.facts import Precision
 from armillary.relay.transform._rules import call, on_functions
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.transform import PassContext, define_pass, register_config_option
 
+_RULE = "FTVMMixedPrecisionConversionType"
 _MIXED = ("float16", "bfloat16")
 Conversion = tuple[int, str, str]
 KEEP_OUTPUT = register_config_option(
     "relay.ToMixedPrecision.keep_orig_output_dtype", bool, False, "cast the results of to-mixed-precision back"
 )
+
+
+def register_mixed_precision_conversion(
+    op_name: str, func: Callable[[Call, str], Sequence[object]] | None = None, level: int = 10
+) -> AnyFunction:
+    """Say how an operator takes part: `func(call, mixed type)` gives [category, accumulation dtype, output dtype].
+
+    Also a decorator.
+    """
+    held: AnyFunction = register_op_attr(op_name, _RULE, func, level)
+    return held
 
 
 @define_pass("to-mixed-precision")
@@ -107,7 +120,7 @@ class _Converter:
         return map_children(expr, self.restored)
 
     def _operator(self, expr: Call, op: Op) -> Expr:
-        category, accumulate, result = self._category(op)
+        category, accumulate, result = self._category(expr, op)
         if op.name == "qnn.dequantize" or (category == Precision.FOLLOW and self._are_quantized(expr)):
             self.quantized.add(id(expr))
         elif category == Precision.ALWAYS and (self._are_quantized(expr) or not _reads_floats(expr)):
@@ -125,10 +138,11 @@ class _Converter:
     def _are_quantized(self, expr: Call) -> bool:
         return bool(expr.args) and all(id(arg) in self.quantized for arg in expr.args)
 
-    def _category(self, op: Op) -> tuple[Precision, str, str]:
-        if op.name in self.overrides:
-            category, accumulate, result = self.overrides[op.name]
-            return Precision(category), accumulate, result
+    def _category(self, expr: Call, op: Op) -> tuple[Precision, str, str]:
+        rule = op.get_attr(_RULE)
+        if op.name in self.overrides or rule is not None:
+            category, accumulate, result = self.overrides.get(op.name) or rule(expr, str(self.mixed))
+            return Precision(int(category)), str(accumulate), str(result)
         found = op.precision
         if found is None:
             self._report(op.name)

@@ -1,0 +1,146 @@
+"""Modules and names of Relay-era scripts that lie elsewhere here: `import armillary.contrib.util` gives contrib.utils.
+
+In: `table.txt`, a line for each: `name = place`, `name : operators prefix`, `name : Attribute=place …`, or
+`name ! what is used instead` for what was left out. Out: the module or the object, made when first asked for.
+Invariant: what has a file of its own is never looked up here; a module that was left out can be imported, and whatever
+is called in it refuses with the sentence of its line. Asked by: `base/lazy.py` (attributes), the import system.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from armillary.errors import UnsupportedError
+
+_PACKAGE = "armillary"
+_OPERATORS = f"{_PACKAGE}.relay.names"
+
+
+@functools.cache
+def table() -> dict[str, tuple[str, str]]:
+    """Name without the package -> (one of "=", ":" and "!", the rest of its line)."""
+    lines = (Path(__file__).parent / "table.txt").read_text("utf-8").splitlines()
+    words = [line.split(None, 2) for line in lines if line and not line.startswith("#")]
+    return {name: (sign, rest) for name, sign, rest in words}
+
+
+def is_module(name: str) -> bool:
+    """Whether `import armillary.<name>` is answered by the table."""
+    sign, rest = table().get(name, ("", ""))
+    return bool(sign) and ":" not in (rest if sign == "=" else "")
+
+
+def old_name(package: str, name: str) -> object:
+    """What `package.name` stands for, or the file of that name; AttributeError where there is neither."""
+    full = f"{package}.{name}"
+    key = full.partition(".")[2]
+    if key in table():
+        return importlib.import_module(full) if is_module(key) else _at(table()[key][1])
+    is_package = "__path__" in vars(sys.modules[package])
+    if not is_package or name.startswith("_") or importlib.util.find_spec(full) is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return importlib.import_module(full)
+
+
+def _at(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    value = importlib.import_module(f"{_PACKAGE}.{module}" if module else _PACKAGE)
+    return getattr(value, attribute) if attribute else value
+
+
+class OldModule(types.ModuleType):
+    """A module without a file: its names are looked up by the line that describes it."""
+
+    __path__: list[str]
+
+    def __init__(self, name: str, look: Callable[[str], object], doc: str) -> None:
+        super().__init__(name, doc)
+        self._look, self.__path__ = look, []
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._look(name)
+
+
+def _operators(prefix: str) -> Callable[[str], object]:
+    space = importlib.import_module(_OPERATORS).OpNames(prefix)
+    return lambda name: getattr(space, name)
+
+
+def _listed(owner: str, line: str) -> Callable[[str], object]:
+    """Names with their places, and `*place` for all names of a module."""
+    places = dict(word.split("=") for word in line.split() if "=" in word)
+    wide = [word[1:] for word in line.split() if word.startswith("*")]
+
+    def look(name: str) -> object:
+        if name in places:
+            return _at(places[name])
+        for module in wide:
+            value = _at(module)
+            if hasattr(value, name):
+                return getattr(value, name)
+        return old_name(owner, name)
+
+    return look
+
+
+def _refusals(owner: str, line: str) -> Callable[[str], object]:
+    def look(name: str) -> Callable[..., NoReturn]:
+        def refuse(*_arguments: object, **_options: object) -> NoReturn:
+            raise UnsupportedError(f"{owner}.{name} is not there", hint=line)
+
+        refuse.__name__ = refuse.__qualname__ = name
+        refuse.__doc__ = f"Refused: {line}."
+        return refuse
+
+    return look
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """The import system's way to the table, asked after the files of the package."""
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        package, _, key = fullname.partition(".")
+        if package != _PACKAGE or not key or not is_module(key):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Put what the line says in the place of the empty module."""
+        sys.modules[module.__name__] = _module(module)
+
+
+def _module(module: types.ModuleType) -> types.ModuleType:
+    name = module.__name__
+    sign, rest = table()[name.partition(".")[2]]
+    if sign == "=":
+        place = _at(rest)
+        assert isinstance(place, types.ModuleType), f"{rest} is a module"
+        return place
+    if sign == "!":
+        made = OldModule(name, _refusals(name, rest), f"Left out: {rest}.")
+    elif rest.split()[0] == "operators":
+        prefix = rest.split()[1] if len(rest.split()) > 1 else ""
+        made = OldModule(name, _operators(prefix), f"Operators as `{name}` had them.")
+    else:
+        made = OldModule(name, _listed(name, rest), f"Names that `{name}` had.")
+    made.__spec__, made.__package__ = module.__spec__, name
+    return made
+
+
+def install() -> None:
+    """Answer imports of the table's modules, once for a process."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
