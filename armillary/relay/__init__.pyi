@@ -909,6 +909,10 @@ class _Nn:
         """log(softmax(x)) along an axis."""
 
     @staticmethod
+    def low_bit_dense(data: _Operand, weight: _Operand, scales: _Operand, zeros: _Operand, bits: int = 4, group: int = 32) -> _Call:
+        """A dense layer whose weights are small integers with a scale per group."""
+
+    @staticmethod
     def lrn(data: _Operand, size: int = 5, axis: int = 1, bias: float = 2.0, alpha: float = 1e-05, beta: float = 0.75) -> _Call:
         """Local response normalisation across an axis."""
 

@@ -31,6 +31,7 @@ FOLDERS = (  # in the order in which their candidates are asked and their passes
     "conv2d.separable",
     "conv2d.pooled",
     "gemm",
+    "gemm.low_bit",
     "attention",
 )
 

@@ -41,6 +41,7 @@ from armillary.relay.transform.quantize.qnn_canonicalize import qnn_canonicalize
 from armillary.relay.transform.quantize.qnn_legalize import qnn_legalize
 from armillary.relay.transform.recognize.recognize_attention import recognize_attention
 from armillary.relay.transform.recognize.recognize_gelu import recognize_gelu
+from armillary.relay.transform.recognize.recognize_low_bit_dense import recognize_low_bit_dense
 from armillary.relay.transform.recognize.recognize_lrn import recognize_lrn
 from armillary.relay.transform.recognize.recognize_normalization import recognize_normalization
 from armillary.relay.transform.simplify.canonicalize_cast import canonicalize_cast, is_cast
@@ -84,6 +85,8 @@ def _types(target: Target, own: GraphPasses) -> list[Pass]:
         to_basic_block_normal_form.bind(),
         # Everything on the target's device.
         plan_devices.bind(target=target),
+        # Weights that are stored in few bits stay so.
+        recognize_low_bit_dense.bind(),
         # What is float between dequantize and quantize for want of integer operators is in integers.
         fake_quantization_to_integer.bind(use_qat=True),
         # Convolutions are in layouts that the target has algorithms for.

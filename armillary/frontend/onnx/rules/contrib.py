@@ -18,6 +18,7 @@ from armillary.frontend.onnx.rules.nn.activation import gelu_of
 from armillary.frontend.onnx.rules.nn.dense import times, transposed
 from armillary.frontend.onnx.rules.nn.norm import layer_normalization
 from armillary.ops._iota import iota
+from armillary.ops.decoder.low_bit_dense import unpacked
 from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
 from armillary.ops.nn.norm import narrowed, widened
 from armillary.relay.expr import Expr, const
@@ -255,34 +256,39 @@ def multi_head_attention(node: OnnxNode) -> list[Expr]:
 
 @from_onnx("MatMulNBits", domain=DOMAIN)
 def matmul_n_bits(node: OnnxNode) -> Expr:
-    """Weights in blocks of 4 or 8 bits, known when importing: they are expanded here."""
+    """Weights in blocks of 2, 4 or 8 bits, which stay as they are stored unless zero points are floats.
+
+    `accuracy_level` says how the product may be computed: ours is as exact as the input's type.
+    """
     refuse_inputs(node, range(4, 5), "g_idx")
-    weight = _expanded(node, int(node.int("K")), int(node.int("N")), int(node.int("bits", 4)))
-    node.int("accuracy_level", 0)  # how the product may be computed: ours is as exact as the input's type
-    product = times(node.input(0), const(np.ascontiguousarray(weight.T.astype(node.type_of(0).dtype.numpy))))
+    depth, units, bits, block = (int(node.int(name, 4)) for name in ("K", "N", "bits", "block_size"))
+    node.int("accuracy_level", 0)
+    if bits not in (2, 4, 8) or node.int("weight_prepacked", 0):
+        told = "prepacked weights" if bits in (2, 4, 8) else f"{bits} bits"
+        raise UnsupportedError(f"MatMulNBits node {node.name!r}: {told} are not supported")
+    zeros = node.optional_const(3, "zero points")
+    count = -(-depth // block)
+    if zeros is not None and zeros.dtype.kind == "f":
+        real = _expanded(node, units, bits, block, zeros)[:, :depth]
+        product = call("nn.dense", node.input(0), const(real.astype(node.type_of(0).dtype.numpy)))
+    else:
+        points = np.full((1, 1), 1 << (bits - 1), np.uint8)
+        if zeros is not None:
+            points = np.ascontiguousarray(unpacked(zeros.reshape(units, -1), bits)[:, :count])
+        data = node.input(0)
+        if count * block != depth:
+            before = ((0, 0),) * (node.type_of(0).ndim - 1)
+            data = call("nn.pad", data, pad_width=(*before, (0, count * block - depth)))
+        weight = reshape_to(node.input(1), (units, count * block * bits // 8))
+        scales = reshape_to(node.input(2), (units, count))
+        product = call("nn.low_bit_dense", data, weight, scales, const(points), bits=bits, group=block)
     return product if node.missing(5) else product + node.input(5)
 
 
-def _expanded(node: OnnxNode, depth: int, units: int, bits: int) -> Array:
-    """(N, K) floats from packed integers, a scale per block and an optional zero point per block."""
-    block = int(node.int("block_size"))
-    if bits not in (4, 8):
-        raise UnsupportedError(f"MatMulNBits node {node.name!r}: {bits} bits are not supported")
-    count = -(-depth // block)
-    values = _unpacked(node.const(1, "weights"), bits).reshape(units, count, block).astype(np.float32)
+def _expanded(node: OnnxNode, units: int, bits: int, block: int, zeros: Array) -> Array:
+    """(units, terms) floats of weights whose zero points are floats."""
+    values = unpacked(node.const(1, "weights").reshape(units, -1), bits).reshape(units, -1, block).astype(np.float32)
+    count = values.shape[1]
     scales = np.asarray(node.const(2, "scales"), np.float32).reshape(units, count, 1)
-    zeros = 2 ** (bits - 1)
-    given = node.optional_const(3, "zero points")
-    if given is not None:
-        plain = given if given.dtype.kind == "f" else _unpacked(given, bits)
-        zeros = np.asarray(plain, np.float32).reshape(units, -1)[:, :count, None]
-    spread: Array = ((values - zeros) * scales).reshape(units, count * block)[:, :depth]
-    return spread
-
-
-def _unpacked(data: Array, bits: int) -> Array:
-    """Bytes as values; of two in a byte, the low one is first."""
-    if bits == 8:
-        return data.reshape(-1)
-    flat = data.reshape(-1).astype(np.uint8)
-    return np.stack([flat & 15, flat >> 4], axis=-1).reshape(-1)
+    spread: Array = (values - np.asarray(zeros, np.float32).reshape(units, count, 1)) * scales
+    return spread.reshape(units, count * block)

@@ -8,6 +8,7 @@ has no operator for. Invariant: rounding is half to even with float32 factors, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -127,8 +128,31 @@ def dequantize_linear(node: OnnxNode) -> Expr:
         _refuse_zero_point(node)
         scale, _, axis = _parameters(node, const(0, "int32"))
         return cast(multiply(cast(data, "float32"), cast(placed(scale, ndim, axis), "float32")), target)
+    in_blocks = _blocks(node)
+    if in_blocks is not None:
+        return in_blocks(target)
     scale, zero, axis = _parameters(node, _zero_point(node, 2))
     return dequantize(data, scale, zero, axis=axis, out_dtype=target)
+
+
+def _blocks(node: OnnxNode) -> Callable[[str], Expr] | None:
+    """How to dequantise data in whole blocks: an axis more, along which scales have size 1. None: other data."""
+    data, scale, block = node.type_of(0), node.type_of(1), int(node.int("block_size", default=0) or 0)
+    if not block or node.type_of(0).ndim != scale.ndim or scale.size == 1:
+        return None
+    axis = axis_of(node.op_type, int(node.int("axis", default=1)), data.ndim)
+    wanted = tuple(d // block if a == axis else d for a, d in enumerate(data.static))
+    if data.static[axis] % block or scale.static != wanted:
+        return None
+
+    def apart(x: Expr, size: int) -> Expr:
+        return reshape(x, (*wanted[: axis + 1], size, *wanted[axis + 1 :]))
+
+    zero = _zero_point(node, 2)
+    zero = zero if tensor_of(zero).size == 1 else apart(zero, 1)
+    return lambda dtype: reshape(
+        dequantize(apart(node.input(0), block), apart(node.input(1), 1), zero, out_dtype=dtype), data.static
+    )
 
 
 # --- integer products -------------------------------------------------------------------------------------------------

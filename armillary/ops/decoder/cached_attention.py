@@ -23,6 +23,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import E, S, T, te
 from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops.decoder.cache_update import check_starts
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -34,7 +35,6 @@ from armillary.ops.nn._windows import (
     tensor,
     wide,
 )
-from armillary.ops.nn.cache_update import check_starts
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
