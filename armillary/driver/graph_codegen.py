@@ -38,6 +38,8 @@ from armillary.relay.op import Op, has, is_call, is_primitive
 from armillary.relay.op.facts import Fact
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
+from armillary.relay.walk import not_primitive
+from armillary.relay.walk import post_order as expressions
 from armillary.target.texture import BUFFER, image_size
 
 if TYPE_CHECKING:
@@ -157,6 +159,7 @@ class _Builder:
             told = "branches and loops in a graph over several devices are refused"
             raise UnsupportedError(told, span=main.span, hint="build for one device")
         if not self.shares:
+            self.scopes |= _constant_scopes(expressions(body, not_primitive))  # in branches and loops, too
             body = emit(self, body)
         else:
             items = list(post_order(body, lambda n: not isinstance(n, Function | Op)))

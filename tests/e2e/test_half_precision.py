@@ -165,6 +165,35 @@ def test_strict_half_rounds_after_every_operator(kind: str) -> None:
     np.testing.assert_array_equal(result(built(rounding_model(kind)), x=x, y=y), wide.astype(numpy))
 
 
+SHAPES = {  # input channels, output channels, groups, kernel, dilation
+    "two_groups": (16, 16, 2, 3, 1),
+    "odd_groups": (24, 24, 3, 3, 1),
+    "few_channels_each": (12, 24, 2, 3, 1),
+    "depthwise": (8, 8, 8, 3, 1),
+    "wide_groups": (48, 48, 2, 3, 1),
+    "few_channels_dilated": (4, 16, 1, 3, 2),
+    "few_channels_wide": (4, 16, 1, 18, 1),
+}
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_strict_half_takes_every_convolution_with_constant_weights(kind: str, shape: str) -> None:
+    channels, outputs, groups, kernel, dilation = SHAPES[shape]
+    x = relay.var("x", shape=(1, channels, 20, 20))
+    weight = RNG.standard_normal((outputs, channels // groups, kernel, kernel)).astype("float32")
+    named = {"groups": groups, "channels": outputs, "kernel_size": (kernel, kernel), "dilation": (dilation, dilation)}
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.conv2d(x, relay.const(weight), **named)))
+    half = relay.transform.ToMixedPrecision(kind, keep_orig_output_dtype=True)(relay.transform.InferType()(module))
+    image = RNG.standard_normal((1, channels, 20, 20)).astype("float32")
+    exact = result(relay.build(module, target="llvm"), x=image)
+    for target in ("llvm", "llvm -mcpu=sapphirerapids"):  # the latter is built alone
+        with armillary.transform.PassContext(opt_level=3, config={"relay.strict_half": True}):
+            library = relay.build(half, target=target)
+        if target == "llvm":
+            assert error(result(library, x=image), exact) < 0.01
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=znver4", WIDE])

@@ -96,8 +96,8 @@ def _takes_bfloat16(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -> bool:
         return False
     if _is_faster_by_winograd(expr, weight, cpu):
         return False
-    if has_few_channels(weight):
-        return cpu.has_bfloat16_tiles and weight[3] <= TILE_DWORDS and set(expr.attrs.dilation) == {1}
+    if is_first_layer(expr, weight):
+        return cpu.has_bfloat16_tiles
     return weight[1] % MIN_BLOCK == 0
 
 
@@ -115,6 +115,6 @@ def _is_faster_by_winograd(expr: Call, weight: tuple[int, ...], cpu: CpuModel) -
     return plan.tile > 0 and winograd.cycles < joined.cycles / min(1.0, cpu.bfloat16_dots)
 
 
-def has_few_channels(weight: tuple[int, ...]) -> bool:
-    """Whether the columns of a window fill the row of a tile better than the channels do."""
-    return weight[1] < MIN_BLOCK
+def is_first_layer(expr: Call, weight: tuple[int, ...]) -> bool:
+    """Whether the columns of a window fit the row of a tile, and fill it better than the channels do."""
+    return weight[1] < MIN_BLOCK and weight[3] <= TILE_DWORDS and set(expr.attrs.dilation) == {1}

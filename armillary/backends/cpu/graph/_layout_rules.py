@@ -15,7 +15,7 @@ from functools import partial
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, TILE_DWORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise, packed_dense
-from armillary.backends.cpu.graph._bf16_products import has_few_channels
+from armillary.backends.cpu.graph._bf16_products import is_first_layer
 from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
 from armillary.ops._dot_operands import BFLOATS, BYTES, LONG, fits_in_pairs, terms_per_operand
@@ -71,9 +71,10 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
             return found
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_dot_operands(expr, have, request, weight, BYTES)
-    if _is_of_bfloat16(expr) and has_few_channels(weight):
+    is_of_bfloat16 = _is_of_bfloat16(expr) and expr.attrs.groups == 1  # the kernels for it know one group
+    if is_of_bfloat16 and is_first_layer(expr, weight):
         return _conv2d_first_layer(expr, request, weight)
-    if _is_of_bfloat16(expr):
+    if is_of_bfloat16:
         return _conv2d_dot_operands(expr, have, request, weight, BFLOATS)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
