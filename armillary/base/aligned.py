@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.record import record
+from armillary.errors import TypeMismatch
 
 ALIGNMENT = 64
 _HUGE_PAGE = 1 << 21
@@ -115,6 +116,19 @@ def aligned_copy(source: Array) -> Array:
     result = aligned_empty(source.shape, source.dtype)
     result[...] = source
     return result
+
+
+def array_of(value: object, what: str) -> Array:
+    """The array of a number, a sequence, or what another library holds; TypeMismatch where it does not give one."""
+    try:
+        has_form = hasattr(value, "__array__") or not hasattr(value, "numpy")
+        return np.asarray(value if has_form else value.numpy())  # type: ignore[attr-defined]  # asked above
+    except RecursionError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:  # such as a tensor of PyTorch that requires its gradient
+        is_elsewhere = isinstance(error, RuntimeError | TypeError) and hasattr(value, "detach")
+        hint = "pass x.detach().cpu()" if is_elsewhere else ""
+        raise TypeMismatch(f"{what} cannot be made from {type(value).__name__}: {error}", hint=hint) from error
 
 
 def in_native_order(source: Array) -> Array:

@@ -1,10 +1,10 @@
 """The boundary of the package: what Python or the system raises becomes an ArmillaryError with the call and its cause.
 
 In: a public function and what it is called in messages. Out: the same function. Invariant: errors of this package pass
-unchanged; of the others MemoryError (numpy's too, whatever its class), RecursionError, OSError, OverflowError and
-UnicodeError always become the user's kind of error, TypeError and ValueError where the function says that they can
-only come from its arguments. The original is the `__cause__`. A call that does not fit the signature stays Python's
-TypeError.
+unchanged; of the others MemoryError (numpy's too, whatever its class), RecursionError, OSError, OverflowError,
+UnicodeError and what Python says of numbers with thousands of digits always become the user's kind of error, TypeError
+and ValueError where the function says that they can only come from its arguments. The original is the `__cause__`. A
+call that does not fit the signature stays Python's TypeError.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Ca
             except ArmillaryError:
                 raise
             except Exception as error:
-                if not isinstance(error, caught) and not _is_too_large(error):
+                if not isinstance(error, caught) and not _is_too_large(error) and not is_of_digits(error):
                     raise
                 trace = error.__traceback__
                 if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
@@ -64,6 +64,11 @@ def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Ca
 def _is_too_large(error: Exception) -> bool:
     """Whether numpy says in its own words that there is no memory for so large an array."""
     return isinstance(error, ValueError) and str(error).startswith(("array is too big", "Maximum allowed "))
+
+
+def is_of_digits(error: Exception) -> bool:
+    """Whether Python says that a whole number has more digits than it reads or writes."""
+    return isinstance(error, ValueError) and str(error).startswith("Exceeds the limit (")
 
 
 def bounded(cls: type[_R]) -> type[_R]:
@@ -91,6 +96,8 @@ def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> A
     match error:
         case _ if isinstance(error, MemoryError) or _is_too_large(error):
             return ExecutionError(f"{what}: out of memory: {told}", hint="ulimit -v and the cgroup limit what there is")
+        case _ if is_of_digits(error):
+            return TypeMismatch(f"{what}: a number has too many digits: {told.partition(';')[0]}")
         case RecursionError():
             return UnsupportedError(f"{what}: the structure is nested too deeply: {told}", hint="flatten it")
         case OSError():
@@ -116,7 +123,10 @@ def _argument_texts(given: tuple[object, ...]) -> str:
 def _short(item: object) -> str:
     if not isinstance(item, str | bytes | int | float | tuple | os.PathLike | None):
         return ""
-    text = str(item) if isinstance(item, os.PathLike | str) else repr(item)
+    try:
+        text = str(item) if isinstance(item, os.PathLike | str) else repr(item)
+    except ValueError:  # a number of more digits than Python writes
+        return "of too many digits"
     text = text.encode("ascii", "backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 

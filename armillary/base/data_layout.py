@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
-_PART = re.compile(r"(\d*)([A-Za-z])")
+_PART = re.compile(r"(\d{0,9})([A-Za-z])")
 
 
 @record(slots=True)

@@ -20,7 +20,7 @@ from armillary.errors import TypeMismatch
 with deferred():
     import ml_dtypes
 
-_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x([1-9]\d*))?$")
+_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d{0,9})(_[a-z0-9]+?)?(?:x([1-9]\d{0,8}))?$")
 _SPECIAL = frozenset(
     {  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
         "bfloat16",

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import armillary
-from armillary.base.boundary import translated
+from armillary.base.boundary import is_of_digits, translated
 from armillary.base.lazy import deferred
 from armillary.cli._console import errors as console
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
@@ -83,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ArmillaryError as error:
         _report(error, verbose)
         return REFUSED
-    except (RecursionError, OverflowError, UnicodeError) as error:
+    except (RecursionError, OverflowError, ValueError) as error:
+        if isinstance(error, ValueError) and not (isinstance(error, UnicodeError) or is_of_digits(error)):
+            raise
         _report(translated("armc", error), verbose)
         return REFUSED
     except ModuleNotFoundError as error:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 import armillary.frontend
 from armillary.base.aliases import Array
+from armillary.base.aligned import array_of
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ExecutionError
@@ -52,7 +51,7 @@ class JitModule:
 
     def _keep(self, inputs: dict[str, object]) -> None:  # array-likes
         for name, item in inputs.items():
-            self.values[name] = np.asarray(item.numpy() if hasattr(item, "numpy") else item)
+            self.values[name] = array_of(item, f"the parameter {name}")
 
     def run(self, /, **inputs: object) -> None:  # array-likes
         """Run the variant for the shapes of the inputs; compile it if there is none."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aligned import array_of
 from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
@@ -95,7 +96,7 @@ def _value(value: object) -> Value:
         return tuple(map(_value, value))
     if isinstance(value, HeldValue | Closure):
         return value
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    return array_of(value, "an input")
 
 
 def _run(root: Expr, top: Frame) -> Value:

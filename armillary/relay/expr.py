@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.aligned import Deferred, Values, in_native_order
+from armillary.base.aligned import Deferred, Values, array_of, in_native_order
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
@@ -231,7 +232,7 @@ def _as_held(value: object) -> Any:  # Any: an array, a runtime NDArray, what is
     """A constant's array in this machine's order of bytes: that of an NDArray, where it is given one."""
     if not hasattr(value, "numpy"):
         return in_native_order(value) if isinstance(value, np.ndarray) else value
-    array = in_native_order(np.asarray(value.numpy()))
+    array = in_native_order(array_of(value, "a constant"))
     return np.ascontiguousarray(array).reshape(array.shape)  # numpy gives a scalar an axis
 
 
@@ -420,12 +421,10 @@ def var(name_hint: str, type_annotation: Type | None = None, shape: object = Non
     return Var(name_hint, tensor_type(shape, dtype) if shape is not None else type_annotation)
 
 
+@boundary("relay.const")
 def const(value: object, dtype: str | None = None) -> Constant:
     """A constant from a number, sequence, numpy array or runtime NDArray; Python floats become float32, ints int32."""
-    try:
-        array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
-    except ValueError as error:  # rows of several lengths
-        raise TypeMismatch(f"a constant cannot be made from {type(value).__name__}: {error}") from None
+    array = array_of(value, "a constant")  # refuses rows of several lengths
     if array.dtype.kind in "OSU":
         raise TypeMismatch(f"a constant is made of numbers, got {type(value).__name__} {str(value)[:40]!r}")
     if dtype is None and not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "numpy"):

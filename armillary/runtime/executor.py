@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.artifact import load_params
 from armillary.base.aliases import AnyFunction, Array, NumpyDtype
-from armillary.base.aligned import aligned, give_back_memory
+from armillary.base.aligned import aligned, array_of, give_back_memory
 from armillary.base.boundary import boundary, bounded, bounded_methods
 from armillary.base.dtype import DType
 from armillary.base.record import record
@@ -150,7 +150,7 @@ class GraphExecutor:
         """The input of that name and of the value's shape; the variant that it belongs to runs from now on."""
         name = self._names[self._input(key)] if isinstance(key, int) else key
         if not isinstance(value, NDArray):
-            value = from_dlpack(value) if hasattr(value, "__dlpack__") else NDArray(np.asarray(value))
+            value = from_dlpack(value) if hasattr(value, "__dlpack__") else NDArray(array_of(value, "an input"))
         index = native().arm_graph_pick(self._graph, name.encode(), byref(value.tensor), *self._error.args)
         if index < 0:
             self._error.check(-1, TypeMismatch)
@@ -240,7 +240,7 @@ class GraphExecutor:
             return value
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             return from_dlpack(value)
-        array = np.asarray(value)
+        array = array_of(value, "an input")
         wanted = self.input_type(index)[1].numpy
         array = as_bits(array, wanted)
         if array.dtype != wanted and np.can_cast(array.dtype, wanted, "same_kind"):
@@ -265,7 +265,7 @@ class GraphExecutor:
     def set_params(self, params: Mapping[str, object]) -> None:  # arrays
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
-            array = value.memory if isinstance(value, NDArray) else np.asarray(value)
+            array = value.memory if isinstance(value, NDArray) else array_of(value, f"the parameter {name}")
             if self._input_device(name) == 1:
                 self.set_input_zero_copy(name, NDArray(aligned(array)))
             else:

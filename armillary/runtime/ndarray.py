@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.aligned import aligned_copy, aligned_empty, in_native_order
+from armillary.base.aligned import aligned_copy, aligned_empty, array_of, in_native_order
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, TypeMismatch
@@ -302,13 +302,7 @@ def check_output(value: NDArray, what: str) -> None:
 
 
 def _as_numpy(value: object) -> Array:  # see `array`
-    if isinstance(value, NDArray):
-        return value.memory
-    try:
-        result = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise TypeMismatch(f"cannot make a tensor from {type(value).__name__}: {error}") from error
-    return result
+    return value.memory if isinstance(value, NDArray) else array_of(value, "a tensor")
 
 
 def _assign(target: Array, source: Array) -> None:

@@ -23,10 +23,10 @@ from armillary.base.record import record
 from armillary.errors import ConfigError
 
 SEPARATOR = " | "
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
-_KNOB = re.compile(r"([a-z_]+)=([0-9]+)")
+_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,3})?"
+_KNOB = re.compile(r"([a-z_]+)=([0-9]{1,18})")
 _CYCLES = re.compile(rf"({_NUMBER}) cycles(?:, (.+))?")
-_GUARD = re.compile(r"if (\w+) in ([0-9]+)\.\.([0-9]+)")
+_GUARD = re.compile(r"if (\w+) in ([0-9]{1,18})\.\.([0-9]{1,18})")
 _REJECTED = re.compile(rf"not (.+?): (?:({_NUMBER}) cycles|(.+))")
 EXAMPLE = '"conv2d.winograd tile=4 strip=7", "conv2d.direct rows=7 vectors=4 | layouts NCHW16c OIHW16i16o NCHW16c"'
 

@@ -136,7 +136,10 @@ def _fill_from_board(kind: TargetKind, attributes: dict[str, Attribute]) -> None
 def _value(kind: TargetKind, key: str, want: type, value: object) -> Attribute:  # raw text or JSON value
     if want is tuple:
         return _strings(value, kind, key)
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        raise TargetError(f"target kind {kind.name}: attribute {key!r} has too many digits") from None
     if want is str and isinstance(value, str):
         return text
     if want is bool and (isinstance(value, bool) or text in _TRUE + _FALSE):

@@ -20,6 +20,7 @@ from armillary.target.kind import HOSTED_DEFAULTS, REFUSED, Attribute, TargetKin
 from armillary.target.kinds import KINDS
 
 T = TypeVar("T")
+_MOST_HOSTS = 8
 _STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
 
 
@@ -53,6 +54,10 @@ class Target:
         self._set(*parsed, given or own_host)
 
     def _set(self, kind: TargetKind, keys: tuple[str, ...], attrs: dict[str, Attribute], host: Target | None) -> None:
+        deep, outer = 0, host
+        while outer is not None and deep <= _MOST_HOSTS:
+            deep, outer = deep + 1, outer.host
+        _check_hosts(deep)
         text = grammar.unparse(kind, keys, attrs)
         for name, value in (("kind", kind), ("keys", keys), ("attrs", attrs), ("host", host), ("_text", text)):
             object.__setattr__(self, name, value)
@@ -92,7 +97,7 @@ class Target:
     def with_host(self, host: object) -> Target:  # whatever Target accepts
         """The same target with another host."""
         made = Target(self)
-        object.__setattr__(made, "host", None if host is None else Target(host))
+        made._set(self.kind, self.keys, dict(self.attrs), None if host is None else Target(host))
         return made
 
     def __enter__(self) -> Target:
@@ -218,13 +223,21 @@ class Target:
         return self.kind.device_type
 
 
+def _check_hosts(deep: int) -> None:
+    if deep > _MOST_HOSTS:
+        raise TargetError(f"a target has more than {_MOST_HOSTS} hosts, one inside the other", hint="a host has none")
+
+
 def _parse(target: object) -> tuple[grammar.Parsed, Target | None]:  # what a user handed to Target(...)
     raw = grammar.parse_text(target) if isinstance(target, str) else target
     if not isinstance(raw, Mapping):
         raise TargetError(
             f"cannot make a target from {type(raw).__name__} {raw!r}", hint="give a string like 'llvm' or a dictionary"
         )
-    host = raw.get("host")
+    host, deep, inner = raw.get("host"), 0, raw.get("host")
+    while isinstance(inner, Mapping) and deep <= _MOST_HOSTS:  # before they are read, one inside the other
+        deep, inner = deep + 1, inner.get("host")
+    _check_hosts(deep)
     parsed = grammar.check({key: value for key, value in raw.items() if key != "host"})
     return parsed, None if host is None else Target(host)
 

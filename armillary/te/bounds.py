@@ -191,7 +191,10 @@ class _Inference:
         outer = self.plans.get(parent)
         if outer is None:
             raise ScheduleError(f"stage {stage.key} is computed at {parent.key}, which has no loops (it is inlined)")
-        position = next(i for i, a in enumerate(parent.leaf) if a is axis)
+        position = next((i for i, a in enumerate(parent.leaf) if a is axis), -1)
+        if position < 0:
+            told = f"stage {stage.key} is computed at axis {axis.var.name}, which is no loop of {parent.key} any more"
+            raise ScheduleError(told, hint="compute it there after what reshapes the loops")
         if _is_tensorized(parent, position):
             raise ScheduleError(f"stage {stage.key} is computed at a loop of {parent.key} that is tensorized")
         loops = [v for a in parent.leaf[: position + 1] if (v := outer.loop_var(a)) is not None]

@@ -138,6 +138,13 @@ def rfactor(schedule: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int 
     first = op.body[0]
     assert isinstance(first, Reduce), "checked above"
     check_neutral("rfactor", stage, first)
+    for other in schedule.stages:  # those at axes of the result stay where they are
+        if other.attach is not None and other.attach[0] is stage and other.attach[1] not in op.axis:
+            lost = other.attach[1].var.name
+            raise ScheduleError(
+                f"rfactor on stage {stage.key}: stage {other.key} is computed at axis {lost}, which it takes away",
+                hint="rfactor before compute_at",
+            )
     schedule.record(Directive(stage.key, "rfactor", (("axis", stage.key_of(axis)), ("factor_axis", factor_axis))))
     partial = _partial_op(stage, op, first, axis, position)
     made = schedule.add_stage(partial, schedule.stages.index(stage))

@@ -79,7 +79,9 @@ def _terms(expr: Expr, variables: Sequence[Var], shape: Sequence[int]) -> Iterat
 def _digit(expr: Expr, variables: Sequence[Var], shape: Sequence[int]) -> tuple[int, int, int]:
     """(axis // divisor) % extent."""
     if isinstance(expr, Var):
-        axis = next(k for k, v in enumerate(variables) if v is expr)
+        axis = next((k for k, v in enumerate(variables) if v is expr), -1)
+        if axis < 0:
+            raise ScheduleError(f"transform_layout: the index reads {expr.name}, which is none of its own")
         return axis, 1, shape[axis]
     known = isinstance(expr, FloorDiv | TruncDiv | FloorMod | TruncMod) and isinstance(expr.b, IntImm)
     if not known or not isinstance(expr, FloorDiv | TruncDiv | FloorMod | TruncMod) or not isinstance(expr.b, IntImm):

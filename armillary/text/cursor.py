@@ -37,6 +37,7 @@ _PLAIN_TOKEN = re.compile(
     _TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*").replace("[%@]?", "@?").replace(r"|[%@]\d+", ""),
     re.VERBOSE | re.DOTALL,
 )
+_MOST_DIGITS = 400  # the longest float has 309 digits before its point
 _BOUND = re.compile(r"/\*|\*/")
 
 
@@ -57,6 +58,9 @@ def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> 
         end = _end_of_comment(text, match.end()) if kind == "block" else match.end()
         if end < 0:
             raise ParseError("the comment has no end", span=Span(source, "", line, position - start + 1))
+        if kind == "number" and end - position > _MOST_DIGITS:
+            told = f"a number of {end - position} characters, at most {_MOST_DIGITS} are read"
+            raise ParseError(told, span=Span(source, "", line, position - start + 1))
         if kind in ("name", "number", "string", "symbol"):
             tokens.append(Token(kind, match[0], line, position - start + 1))
         lines = text.count("\n", position, end)

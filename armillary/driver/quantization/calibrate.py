@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.aligned import array_of
 from armillary.driver.executor import create_executor
 from armillary.driver.quantization.annotate import QAnnotateKind
 from armillary.driver.quantization.config import QConfig, current_qconfig
@@ -160,6 +161,6 @@ def _inputs(main: Function, row: Mapping[str, object]) -> dict[str, Array]:
         if name not in row:
             raise ConfigError(f"quantize: the dataset has no {name!r}", hint=f"it has {', '.join(map(str, row))}")
         value = row[name]
-        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        array = array_of(value, f"quantize: the input {name!r}")
         found[name] = array.astype(str(getattr(param.checked_type, "dtype", array.dtype)))
     return found
