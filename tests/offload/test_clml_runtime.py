@@ -149,7 +149,7 @@ def built(folder: Path) -> Path:
     source = NATIVE / "clml_runtime.cpp"
     (folder / "CL" / "cl_qcom_ml_ops.h").write_text(headers(source.read_text()))
     (folder / "main.cpp").write_text(MAIN)
-    folders = folder, PACKAGE / "offload" / "native", NATIVE, PACKAGE / "runtime" / "native"
+    folders = folder, PACKAGE / "offload" / "native", NATIVE, PACKAGE / "runtime" / "include"
     flags = ["-std=c++17", "-O0", *(f"-I{place}" for place in folders)]
     command = [str(COMPILER), *flags, str(source), str(folder / "main.cpp"), "-o", str(folder / "main")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

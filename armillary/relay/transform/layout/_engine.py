@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from armillary.base.data_layout import Layout, layout
 from armillary.base.record import record
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, op_name, tensor
-from armillary.relay.types import TensorType
+from armillary.relay.types import TensorType, TupleType
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.target import Target
 
@@ -91,6 +91,7 @@ class LayoutWalk(ABC):
 
     def __init__(self) -> None:
         self.values: dict[int, Value] = {}  # by id of the old node
+        self.fields: dict[int, list[Value]] = {}  # of old nodes that give several
         self.moved: dict[tuple[int, str, str], Expr] = {}
         self.kept: list[Expr] = []  # whose ids are keys above
 
@@ -106,8 +107,26 @@ class LayoutWalk(ABC):
 
     def as_it_was(self, expr: Expr) -> Expr:
         """The new form of an old node, in its old layout."""
+        fields = self.fields.get(id(expr))
+        if fields is not None:
+            return Tuple(tuple(map(self.restored, fields)))
         value = self.values.get(id(expr))
         return expr if value is None else self.restored(value)
+
+    def value(self, expr: Expr) -> Value:
+        """What became of an old node."""
+        return self.values.get(id(expr)) or Value(self.as_it_was(expr))
+
+    def pick(self, expr: Expr) -> bool:
+        """A field of a call's results, or of a tuple that is written out."""
+        if not isinstance(expr, TupleGetItem):
+            return False
+        fields = self.fields.get(id(expr.tuple_value))
+        if fields is not None:
+            self.values[id(expr)] = fields[expr.index]
+        elif isinstance(expr.tuple_value, Tuple):
+            self.values[id(expr)] = self.value(expr.tuple_value.fields[expr.index])
+        return id(expr) in self.values
 
     def restored(self, value: Value) -> Expr:
         """A value in its old layout."""
@@ -144,14 +163,19 @@ class LayoutEngine(LayoutWalk):
             return True
         rule = self.find_rule(expr.op) if isinstance(expr, Call) and isinstance(expr.op, Op) else None
         if rule is None or not isinstance(expr, Call):
-            return False
+            return self.pick(expr)
         parts = flat_arguments(expr)
         choice = rule(expr, [self._change(part) for part in parts], self.request)
         if choice is None:
             return False
         made = choice.build([self._wanted(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
         output = choice.output
-        self.values[id(expr)] = Value(made) if output is None else Value(made, output.old, output.new)
+        if isinstance(expr.checked_type, TupleType):  # the others are vectors
+            first = TupleGetItem(made, 0)
+            rest = [Value(TupleGetItem(made, index)) for index in range(1, len(expr.checked_type.fields))]
+            self.fields[id(expr)] = [Value(first, output.old, output.new) if output else Value(first), *rest]
+        else:
+            self.values[id(expr)] = Value(made) if output is None else Value(made, output.old, output.new)
         return True
 
     def _moves_out_of_blocks(self, expr: Call) -> bool:

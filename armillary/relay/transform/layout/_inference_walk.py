@@ -32,39 +32,19 @@ class InferenceWalk(LayoutWalk):
     def __init__(self, write: Write) -> None:
         super().__init__()
         self.write = write
-        self.fields: dict[int, list[Value]] = {}  # of old nodes that give several
 
     def rewrite(self, expr: Expr) -> bool:
         if isinstance(expr, Call) and isinstance(expr.op, Op) and self._rewrite(expr, expr.op):
             return True
-        return self._pick(expr)
-
-    def as_it_was(self, expr: Expr) -> Expr:
-        """The new form of an old node, in its old layout."""
-        fields = self.fields.get(id(expr))
-        return super().as_it_was(expr) if fields is None else Tuple(tuple(map(self.restored, fields)))
+        return self.pick(expr)
 
     def in_layout(self, expr: Expr, source: Layout, target: Layout) -> Expr:
         """As scripts expect it: always a layout_transform; a value of one element stays."""
         return in_layout(expr, source, target)
 
-    def _pick(self, expr: Expr) -> bool:
-        """A field of a call's results, or of a tuple that is written out."""
-        if not isinstance(expr, TupleGetItem):
-            return False
-        fields = self.fields.get(id(expr.tuple_value))
-        if fields is not None:
-            self.values[id(expr)] = fields[expr.index]
-        elif isinstance(expr.tuple_value, Tuple):
-            self.values[id(expr)] = self._value(expr.tuple_value.fields[expr.index])
-        return id(expr) in self.values
-
-    def _value(self, expr: Expr) -> Value:
-        return self.values.get(id(expr)) or Value(self.as_it_was(expr))
-
     def _rewrite(self, expr: Call, op: Op) -> bool:
         parts = [list(a.fields) if isinstance(a, Tuple) else [a] for a in expr.args]
-        values = [[self._value(part) for part in group] for group in parts]
+        values = [[self.value(part) for part in group] for group in parts]
         arguments = [
             Tuple(tuple(v.expr for v in group)) if isinstance(arg, Tuple) else group[0].expr
             for arg, group in zip(expr.args, values, strict=True)

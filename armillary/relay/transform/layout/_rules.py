@@ -261,7 +261,7 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
 
 _RULES: dict[Follows, LayoutRule] = {
     Follows.ASKED: as_asked,
-    **dict.fromkeys((Follows.AXIS, Follows.QUANTIZED, Follows.REQUANTIZED), along_axis),
+    **dict.fromkeys((Follows.AXIS, Follows.BATCH_NORM, Follows.QUANTIZED, Follows.REQUANTIZED), along_axis),
     Follows.SHUFFLE: channel_shuffle,
     Follows.JOIN: concatenate,
     Follows.PAD: pad,
