@@ -114,8 +114,7 @@ def _compile(
             progress=progress.advance,
         )
     if args.explain_offload:
-        told = library.offload_report
-        print(told if told is not None else "nothing is offloaded: the target names no library")
+        print(library.offload_report)
     progress.start(f"writing {path}")
     dump_code_of(library, path, forms)
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}

@@ -14,7 +14,6 @@ from armillary.driver.variants import entries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload import BUILT_IN
-from armillary.relay.expr import Function
 
 with deferred():  # most builds name no library
     from armillary.offload import contract, report
@@ -52,9 +51,6 @@ def with_libraries(
     return module
 
 
-def report_of(module: IRModule, libraries: Sequence[str]) -> report.OffloadReport | None:
-    """What runs where, for a module that was partitioned or a build that was asked to."""
-    functions = (f for _, f in module.items() if isinstance(f, Function))
-    if not libraries and not any(f.get_attr("Compiler") for f in functions):
-        return None
-    return report.offload_report(module, libraries)
+def report_of(module: IRModule, libraries: Sequence[str]) -> report.OffloadReport:
+    """What runs where, and why; where no library was asked, that."""
+    return report.offload_report(module, tuple(dict.fromkeys((*libraries, *module.asked))))

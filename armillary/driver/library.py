@@ -322,7 +322,7 @@ class GraphLibrary(FunctionLibrary):
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
         self.params = Weights(params)
-        self.offload_report: OffloadReport | None = None  # what runs where, of a build with parts for libraries
+        self.offload_report: OffloadReport | None = None  # what runs where, and why
 
     def __repr__(self) -> str:
         size = sum(weight.nbytes for weight in self.params.held.values()) / 1e6

@@ -152,6 +152,7 @@ class IRModule:
         self.type_definitions: dict[object, object] = dict(
             type_definitions or {}
         )  # GlobalTypeVar: TypeData (relay/adt)
+        self.asked: tuple[str, ...] = ()  # libraries that were asked what they take, by a partition
         for name, function in (functions or {}).items():
             self[name] = function
 
@@ -211,7 +212,9 @@ class IRModule:
         return list(self._vars.values())
 
     def copy(self) -> IRModule:
-        return IRModule(self.functions, self.type_definitions)  # type: ignore[arg-type]
+        module = IRModule(self.functions, self.type_definitions)  # type: ignore[arg-type]
+        module.asked = self.asked
+        return module
 
     def get_type(self, name: str) -> tuple[object, ...]:  # of the graph language
         """The name of a data type, then its constructors."""

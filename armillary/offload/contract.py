@@ -20,7 +20,7 @@ from armillary.offload import BUILT_IN, load
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.lazy_registry import current_name
-from armillary.relay.offload_tables import Predicate, register_pattern_table, register_support
+from armillary.relay.offload_tables import Predicate, close_table, register_pattern_table, register_support
 from armillary.relay.op import OPS
 from armillary.relay.pattern import Check, DFPattern
 from armillary.relay.transform.normal_form.infer_type import infer_type
@@ -77,6 +77,7 @@ class Offload:
     merges_regions: bool = False  # neighbouring calls become one function
     disabled: tuple[str, ...] = ()  # composites and operators that are off unless asked for
     aliases: tuple[str, ...] = ()  # other names in lists of targets
+    writes_rows_only: bool = False  # the code generator knows these patterns and operators, and no others
 
 
 _OFFLOADS: dict[str, Offload] = {}
@@ -96,6 +97,8 @@ def register_offload(offload: Offload) -> Offload:
     register_pattern_table(offload.name, lambda: _rows(offload, ()))
     for operator, predicate in offload.operators.items():
         register_support(offload.name, operator, predicate)
+    if offload.writes_rows_only:
+        close_table(offload.name)
     return offload
 
 
@@ -153,7 +156,10 @@ def partition(
         partition_graph.bind(mod_name=mod_name),
         infer_type.bind(),
     ]
-    return Sequential(steps, f"partition_for_{offload.name}")(module)
+    asked = tuple(dict.fromkeys((*module.asked, offload.name)))
+    made = Sequential(steps, f"partition_for_{offload.name}")(module).copy()
+    made.asked = asked
+    return made
 
 
 def _disabled(offload: Offload, names: Sequence[str]) -> tuple[str, ...]:

@@ -32,9 +32,10 @@ class ReportRow:
 
 @record
 class OffloadReport:
-    """Rows in the order of the graph."""
+    """Rows in the order of the graph; `asked`: the libraries."""
 
     rows: tuple[ReportRow, ...]
+    asked: tuple[str, ...] = ()
 
     @property
     def offloaded(self) -> tuple[ReportRow, ...]:
@@ -45,6 +46,8 @@ class OffloadReport:
         return tuple(row for row in self.rows if not row.where)
 
     def __str__(self) -> str:
+        if not self.asked:
+            return "nothing is offloaded: the target names no library"
         lines = [f"{len(self.offloaded)} functions offloaded, {len(self.kept)} calls kept"]
         for row in self.rows:
             name = f" {row.name}" if row.name else ""
@@ -53,15 +56,15 @@ class OffloadReport:
 
 
 def offload_report(module: IRModule, libraries: Sequence[str] = ()) -> OffloadReport:
-    """Say of every call of a partitioned module where it runs; libraries: by default those it has functions of."""
+    """Say of every call of a partitioned module where it runs; libraries: by default those that were asked."""
     functions = {name: f for name, f in module.items() if isinstance(f, Function)}
     found = {str(f.get_attr("Compiler")) for f in functions.values() if f.get_attr("Compiler")}
-    asked = tuple(libraries) or tuple(sorted(found))
+    asked = tuple(libraries) or module.asked or tuple(sorted(found))
     rows: list[ReportRow] = []
     for function in functions.values():
         if not_primitive(function):
             rows += [row for call, root in _calls(function) if (row := _row(call, root, functions, asked)) is not None]
-    return OffloadReport(tuple(rows))
+    return OffloadReport(tuple(rows), asked)
 
 
 def _calls(function: Function) -> Iterator[tuple[Call, Expr]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.lazy import deferred
-from armillary.errors import ConfigError
+from armillary.errors import ConfigError, UnsupportedError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.relay.pattern.partition import refusal
@@ -24,6 +24,7 @@ TableMaker = Callable[[], Sequence[Row]]
 Predicate = Callable[[Call], str | bool | None]
 _PATTERNS: dict[str, TableMaker] = {}
 _SUPPORT: dict[tuple[str, str], Predicate] = {}
+_CLOSED: set[str] = set()  # libraries whose code generators know the operators of their rows alone
 with deferred():
     from armillary.offload import (
         load as _load,  # a library that comes with the package registers itself when it is imported
@@ -59,6 +60,21 @@ def register_support(compiler: str, operator: str, predicate: Predicate | None =
     return register if predicate is None else register(predicate)
 
 
+def close_table(compiler: str) -> None:
+    """Say that a library's code generator writes its rows and nothing else."""
+    _CLOSED.add(compiler)
+
+
+def refuse_without_row(compiler: str, call: Call) -> None:
+    """UnsupportedError where a script says that a library takes a call which its code generator cannot write."""
+    if not isinstance(call.op, Op) or compiler not in _CLOSED or (compiler, call.op.name) in _SUPPORT:
+        return
+    rule: Predicate | None = call.op.get_attr(f"target.{compiler}")
+    if rule is not None and refusal(rule(call)) is None:
+        told = f"register_op_attr says that {compiler} takes {call.op.name}, for which it has no row"
+        raise UnsupportedError(told, span=call.span, hint="write one, see docs/offloading.md")
+
+
 def why_not(compiler: str, call: Call) -> str | None:
     """None where a library takes a call of an operator or of a composite function, else the reason."""
     if isinstance(call.op, Function):
@@ -74,8 +90,10 @@ def predicate_of(compiler: str, operator: Op) -> Predicate | None:
     """Which calls of an operator by itself a library takes; None where it takes none."""
     _load(compiler)
     own = _SUPPORT.get((compiler, operator.name))
+    if own is not None or compiler in _CLOSED:
+        return own
     script: Predicate | None = operator.get_attr(f"target.{compiler}")  # registered with register_op_attr
-    return own or script
+    return script
 
 
 def is_supported(compiler: str, call: Call) -> bool:

@@ -78,6 +78,20 @@ def test_layers_give_what_numpy_gives(name: str, seed: int) -> None:
     np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["NEConvolutionLayer", "NEDirectConvolutionLayer", "NEDepthwiseConvolutionLayer"])
+def test_biases_of_one_dimension_are_taken_whatever_layout_they_name(name: str) -> None:
+    rng, single = np.random.default_rng(1), name == "NEDepthwiseConvolutionLayer"
+    x, b = _floats(rng, 1, 4, 6, 5), _floats(rng, 4)
+    w = _floats(rng, 4, 1 if single else 4, 3, 3)
+    results = []
+    for layout in (DataLayout.NCHW, NHWC):
+        biases, function, output = tensor(b), getattr(compute, name)(), Tensor()
+        biases.info().set_data_layout(layout)
+        function.configure(_image(x), _image(w[:, 0] if single else w), biases, output, PadStrideInfo(1, 1, 1, 1))
+        results.append(_given(function, output))
+    np.testing.assert_array_equal(*results)
+
+
 def test_layers_that_count_dimensions_take_them_by_number() -> None:
     a, b = (np.arange(n, dtype=np.float32).reshape(2, 2, 3, -1) for n in (48, 24))  # (n, h, w, c)
     tensors = [tensor(v) for v in (a, b)]

@@ -13,6 +13,7 @@ from armillary.driver.libraries import split_libraries
 from armillary.driver.variants import MARK
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
+from armillary.offload.contract import find_offload, partition
 from armillary.offload.report import offload_report
 from armillary.relay.expr import Function, const, var
 from armillary.relay.op.contrib.arm_compute_lib import partition_for_arm_compute_lib
@@ -48,7 +49,37 @@ def test_a_build_for_a_list_offloads_and_reports() -> None:
     assert reasons["nn.conv2d"] == "the convolution has 2 groups; one, or depthwise, is possible"
     assert reasons["sigmoid"] == "arm_compute_lib has no such operator"
     assert str(library.offload_report).startswith("1 functions offloaded, ")
-    assert relay.build(network(), "llvm").offload_report is None
+    plain = relay.build(network(), "llvm").offload_report
+    assert not plain.offloaded and {row.reason for row in plain.kept} == {"no library was asked"}
+
+
+def test_the_report_is_there_when_nothing_was_offloaded() -> None:
+    x = var("x", shape=(2, 3))
+    module = IRModule.from_expr(Function((x,), relay.sigmoid(relay.tanh(x))))
+    asked = relay.build(module, f"arm_compute_lib, {ARM}").offload_report
+    by_hand = relay.build(partition_for_arm_compute_lib(module), ARM).offload_report
+    for report in (asked, by_hand):
+        assert not report.offloaded and report.asked == ("arm_compute_lib",)
+        assert [row.reason for row in report.kept] == ["arm_compute_lib has no such operator"] * 2
+        assert str(report).startswith("0 functions offloaded, 2 calls kept")
+
+
+@pytest.mark.parametrize("library", ["arm_compute_lib", "clml"])
+def test_an_operator_that_a_script_adds_without_a_row_is_refused(library: str) -> None:
+    x = var("x", shape=(1, 4, 4, 4))
+    module = IRModule.from_expr(Function((x,), relay.nn.leaky_relu(x, 0.1)))
+    operator, key = relay.op.get("nn.leaky_relu"), f"target.{library}"
+    operator.set_attr(key, lambda call: False)
+    try:
+        assert find_offload(library).name == library
+        assert not offload_report(partition(module, find_offload(library))).offloaded
+        operator.set_attr(key, lambda call: True, 20)
+        with pytest.raises(UnsupportedError, match=rf"{library} takes nn.leaky_relu, for which it has no row"):
+            partition(module, find_offload(library))
+        with pytest.raises(UnsupportedError, match="no row"):
+            relay.transform.AnnotateTarget(library)(relay.transform.InferType()(module))
+    finally:
+        operator.reset_attr(key)
 
 
 def test_the_report_follows_partitioning_by_hand() -> None:

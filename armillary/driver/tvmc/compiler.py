@@ -69,7 +69,7 @@ def compile(
         module = apply_graph_transforms(tvmc_model.mod, transforms)
         library = build(module, where, target_host, params=tvmc_model.params, mod_name=mod_name)
     if dump_offloads:
-        _report(dump_offloads, str(library.offload_report or "nothing is offloaded: the target names no library"))
+        _report(dump_offloads, str(library.offload_report))
     dump_code_of(library, path, _forms(dump_code))
     library.export_library(str(path), cc=cross or None, options=(cross_options or "").split())
     if print_pass_times:

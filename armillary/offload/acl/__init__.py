@@ -28,15 +28,17 @@ COMPOSITES: tuple[Composite, ...] = (
 )
 SIMPLE: tuple[Simple, ...] = (*pool.SIMPLE, *elementwise.SIMPLE)
 _POOLS = {f"nn.{kind}_pool2d": ["NHWC"] for kind in ("max", "avg", "global_max", "global_avg")}
+_QUANTIZED_POOLS = {"qnn.avg_pool2d": ["NHWC"]}
 # Integers where a model says quantize and dequantize; normalisations in the weights; channels last.
 _PREPARE = (
-    fake_quantization_to_integer.bind(use_qat=True),
+    pool.GLOBAL_MEANS_AS_WINDOWS,
+    fake_quantization_to_integer.bind(use_qat=True, optional_qnn_ops=("nn.avg_pool2d",)),
     simplify_inference.bind(),
     fold_constant.bind(),
     fold_scale_axis.bind(),
     fold_constant.bind(),
 )
-_LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "qnn.conv2d": ["NHWC", "default"], **_POOLS}
+_LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "qnn.conv2d": ["NHWC", "default"], **_POOLS, **_QUANTIZED_POOLS}
 
 
 def _kernel(call: Call) -> Kernel:
@@ -65,5 +67,6 @@ OFFLOAD = register_offload(
         prepare=(*_PREPARE, use_layouts.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
         disabled=("concatenate",),
         aliases=("compute-library",),
+        writes_rows_only=True,
     )
 )

@@ -1,15 +1,18 @@
 """Pooling for Arm Compute Library: operators, means of bytes between casts, and L2 pooling.
 
 In: calls and matches. Out: None or why not, and the nodes nn.*_pool2d. Invariant: data is NHWC and undilated; the node
-has the padding as top, left, bottom, right; a mean of bytes is the node of the mean with the bytes' type.
+has the padding as top, left, bottom, right; a mean of bytes is the node of the mean with the bytes' type, which rounds
+where integers of Relay are cut.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.ir import IRModule
 from armillary.offload.graph_json import Kernel, attributes
 from armillary.offload.rows import (
     BYTES,
@@ -19,13 +22,17 @@ from armillary.offload.rows import (
     four,
     inside,
     is_dtype,
+    is_per_tensor,
     is_rank,
     is_value,
     name_of,
+    tensor,
 )
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
+from armillary.relay.transform._rules import call, rewrite_module
 from armillary.relay.types import TensorType
+from armillary.transform import Pass, PassInfo
 
 
 def _check_attrs(call: Call) -> str | None:
@@ -117,16 +124,64 @@ def _l2_kernel(call: Call) -> Kernel:
     return _node(pool, outside[id(pool.args[0].args[0])], "nn.l2_pool2d")
 
 
+def check_quantized(call: Call) -> str | None:
+    """Why a mean between dequantize and quantize is not taken."""
+    names = ("input_scale", "input_zero_point", "output_scale", "output_zero_point")
+    wrong = first(
+        is_dtype(call.args[0], "data", *BYTES),
+        _check_attrs(call),
+        *(is_per_tensor(value, name) for value, name in zip(call.args[1:], names, strict=True)),
+        "means of bytes that count padding are not in all versions" if _counts_padding(call) else None,
+    )
+    return wrong or ("" if _keeps_steps(call.args[1:]) else "the result has other steps than the data") or None
+
+
+def _keeps_steps(parameters: Sequence[Expr]) -> bool:
+    """Whether scale and zero point of the data are those of the result."""
+    numbers = [value.data.item() for value in parameters if isinstance(value, Constant) and value.data.size == 1]
+    return len(numbers) == 4 and numbers[:2] == numbers[2:]
+
+
+def quantized_kernel(call: Call) -> Kernel:
+    """data"""
+    return _node(call, call.args[0], "nn.avg_pool2d")
+
+
+def _as_window(expr: Expr) -> Expr | None:
+    """A mean of whole images between bytes of the same steps is one of windows, which stay bytes.
+
+    qnn.quantize(nn.global_avg_pool2d(qnn.dequantize(x, s, z)), s, z)  ->  … nn.avg_pool2d(…, pool_size=[h, w]) …
+    """
+    mean = expr.args[0] if isinstance(expr, Call) and name_of(expr) == "qnn.quantize" else None
+    source = mean.args[0] if isinstance(mean, Call) and name_of(mean) == "nn.global_avg_pool2d" else None
+    if not isinstance(expr, Call) or not isinstance(mean, Call) or not isinstance(source, Call):
+        return None
+    ty = tensor(source)
+    if name_of(source) != "qnn.dequantize" or ty is None or not _keeps_steps((*source.args[1:], *expr.args[1:])):
+        return None
+    size = tuple(ty.static[mean.attrs.layout.index(axis)] for axis in "HW")
+    pool = call("nn.avg_pool2d", source, pool_size=size, layout=mean.attrs.layout)
+    return Call(expr.op, (pool, *expr.args[1:]), expr.attrs, expr.span)
+
+
+def _windows(module: IRModule) -> IRModule:
+    return rewrite_module(module, _as_window)
+
+
+GLOBAL_MEANS_AS_WINDOWS = Pass(_windows, PassInfo("GlobalMeansAsWindows", "GlobalMeansAsWindows", 0, ()))
 COMPOSITES = (
     Composite("avg_pool2d", _mean, _check_mean, _mean_kernel),
     Composite("l2_pool2d", _l2, _check_l2, _l2_kernel),
 )
-SIMPLE = tuple(
-    Simple(f"nn.{name}_pool2d", functools.partial(check, dtypes=dtypes), kernel)
-    for name, dtypes in (
-        ("max", ("float32", *BYTES)),
-        ("avg", ("float32",)),
-        ("global_max", ("float32", *BYTES)),
-        ("global_avg", ("float32",)),
-    )
+SIMPLE = (
+    Simple("qnn.avg_pool2d", check_quantized, quantized_kernel),
+    *(
+        Simple(f"nn.{name}_pool2d", functools.partial(check, dtypes=dtypes), kernel)
+        for name, dtypes in (
+            ("max", ("float32", *BYTES)),
+            ("avg", ("float32",)),
+            ("global_max", ("float32", *BYTES)),
+            ("global_avg", ("float32",)),
+        )
+    ),
 )

@@ -56,5 +56,6 @@ OFFLOAD = register_offload(
         prepare=PREPARE,
         merges_regions=True,
         disabled=("reshape",),
+        writes_rows_only=True,
     )
 )

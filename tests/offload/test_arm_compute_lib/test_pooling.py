@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from infrastructure import Device, module_of, nodes, partitioned, run, verify
 
@@ -12,6 +14,7 @@ from armillary import relay
 from armillary.offload.report import offload_report
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, const, var
+from armillary.relay.op.contrib.arm_compute_lib import partition_for_arm_compute_lib
 
 RNG = np.random.default_rng(3)
 
@@ -146,3 +149,46 @@ def test_each_pool_is_one_node(dtype: str) -> None:
             {"count_include_pad"} if own and "max" not in last["name"] else set()
         )
         assert last["attrs"]["dtype"] == [[dtype]] and last["inputs"] == [[0, 0, 0]]
+
+
+def quantized(kind: str, dtype: str, steps: tuple[float, int], to: tuple[float, int]) -> bytes:
+    """A file of DequantizeLinear, a mean, QuantizeLinear, as exporters write it."""
+    stored = getattr(onnx.TensorProto, dtype.upper())
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]} if kind == "AveragePool" else {}
+    numbers = {"s": np.float32(steps[0]), "z": np.array(steps[1], dtype)}
+    numbers |= {"t": np.float32(to[0]), "u": np.array(to[1], dtype)}
+    rows = [
+        onnx.helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        onnx.helper.make_node(kind, ["a"], ["b"], **window),
+        onnx.helper.make_node("QuantizeLinear", ["b", "t", "u"], ["y"]),
+    ]
+    graph = onnx.helper.make_graph(
+        rows,
+        "mean",
+        [onnx.helper.make_tensor_value_info("x", stored, (1, 5, 9, 7))],
+        [onnx.helper.make_tensor_value_info("y", stored, None)],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()],
+    )
+    return onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8
+    ).SerializeToString()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("kind", ["AveragePool", "GlobalAveragePool"])
+def test_a_mean_of_a_quantised_file_is_the_librarys(kind: str, dtype: str, device: Device, tmp_path: Path) -> None:
+    info = np.iinfo(dtype)
+    data = RNG.integers(info.min, info.max, (1, 5, 9, 7)).astype(dtype)
+    file = quantized(kind, dtype, (0.05, 7), (0.05, 7))
+    module, params = relay.frontend.from_onnx(onnx.load_model_from_string(file))
+    parts = partition_for_arm_compute_lib(module, params)
+    report = offload_report(parts)
+    assert [row.what for row in report.offloaded][:1] == ["qnn.avg_pool2d"]
+    assert not [row for row in report.kept if "pool" in row.what]
+    (wanted,) = onnxruntime.InferenceSession(file).run(None, {"x": data})
+    verify(run(device, parts, {"x": data}, tmp_path), [wanted], atol=1 if dtype == "uint8" else 2, rtol=0)
+    other, params = relay.frontend.from_onnx(
+        onnx.load_model_from_string(quantized("AveragePool", dtype, (0.05, 7), (0.1, 7)))
+    )
+    reasons = {row.what: row.reason for row in offload_report(partition_for_arm_compute_lib(other, params)).kept}
+    assert reasons["qnn.avg_pool2d"] == "the result has other steps than the data"

@@ -61,7 +61,8 @@ def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
     layouts = base.status_of(name, *(base.wrong_layout(what, info, infos[0]) for what, info in others))
     if not layouts:
         return layouts
-    input, weights, biases, output = (info.in_nchw() if info is not None else None for info in infos)
+    input, weights, output = (info.in_nchw() if info is not None else None for info in (infos[0], infos[1], infos[3]))
+    biases = infos[2]  # a vector is one in any layout
     assert input is not None and weights is not None, "both are given"
     groups, dilation = asked.groups, asked.dilation
     conv_info, act_info, multiplier = asked.conv_info, asked.act_info, asked.multiplier

@@ -43,7 +43,7 @@ def find_rule(op: Op) -> LayoutRule | None:
 
 def takes_layouts(op: Op) -> bool:
     """Whether the rule of an operator does as the request's `desired` says."""
-    return op.layout_axes is not None and op.layout_follows in (Follows.ASKED, Follows.POOL)
+    return op.layout_axes is not None and op.layout_follows in (Follows.ASKED, *_POOLS)
 
 
 def static(expr: Expr) -> tuple[int, ...] | None:
@@ -101,7 +101,7 @@ def as_asked(expr: Call, have: Changes, request: Request) -> LayoutChoice | None
 
 def pool2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Pooling works on any layout with whole spatial axes; some start a blocked one (see BlockPlan.starts)."""
-    change = have[0]
+    change, *rest = have  # scales and zero points, of bytes
     shape = static(expr)
     asked = request.layouts_of(expr.op.name)
     if asked is not None and asked[0] != expr.attrs.layout and not layout(expr.attrs.layout).is_blocked:
@@ -111,7 +111,8 @@ def pool2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
         change = Change(layout("NCHW"), layout(f"NCHW{block}c")) if block >= 4 else None
     if change is None or expr.attrs.layout != change.old.text or expr.attrs.out_layout not in ("", change.old.text):
         return None
-    return LayoutChoice((change,), _rebuilt(expr, {"layout": change.new.text, "out_layout": ""}), change)
+    build = _rebuilt(expr, {"layout": change.new.text, "out_layout": ""})
+    return LayoutChoice((change, *(None for _ in rest)), build, change)
 
 
 def elementwise(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
@@ -259,6 +260,7 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     return LayoutChoice((change, *rest), _rebuilt(expr, {"pad_width": moved}), change)
 
 
+_POOLS = (Follows.POOL, Follows.QUANTIZED_POOL)
 _RULES: dict[Follows, LayoutRule] = {
     Follows.ASKED: as_asked,
     **dict.fromkeys((Follows.AXIS, Follows.BATCH_NORM, Follows.QUANTIZED, Follows.REQUANTIZED), along_axis),
@@ -268,6 +270,6 @@ _RULES: dict[Follows, LayoutRule] = {
     Follows.SLICE: strided_slice,
     Follows.TAKE: take,
     Follows.REDUCTION: reduction,
-    Follows.POOL: pool2d,
+    **dict.fromkeys(_POOLS, pool2d),
 }
 _BY_KIND: dict[Kind, LayoutRule] = {Kind.ELEMENTWISE: elementwise, Kind.BROADCAST: broadcast}

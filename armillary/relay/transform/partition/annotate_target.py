@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.offload_tables import is_supported
+from armillary.relay.offload_tables import is_supported, refuse_without_row
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.transform.partition._regions import BEGIN, END, Regions, compiler_of
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
@@ -86,6 +86,8 @@ def wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
 def _library(expr: Expr, names: Sequence[str], memo: dict[int, Expr], structure: bool) -> str:
     """The library that takes an expression, "" for none."""
     if isinstance(expr, Call):
+        for name in names:
+            refuse_without_row(name, expr)
         return next((name for name in names if is_supported(name, expr)), "")
     if not structure or not isinstance(expr, Tuple | TupleGetItem):
         return ""
