@@ -428,6 +428,10 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
         if node.func == NOP and len(node.inputs) == 1:
             node.storage = [read[0]]
             continue
+        if _is_in_place(plan, node):
+            node.storage = [read[0]]
+            last[read[0]] = max(last[read[0]], last_write(index, node))
+            continue
         for ty in node.types:
             last[len(sizes)] = last_write(index, node)
             node.storage.append(len(sizes))
@@ -459,6 +463,21 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     if images:
         spans = [(beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in range(len(sizes))]
         _plan_images(plan, {s: None if external[s] else spans[s] for s in sorted(images)})
+
+
+def _is_in_place(plan: GraphPlan, node: GraphNode) -> bool:
+    """Whether a call changes its first input, an input of the graph, where that lies (ops/decoder/cache_update.py)."""
+    kernel = plan.kernels.get(node.func or "")
+    body = kernel.function.body if kernel is not None else None
+    if not isinstance(body, Call) or not getattr(body.attrs, "in_place", False):
+        return False
+    source = plan.nodes[node.inputs[0][0]]
+    if source.func is not None or source.name in plan.params:
+        raise UnsupportedError(
+            f"{node.name}: only an input of the graph can be changed in place, not {source.name}",
+            hint="in_place=False copies it",
+        )
+    return True
 
 
 def _plan_images(plan: GraphPlan, spans: Mapping[int, tuple[int, int] | None]) -> None:

@@ -65,6 +65,11 @@ static void add_slot(arm_graph *g, int32_t entry, int32_t node, int32_t arg) {
   storage->first_slot = g->num_slots++;
 }
 
+/* A node may change its first input where that lies: caches that are inputs and outputs. */
+static int is_in_place(const arm_graph *g, const arm_node *node, int32_t entry) {
+  return node->num_inputs > 0 && g->entries[node->inputs[0]].storage == g->entries[entry].storage;
+}
+
 /* The k-th `in` argument of the function is the node's k-th input, the k-th `out` argument its k-th output. */
 static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *error) {
   static _Alignas(ARM_ALIGN) char placeholder[ARM_ALIGN]; /* inputs get their memory later */
@@ -77,7 +82,7 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
       return arm_fail(error, "graph: node %s: %s wants more %s than the graph gives", node->name, f->name,
                       is_out ? "outputs" : "inputs");
     int32_t entry = is_out ? node->first_entry + outs++ : node->inputs[ins++];
-    if (is_out && g->storages[g->entries[entry].storage].is_input)
+    if (is_out && g->storages[g->entries[entry].storage].is_input && !is_in_place(g, node, entry))
       return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
     args[k] = entry_tensor(g, entry);
     node->device = g->storages[g->entries[entry].storage].device; /* all of one: arm_bind looks */

@@ -28,7 +28,7 @@ add, floor_mod, broadcast_to, reshape, transpose = map(
 gather, gather_nd, reverse_sequence, strided_slice, take = map(
     by_name, ("gather", "gather_nd", "reverse_sequence", "strided_slice", "take")
 )
-scatter_elements, scatter_nd = map(by_name, ("scatter_elements", "scatter_nd"))
+cache_update, scatter_elements, scatter_nd = map(by_name, ("nn.cache_update", "scatter_elements", "scatter_nd"))
 
 
 @from_onnx("Slice")
@@ -188,6 +188,8 @@ def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
     if not node.missing(2):
         last = cache.static[axis] - (length if mode == "linear" else 1)
         first = checked(node, 2, [(0, last)], "write position", update.size)
+        if (mode, axis, cache.ndim) == ("linear", 2, 4):
+            return cache_update(node.input(0), node.input(1), first)
         start = reshape_to(first, (batch, *(1,) * (cache.ndim - 1)))
         places = add(start, steps)
     if mode == "circular":

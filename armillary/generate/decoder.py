@@ -1,0 +1,71 @@
+"""A decoder as the generator runs it: functions for some numbers of new tokens, and what their inputs mean.
+
+In: a module of one main that takes tokens, positions and caches, and gives logits and caches. Out: `Decoder`; its
+functions change caches in place (`in_place`). Invariant: a cache is an input (1, heads, capacity, features) that
+nothing but one nn.cache_update reads, whose result is an output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from armillary.base.record import record
+from armillary.errors import ModelError
+from armillary.ir import IRModule
+from armillary.ops.decoder.cache_update import NAME as CACHE_UPDATE
+from armillary.relay.expr import Call, Expr, Function, Tuple, Var
+from armillary.relay.op import is_call
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.types import TensorType
+from armillary.relay.walk import post_order, substitute
+
+TOKENS, POSITIONS, START, TOTAL, LAST, MASK = "tokens", "positions", "start", "total", "last", "mask"
+
+
+@record
+class Decoder:
+    """`make(rows)` is the module for so many new tokens; `roles` says what an input holds.
+
+    Roles: `tokens` and `positions` (1, rows); `start`, the position of the first row; `total`, positions that count
+    after it; `last`, total - 1; `mask`, 1 for each of `capacity` positions that counts. `most_rows` 1: rows see one
+    another, so that tokens go in one at a time.
+    """
+
+    make: Callable[[int], IRModule]
+    roles: Mapping[str, str]
+    capacity: int
+    most_rows: int = 1 << 30
+
+
+def in_place(module: IRModule) -> tuple[IRModule, dict[str, TensorType]]:
+    """The module with logits as output 0 and then its caches, which are changed where they lie; types of the caches."""
+    main = infer_type(module)["main"]
+    assert isinstance(main, Function), "main is a function"
+    fields = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    updates = [e for e in fields if _is_update(e)]
+    others = [e for e in fields if not _is_update(e)]
+    if len(others) != 1 or not updates:
+        told = f"{len(others)} outputs that are no caches and {len(updates)} caches"
+        raise ModelError(f"a decoder has {told}, wanted one, the logits, and some", hint="see docs/limits.md")
+    memo: dict[int, Expr] = {}
+    caches: dict[str, TensorType] = {}
+    for update in updates:
+        assert isinstance(update, Call), "it updates"
+        cache = update.args[0]
+        readers = [e for e in post_order(main) if isinstance(e, Call) and any(a is cache for a in e.args)]
+        if not isinstance(cache, Var) or len(readers) != 1:
+            raise ModelError(f"cache {update.span}: it is read before it is written", span=update.span)
+        ty = cache.checked_type
+        assert isinstance(ty, TensorType), "caches are tensors"
+        caches[cache.name_hint] = ty
+        attrs = dataclasses.replace(update.attrs, in_place=True)
+        memo[id(update)] = Call(update.op, update.args, attrs, update.span)
+    body = Tuple((others[0], *updates))
+    changed = substitute(Function(main.params, body, None, main.attrs, main.span), memo)
+    assert isinstance(changed, Function), "it stays a function"
+    return infer_type(IRModule({"main": changed})), caches
+
+
+def _is_update(expr: Expr) -> bool:
+    return is_call(expr, CACHE_UPDATE)

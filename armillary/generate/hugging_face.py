@@ -1,0 +1,92 @@
+"""Folders as Hugging Face stores models: config.json and safetensors, as decoders.
+
+In: a folder of a family that families.py knows. Out: a `Decoder` whose functions take tokens, where they stand and how
+many positions count, and caches. Invariant: weights are read once and shared by the functions; an entry of the
+configuration that would change the result and is not implemented is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from armillary.base.dtype import DType
+from armillary.errors import ConfigError, ModelError, UnsupportedError
+from armillary.generate.blocks import Step, angles
+from armillary.generate.decoder import START, TOKENS, TOTAL, Decoder
+from armillary.generate.families import FAMILIES, Model, rope_entries
+from armillary.generate.safetensors import Json, Tensors
+from armillary.ir import IRModule
+from armillary.ops._iota import iota
+from armillary.ops.nn._windows import call
+from armillary.relay.expr import Expr, Function, Tuple, Var, const
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.types import TensorType
+
+_ROLES = {"input_ids": TOKENS, "start": START, "total": TOTAL}
+
+
+def folder_decoder(folder: Path, capacity: int, bits: int = 0) -> Decoder:
+    """The decoder of a folder; `bits` 4 or 8 packs its weights so."""
+    if bits not in (0, 4, 8):
+        raise ConfigError(f"bits is {bits}", hint="0 (as stored), 4 or 8")
+    config, tensors = read_config(folder), Tensors(folder)
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
+        raise UnsupportedError(
+            f"{folder}: models of type {config.get('model_type')!r} are not supported",
+            hint=f"there are {', '.join(sorted(FAMILIES))}",
+        )
+    model = family(config, tensors, bits)
+
+    @cache
+    def make(rows: int) -> IRModule:
+        return _module(model, rows, capacity)
+
+    return Decoder(make, _ROLES, capacity)
+
+
+def read_config(folder: Path) -> Json:
+    """config.json, checked for what every family needs."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder}: config.json cannot be read: {error}") from None
+    missing = [n for n in ("hidden_size", "num_hidden_layers", "num_attention_heads") if n not in config]
+    if missing:
+        raise ModelError(f"{folder}: config.json lacks {', '.join(missing)}")
+    for scaling in rope_entries(config):
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        if kind != "default":
+            raise UnsupportedError(f"{folder}: rotary positions of type {kind!r} are not supported")
+    result: Json = config
+    return result
+
+
+def _module(model: Model, rows: int, capacity: int) -> IRModule:
+    """main(input_ids, start, total, caches) -> (logits, caches)."""
+    heads, whole = model.heads(0), DType("int32")
+    tokens = Var("input_ids", TensorType((1, rows), DType("int64")))
+    start, total = (Var(name, TensorType((1,), whole)) for name in ("start", "total"))
+    places = call("expand_dims", start, axis=1) + call("expand_dims", iota(rows, "int32"), axis=0)
+    shape = TensorType((1, heads.groups, capacity, heads.size), DType("float32"))
+    steps: dict[float, Step] = {}
+
+    def step(base: float) -> Step:
+        if base not in steps:
+            tables = (const(t) for t in angles(heads.size, base, capacity))
+            rows_of = [call("take", table, places, axis=0, mode="clip") for table in tables]
+            cos, sin = (call("expand_dims", t, axis=2) for t in rows_of)
+            steps[base] = Step(start, total, cos, sin)
+        return steps[base]
+
+    x: Expr = model.embedded(tokens)
+    caches, updated = list[Var](), list[Expr]()
+    for layer in range(model.layers):
+        own = (Var(f"key_{layer}", shape), Var(f"value_{layer}", shape))
+        x, keys, values = model.layer(layer, x, own, step(model.rope_base(layer)))
+        caches += own
+        updated += [keys, values]
+    body = Tuple((model.logits(x), *updated))
+    return infer_type(IRModule({"main": Function((tokens, start, total, *caches), body)}))

@@ -1,0 +1,104 @@
+"""ONNX files of decoders, with caches of fixed capacity.
+
+In: a file in one of three forms: GroupQueryAttention with past and present (onnxruntime-genai), the standard's
+Attention with past and present, TensorScatter with write positions. Out: a `Decoder`. Invariant: weights stay; an
+Attention that appends to its past, causal and without a mask, becomes a GroupQueryAttention over the capacity.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import onnx
+from onnx import helper
+
+from armillary.errors import ModelError, UnsupportedError
+from armillary.frontend import from_onnx
+from armillary.generate.decoder import LAST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder
+from armillary.ir import IRModule
+
+_MS = "com.microsoft"
+_ROLES = {
+    "input_ids": TOKENS,
+    "position_ids": POSITIONS,
+    "seqlens_k": LAST,
+    "total_len": TOTAL,
+    "total_sequence_length": TOTAL,
+    "attention_mask": MASK,
+    "write": START,
+    "write_indices": START,
+    "valid": TOTAL,
+    "nonpad_kv_seqlen": TOTAL,
+    "cache_last": LAST,
+}
+_LENGTH, _WHOLE = "cache_last", "cache_capacity"  # inputs of nodes that get a cache of fixed capacity
+
+
+def onnx_decoder(path: str | os.PathLike[str], capacity: int) -> Decoder:
+    """The decoder of a file."""
+    model = onnx.load(path)
+    graph = model.graph
+    if any(_appends(node) for node in graph.node):
+        _with_capacity(model, capacity)
+    stored = {t.name for t in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in stored]
+    caches = [i.name for i in inputs if i.name not in _ROLES]
+    roles = {i.name: _ROLES[i.name] for i in inputs if i.name in _ROLES}
+    if TOKENS not in roles.values():
+        raise ModelError(f"{path}: no input is called input_ids", hint=f"there are {', '.join(i.name for i in inputs)}")
+    for value in inputs:
+        if value.name in caches and len(value.type.tensor_type.shape.dim) != 4:
+            raise ModelError(f"{path}: input {value.name!r} is neither a cache of four axes nor known by its name")
+    is_causal = any(n.op_type == "GroupQueryAttention" for n in graph.node)
+    static = {v.name: v.type.tensor_type.shape.dim[2].dim_value for v in inputs if v.name in caches}
+    fixed = {n for n in static.values() if n}
+    capacity = min(fixed) if fixed else capacity
+
+    @cache
+    def make(rows: int) -> IRModule:
+        shapes = {v.name: _shape(v, roles.get(v.name, ""), rows, capacity) for v in inputs}
+        module, _ = from_onnx(model, shapes)
+        return module
+
+    return Decoder(make, roles, capacity, 1 << 30 if is_causal else 1)
+
+
+def _shape(value: onnx.ValueInfoProto, role: str, rows: int, capacity: int) -> tuple[int, ...]:
+    """The shape of an input for so many rows."""
+    dims = value.type.tensor_type.shape.dim
+    if role in (TOKENS, POSITIONS):
+        return (1, rows)
+    if role == MASK:
+        return (1, capacity)
+    if role:
+        return (1,) * len(dims)
+    _, heads, length, size = (d.dim_value for d in dims)
+    if not heads or not size:
+        raise ModelError(f"input {value.name!r}: a cache whose heads or features are open")
+    return (1, heads, length or capacity, size)
+
+
+def _appends(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Attention" and not node.domain and len(node.input) > 5 and bool(node.input[4])
+
+
+def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:
+    """Rewrite the standard's Attention nodes that append to a past."""
+    graph = model.graph
+    for node in graph.node:
+        if not _appends(node):
+            continue
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.input[3] or not attributes.get("is_causal") or "q_num_heads" not in attributes or len(node.input) > 6:
+            told = "a mask, scores without order, or four axes"
+            raise UnsupportedError(f"Attention node {node.name!r} with {told} cannot have a cache of fixed capacity")
+        named = {"num_heads": attributes["q_num_heads"], "kv_num_heads": attributes["kv_num_heads"]}
+        named |= {k: attributes[k] for k in ("scale", "softcap") if k in attributes}
+        inputs = [*node.input[:3], *node.input[4:6], _LENGTH, _WHOLE]
+        new = helper.make_node("GroupQueryAttention", inputs, node.output, node.name, domain=_MS, **named)
+        node.CopyFrom(new)
+    graph.input.append(helper.make_tensor_value_info(_LENGTH, onnx.TensorProto.INT32, [1]))
+    graph.initializer.append(helper.make_tensor(_WHOLE, onnx.TensorProto.INT32, [], [capacity]))
+    if not any(o.domain == _MS for o in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(_MS, 1))

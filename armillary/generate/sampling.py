@@ -1,0 +1,52 @@
+"""How the next token is chosen from logits.
+
+In: a vector of logits, the settings, a random generator. Out: the number of a token. Invariant: the same seed gives the
+same tokens; without a temperature it is the first one of the greatest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from armillary.base.aliases import Array
+from armillary.base.record import record
+from armillary.errors import ConfigError
+
+
+@record
+class Sampling:
+    """`temperature` 0: the greatest logit. `top_k` 0: of all tokens; `top_p`: of the likeliest that sum to it."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse settings that say nothing."""
+        if not (self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1):
+            got = f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}"
+            raise ConfigError(f"sampling: {got}", hint="temperature and top_k from 0 on, top_p above 0 and at most 1")
+
+
+def probabilities(logits: Array, sampling: Sampling) -> tuple[Array, Array]:
+    """The tokens that can come next, likeliest first, and their probabilities."""
+    order = np.argsort(-logits, kind="stable")
+    if sampling.top_k:
+        order = order[: sampling.top_k]
+    scaled = logits[order].astype(np.float64) / sampling.temperature
+    weights = np.exp(scaled - scaled[0])
+    weights /= weights.sum()
+    if sampling.top_p < 1:
+        count = int(np.searchsorted(np.cumsum(weights), sampling.top_p)) + 1
+        order, weights = order[:count], weights[:count] / weights[:count].sum()
+    return order, weights
+
+
+def select_token(logits: Array, sampling: Sampling, random: np.random.Generator) -> int:
+    """The next token."""
+    if sampling.temperature == 0:
+        return int(np.argmax(logits))
+    order, weights = probabilities(logits, sampling)
+    place = int(np.searchsorted(np.cumsum(weights), random.random(), side="right"))
+    return int(order[min(place, len(order) - 1)])

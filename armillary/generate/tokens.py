@@ -1,0 +1,65 @@
+"""Text as tokens and back, by the `tokenizers` package (an extra) and the files of a Hugging Face folder.
+
+In: a folder with tokenizer.json, maybe config.json or generation_config.json. Out: `Tokenizer`, or None where there is
+no such file. Invariant: `ends` are the tokens after which a model says no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from armillary.errors import ConfigError
+
+
+class _Encoding(Protocol):
+    """What an encoding of the package has."""
+
+    ids: list[int]
+
+
+class _Backend(Protocol):
+    """What a tokenizer of the package does."""
+
+    def encode(self, sequence: str) -> _Encoding: ...
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str: ...
+
+
+class Tokenizer:
+    """Encodes and decodes text."""
+
+    def __init__(self, backend: _Backend, ends: frozenset[int]) -> None:
+        self.backend, self.ends = backend, ends
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with those that every text begins with."""
+        return [int(token) for token in self.backend.encode(text).ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without those that stand for no text."""
+        return str(self.backend.decode(list(tokens), skip_special_tokens=True))
+
+
+def load_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder."""
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        return None
+    try:
+        import tokenizers
+    except ImportError:
+        raise ConfigError(f"{file} needs the package tokenizers", hint="pip install armillary[generate]") from None
+    return Tokenizer(tokenizers.Tokenizer.from_file(str(file)), frozenset(_ends(folder)))
+
+
+def _ends(folder: Path) -> list[int]:
+    for name in ("generation_config.json", "config.json", "genai_config.json"):
+        if (folder / name).exists():
+            data = json.loads((folder / name).read_text("utf-8"))
+            end = data.get("eos_token_id", data.get("model", {}).get("eos_token_id"))
+            if end is not None:
+                return [int(e) for e in (end if isinstance(end, list) else [end])]
+    return []
