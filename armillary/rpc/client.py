@@ -23,7 +23,7 @@ from armillary.artifact import Descriptor
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary, bounded
 from armillary.base.files import regular, scratch_folder
-from armillary.errors import ArtifactError, RPCError, RPCSessionTimeoutError, Span
+from armillary.errors import ArtifactError, RPCConnectionError, RPCError, RPCSessionTimeoutError, Span
 from armillary.rpc.connection import CONNECT_SECONDS, Connection, Transport
 from armillary.rpc.connection import connect as open_connection
 from armillary.rpc.protocol import CHUNK, Json
@@ -237,15 +237,25 @@ def connect(
     secret: bytes | None = None,
     insecure: bool | None = None,
     tls: bool | None = None,
+    wait_timeout: float = 600,
 ) -> RPCSession:
-    """A session on a server that no tracker lends; waits until it is free.
+    """A session on a server that no tracker lends; waits until it is free, `wait_timeout` seconds at most.
 
     `session_timeout` is in seconds; 0 leaves it to the server.
     """
     del session_constructor_args, enable_logging  # of old
     _check_proof("rpc.connect", secret, url)
-    Arguments("rpc.connect", RPCError).text("key", key)
-    return _session(url, port, key, "", session_timeout, secret, insecure, tls, wait=_LONGEST)
+    given = Arguments("rpc.connect", RPCError)
+    given.text("key", key)
+    given.number("wait_timeout", wait_timeout, 0)
+    wait, begin = min(wait_timeout, _LONGEST), time.monotonic()
+    try:
+        return _session(url, port, key, "", session_timeout, secret, insecure, tls, wait=wait)
+    except RPCConnectionError:
+        if time.monotonic() - begin < wait:
+            raise
+        told = f"{url}:{port} was in use for {wait:g} s"
+        raise RPCError(told, hint="rpc.connect(…, wait_timeout=…), or a tracker that shares it") from None
 
 
 def _session(
@@ -362,18 +372,22 @@ class TrackerSession:
         secret, insecure, _ = self._proof
         waits = {"wait_ms": max(1, round(wait * 1000)), "absent_ms": round(min(wait_for_key, _LONGEST) * 1000)}
         request = {"op": "request", "key": key, "priority": priority, **waits}
-        lease, _ = self._ask(request, wait + _GRACE)
-        return _session(
-            lease["host"],
-            lease["port"],
-            lease["key"],
-            lease["ticket"],
-            seconds,
-            secret,
-            insecure,
-            bool(lease["tls"]),
-            wait=CONNECT_SECONDS,
-        )
+        connection = self._open()
+        try:  # while it is open, the tracker keeps the ticket for us
+            lease, _ = connection.request(request, b"", wait + _GRACE)
+            return _session(
+                lease["host"],
+                lease["port"],
+                lease["key"],
+                lease["ticket"],
+                seconds,
+                secret,
+                insecure,
+                bool(lease["tls"]),
+                wait=CONNECT_SECONDS,
+            )
+        finally:
+            connection.close()
 
     def request_and_run(
         self,

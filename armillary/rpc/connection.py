@@ -8,6 +8,8 @@ again. The other end: `serving.py`.
 from __future__ import annotations
 
 import hashlib
+import logging
+import select
 import socket
 import ssl
 import threading
@@ -21,6 +23,8 @@ from armillary.rpc.protocol import AFTER_OPEN, BEFORE_OPEN, PREFIX, TAG_BYTES, F
 from armillary.rpc.secret import find_secret, secret_to_connect
 
 CONNECT_SECONDS = 10.0
+_MOMENT = 2.0  # seconds without an answer, after which a wait is told
+_LOG = logging.getLogger("RPCClient")
 _OTHER_ROLES = {  # what to do where one of these answers instead
     "tracker": "ask it for a device by its key: --rpc-key, or connect_tracker(host, port).request(key)",
     "server": "it has no queue: rpc.connect(host, port), without a key; trackers listen on 9190 unless told otherwise",
@@ -57,6 +61,10 @@ class Connection:
             self.send(Frame(header, payload))
             frame = self.receive(seconds)
         return protocol.answer(frame.header), frame.payload
+
+    def has_answer(self, seconds: float) -> bool:
+        """Whether something comes within so many seconds; it is not read."""
+        return bool(select.select([self._open()], [], [], seconds)[0])
 
     def send(self, frame: Frame) -> None:
         """Send a frame; the peer has a minute to take it."""
@@ -147,10 +155,35 @@ def connect(
 ) -> tuple[Connection, Json, bytes | memoryview]:
     """Open a connection; `want` says for what. What the peer answers comes with it.
 
-    `wait` is how long the peer may take to agree. Secret, `insecure` and `tls` default to the settings.
+    `wait` is how long the peer may take to agree, which is told where it takes longer than a moment. A connection that
+    ends while both say who they are is opened once again: a flood of strangers pushes out whoever is slow. Secret,
+    `insecure` and `tls` default to the settings.
     """
     check_address(host, port)
-    peer = f"{host}:{port}"
+    proof = secret, insecure, tls
+    try:
+        connection = _opened(host, port, role, proof, seconds)
+    except _PushedOutError:
+        connection = _opened(host, port, role, proof, seconds)
+    try:
+        connection.send(Frame(want))
+        if wait is not None and wait > _MOMENT and not connection.has_answer(_MOMENT):
+            _LOG.warning("%s is in use: waiting up to %g s", connection.peer, wait)
+        frame = connection.receive(wait)
+        return connection, protocol.answer(frame.header), frame.payload
+    except BaseException:
+        connection.close()
+        raise
+
+
+class _PushedOutError(RPCConnectionError):
+    """The peer ended the connection before both had said who they are."""
+
+
+def _opened(
+    host: str, port: int, role: tuple[str, ...], proof: tuple[bytes | None, bool | None, bool | None], seconds: float
+) -> Connection:
+    peer, (secret, insecure, tls) = f"{host}:{port}", proof
     try:
         sock = socket.create_connection((host, port), timeout=seconds)
     except OSError as error:
@@ -163,11 +196,11 @@ def connect(
             encrypted = client_context().wrap_socket(sock, server_hostname=host)
             sock, certificate = encrypted, encrypted.getpeercert(binary_form=True)
         plain = Connection(sock, None, peer)
-        seal = _greet(plain, sock, certificate, role, secret, insecure)
-        connection = Connection(sock, seal, peer)
-        connection.send(Frame(want))
-        frame = connection.receive(wait)
-        return connection, protocol.answer(frame.header), frame.payload
+        try:
+            seal = _greet(plain, sock, certificate, role, secret, insecure)
+        except RPCConnectionError as error:
+            raise _PushedOutError(error.message, hint=error.hint) from None
+        return Connection(sock, seal, peer)
     except ssl.SSLError as error:
         sock.close()
         hint = "does it speak TLS? armrpc does not; ARMILLARY_RPC_TLS=0, or tls=False, connects without"

@@ -133,6 +133,14 @@ class Book:
             device.state, device.user, device.since = "busy", "", now
         return late
 
+    def give_back(self, request: Request, now: float) -> Device | None:
+        """The device of a request whose client has gone without coming to it; None if the client came."""
+        device = request.granted
+        if device is None or device.state != "granted" or device.ticket != request.ticket:
+            return None
+        device.state, device.user, device.since = "busy", "", now
+        return device
+
     def held(self, user: str) -> int:
         """Devices that a user has."""
         return sum(device.user == user and device.state != "free" for device in self.devices)

@@ -60,6 +60,7 @@ class DeviceServer:
         self._control: Peer | None = None
         self._standby: WorkerProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clearing: set[asyncio.Future[None]] = set()
 
     async def start(self, host: str, port: int, port_end: int = 0) -> None:
         """Listen at the first free port of the range (a server behind a proxy does not), and register."""
@@ -75,6 +76,12 @@ class DeviceServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _clear(self, worker: WorkerProcess) -> None:
+        """Remove a session's folder beside the next session, which does not wait for it."""
+        task = asyncio.ensure_future(worker.clear())
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
+
     async def stop(self) -> None:
         """End sessions and registration."""
         self._is_stopping = True
@@ -82,6 +89,7 @@ class DeviceServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.listener.stop()
+        await asyncio.gather(*self._clearing, return_exceptions=True)
         if self._standby is not None:
             await self._standby.end()
 
@@ -190,7 +198,8 @@ class DeviceServer:
             failure = error.message
             raise
         finally:
-            await worker.end()
+            await worker.kill()
+            self._clear(worker)
             self._user = ""
             _LOG.info("session ended after %.1f s%s", time.monotonic() - begin, f": {failure}" if failure else "")
             if not self._is_stopping:

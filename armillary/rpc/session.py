@@ -30,7 +30,7 @@ from armillary.runtime.benchmark import Timing, evaluate
 from armillary.runtime.device import Device, require
 from armillary.runtime.module import Function
 
-MAX_TENSOR_BYTES = 1 << 36
+MAX_TENSOR_BYTES = 1 << 36  # of all tensors that a session holds
 MAX_HANDLES = 1 << 16
 _INT64 = 1 << 63
 Answer = tuple[Json, bytes | memoryview]
@@ -43,6 +43,7 @@ class Session:
         self.files = files
         self._handles: dict[int, object] = {}
         self._numbers = count(1)
+        self._allocated: dict[int, int] = {}  # bytes of tensors by handle
         self._staged: tuple[tuple[int, bool], Array] | None = None  # a tensor on its way from or to a device
 
     def handle(self, header: dict[str, Json], payload: bytes | memoryview) -> Answer:
@@ -102,7 +103,9 @@ class Session:
     def _release(self, header: dict[str, Json], _: object) -> Answer:
         for key in ("module", "tensor", "graph"):
             if key in header:
-                self._handles.pop(int_of(header, key, 1, _INT64 - 1), None)
+                number = int_of(header, key, 1, _INT64 - 1)
+                self._handles.pop(number, None)
+                self._allocated.pop(number, None)
         return None, b""
 
     def _prepared(self, header: dict[str, Json]) -> Any:  # Any: a PreparedCall
@@ -127,9 +130,13 @@ class Session:
         dtype = DType(text_of(header, "dtype", 32))
         if len(shape) > MAX_NDIM or any(n < 0 for n in shape):
             raise TypeMismatch(f"a tensor cannot have the shape {tuple(shape)}")
-        if math.prod(shape) * dtype.numpy.itemsize > MAX_TENSOR_BYTES:
-            raise ExecutionError(f"a tensor of shape {tuple(shape)} is larger than {MAX_TENSOR_BYTES} bytes")
-        return {"tensor": self._keep(empty(tuple(shape), dtype, _device(header)))}, b""
+        nbytes = math.prod(shape) * dtype.numpy.itemsize
+        if sum(self._allocated.values()) + nbytes > MAX_TENSOR_BYTES:
+            told = f"the tensors of a session may have {MAX_TENSOR_BYTES} bytes in all"
+            raise ExecutionError(f"a tensor of shape {tuple(shape)} is too large: {told}", hint="let go of others")
+        number = self._keep(empty(tuple(shape), dtype, _device(header)))
+        self._allocated[number] = nbytes
+        return {"tensor": number}, b""
 
     def _device(self, header: dict[str, Json], _: object) -> Answer:
         device = Device(*_pair(header))

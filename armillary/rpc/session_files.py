@@ -29,6 +29,7 @@ class SessionFiles:
         self.folder = folder
         self.max_bytes = max_bytes
         self._sizes: dict[str, int] = {}
+        self._folders: set[str] = set()  # that writing made, also those whose files are gone
 
     def path(self, name: str) -> Path:
         """The place of a file that was written, for those who open it themselves."""
@@ -46,8 +47,10 @@ class SessionFiles:
         others = sum(size for other, size in self._sizes.items() if other != key)
         if others + offset + len(data) > self.max_bytes:
             raise RPCError(f"{name}: the files of a session may have {self.max_bytes} bytes in all")
-        if key not in self._sizes and len(self._sizes) >= MAX_FILES:
-            raise RPCError(f"{name}: a session may have {MAX_FILES} files")
+        folders = self._folders | {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+        if len({*self._sizes, key}) + len(folders) > MAX_FILES:
+            raise RPCError(f"{name}: a session may have {MAX_FILES} files and folders")
+        self._folders = folders
         flags = os.O_WRONLY | os.O_CREAT | (0 if offset else os.O_TRUNC)
         with self._opened(parts, flags, make=True) as handle:
             view = memoryview(data)

@@ -27,6 +27,7 @@ from armillary.rpc.serving import Listener, Peer, Tls
 _LOG = logging.getLogger("RPCTracker")
 __getattr__, __dir__ = lazy_names(__name__, {"Tracker": "armillary.rpc.launch:Tracker"})  # as a script starts one
 _TICK = 1.0
+_CLAIMING = 0.3  # seconds after which a server has told that the client came
 MAX_WAITING = 4096
 MAX_SERVERS = 4096
 ABSENT_MS = 5000  # that a request waits while no server has its key, unless it says otherwise; servers come back in 2 s
@@ -45,6 +46,7 @@ class TrackerService:
         self._turns: dict[Request, asyncio.Future[Device]] = {}
         self._servers: dict[Device, Peer] = {}
         self._ticking: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
         self.listener = Listener("tracker", self._serve, secret=secret, tls=tls, page=self._page)
 
     async def start(self, host: str, port: int, port_end: int = 0) -> None:
@@ -126,16 +128,36 @@ class TrackerService:
     # ---- clients
 
     async def _client(self, peer: Peer, user: str) -> None:
+        granted: list[Request] = []
         await peer.write(Frame({"ok": {"rpc": protocol.VERSION}}))
-        while True:
-            frame = await peer.read(IDLE_SECONDS)
-            try:
-                reply = await self._from_client(peer, user or peer.name, frame.header)
-            except ArmillaryError as error:
-                reply = Frame(protocol.refusal(error))
-            await peer.write(reply)
+        try:
+            while True:
+                frame = await peer.read(IDLE_SECONDS)
+                try:
+                    reply = await self._from_client(peer, user or peer.name, frame.header, granted)
+                except ArmillaryError as error:
+                    reply = Frame(protocol.refusal(error))
+                await peer.write(reply)
+        finally:
+            if granted:
+                task = asyncio.ensure_future(self._gone(granted))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _from_client(self, peer: Peer, user: str, header: dict[str, Json]) -> Frame:
+    async def _gone(self, granted: list[Request]) -> None:
+        """A client has left, with its device or dead: tickets that it did not bring to their server are given back."""
+        await asyncio.sleep(_CLAIMING)  # the server tells of a session at its beginning
+        for request in granted:
+            device = self.book.give_back(request, time.monotonic())
+            if device is not None:
+                _LOG.info("a client went away with a ticket for %s:%d", device.host, device.port)
+                await self._revoke(device)
+
+    async def _revoke(self, device: Device) -> None:
+        with contextlib.suppress(RPCError):
+            await self._servers[device].write(Frame({"op": "revoke", "ticket": device.ticket}))
+
+    async def _from_client(self, peer: Peer, user: str, header: dict[str, Json], granted: list[Request]) -> Frame:
         if header.get("op") == "summary":
             return Frame({"ok": {}}, self.summary_text().encode())
         if header.get("op") == "progress":
@@ -157,6 +179,7 @@ class TrackerService:
             absent = int_of(header, "absent_ms", 0, 7 * 86400 * 1000, ABSENT_MS) / 1000
             await self._wait({turn, gone}, key, wait, absent)
             if turn.done():
+                granted.append(request)
                 return self._lease(peer, turn.result(), request)
             if gone.done():
                 raise ConnectionResetError(f"{peer.name} left the queue")
@@ -211,8 +234,7 @@ class TrackerService:
             await asyncio.sleep(_TICK)
             for device in self.book.unclaimed(time.monotonic()):
                 _LOG.info("nobody came to %s:%d with the ticket", device.host, device.port)
-                with contextlib.suppress(RPCError):
-                    await self._servers[device].write(Frame({"op": "revoke", "ticket": device.ticket}))
+                await self._revoke(device)
 
     def summary_text(self) -> str:
         """The book and the curves of tuning as JSON."""

@@ -55,11 +55,19 @@ class WorkerProcess:
 
     async def end(self) -> None:
         """Kill the process with all that it started, and remove its folder."""
+        await self.kill()
+        await self.clear()
+
+    async def kill(self) -> None:
+        """Kill the process with all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.peer.close()
         with contextlib.suppress(TimeoutError):
             await within(_END_SECONDS, asyncio.to_thread(self._process.wait))
+
+    async def clear(self) -> None:
+        """Remove its folder, which may hold much."""
         await asyncio.to_thread(self._folder.close)
 
     async def epitaph(self) -> str:

@@ -192,7 +192,7 @@ def test_a_ticket_that_nobody_uses_is_given_to_another(farm: Farm) -> None:
     begin = time.monotonic()
     with farm.client.request("k", wait_timeout=40) as session:
         assert session.listdir() == []
-    assert 0.5 < time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize(("clients", "seconds"), [(10, 0), pytest.param(50, 300, marks=pytest.mark.slow)])

@@ -38,6 +38,8 @@ typedef struct {
   child children[MAX_CHILDREN];
   long count;
   int listening, tracker; /* the socket to the process of the registration, or -1 */
+  pid_t registration;
+  const char *tracker_secret;
   char ticket[ARMRPC_TICKET + 1];
 } server;
 
@@ -217,9 +219,23 @@ static child *running(server *s) {
   return NULL;
 }
 
+static int start_registration(server *s, const char *secret);
+
 static void from_tracker(server *s) {
   char letter;
-  if (recv(s->tracker, &letter, 1, MSG_DONTWAIT) != 1) return;
+  ssize_t got = recv(s->tracker, &letter, 1, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) { /* the process of the registration has died */
+    close(s->tracker);
+    s->tracker = -1;
+    *s->ticket = 0;
+    waitpid(s->registration, NULL, 0);
+    if (start_registration(s, s->tracker_secret) != 0) {
+      fputs("armrpc: no process can be started\n", stderr);
+      exit(1);
+    }
+    return;
+  }
+  if (got != 1) return;
   child *busy = running(s);
   if (letter == 'C' && busy) tell_state(s, "busy", "", busy->user);
   else if (!busy) offer(s);
@@ -248,6 +264,7 @@ static int start_registration(server *s, const char *secret) {
   }
   close(pair[1]);
   s->tracker = pair[0];
+  s->registration = pid;
   return 0;
 }
 
@@ -328,6 +345,19 @@ static void ask(server *s, child *c, const char *ticket) {
   else send(c->control, "N", 1, MSG_NOSIGNAL);
 }
 
+/* A folder may hold much: a process of its own removes it, and nobody waits. */
+static void clear(server *s, const char *folder) {
+  pid_t pid = is_over ? -1 : fork();
+  if (pid == 0) {
+    close_all(s);
+    if (fork() != 0) _exit(0); /* the first one is waited for, the second is nobody's child */
+    armrpc_remove_folder(folder);
+    _exit(0);
+  }
+  if (pid > 0) waitpid(pid, NULL, 0);
+  else armrpc_remove_folder(folder);
+}
+
 static void ended(server *s, child *c) {
   char folder[1200];
   int was_running = c->state == RUNNING;
@@ -336,7 +366,7 @@ static void ended(server *s, child *c) {
   c->state = NONE;
   if (!was_running) return;
   folder_of(s, c->number, folder, sizeof folder);
-  armrpc_remove_folder(folder);
+  clear(s, folder);
   armrpc_log("session ended%s%s", *c->failure ? ": " : "", c->failure);
   armrpc_text message = {0};
   armrpc_put(&message, "{\"op\":\"done\",\"error\":");
@@ -369,7 +399,7 @@ static void sweep(const server *s) {
     long number;
     char path[1400];
     if (sscanf(entry->d_name, "armrpc-%d-%ld", &pid, &number) != 2) continue;
-    if (kill((pid_t)pid, 0) == 0 || errno != ESRCH) continue;
+    if (pid != (int)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH)) continue; /* ours: of one before us */
     snprintf(path, sizeof path, "%s/%s", s->work_dir, entry->d_name);
     armrpc_remove_folder(path);
   }
@@ -457,6 +487,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "armrpc: %s\n", text);
     return 1;
   }
+  s.tracker_secret = secret;
   armrpc_log("bind to %s:%d", s.host, s.port);
   if (s.tracker_host && start_registration(&s, secret) != 0) {
     fputs("armrpc: no process can be started\n", stderr);

@@ -21,7 +21,7 @@
 #define MAX_DEPTH 8
 
 typedef struct { char name[MAX_PATH + 1]; int64_t size; } entry;
-struct armrpc_files { int folder; entry *entries; int count; };
+struct armrpc_files { int folder; entry *entries; int count, folders; };
 
 armrpc_files *armrpc_files_open(const char *folder) {
   armrpc_files *files = arm_zalloc(1, sizeof *files);
@@ -61,7 +61,7 @@ static int walk(armrpc_files *files, const char *name, int make, const char **la
     }
     memcpy(part, at, size);
     part[size] = 0;
-    if (make) mkdirat(folder, part, 0700);
+    if (make && mkdirat(folder, part, 0700) == 0) files->folders++;
     int inner = openat(folder, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     close(folder);
     folder = inner;
@@ -93,8 +93,14 @@ static int find(const armrpc_files *files, const char *name) {
   return -1;
 }
 
+static int has_room(const armrpc_files *files, const char *name, arm_error *error) {
+  int folders = 0;
+  for (const char *at = name; *at; at++) folders += *at == '/'; /* at most, that it makes */
+  if (files->count + files->folders + folders < MAX_FILES) return 0;
+  return arm_fail(error, "%s: a session may have %d files and folders", name, MAX_FILES);
+}
+
 static int add(armrpc_files *files, const char *name, arm_error *error) {
-  if (files->count >= MAX_FILES) return arm_fail(error, "%s: a session may have %d files", name, MAX_FILES);
   entry *grown = realloc(files->entries, (size_t)(files->count + 1) * sizeof *grown);
   if (grown == NULL) return arm_fail(error, "out of memory");
   files->entries = grown;
@@ -113,6 +119,7 @@ int armrpc_files_write(armrpc_files *files, const char *name, int64_t offset, co
   for (int i = 0; i < files->count; i++) others += i == at ? 0 : files->entries[i].size;
   if (others + offset + (int64_t)size > MAX_BYTES)
     return arm_fail(error, "%s: the files of a session may have %lld bytes in all", name, (long long)MAX_BYTES);
+  if (at < 0 && has_room(files, name, error) != 0) return -1; /* before anything is made */
   int handle = open_file(files, name, O_WRONLY | O_CREAT | (offset ? 0 : O_TRUNC), error);
   if (handle < 0) return -1;
   int status = 0;
@@ -122,10 +129,10 @@ int armrpc_files_write(armrpc_files *files, const char *name, int64_t offset, co
     else if (errno != EINTR) status = arm_fail(error, "the device refuses: %s: %s", name, strerror(errno));
   }
   close(handle);
-  if (status == 0 && at < 0) at = add(files, name, error);
-  if (status != 0 || at < 0) return -1;
+  if (at < 0) at = add(files, name, error); /* also where writing failed: it is there */
+  if (at < 0) return -1;
   files->entries[at].size = offset + (int64_t)size;
-  return 0;
+  return status;
 }
 
 int armrpc_files_remove(armrpc_files *files, const char *name, arm_error *error) {

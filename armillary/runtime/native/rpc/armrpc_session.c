@@ -24,6 +24,7 @@ typedef enum { FREE, MODULE, TENSOR, GRAPH } kind_of_thing;
 typedef struct {
   kind_of_thing kind;
   int64_t graph; /* of a tensor that is a view: the handle of the graph whose memory it is */
+  int64_t bytes; /* of a tensor's own memory */
   void *memory;
   arm_tensor tensor;
   int64_t shape[ARM_MAX_NDIM];
@@ -41,7 +42,7 @@ typedef struct {
   const char *folder;
   arm_pool *pool;
   thing **things;
-  int64_t count;
+  int64_t count, tensor_bytes;
   int threads, loaded;
   const armrpc_frame *request;
   armrpc_text value, data; /* of the answer: JSON, and a payload of text */
@@ -88,6 +89,7 @@ static thing *get(ARGS, const char *key, kind_of_thing kind) {
 static void let_go(session *s, int64_t number) {
   thing *t = s->things[number - 1];
   if (t->kind == TENSOR && t->memory) {
+    s->tensor_bytes -= t->bytes;
     if (t->tensor.device.type == 1) arm_free(t->memory);
     else arm_device_release(t->tensor.device, t->memory);
   }
@@ -368,7 +370,10 @@ static int do_alloc(ARGS) {
   if (arm_dtype_parse(dtype, &made.tensor.dtype) != 0) return arm_fail(error, "unknown dtype '%s'", dtype);
   if (arm_tensor_bytes(made.shape, ndim, made.tensor.dtype, &bytes) != 0)
     return fail_as("TypeMismatch", arm_fail(error, "a tensor cannot have this shape"));
-  if (bytes > MAX_TENSOR) return fail_as("ExecutionError", arm_fail(error, "a tensor of %lld bytes", (long long)bytes));
+  if (bytes > MAX_TENSOR - s->tensor_bytes)
+    return fail_as("ExecutionError", arm_fail(error, "a tensor of %lld bytes is too large: the tensors of a session may "
+                                              "have %lld bytes in all", (long long)bytes, (long long)MAX_TENSOR));
+  made.bytes = bytes;
   made.memory = device.type == 1 ? arm_alloc((size_t)bytes)
                                  : arm_device_allocate(device, (size_t)bytes, error->text, error->size);
   made.tensor.data = made.memory;
@@ -380,6 +385,7 @@ static int do_alloc(ARGS) {
     else arm_device_release(device, made.memory);
     return -1;
   }
+  s->tensor_bytes += bytes;
   armrpc_put(&s->value, "{\"tensor\":%lld}", (long long)number);
   return 0;
 }
