@@ -33,6 +33,7 @@ from armillary.target import Target
 
 VERSION = 0.2
 _MOST_TOLD = 5  # damaged lines of a log that are told one by one
+_LONGEST_LINE = 1 << 20
 _BEGINNINGS = b"{#\r\n \t"  # of logs
 FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
@@ -169,10 +170,20 @@ def _lines(filepath: Source) -> Iterator[tuple[int, str]]:
         return
     try:
         with open(filepath, encoding="utf-8", errors="replace", opener=regular) as stream:
-            yield from enumerate(stream, 1)
+            yield from _bounded_lines(stream)
     except OSError as error:
         told = f"cannot read the log: {error.strerror}"
         raise TuningError(told, span=Span(str(filepath)), hint="tuning writes one: log_to_file") from None
+
+
+def _bounded_lines(stream: IO[str]) -> Iterator[tuple[int, str]]:
+    """Lines by number; of one that is too long its beginning, which is no record."""
+    number = 0
+    while line := stream.readline(_LONGEST_LINE):
+        number += 1
+        yield number, line
+        while not line.endswith("\n") and (line := stream.readline(_LONGEST_LINE)):
+            continue
 
 
 class LogFile:

@@ -27,6 +27,9 @@ from typing import IO
 from armillary.errors import ArtifactError, Span
 
 _LARGE_FILE = 1 << 24
+MOST_BYTES = 1 << 28  # of a text, a table or a picture that is read at once
+MOST_MODEL_BYTES = 1 << 36
+_MOST_CACHED = 1 << 32  # of the code of a kernel
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _ELSEWHERE = "name a folder that may be written to"
 _SCRATCH = "TMPDIR names the folder of temporary files"
@@ -208,14 +211,26 @@ def regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a regular file; OSError for anything else: a number would be an open file, which would be closed."""
+def read_regular(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
+    """The bytes of a regular file of at most so many; OSError for anything else: a number would be an open file, which
+    would be closed. A file that holds nothing may say that it is of any size."""
     try:
         os.fspath(path)
     except TypeError as error:
         raise OSError(errno.EINVAL, str(error)) from None
     with open(path, "rb", opener=regular) as stream:
-        return stream.read()
+        return _read_bounded(stream, most, os.fspath(path))
+
+
+def _read_bounded(stream: IO[bytes], most: int, path: object) -> bytes:
+    size = os.fstat(stream.fileno()).st_size
+    data = stream.read(size + 1) if size <= most else b""  # memory is taken for what is asked
+    while size < len(data) <= most and (piece := stream.read(1 << 20)):  # it grows, or its size is not known
+        data += piece
+    if size > most or len(data) > most:
+        told = f"the file is too large: {max(size, len(data))} bytes, at most {most} are read"
+        raise OSError(errno.EFBIG, told, path)
+    return data
 
 
 def is_private(status: os.stat_result) -> bool:
@@ -233,7 +248,7 @@ def is_private_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def read_private(path: str | os.PathLike[str]) -> bytes | None:
-    """The bytes of a regular file that is private; None if it is a link or anything else, or not there."""
+    """The bytes of a regular file that is private; None if it is a link or anything else, too large, or not there."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -242,8 +257,9 @@ def read_private(path: str | os.PathLike[str]) -> bytes | None:
     if not stat.S_ISREG(status.st_mode) or not is_private(status):
         os.close(handle)
         return None
-    with os.fdopen(handle, "rb") as stream:
-        return stream.read()
+    with os.fdopen(handle, "rb") as stream, suppress(OSError):
+        return _read_bounded(stream, _MOST_CACHED, path)
+    return None
 
 
 def write_private(path: str | os.PathLike[str], data: bytes) -> None:

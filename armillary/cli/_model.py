@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from armillary.base.files import MOST_BYTES, read_regular
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.errors import ConfigError, ModelError, Span
@@ -115,11 +116,16 @@ def text_name(file: str) -> str:
 def read_text(file: str) -> str:
     """A text file, or stdin for "-"."""
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        if file != "-":
+            return read_regular(file).decode("utf-8")
+        text = sys.stdin.read(MOST_BYTES + 1)
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror}", span=Span(file)) from None
     except UnicodeDecodeError:
         raise ModelError("the file is not text", span=Span(file)) from None
+    if len(text) > MOST_BYTES:
+        raise ModelError(f"the text is too large: at most {MOST_BYTES} characters are read", span=Span("<stdin>"))
+    return text
 
 
 def pass_config(items: Sequence[str]) -> dict[str, object]:

@@ -14,13 +14,14 @@ examples:
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import zipfile
 import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table
@@ -47,6 +48,7 @@ with deferred():
     )
     from armillary.rpc.programs import parse_address
 _SEED = 0
+_MOST_INPUTS = 1 << 36  # bytes
 FILLS = ("zeros", "ones", "random")
 
 
@@ -174,8 +176,10 @@ def read_npz(file: str) -> dict[str, Array]:
     try:
         if Path(file).is_file() and not zipfile.is_zipfile(file):
             raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
-        with open(file, "rb", opener=regular) as stream, np.load(stream, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        with open(file, "rb", opener=regular) as stream:
+            _check_npz(stream, file)
+            with np.load(stream, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
     except ExecutionError:
         raise
     except OSError as error:
@@ -183,6 +187,26 @@ def read_npz(file: str) -> dict[str, Array]:
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         told = f"cannot read the inputs: {error}"
         raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file") from None
+
+
+def _check_npz(stream: IO[bytes], file: str) -> None:
+    """Refuse arrays that are larger than what the archive holds for them, or too large together, before memory is
+    taken for them."""
+    with zipfile.ZipFile(stream) as archive:
+        rows = archive.infolist()
+        for row in rows:
+            with archive.open(row) as member:
+                version = np.lib.format.read_magic(member)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(member)
+                left = row.file_size - member.tell()
+            if math.prod(shape) * dtype.itemsize > left:
+                told = f"{row.filename}: an array of {shape} {dtype} in {left} bytes"
+                raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file")
+    total = sum(row.file_size for row in rows)
+    if total > _MOST_INPUTS:
+        raise ExecutionError(f"arrays of {total} bytes, at most {_MOST_INPUTS} are read", span=Span(file))
+    stream.seek(0)
 
 
 def write_npz(path: Path, outputs: Sequence[Array]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from armillary.base.boundary import boundary
 from armillary.base.c_compiler import as_command, need_compiler, run_compiler
 from armillary.base.config import setting
-from armillary.base.files import read_regular, write_atomic
+from armillary.base.files import MOST_MODEL_BYTES, read_regular, write_atomic
 from armillary.base.library_sums import seal
 from armillary.codegen.toolchain import link_without_compiler
 from armillary.target import Target
@@ -40,7 +40,8 @@ def create_shared(
     such objects carries a checksum. Raises ArtifactError for files that cannot be read, TargetError without a compiler.
     """
     files = _files(objects)
-    codes = [read_regular(name) for name in files] if all(name.endswith(".o") for name in files) else []
+    is_ours = all(name.endswith(".o") for name in files)
+    codes = [read_regular(name, MOST_MODEL_BYTES) for name in files] if is_ours else []
     linked = None if cc or options or not codes else link_without_compiler(codes, {}, host_target(Target("llvm")))
     if linked is not None:
         write_atomic(output, linked, 0o777)

@@ -14,7 +14,7 @@ from armillary.base.aliases import Array as Values
 from armillary.base.aligned import Deferred
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
-from armillary.base.files import write_atomic
+from armillary.base.files import MOST_MODEL_BYTES, read_regular, write_atomic
 from armillary.runtime.device import device
 from armillary.runtime.ndarray import NDArray, array
 
@@ -62,7 +62,7 @@ def save_param_dict_to_file(params: Mapping[str, Values | Deferred], path: str |
 @boundary("load_param_dict_from_file", arguments=True)
 def load_param_dict_from_file(path: str | Path) -> dict[str, NDArray]:
     """The parameters of a file, by name; ArtifactError where it is damaged."""
-    return load_param_dict(Path(path).read_bytes())
+    return load_param_dict(read_regular(path, MOST_MODEL_BYTES))
 
 
 def enabled(target: str) -> bool:

@@ -24,7 +24,7 @@ _GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
 def read_pnm(path: str | Path) -> Bytes:
     """A binary PGM or PPM file as (rows, columns, 1 or 3 channels)."""
     try:
-        data = read_regular(path)
+        data = read_regular(path, 1 << 32)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
     head = _HEADER.match(data)

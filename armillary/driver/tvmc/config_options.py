@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from armillary.base.files import read_regular
 from armillary.errors import ConfigError, Span
 
 Value = str | list[str]
@@ -19,7 +20,7 @@ Value = str | list[str]
 def read_and_convert_json_into_dict(config_file: str | Path) -> dict[str, object]:
     """The dictionary of a JSON file. Raises ConfigError for a file that is not there or holds something else."""
     try:
-        found = json.loads(Path(config_file).read_text("utf-8"))
+        found = json.loads(read_regular(config_file).decode("utf-8"))
     except OSError as error:
         told = f"cannot read the configuration: {error.strerror}"
         raise ConfigError(told, span=Span(str(config_file))) from None

@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
-from armillary.base.files import read_regular
+from armillary.base.files import MOST_MODEL_BYTES, read_regular
 from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -59,7 +59,7 @@ def from_keras(
         raise UnsupportedError(f"from_keras: layout {layout!r}", hint="NCHW or NHWC")
     path = Path(model).expanduser()
     try:
-        file = File(read_regular(path), str(path))
+        file = File(read_regular(path, MOST_MODEL_BYTES), str(path))
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror}", span=Span(str(path))) from None
     return _Importer(file, dict(shape or {}), layout, dtype).run()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, SupportsInt
 
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
+from armillary.base.files import MOST_MODEL_BYTES, read_regular
 from armillary.base.record import record
 from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -76,7 +77,7 @@ def load_model(
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise ModelError("the model is not a regular file", span=Span(str(path)), hint="copy it to a file")
             parts = split_model(path) if importable is not None else None
-            data = path.read_bytes() if parts is None else parts.proto
+            data = read_regular(path, MOST_MODEL_BYTES) if parts is None else parts.proto
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
