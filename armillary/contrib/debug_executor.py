@@ -23,8 +23,9 @@ from armillary.contrib.graph_executor import GraphModule, library_module
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
-from armillary.runtime.executor import GraphExecutor, NodeTime
+from armillary.runtime.executor import GraphExecutor
 from armillary.runtime.ndarray import NDArray
+from armillary.runtime.node_times import NodeTime
 from armillary.text.html import table_html
 
 _SHOWN = 30  # rows of a report in a notebook

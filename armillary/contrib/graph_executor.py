@@ -51,6 +51,15 @@ class GraphModule:
                 hint="GraphModule(lib['default'](armillary.cpu()))",
             )
         self.module = module
+        self._turn = getattr(module, "turn", None) or runtime.turns.Turn()
+
+    @boundary("network", arguments=True)
+    def __call__(self, inputs: Mapping[str, object] | None = None, /, **named: object) -> list[Array]:
+        """Set the inputs, given as a dict or by name, run, and copy the outputs: one step, from any thread."""
+        with self._turn.whole(lambda: any(map(self.module.is_unset, {**(inputs or {}), **named}))):
+            self._set_given(inputs, named)
+            self.module.run()
+            return [self.module.get_output(index).numpy() for index in range(self.get_num_outputs())]
 
     @boundary("set_input", arguments=True)
     def set_input(self, /, key: str | int | None = None, value: object = None, **params: object) -> None:  # array-likes

@@ -92,8 +92,8 @@ class _Stage(threading.Thread):
         failed = next((value for value in given.values() if isinstance(value, _Failed)), None)
         if failed is None:
             try:
-                self.graph.run({**values, **given})
-                return [self.graph.get_output(output).copyto(cpu(0)) for output, _ in self.readers]
+                outputs = self.graph({**values, **given})
+                return [NDArray(outputs[output]) for output, _ in self.readers]
             except Exception as error:  # of a thread: whoever asks for the outputs raises it
                 failed = _Failed(error)
         return [failed] * len(self.readers)

@@ -109,10 +109,11 @@ class Executor:
             graph, names, result = made[key]
             if graph is None:  # sizes depend on values
                 return self._interpreted(module)(values)
-            for name, value in zip(names, _flat([v for k, v in enumerate(values) if k not in fixed]), strict=True):
-                graph.set_input(name, value)
-            graph.run()
-            outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
+            with graph.turn.whole():
+                for name, value in zip(names, _flat([v for k, v in enumerate(values) if k not in fixed]), strict=True):
+                    graph.set_input(name, value)
+                graph.run()
+                outputs = [runtime.NDArray(graph.get_output(i).numpy()) for i in range(graph.get_num_outputs())]
             if self.kind == "graph" and len(outputs) > 1:
                 return outputs  # the graph executor numbers its outputs: tuples in tuples are flat
             return _nested(iter(outputs), result)

@@ -22,7 +22,7 @@ from armillary.driver.load_time import LOAD_TIME
 from armillary.driver.roof import PLACES, Roof
 from armillary.driver.trace import Share, joined, shares
 from armillary.runtime import GraphExecutor
-from armillary.runtime.executor import Span
+from armillary.runtime.node_times import Span
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, cpu_model
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from armillary.runtime.executor import GraphExecutor, Span
+from armillary.runtime.executor import GraphExecutor
+from armillary.runtime.node_times import Span
 
 WHOLE = -1  # the "thread" of a phase as its caller sees it
 FINEST = 2000  # pauses below this part of the run are not drawn

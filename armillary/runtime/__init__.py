@@ -7,9 +7,10 @@ In: a package or a shared library, and arrays. Out: arrays. Invariant: imports n
 from armillary.base.lazy import lazy_names
 from armillary.runtime.benchmark import BenchmarkResult
 from armillary.runtime.device import Device, cl, cpu, device, opencl
-from armillary.runtime.executor import GraphExecutor, NodeTime, create_graph_module
-from armillary.runtime.module import Function, Module, from_package, load_module, open_library
+from armillary.runtime.executor import GraphExecutor
+from armillary.runtime.module import Function, Module, create_graph_module, from_package, load_module, open_library
 from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack, from_numpy
+from armillary.runtime.node_times import NodeTime
 from armillary.runtime.threads import config_threadpool, num_threads
 
 __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the compiler or to formats

@@ -7,8 +7,8 @@ from armillary.runtime.device import cpu as cpu
 from armillary.runtime.device import device as device
 from armillary.runtime.device import opencl as opencl
 from armillary.runtime.executor import GraphExecutor as GraphExecutor
-from armillary.runtime.executor import NodeTime as NodeTime
-from armillary.runtime.executor import create_graph_module as create_graph_module
+from armillary.runtime.node_times import NodeTime as NodeTime
+from armillary.runtime.module import create_graph_module as create_graph_module
 from armillary.runtime.module import Function as Function
 from armillary.runtime.module import Module as Module
 from armillary.runtime.module import from_package as from_package

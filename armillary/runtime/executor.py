@@ -8,8 +8,10 @@ Invariant: one native call per `run()`; whatever memory the graph points at stay
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,16 +21,17 @@ from armillary.base.aliases import AnyFunction, Array, NumpyDtype
 from armillary.base.aligned import aligned, array_of, give_back_memory
 from armillary.base.boundary import boundary, bounded, bounded_methods
 from armillary.base.dtype import DType
-from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
-from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, check_output, from_dlpack
-from armillary.runtime.shared_weights import LoadedOnce, SharedWeights
+from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, check_output, empty, from_dlpack
+from armillary.runtime.node_times import NodeTime, Span
+from armillary.runtime.shared_weights import SharedWeights
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
+from armillary.runtime.turns import RAN, READ, SET, Turn
 
 if TYPE_CHECKING:
     from armillary.runtime.module import Module
@@ -38,31 +41,6 @@ __path__: list[str] = []  # modules of old scripts lie below: base/old_modules/t
 
 Devices = Device | Sequence[Device] | None  # one, or those of a graph over several
 SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again
-
-
-@record(slots=True)
-class NodeTime:
-    """How long one node of the graph took."""
-
-    name: str
-    function: str
-    seconds: float
-
-
-@record(slots=True)
-class Span:
-    """From `begin` to `end` (seconds since the run began) a thread was in a phase of a node's kernel.
-
-    Thread -1 stands for the phase as a whole, as its caller sees it: with the fork and the join of the threads. Phases
-    that ran side by side follow one another there, each as long as its share of the work; `rest` of them are to come.
-    """
-
-    begin: float
-    end: float
-    node: int
-    phase: int
-    thread: int
-    rest: int = 0
 
 
 @bounded
@@ -101,6 +79,9 @@ class GraphExecutor:
         # memory, shape and dtype of inputs that only need their values written there; Any: a numpy dtype
         self._places: dict[str | int, tuple[Array, tuple[int, ...], NumpyDtype]] = {}
         self._outputs: dict[int, NDArray] = {}  # views that were handed out
+        self._shown: dict[int, weakref.ref[object]] = {}  # what lives as long as anybody looks at an output
+        self._own_outputs: set[int] = set()  # those whose memory `_leave_outputs` has given
+        self.turn = Turn(self._leave_outputs)
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
         self._variants = native().arm_graph_num_variants(self._graph) > 1
@@ -181,9 +162,9 @@ class GraphExecutor:
         self._unshare(index)
         bound = self._held.get(index)
         if bound is not None and not bound.is_writable:
-            self.set_input(index, bound)
+            self._copy_input(index, bound)
         if native().arm_graph_input_released(self._graph, index) == 1 and self.restore is not None:
-            self.set_input(index, self.restore(self._names[index]))
+            self._copy_input(index, self.restore(self._names[index]))
         return self._view(native().arm_graph_input, index)
 
     @boundary("set_input", arguments=True)
@@ -194,6 +175,14 @@ class GraphExecutor:
         """
         if self.fill(key, value):
             return
+        self.turn.begin("set_input", lambda: self.is_unset(key))
+        self._copy_input(key, value)
+
+    def is_unset(self, key: str | int) -> bool:
+        """Whether an input has no value yet. Of a graph with variants: no input of that name is known to."""
+        return not self._variants and native().arm_graph_input_is_set(self._graph, self._input(key)) == 0
+
+    def _copy_input(self, key: str | int, value: object) -> None:  # as in set_input
         index = self._picked(key, value) if self._variants else self._input(key)
         self._unshare(index)
         tensor = self._as_it_is(index, value)
@@ -216,6 +205,11 @@ class GraphExecutor:
         place = self._places.get(key)
         if place is None or value.shape != place[1] or value.dtype != place[2]:
             return False
+        turn, me = self.turn, get_ident()
+        if turn.only == me:
+            turn.step = SET
+        if turn.only != me:
+            turn.begin("set_input")
         place[0][...] = value
         return True
 
@@ -253,6 +247,10 @@ class GraphExecutor:
     @boundary("set_input_zero_copy", arguments=True)
     def set_input_zero_copy(self, key: str | int, value: NDArray) -> None:
         """Let an input use the memory of `value` from now on."""
+        self.turn.begin("set_input_zero_copy", lambda: self.is_unset(key))
+        self._bind_input(key, value)
+
+    def _bind_input(self, key: str | int, value: NDArray) -> None:
         index = self._picked(key, value) if self._variants else self._input(key)
         self._unshare(index)
         status = native().arm_graph_set_input_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
@@ -267,9 +265,9 @@ class GraphExecutor:
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else array_of(value, f"the parameter {name}")
             if self._input_device(name) == 1:
-                self.set_input_zero_copy(name, NDArray(aligned(array)))
+                self._bind_input(name, NDArray(aligned(array)))
             else:
-                self.set_input(name, NDArray(aligned(array)))
+                self._copy_input(name, NDArray(aligned(array)))
             self._params.add(name)
             if self.restore is not None:
                 native().arm_graph_input_stored(self._graph, self._index[name])
@@ -346,7 +344,7 @@ class GraphExecutor:
         """Use the memory of another executor for the parameters that the blob names."""
         for name in load_params(blob):
             if self.get_input_index(name) >= 0:
-                self.set_input_zero_copy(name, other.get_input(name))
+                self._bind_input(name, other.get_input(name))
                 self._params.add(name)
 
     # ---- outputs
@@ -357,13 +355,39 @@ class GraphExecutor:
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int) -> NDArray:
-        """A view of an output; the next run overwrites it, and before the first one it holds anything."""
-        found = self._outputs.get(index)
-        if found is None:
-            found = self._view(native().arm_graph_output, index)
+        """A view of an output; this thread's next run overwrites it, and before the first one it holds anything."""
+        turn, me = self.turn, get_ident()
+        if turn.only == me:
+            output = self._shown_output(index)
+            if turn.step == RAN:
+                turn.step = READ
+            if turn.only == me:
+                return output
+        with turn.lock:
+            turn.read()
+            return self._shown_output(index)
+
+    def _shown_output(self, index: int) -> NDArray:
+        output = self._outputs.get(index)
+        if output is None:
+            output = self._view(native().arm_graph_output, index)
+            self._shown[index] = weakref.ref(_looked_at(output))
             if self._has_run and not self._variants:  # then its memory stays until an input or output is bound anew
-                self._outputs[index] = found
-        return found
+                self._outputs[index] = output
+        return output
+
+    def _leave_outputs(self) -> None:
+        """Give outputs that somebody looks at other memory: what another thread's run overwrites is not theirs."""
+        self._outputs.clear()
+        shown, self._shown = self._shown, {}
+        variant = native().arm_graph_variant(self._graph)
+        for index, looked_at in shown.items():
+            is_users = ("output", variant, index) in self._held and index not in self._own_outputs
+            if looked_at() is not None and not is_users and index < self.get_num_outputs():
+                shape, dtype = self.output_type(index)
+                place = empty(shape, dtype, self.device)
+                self.set_output_zero_copy(index, place)
+                self._own_outputs.add(index)
 
     def output_type(self, index: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an output."""
@@ -378,7 +402,8 @@ class GraphExecutor:
         check_output(value, f"output {index}")
         status = native().arm_graph_set_output_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
-        self._held["output", index] = value
+        self._held["output", native().arm_graph_variant(self._graph), index] = value
+        self._own_outputs.discard(index)
         self._outputs.clear()
 
     def _view(self, getter: Any, *where: int) -> NDArray:  # Any: a ctypes function
@@ -400,6 +425,7 @@ class GraphExecutor:
 
     def run(self) -> None:
         """Run the graph once."""
+        self.turn.begin("run")
         if not self._has_run:
             give_back_memory()  # of the build, before the arena and the expanded weights take theirs
             self.finish_loading()
@@ -407,6 +433,7 @@ class GraphExecutor:
         if self._run(*self._run_args):
             self._error.check(-1, ExecutionError)
         self.has_outputs = True
+        self.turn.ran()
 
     @boundary("time", arguments=True)
     def time(self, number: int) -> float:
@@ -414,6 +441,7 @@ class GraphExecutor:
         seconds = c_double()
         self._error.check(native().arm_graph_time(self._graph, number, byref(seconds), *self._error.args))
         self.has_outputs = True
+        self.turn.end()
         return seconds.value
 
     def num_nodes(self) -> int:
@@ -531,6 +559,12 @@ class GraphExecutor:
         return time.perf_counter() - start
 
 
+def _looked_at(output: NDArray) -> object:
+    """What lives as long as the tensor or any view of its memory."""
+    memory = None if isinstance(output, DeviceArray) else output.memory.base
+    return output if memory is None else memory
+
+
 def _typed(name: str, shape: tuple[int, ...], dtype: DType) -> str:
     return f"{name}: {dtype}[{', '.join(map(str, shape))}]"
 
@@ -549,26 +583,3 @@ _FUNCTIONS = (
     "run",
     "run_from_inputs",
 )
-
-
-@boundary("graph executor", arguments=True)
-def create_graph_module(
-    graph_json: str | bytes,
-    params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,
-    module: Module,
-    device: Devices = None,
-    restore: Callable[[str], Array] | None = None,
-    loaded: LoadedOnce | None = None,
-) -> GraphExecutor:
-    """A graph executor with its parameters set; parameters that the graph does not have are refused.
-
-    `restore` gives the values of a parameter again, so that the executor need not keep those that it has expanded.
-    Executors with the same `loaded`, graph and parameters have them in memory once.
-    """
-    executor = GraphExecutor(graph_json, module, device)
-    executor.restore = restore
-    if params and loaded is not None and not isinstance(params, bytes | bytearray):
-        loaded.bind(executor, params)
-    elif params:
-        executor.bind(params)
-    return executor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_double, c_int64, c_size_t, c_void_p
 from functools import partial
 from pathlib import Path
@@ -33,14 +33,14 @@ from armillary.artifact.package import (
     open_package,
     read_member,
 )
-from armillary.base.aliases import AnyFunction
+from armillary.base.aliases import AnyFunction, Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
-from armillary.runtime.executor import GraphExecutor, create_graph_module
+from armillary.runtime.executor import Devices, GraphExecutor
 from armillary.runtime.external import set_external_path
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, array, check_output, empty, from_dlpack
@@ -163,6 +163,29 @@ def scalar_bits(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: pytho
                 raise TypeMismatch(f"{row.name}: scalar {var.name} must be an integer of 64 bits, got {value}")
             result.append(int(value))
     return result
+
+
+@boundary("graph executor", arguments=True)
+def create_graph_module(
+    graph_json: str | bytes,
+    params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,
+    module: Module,
+    device: Devices = None,
+    restore: Callable[[str], Array] | None = None,
+    loaded: LoadedOnce | None = None,
+) -> GraphExecutor:
+    """A graph executor with its parameters set; parameters that the graph does not have are refused.
+
+    `restore` gives the values of a parameter again, so that the executor need not keep those that it has expanded.
+    Executors with the same `loaded`, graph and parameters have them in memory once.
+    """
+    executor = GraphExecutor(graph_json, module, device)
+    executor.restore = restore
+    if params and loaded is not None and not isinstance(params, bytes | bytearray):
+        loaded.bind(executor, params)
+    elif params:
+        executor.bind(params)
+    return executor
 
 
 @bounded

@@ -79,11 +79,12 @@ class Executable:
         names = [key for key in executor.input_names if key not in self._params]
 
         def call(*values: object) -> Result:
-            for key, value in zip(names, values, strict=True):
-                executor.set_input(key, value)
-            executor.run()
-            count = executor.get_num_outputs()
-            outputs: list[Result] = [NDArray(executor.get_output(k).numpy()) for k in range(count)]
+            with executor.turn.whole():
+                for key, value in zip(names, values, strict=True):
+                    executor.set_input(key, value)
+                executor.run()
+                count = executor.get_num_outputs()
+                outputs: list[Result] = [NDArray(executor.get_output(k).numpy()) for k in range(count)]
             return outputs[0] if len(outputs) == 1 else outputs
 
         return names, call

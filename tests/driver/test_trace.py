@@ -11,7 +11,7 @@ from armillary import relay
 from armillary.driver.trace import WHOLE, Share, joined, shares
 from armillary.ir import IRModule
 from armillary.runtime import GraphExecutor, config_threadpool, cpu, executor
-from armillary.runtime.executor import Span
+from armillary.runtime.node_times import Span
 
 
 def row(begin: float, end: float, thread: int = WHOLE, node: int = 5, phase: int = 0) -> Span:

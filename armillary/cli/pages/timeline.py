@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from armillary.driver.profile import Profile
 from armillary.driver.trace import WHOLE
-from armillary.runtime.executor import Span
+from armillary.runtime.node_times import Span
 
 LANES = 16  # threads drawn
 ZOOMS = (1, 4, 16, 64)
