@@ -24,6 +24,7 @@ from armillary.errors import InternalError
 from armillary.relay.op import COMPUTE, STRATEGY
 from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
+from armillary.tir.stmt import PrimFunc
 
 ComputeRule = AnyFunction  # (attrs, *tensors) -> te tensor or list
 
@@ -42,7 +43,8 @@ class Fused:
     inner: tuple[te.Tensor, ...] = ()
 
 
-ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | None]  # a script's own makes another schedule
+# A script's own rule makes another schedule; one whose loops are written gives them, and the stages are left alone.
+ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | PrimFunc | None]
 ExplainRule = Callable[[Workload], Explanation]
 
 
@@ -137,7 +139,7 @@ def scripted(workload: Workload) -> Implementation:
         made: te.Tensor | Sequence[te.Tensor] = compute(attrs, flat, result)
         return made
 
-    def scheduled(made: te.Schedule, fused: Fused) -> te.Schedule | None:
+    def scheduled(made: te.Schedule, fused: Fused) -> te.Schedule | PrimFunc | None:
         return default(made, fused) if schedule is None else schedule(attrs, list(fused.outputs), target)
 
     return Implementation(name, op.name, target.kind.family, scheduled, computed)

@@ -63,8 +63,11 @@ def _lowered(function: Function, anchor: Call | None, workload: Workload, name: 
     with target:  # a compute may depend on the vectors and registers it is compiled for
         fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])
-    schedule = implementation.schedule(schedule, fused) or schedule
-    return te.lower_schedule(schedule, [*fused.inputs, *fused.outputs], name)
+    scheduled = implementation.schedule(schedule, fused) or schedule
+    if isinstance(scheduled, PrimFunc):  # loops that were written, not scheduled
+        written: PrimFunc = scheduled.with_attr("global_symbol", name)
+        return written
+    return te.lower_schedule(scheduled, [*fused.inputs, *fused.outputs], name)
 
 
 def _nothing(function: Function, name: str) -> PrimFunc:

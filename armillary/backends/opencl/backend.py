@@ -57,7 +57,7 @@ def _choices(target: Target) -> Sequence[Pass]:
 
 BACKEND = Backend(
     family="opencl",
-    algorithms=tuple(f"{__package__}.{name}" for name in ("schedules", "winograd", "pixel_dense")),
+    algorithms=tuple(f"{__package__}.{name}" for name in ("schedules", "winograd", "pixel_dense", "gemm", "attention")),
     lower=split_host_device,
     emit=build_kernels,
     build=build_kernels,

@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
+from armillary.backends.opencl.gemm import tile as gemm
+from armillary.backends.opencl.gemm.convolution import in_multiply_adds, size_of
 from armillary.backends.opencl.graph.winograd_conv2d import (
     LAUNCH,
     TILES,
@@ -63,20 +65,22 @@ def points_of(call: Call) -> list[Point]:
     name = getattr(call.op, "name", "")
     if name == "nn.conv2d":
         return _convolution(call, data, weight, result)
-    return _product(data, result)
+    *batch, rows, columns = result.static
+    batches = 1 if name == "nn.dense" else math.prod(batch)
+    terms = data.size // math.prod((*batch, rows))
+    return _product(gemm.Size(batches, math.prod((*batch, rows)) // batches, columns, terms))
 
 
-def _product(data: TensorType, result: TensorType) -> list[Point]:
-    work = matrix_product(result.static, data.static[-1])
-    if work.result[0] < MIN_ROWS:
+def _product(size: gemm.Size) -> list[Point]:
+    if size.rows < MIN_ROWS:
         return []
-    return [*_tiled(PRODUCT, work), Point(Choice(PLAIN), plain_cost(work))]
-
-
-def matrix_product(result: tuple[int, ...], terms: int) -> Product:
-    """The extents of a product of matrices."""
-    *batch, rows, columns = result
-    return Product(math.prod(batch), (rows, 1, columns), terms, (1, 1), (1, 1))
+    best = [(gemm.cost(size, tile), tile) for tile in gemm.best_tiles(size, MOST_TILES)]
+    macs = size.batches * size.rows * size.columns * size.terms
+    plain = gemm.LAUNCH + 4.0 * macs / gemm.PROCESSORS / gemm.LANES_OF_PROCESSOR
+    return [
+        *(Point(Choice(PRODUCT, config_of(Tiling(tile))), cost_) for cost_, tile in best),
+        Point(Choice(PLAIN), plain),
+    ]
 
 
 def _convolution(call: Call, data: TensorType, weight: TensorType, result: TensorType) -> list[Point]:
@@ -87,13 +91,16 @@ def _convolution(call: Call, data: TensorType, weight: TensorType, result: Tenso
         return _depthwise(work)
     found = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
     found = found or [Point(Choice(PLAIN), LAUNCH + plain_cost(work))]
+    size = size_of(data, weight, result, attrs)
+    for tile in gemm.best_tiles(size, MOST_TILES):
+        found.append(Point(Choice(PRODUCT, config_of(Tiling(tile))), in_multiply_adds(gemm.cost(size, tile))))
     if can_transform(call):
         limit = PassContext.current().get(MAX_TILE)
-        for size in (tile for tile in TILES if tile <= limit):
-            product_ = winograd_product(data, result, size)
+        for side in (tile for tile in TILES if tile <= limit):
+            product_ = winograd_product(data, result, side)
             extra = winograd_extra(product_)
             for point in _tiled(WINOGRAD, product_):
-                choice = Choice(WINOGRAD, (("tile", size), *point.choice.config))
+                choice = Choice(WINOGRAD, (("tile", side), *point.choice.config))
                 found.append(Point(choice, extra + point.cost))
     return sorted(found, key=lambda point: point.cost)
 

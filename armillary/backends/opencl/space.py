@@ -19,7 +19,7 @@ DIRECT, WINOGRAD, DEPTHWISE = "conv2d.tiles", "conv2d.winograd", "conv2d.depthwi
 TEXELS = "conv2d.texels"  # on blocks of four channels, for GPUs with textures: schedules/texels.py
 PRODUCT, PLAIN = "gemm.tiles", "loops.plain"
 ALGORITHMS = {
-    "nn.conv2d": (DIRECT, WINOGRAD, DEPTHWISE, TEXELS, PLAIN),
+    "nn.conv2d": (DIRECT, WINOGRAD, PRODUCT, DEPTHWISE, TEXELS, PLAIN),
     "opencl.conv2d_winograd": (WINOGRAD,),
     "nn.dense": (PRODUCT, PLAIN),
     "nn.batch_matmul": (PRODUCT, PLAIN),

@@ -26,7 +26,7 @@ from armillary.codegen.c.statements import (
 from armillary.codegen.opencl.checks import asserts_in, write_assert, write_note
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
-from armillary.codegen.opencl.vector import stored_vector, vector_store
+from armillary.codegen.opencl.vector import ALIGNED, stored_vector, vector_store
 from armillary.target.texture import PIXEL, is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
@@ -188,7 +188,8 @@ def _kernel(m: KernelEmitter) -> None:
         for item in all_statements(kernel.body):
             if isinstance(item, S.Allocate) and item.buffer.scope == "shared" and item.buffer not in m.buffers:
                 name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
-                m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}];")
+                aligned = f" __attribute__((aligned({ALIGNED})))" if _count(item.buffer) % PIXEL == 0 else ""
+                m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}]{aligned};")
         top = len(m.writer.lines)
         m.stmt(kernel.body)
         found = [SAMPLER] if m.uses_sampler else []

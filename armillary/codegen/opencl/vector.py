@@ -12,6 +12,7 @@ from typing import Protocol
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
+from armillary.codegen.opencl.linear import linear
 from armillary.codegen.opencl.texel import Emitter as Texels
 from armillary.codegen.opencl.texel import (
     is_pixel,
@@ -27,6 +28,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 LANES = (2, 4, 8, 16)
+ALIGNED = 16  # bytes, of what groups share, if it is of vectors
 _TYPES = ("float32", "float16")
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 _FUNCTIONS = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor", "ceil", "trunc", "fabs", "erf"})
@@ -67,7 +69,26 @@ def stored_vector(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str
         return f"{_own(m, s.buffer, index)} = {value};"
     base = _run(index)
     assert base is not None, "asked by _is_run"
-    return f"vstore{index.dtype.lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
+    lanes = index.dtype.lanes
+    if is_aligned(s.buffer, base, lanes):
+        return f"{_in_place(m, s.buffer, base, lanes)} = {value};"
+    return f"vstore{lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
+
+
+def is_aligned(buffer: S.Buffer, base: E.Expr, lanes: int) -> bool:
+    """Whether a vector begins at a multiple of its size: what a kernel is given begins at multiples of 512 bytes, what
+    its groups share at multiples of 16. `vload4` would be four loads where a compiler knows no more than the type."""
+    size = lanes * buffer.dtype.bits // 8
+    if buffer.scope not in ("global", "shared") or size > ALIGNED or lanes not in LANES:
+        return False
+    terms, number = linear(base)
+    return number % lanes == 0 and all(count % lanes == 0 for _, count in terms.values())
+
+
+def _in_place(m: Emitter, buffer: S.Buffer, base: E.Expr, lanes: int) -> str:
+    space = "__local" if buffer.scope == "shared" else "__global"
+    kind = "half" if str(buffer.dtype) == "float16" else "float"
+    return f"*({space} {kind}{lanes}*)({m.name_of(buffer)} + {m.index(base)})"
 
 
 def _own(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
@@ -108,6 +129,8 @@ def _fits(item: E.Expr, lanes: int) -> bool:
             return _fits(yes, lanes) and _fits(no, lanes)
         case E.Add(a, b) | E.Sub(a, b) | E.Mul(a, b) | E.Div(a, b) | E.Max(a, b) | E.Min(a, b):
             return _fits(a, lanes) and _fits(b, lanes)
+        case E.Call(_, "fma", args):
+            return all(_fits(part, lanes) for part in args)
         case E.Call(_, name, args) if name in _FUNCTIONS:
             return _fits(args[0], lanes)
         case E.Cast(_, value):
@@ -127,6 +150,8 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
         case E.BufferLoad(buffer, indices):
             base = _run(flat_index(buffer, indices))
             assert base is not None, "asked by _fits"
+            if is_aligned(buffer, base, lanes):
+                return _in_place(m, buffer, base, lanes)
             return f"vload{lanes}(0, {m.name_of(buffer)} + {m.index(base)})"
         case E.Max(a, b) | E.Min(a, b):
             one, other = m.once(_vector(m, a, lanes), kind), m.once(_vector(m, b, lanes), kind)
@@ -134,6 +159,8 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
             return f"select({other}, {one}, {test}({one}, {other}) | isnan({one}))"
         case E.Call(_, "if_then_else", (test, yes, no)):
             return _guarded(m, test, yes, no, lanes)
+        case E.Call(_, "fma", args):
+            return f"mad({', '.join(_vector(m, part, lanes) for part in args)})"
         case E.Call(_, name, args):
             return f"{name}({_vector(m, args[0], lanes)})"
         case E.Cast(_, E.BufferLoad(buffer, _) as load) if is_texture(buffer.scope) and item.dtype.element == "float32":

@@ -107,7 +107,8 @@ def _offered(chosen: Implementation, workload: Workload) -> OpImplementation:
         made = te.create_schedule([t.op for t in outs])
         inputs = tuple(s.op.output(0) for s in made.stages if isinstance(s.op, te.PlaceholderOp))
         with workload.target:
-            return chosen.schedule(made, Fused(workload, tuple(outs), tuple(outs), inputs)) or made
+            scheduled = chosen.schedule(made, Fused(workload, tuple(outs), tuple(outs), inputs))
+        return scheduled if isinstance(scheduled, te.Schedule) else made  # loops that were written have none
 
     return OpImplementation(chosen.name, compute, schedule, chosen.priority)
 

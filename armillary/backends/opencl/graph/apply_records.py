@@ -4,7 +4,8 @@ In: a module with convolutions and products in plain layouts, the dispatch conte
 option `schedule.choice`. Out: calls for which there is a choice carry it as their attribute; opencl-winograd-conv2d and
 the schedules take it from there. Invariant: as in backends/records.py, which does what all families do alike. The knobs
 are named as in Relay-era logs: tile_fc, tile_y and tile_x are (what is left, results of a work-item, work-items of a
-group), tile_rcc is (what is left, terms of a step); 0 is no transform, or plain loops.
+group), tile_rcc is (what is left, terms of a step); 0 is no transform, or plain loops; of the product kernel tile_y is
+(groups, work-items) that share a sum.
 
     nn.conv2d(%x, weight)
     ->
@@ -54,6 +55,7 @@ TUNED = {
     "nn.batch_matmul": ("batch_matmul.opencl",),
 }
 CONVOLUTIONS = ("opencl.conv2d_winograd", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")  # of choices
+BY_PRODUCT = 1  # the knob `winograd` of what the product kernel computes; a transform has a tile of 2 or more
 SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
 
 
@@ -115,7 +117,7 @@ def workload_of(expr: Expr, *, images: tuple[str, ...]) -> Workload | None:
 def knobs_of(choice: Choice) -> dict[str, Any]:  # Any: tuples and numbers
     """A choice as the values of a space's knobs."""
     tiling = tiling_of(choice)
-    size = max(choice.knob("tile"), 0)
+    size = BY_PRODUCT if choice.algorithm == PRODUCT else max(choice.knob("tile"), 0)
     if tiling is None:
         return {"winograd": size, **dict.fromkeys(SPLITS[:3], (-1, 0, 0)), "tile_rcc": (-1, 0), "unroll_explicit": 0}
     tile = tiling.tile
@@ -138,6 +140,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if not step:
         return Choice(PLAIN, source=Source.RECORD)
     knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
+    if size == BY_PRODUCT:
+        return Choice(PRODUCT, knobs, source=Source.RECORD)
     if size:
         return Choice(WINOGRAD, (("tile", size), *knobs), source=Source.RECORD)
     names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys((*IMAGES, *IMAGES_LAST), TEXELS)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 
+from armillary.backends.opencl.gemm.convolution import in_multiply_adds, product_cycles
 from armillary.backends.opencl.space import WINOGRAD
 from armillary.backends.opencl.tiles import Product, choose_tile, cost
 from armillary.backends.opencl.winograd.operator import tiles_of
@@ -71,8 +72,13 @@ def can_transform(call: Call) -> bool:
 
 def best_tile(call: Call, limit: int) -> int:
     """The tile of the transform with the least estimated cost, 0 for the direct sum."""
-    data, result = (t for t in (tensor(call.args[0]), tensor(call)) if t is not None)
-    found = {0: direct_cost(data, result), **{m: winograd_cost(data, result, m) for m in TILES if m <= limit}}
+    types = [t for t in (*map(tensor, call.args), tensor(call)) if t is not None]
+    data, result = types[0], types[-1]
+    product = in_multiply_adds(product_cycles(data, types[1], result, call.attrs))
+    found = {
+        0: min(direct_cost(data, result), product),
+        **{m: winograd_cost(data, result, m) for m in TILES if m <= limit},
+    }
     return min(found, key=lambda m: found[m])
 
 

@@ -11,13 +11,13 @@ import math
 from functools import partial
 
 from armillary import te
+from armillary.backends.opencl.gemm.convolution import layout_objection
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
 from armillary.backends.opencl.space import DEPTHWISE, DIRECT, Tiling, chosen_tiling, names_another
-from armillary.backends.opencl.tiles import FLOATS, Product
+from armillary.backends.opencl.tiles import Product
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
 
 
@@ -25,16 +25,7 @@ def _objection(workload: Workload) -> str | None:
     other = names_another(workload, DIRECT)
     if other:
         return other
-    return "it has groups" if workload.attrs.groups != 1 else _layout_objection(workload)
-
-
-def _layout_objection(workload: Workload) -> str | None:
-    attrs = workload.attrs
-    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
-        return f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}"
-    if any(str(field.dtype) not in FLOATS for ty in workload.types for field in tensor_fields(ty)):
-        return "it is in neither float32 nor float16"
-    return None
+    return "it has groups" if workload.attrs.groups != 1 else layout_objection(workload)
 
 
 @implement("nn.conv2d", family="opencl", name="conv2d_tiled", when=_objection)
@@ -47,7 +38,7 @@ def conv2d_tiled(schedule: te.Schedule, fused: Fused) -> None:
 def _depthwise_objection(workload: Workload) -> str | None:
     if stored_choice(workload).algorithm != DEPTHWISE:
         return ""  # plain loops, unless a record says otherwise
-    return "it has one group" if workload.attrs.groups == 1 else _layout_objection(workload)
+    return "it has one group" if workload.attrs.groups == 1 else layout_objection(workload)
 
 
 @implement("nn.conv2d", family="opencl", name="depthwise_tiled", when=_depthwise_objection)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.opencl.tiles import FLOATS, GROUP
-from armillary.backends.registry import Fused, default_schedule
+from armillary.backends.registry import Fused
 from armillary.base.node import post_order
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.target.texture import PIXEL
@@ -30,7 +30,6 @@ GRID = 3  # directions of a grid
 IMAGE_AXES = 5  # of a tensor in blocks of channels
 
 
-@default_schedule("opencl")
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then give each remaining stage a grid."""
     kept = inline_injective(schedule, fused)

@@ -1,0 +1,102 @@
+"""Products by the written kernel: nn.dense, nn.matmul, nn.batch_matmul, and nn.conv2d of one group.
+
+In: the stages of a fused function anchored at a product. Out: its loops, one kernel with what is computed before and
+after each element; where what follows moves elements (a transposition, say), the product goes to memory and the rest is
+scheduled as by default. Invariant: few rows are left to the default, which gives each sum to a group. The rows of a
+convolution are its channels, its columns pixels, its terms channels and taps: nothing is laid out for it (no im2col).
+"""
+
+from __future__ import annotations
+
+from armillary import te
+from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of
+from armillary.backends.opencl.gemm.convolution import direct_cycles, layout_objection, load_of, product_cycles
+from armillary.backends.opencl.gemm.kernel import ProductKernel
+from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile, objection
+from armillary.backends.opencl.schedules.default import schedule_default
+from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, names_another, tiling_of
+from armillary.backends.opencl.tiles import FLOATS, Tile
+from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
+from armillary.errors import ConfigError
+from armillary.relay.types import tensor_fields
+from armillary.target.choice import stored_choice
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+
+
+def objection_to_products(workload: Workload) -> str | None:
+    """Why the kernel does not compute a product."""
+    other = names_another(workload, PRODUCT)
+    if other:
+        return other
+    fields = [field for ty in workload.types for field in tensor_fields(ty)]
+    if any(str(field.dtype) not in FLOATS for field in fields):
+        return "it is in neither float32 nor float16"
+    return None if len(fields[0].shape) > 1 else "it is the product of a vector"
+
+
+def objection_to_convolutions(workload: Workload) -> str | None:
+    """Why the kernel does not compute a convolution."""
+    other = names_another(workload, PRODUCT)
+    if other:
+        return other
+    objection_ = "it has groups" if workload.attrs.groups != 1 else layout_objection(workload)
+    if objection_ or stored_choice(workload).algorithm == PRODUCT:
+        return objection_
+    types = (workload.tensor(0), workload.tensor(1), workload.result)
+    if direct_cycles(*types, workload.attrs) < product_cycles(*types, workload.attrs):
+        return "tiles of rows and columns of pixels are estimated to be faster"
+    return None
+
+
+def product(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
+    """A product with what is computed around it."""
+    anchor, output = fused.anchor[0], fused.outputs[0]
+    work = contraction_of(anchor.op)
+    if work is None or len(fused.outputs) != 1 or work.sizes[1] < MIN_ROWS or not _is_one_kernel(fused):
+        schedule_default(schedule, fused)
+        return None
+    elements = Elements(fused)
+    kernel = ProductKernel(elements, anchor, work, tile_of(fused.workload, work))
+
+    def emit(indices: Index, total: E.Expr) -> S.Stmt:
+        elements.held[anchor] = lambda _: total
+        elements.forget()
+        return elements.store(output, indices, elements.at(output, indices))
+
+    return elements.function(kernel.loops(emit))
+
+
+def _is_one_kernel(fused: Fused) -> bool:
+    """Whether all that is around the product is computed element by element, what follows in its own place."""
+    source, output = fused.anchor[0].op, fused.outputs[0].op
+    assert isinstance(source, te.ComputeOp), "a contraction is computed"
+    before = [t for t in source.input_tensors if not isinstance(t.op, te.PlaceholderOp)]
+    if (
+        computed_between(before, frozenset()) is None
+        or computed_between([output.output(0)], frozenset([source])) is None
+    ):
+        return False
+    return is_in_place(output, source, te.static_shape(source.output(0)))
+
+
+def tile_of(workload: Workload, work: Contraction) -> Tile:
+    """The tile that the call's choice names, which has to fit, else the model's."""
+    choice = stored_choice(workload)
+    stored = tiling_of(choice) if choice.algorithm == PRODUCT else None
+    shared = max(workload.target.max_shared_memory_per_block, SHARED_BYTES)
+    if stored is None:
+        load = 1 if workload.op.name != "nn.conv2d" else load_of(workload.attrs, workload.tensor(1))
+        return choose_tile(Size(*work.sizes, load), shared)
+    reason = objection(stored.tile, shared)
+    if reason:
+        hint = "leave the choice to the model, or tune this call"
+        raise ConfigError(f"{workload.op.name}: the choice {choice.algorithm} does not fit: {reason}", hint=hint)
+    return stored.tile
+
+
+implement("nn.conv2d", family="opencl", name="conv2d_product", when=objection_to_convolutions, priority=20)(product)
+for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
+    implement(_name, family="opencl", name="product", when=objection_to_products)(product)

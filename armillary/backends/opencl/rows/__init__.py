@@ -1,0 +1,1 @@
+"""Reductions of rows and what is computed from them, in one pass: layer normalisation, softmax, means."""

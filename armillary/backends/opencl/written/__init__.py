@@ -1,0 +1,1 @@
+"""Kernels whose loops are written here, not scheduled: elements of fused functions over buffers, and their parts."""
