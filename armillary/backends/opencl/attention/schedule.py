@@ -92,9 +92,9 @@ class _Attention:
             self.elements.held[mix] = lambda _: value
             self.elements.forget()
             where = tuple(indices[n] for n in order)
-            made = self.elements.at(result, where)
+            element = self.elements.at(result, where)
             is_output = result in self.elements.buffers
-            return (self.elements.store if is_output else self._keep)(result, where, made)
+            return (self.elements.store if is_output else self._keep)(result, where, element)
 
         return emit
 
@@ -117,14 +117,14 @@ class _Attention:
 
 def _stages(anchor: te.Tensor) -> dict[str, te.Tensor]:
     """The stages of an attention by their names."""
-    found: dict[str, te.Tensor] = {}
+    stages: dict[str, te.Tensor] = {}
     stack = [anchor]
     while stack:
         tensor = stack.pop()
-        if tensor.op.name not in found:
-            found[tensor.op.name] = tensor
+        if tensor.op.name not in stages:
+            stages[tensor.op.name] = tensor
             stack += getattr(tensor.op, "input_tensors", ())
-    return found
+    return stages
 
 
 def _order(anchor: te.Tensor, mix: te.Tensor) -> tuple[int, ...] | None:

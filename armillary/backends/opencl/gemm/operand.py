@@ -46,13 +46,13 @@ def way_of(elements: Elements, factor: Factor, places: int, terms: int) -> Way:
 
 def steps_along(element: E.Expr, variable: E.Var) -> set[int]:
     """How far apart in memory neighbours lie along a variable, over all reads; 0 where that is not one number."""
-    found = set()
+    steps = set()
     for load in (n for n in post_order(element) if isinstance(n, E.BufferLoad)):
         if uses_var(load.indices[0], variable):
             form = Simplifier().linear(load.indices[0])
             others = any(uses_var(atom, variable) for atom in form.terms if atom is not variable)
-            found.add(0 if others else form.terms.get(variable, 0))
-    return found
+            steps.add(0 if others else form.terms.get(variable, 0))
+    return steps
 
 
 def _is_even(element: E.Expr, variable: E.Var) -> bool:

@@ -92,20 +92,20 @@ def _shape(op: te.ComputeOp) -> tuple[int, ...]:
 
 def _reads(item: E.Expr, held: frozenset[te.ComputeOp], stop: frozenset[te.Operation]) -> list[E.ProducerLoad] | None:
     """The reads of reductions, by way of formulas too, with the indices that they have in the end."""
-    found: list[E.ProducerLoad] = []
+    reads: list[E.ProducerLoad] = []
 
     def load(tensor: te.Tensor, indices: tuple[E.Expr, ...]) -> E.Expr:
         op = tensor.op
         read = E.ProducerLoad(tensor, indices)
         if op in held:
-            found.append(read)
+            reads.append(read)
         elif isinstance(op, te.ComputeOp) and op not in stop:
             variables = {axis.var: index for axis, index in zip(op.axis, indices, strict=True)}
             return rewriter(variables, load)(op.body[tensor.value_index])
         return read
 
     rewriter({}, load)(item)
-    return found
+    return reads
 
 
 def _reads_own_row(
@@ -130,13 +130,13 @@ def _positions(
     places = {axis.var: n for n, axis in enumerate(op.axis)}
     if op in held:
         return tuple(places[axis.var] for axis in _row_axes(op))
-    found: set[Positions] = set()
+    positions: set[Positions] = set()
     for read in _reads(op.body[tensor.value_index], held, stop) or ():
         indices = _row_indices(read)
         if not all(isinstance(i, E.Var) and i in places for i in indices):
             return None
-        found.add(tuple(places[i] for i in indices if isinstance(i, E.Var)))
-    if len(found) != 1:
+        positions.add(tuple(places[i] for i in indices if isinstance(i, E.Var)))
+    if len(positions) != 1:
         return None
-    (only,) = found
+    (only,) = positions
     return only if len(set(only)) == rank else None

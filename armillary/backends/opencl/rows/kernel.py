@@ -107,9 +107,9 @@ class RowKernel:
         return {axis.var: index for axis, index in zip(axes, (*own, *summed), strict=True)}
 
     def _local(self, name: str, dtype: DType, size: int = 1, scope: str = "local") -> S.Buffer:
-        made = S.Buffer(name, (T.const(size),), dtype, scope)
-        self.memory.append(made)
-        return made
+        buffer = S.Buffer(name, (T.const(size),), dtype, scope)
+        self.memory.append(buffer)
+        return buffer
 
     def _reduce(self, op: te.ComputeOp) -> list[S.Stmt]:
         """Each work-item reduces its elements; then all get what they have together."""

@@ -54,10 +54,10 @@ class Elements:
         """An expression over variables whose ranges are known, to look at."""
         before, self.ranges = self.ranges, {**self.ranges, **ranges}
         self.forget()
-        made = make()
+        expr = make()
         self.ranges = before
         self.forget()
-        return made
+        return expr
 
     def inside(self, item: E.Expr, variables: Mapping[E.Var, E.Expr]) -> E.Expr:
         """An expression of a stage with its axes replaced."""
@@ -99,17 +99,17 @@ def flat_buffer(tensor: te.Tensor, names: Names) -> S.Buffer:
 
 def computed_between(outputs: Sequence[te.Tensor], stop: frozenset[te.Operation]) -> list[te.ComputeOp] | None:
     """The stages that outputs are made of, down to inputs and `stop`; None if one is no plain formula."""
-    found: dict[te.Operation, None] = {}
+    stages: dict[te.Operation, None] = {}
     stack = [t.op for t in outputs]
     while stack:
         op = stack.pop()
-        if op in found or op in stop or isinstance(op, te.PlaceholderOp):
+        if op in stages or op in stop or isinstance(op, te.PlaceholderOp):
             continue
         if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], E.Reduce):
             return None
-        found[op] = None
+        stages[op] = None
         stack += [t.op for t in op.input_tensors]
-    return [op for op in found if isinstance(op, te.ComputeOp)]
+    return [op for op in stages if isinstance(op, te.ComputeOp)]
 
 
 def reaches(op: te.Operation, source: te.Operation) -> bool:
