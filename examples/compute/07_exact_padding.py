@@ -53,8 +53,8 @@ if ppm.is_open():
 # No input_image provided, creating a dummy 640x480 image
 # src BorderSize(top=1, right=2, bottom=1, left=1)
 #   valid [(0, 640), (0, 480)]
-# tmp BorderSize(top=2, right=4, bottom=2, left=2)
+# tmp BorderSize(top=2, right=5, bottom=2, left=2)
 #   valid [(1, 639), (1, 479)]
-# dst BorderSize(top=0, right=2, bottom=0, left=0)
-#   valid [(2, 638), (2, 478)]
+# dst BorderSize(top=0, right=3, bottom=0, left=0)
+#   valid [(3, 637), (3, 477)]
 # 100

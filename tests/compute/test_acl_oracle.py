@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from tests.compute.acl_oracle import memory_cases
 from tests.compute.acl_oracle.check import STORED, check_stored, near, near_numbers
 from tests.compute.acl_oracle.nn_cases import NEURAL
 from tests.compute.acl_oracle.record import BUILDERS, case_of, has_near_numbers, inside
-from tests.compute.acl_oracle.wire import Result, build, has_library, run
+from tests.compute.acl_oracle.wire import Result, run
 
 QUICK = 3  # stored cases that every run compares, of layers (which compile) one; all of them are slow
 FRESH_LAYERS = 2  # layers of which a case is made afresh, as of every vision function
@@ -53,13 +52,6 @@ def test_all_stored_outputs_with_strides_of_ones_own(name: str) -> None:
 def test_all_stored_outputs_of_the_library(name: str) -> None:
     for number in range(_quick(name), len(STORED[name])):
         check_stored(name, number)
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not has_library() and not os.environ.get("CI"):
-        pytest.skip("Arm Compute Library, its cross compiler or qemu-user-static is not installed")
-    return build(tmp_path_factory.mktemp("acl"))
 
 
 def test_memory_of_networks_is_what_the_library_takes(program: Path) -> None:

@@ -12,9 +12,9 @@ from typing import ClassVar
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.vision import PARTS, OnDevice
 from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.regions import sides_of
 from armillary.compute.core.window import Dimension, Window
 from armillary.compute.functions.vision import features, flow, hog
-from armillary.compute.functions.vision.base import size_of
 from armillary.compute.runtime.tensor import Tensor
 
 
@@ -34,16 +34,14 @@ class CLCannyEdge(OnDevice, features.NECannyEdge):
     def _trace(self) -> list[IKernel]:
         return []
 
-    def _clear_border(self, margin: int) -> None:
-        """The kernel of crests leaves the border as it was allocated, all zeros."""
-        crest, (width, height) = self._works[0].kernels()[-1], size_of(self._classes.info())
-        if margin and min(width, height) > 2 * margin:
-            rows = Dimension(margin, height - margin)
-            crest.configure_window(Window(Dimension(margin, width - margin), rows, Dimension(0, 1)))
+    def _clear_border(self) -> None:
+        """The kernel of crests leaves what is beside the valid region as it was allocated, all zeros."""
+        crest, (x, y, right, bottom) = self._works[0].kernels()[-1], sides_of(self._region)
+        crest.configure_window(Window(Dimension(x, right), Dimension(y, bottom), Dimension(0, 1)))
 
     def run(self) -> None:
         """Find the edges."""
-        self._clear_border(self._margin)
+        self._clear_border()
         super().run()
 
     def _spread(self) -> None:

@@ -26,10 +26,11 @@ from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.tuner import DEFAULT_LWS, Lws
-from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos, refuse_numbers
+from armillary.compute.core.compiled import Formula, Numbers, objection_to_infos, refuse_numbers, valid_region
 from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.regions import Sides, common, sides_of
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, TensorInfo, ValidRegion
-from armillary.compute.core.window import Coordinates, Dimension, Window
+from armillary.compute.core.window import Dimension, Window
 from armillary.driver.te_build import build
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.device import Device
@@ -44,17 +45,17 @@ from armillary.tir.stmt import Buffer, BufferStore, For, IfThenElse, LoopKind, P
 
 @record(slots=True)
 class Geometry:
-    """Sizes that a kernel is enqueued for: padded planes of each tensor, the image, and the window."""
+    """Sizes that a kernel is enqueued for: padded planes of each tensor, what is valid of the inputs, the window."""
 
     planes: tuple[tuple[int, ...], ...]
     origins: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
+    seen: Sides
     window: tuple[tuple[int, int], ...]
 
     def values(self) -> list[int]:
         """What `_Arguments` names, in its order."""
         firsts, extents = zip(*self.window, strict=True)
-        return [*firsts, *extents, *self.size, *(n for origin in self.origins for n in origin)]
+        return [*firsts, *extents, *self.seen, *(n for origin in self.origins for n in origin)]
 
     def index(self) -> str:
         """The type that counts the values of the largest tensor."""
@@ -164,6 +165,7 @@ class CLFormulaKernel(IKernel):
         self.formula = formula
         self._tensors: tuple[CLTensor, ...] = ()
         self._program: tuple[tuple[object, ...], BorderMode, float] = ((), BorderMode.UNDEFINED, 0)
+        self._seen: Sides = (0, 0, 0, 0)  # what is valid of the inputs: beside it lies the border
         self._words: tuple[int | float, ...] = ()  # the constant and the numbers, as the program takes them
 
     def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
@@ -177,8 +179,9 @@ class CLFormulaKernel(IKernel):
         options: tuple[object, ...] = (),
         border: BorderMode = BorderMode.UNDEFINED,
         constant: float = 0,
+        region: ValidRegion | None = None,
     ) -> None:
-        """Check tensors and numbers, set the window and the outputs' valid region."""
+        """Check tensors and numbers, set the window and the outputs' valid region: `region`, or what the inputs say."""
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:
             raise TypeMismatch(status.error_description)
@@ -189,18 +192,19 @@ class CLFormulaKernel(IKernel):
         values = zip((constant, *options), (_constant_kind(self.formula), *self.formula.numbers), strict=True)
         self._words = tuple(_bits(value, kind) for value, kind in values)
         self._tensors, self._program = (*inputs, *outputs), (options, border, constant)
-        info = outputs[0].info()
-        around = self.formula.border() if border is BorderMode.UNDEFINED else BorderSize()
-        side, above = around.left, around.top
-        width, height = info.dimension(0), info.dimension(1)
-        if width <= 2 * side or height <= 2 * above:
-            raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without a border leave no window")
+        info, is_undefined = outputs[0].info(), border is BorderMode.UNDEFINED
+        seen = inputs if self.formula.same_size else inputs[:1]
+        self._seen = sides_of(common([t.info() for t in seen]))
+        covered = region or valid_region(self.formula, inputs, info, is_undefined)
+        x, y, right, bottom = sides_of(covered)
+        if right <= x or bottom <= y:
+            size = f"{info.dimension(0)}x{info.dimension(1)}"
+            told = f"{self.formula.name}: {size} pixels without a border leave no window"
+            raise TypeMismatch(told, hint="the valid pixels of the inputs are too few")
         planes = int(np.prod(info.shape[2:], dtype=np.int64))
-        rows = Dimension(above, height - above)
-        self.configure_window(Window(Dimension(side, width - side), rows, Dimension(0, planes)))
-        shape = (width - 2 * side, height - 2 * above, *info.shape[2:])
+        self.configure_window(Window(Dimension(x, right), Dimension(y, bottom), Dimension(0, planes)))
         for tensor in outputs:
-            tensor.info().set_valid_region(ValidRegion(Coordinates(side, above), shape))
+            tensor.info().set_valid_region(covered)
 
     def config_id(self) -> str:
         """Name, numbers and sizes, by which a tuner knows the kernel."""
@@ -213,9 +217,8 @@ class CLFormulaKernel(IKernel):
         infos = [t.info() for t in self._tensors]
         planes = tuple(_plane_shape(i) for i in infos)
         origins = tuple((i.padding.top, i.padding.left * i.num_channels()) for i in infos)
-        first = infos[0]
         extents = tuple((window[n].start(), window[n].end() - window[n].start()) for n in range(3))
-        return Geometry(planes, origins, (first.dimension(0), first.dimension(1)), extents)
+        return Geometry(planes, origins, self._seen, extents)
 
     def _call(self, device: Device, geometry: Geometry, lws: Lws, arrays: Sequence[DeviceArray]) -> None:
         """Enqueue the kernel's program with what it takes."""
@@ -307,7 +310,7 @@ def _constant_kind(formula: Formula) -> str:
 
 
 class _Arguments:
-    """The parameters of a program: tensors, the window, the image, origins of planes, a constant, numbers."""
+    """The parameters of a program: tensors, the window, what is valid, origins of planes, a constant, numbers."""
 
     def __init__(self, program: Program) -> None:
         formula, kind = program.formula, program.index
@@ -322,7 +325,7 @@ class _Arguments:
             for k, (planes, of) in enumerate(zip(deep, kinds, strict=True))
         ]
         self.firsts, self.extents = named("x0", "y0", "z0"), named("across", "down", "deep")
-        self.width, self.height = named("width", "height")
+        self.left, self.top, self.right, self.bottom = self.seen = named("left", "top", "right", "bottom")
         self.origins = [named(f"top{k}", f"left{k}") for k in range(len(kinds))]
         self._constant = T.var("constant")
         self.constant: Expr = _as(_constant_kind(formula), self._constant)
@@ -336,7 +339,7 @@ class _Arguments:
     def params(self) -> tuple[Buffer | Var, ...]:
         """All, in the order in which they are given."""
         origins = (var for origin in self.origins for var in origin)
-        sizes = (*self.firsts, *self.extents, self.width, self.height)
+        sizes = (*self.firsts, *self.extents, *self.seen)
         return (*self.buffers, *sizes, *origins, self._constant, *self._numbers)
 
 
@@ -376,14 +379,14 @@ def _pixel(program: Program, given: _Arguments, index: int, at: Sequence[Any], p
     if program.border is BorderMode.UNDEFINED or program.formula.border() == BorderSize():
         return BufferLoad(buffer, (z, T.add(y, top), T.add(x, left)))
     near, inside = [], [T.const(True, "bool")]
-    for value, place, size in ((y, places[0], given.height), (x, places[1], given.width)):
-        # Windows are inside the image: what is read beside a place can lie beyond one end alone.
+    for value, place, first, end in ((y, places[0], given.top, given.bottom), (x, places[1], given.left, given.right)):
+        # Windows are inside what is valid: what is read beside a place can lie beyond one end alone.
         away = as_int(simplify(T.sub(value, place))) if program.formula.same_size else None
         clamped = value
         if away is None or away < 0:
-            clamped, inside = T.maximum(clamped, 0), [*inside, T.greater_equal(value, 0)]
+            clamped, inside = T.maximum(clamped, first), [*inside, T.greater_equal(value, first)]
         if away is None or away > 0:
-            clamped, inside = T.minimum(clamped, size - 1), [*inside, T.less(value, size)]
+            clamped, inside = T.minimum(clamped, end - 1), [*inside, T.less(value, end)]
         near.append(clamped)
     found = BufferLoad(buffer, (z, T.add(near[0], top), T.add(near[1], left)))
     if program.border is BorderMode.REPLICATE:

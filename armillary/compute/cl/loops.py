@@ -20,6 +20,7 @@ from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loops import Loops, Partial, Plane
+from armillary.compute.core.regions import Sides
 from armillary.compute.core.window import Dimension, Window
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.ndarray import DeviceArray
@@ -75,13 +76,19 @@ class CLLoopsKernel(IKernel):
         self._tensors: tuple[CLTensor, ...] = ()
         self._partial: Partial | None = None
         self._on_device: DeviceArray | None = None
+        self._sides: Sides | None = None
 
-    def configure(self, tensors: Sequence[CLTensor], partial: Partial | None = None) -> None:
-        """Set the tensors, and where bands put what they find: an array of (`BANDS`, values)."""
+    def configure(
+        self, tensors: Sequence[CLTensor], partial: Partial | None = None, sides: Sides | None = None
+    ) -> None:
+        """Set the tensors, and where bands put what they find: an array of (`BANDS`, values).
+
+        `sides`: the part of all tensors, of one size, that counts; all of the first otherwise.
+        """
         for tensor in tensors:
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{self._loops.name}: a {type(tensor).__name__} is no CLTensor")
-        self._tensors, self._partial = tuple(tensors), partial
+        self._tensors, self._partial, self._sides = tuple(tensors), partial, sides
         if partial is not None:
             self._on_device = DeviceArray(partial.shape, DType(self._loops.partial), CLScheduler.get().use())
         self.configure_window(Window(Dimension(0, 1), Dimension(0, tensors[0].info().dimension(1))))
@@ -94,8 +101,9 @@ class CLLoopsKernel(IKernel):
     def _numbers(self) -> list[int]:
         """What a program takes behind the tensors."""
         infos = [t.info() for t in self._tensors]
-        origins = ((i.padding.top, i.padding.left * i.num_channels()) for i in infos)
-        return [infos[0].dimension(1), infos[0].dimension(0), *(n for origin in origins for n in origin)]
+        x, y, right, bottom = self._sides or (0, 0, infos[0].dimension(0), infos[0].dimension(1))
+        origins = ((i.padding.top + y, i.padding.left * i.num_channels() + x) for i in infos)
+        return [bottom - y, right - x, *(n for origin in origins for n in origin)]
 
     def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
         """Enqueue the kernel over all bands; with partial results, wait for them."""

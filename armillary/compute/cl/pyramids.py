@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from armillary.compute.cl.vision import PARTS, OnDevice, device_image
 from armillary.compute.core.kernel import IKernel
-from armillary.compute.core.tensor_info import BorderMode, Format, ValidRegion
-from armillary.compute.core.window import Coordinates
+from armillary.compute.core.tensor_info import BorderMode, Format
 from armillary.compute.functions.formulas.pyramid import HALVED
 from armillary.compute.functions.vision import pyramid
 from armillary.compute.functions.vision.base import size_of
@@ -29,10 +28,9 @@ class CLGaussianPyramidHalf(OnDevice, pyramid.NEGaussianPyramidHalf):
     def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
         is_undefined, (width, height) = border is BorderMode.UNDEFINED, size_of(above.info())
         beside = BorderMode.REPLICATE if is_undefined else border  # whose results are outside of the valid region
+        region = pyramid.halved_region(above.info(), below.info(), border)
         kernels = self._step(HALVED, [above], [below], beside, constant, (1 - width % 2, 1 - height % 2))
-        if is_undefined:
-            inside = tuple(max(0, n - 2) for n in size_of(below.info()))
-            below.info().set_valid_region(ValidRegion(Coordinates(1, 1), inside))
+        below.info().set_valid_region(region)
         return kernels
 
 

@@ -33,7 +33,7 @@ class _OnDevice(statistics.Counting):
 
     def _counting(self, loops: Loops, input: Tensor) -> RunsKernels:
         kernel = CLLoopsKernel(loops)
-        kernel.configure([input], self._counts)  # type: ignore[list-item]  # it checks them
+        kernel.configure([input], self._counts, self._sides)  # type: ignore[list-item]  # it checks them
         return DeviceWork([kernel])
 
 

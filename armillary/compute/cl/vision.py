@@ -15,8 +15,8 @@ from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
 from armillary.compute.cl.tensor import CLImage, CLTensor
 from armillary.compute.core.compiled import Formula, Numbers
 from armillary.compute.core.kernel import IKernel
-from armillary.compute.core.loops import Loops, Partial
-from armillary.compute.core.tensor_info import BorderMode, DataType, Format, TensorInfo
+from armillary.compute.core.loops import Loops
+from armillary.compute.core.tensor_info import BorderMode, DataType, Format, TensorInfo, ValidRegion
 from armillary.compute.core.window import Window
 from armillary.compute.functions.vision import arithmetic, base, colour, filters, geometry
 from armillary.compute.runtime.tensor import Tensor
@@ -65,14 +65,15 @@ class OnDevice(base.VisionFunction):
         border: BorderMode = BorderMode.UNDEFINED,
         constant: float = 0,
         numbers: Numbers = (),
+        region: ValidRegion | None = None,
     ) -> list[IKernel]:
         kernel = CLFormulaKernel(formula)
-        kernel.configure(inputs, outputs, numbers, border, constant)  # type: ignore[arg-type]  # it checks them
+        kernel.configure(inputs, outputs, numbers, border, constant, region)  # type: ignore[arg-type]  # it checks them
         return [kernel]
 
-    def _loops(self, loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> IKernel:
+    def _loops(self, loops: Loops, tensors: Sequence[Tensor]) -> IKernel:
         kernel = CLLoopsKernel(loops)
-        kernel.configure(tensors, partial)  # type: ignore[arg-type]  # it checks them
+        kernel.configure(tensors)  # type: ignore[arg-type]  # it checks them
         return kernel
 
     def _work(self, kernels: Sequence[IKernel]) -> base.RunsKernels:

@@ -1,7 +1,7 @@
-"""Borders: the padding that a kernel reads, filled with a constant or with the nearest pixel.
+"""Borders: what a kernel reads beside the valid pixels, filled with a constant or with the nearest valid pixel.
 
-In: a tensor, how much is read beside it, a border mode. Out: `BorderKernel`, one native loop for each plane. Invariant:
-only padding is written; the corners get what lies in their row.
+In: a tensor, how much is read beside its valid region, a border mode. Out: `BorderKernel`, one native loop for each
+plane. Invariant: only padding and pixels that are not valid are written; the corners get what lies in their row.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from armillary.base.once import once
 from armillary.compute.core.compiled import PlaneTensor, bits_of, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
+from armillary.compute.core.regions import sides_of
 from armillary.compute.core.tensor_info import BorderMode, BorderSize
 from armillary.compute.core.window import Window
 from armillary.driver.te_build import build
-from armillary.errors import ExecutionError
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr
 from armillary.tir.ir_builder import IRBuilder
@@ -64,11 +64,12 @@ def _compiled(dtype: str) -> CompiledLoops:
 
 
 class BorderKernel(IKernel):
-    """Fills the padding of one tensor."""
+    """Fills the border around the valid region of one tensor."""
 
     def __init__(self, tensor: PlaneTensor, size: BorderSize, mode: BorderMode, constant: float) -> None:
         super().__init__()
         self._tensor, self._size, self._mode, self._constant = tensor, size, mode, constant
+        self._sides = sides_of(tensor.info().valid_region())
         self.configure_window(Window())
 
     def is_parallelisable(self) -> bool:
@@ -82,12 +83,15 @@ class BorderKernel(IKernel):
     def native_loops(self) -> tuple[NativeLoop, ...]:
         """A loop of one iteration for each plane."""
         info, size, pad = self._tensor.info(), self._size, self._tensor.info().padding
-        if pad.top < size.top or pad.left < size.left or pad.right < size.right or pad.bottom < size.bottom:
-            raise ExecutionError(f"the padding {pad} is smaller than the border {size}")
+        x, y, right, bottom = self._sides
         values = plane_values(["plane"], [self._tensor])
-        is_constant = int(self._mode is BorderMode.CONSTANT)
-        sizes = (info.dimension(0), info.dimension(1), size.top, size.right, size.bottom, size.left, is_constant)
-        values |= dict(zip(_SCALARS, sizes, strict=True))
+        values["top_plane"] += y
+        values["left_plane"] += x * info.num_channels()
+        values |= {"width": right - x, "height": bottom - y, "is_constant": int(self._mode is BorderMode.CONSTANT)}
+        # Where a tensor was allocated before, the kernel's window is as small as its padding.
+        values |= {"top": min(size.top, pad.top + y), "left": min(size.left, pad.left + x)}
+        values["right"] = min(size.right, info.dimension(0) + pad.right - right)
+        values["bottom"] = min(size.bottom, info.dimension(1) + pad.bottom - bottom)
         dtype = info.data_type.dtype
         values["value"] = bits_of(self._constant, dtype)
         loops, tensors = _compiled(dtype), self.tensors()

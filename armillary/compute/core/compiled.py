@@ -21,8 +21,9 @@ from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
+from armillary.compute.core.regions import Sides, common, eroded, region_of, sides_of, whole
 from armillary.compute.core.tensor_info import BorderSize, DataType, PaddingSize, TensorInfo, ValidRegion
-from armillary.compute.core.window import Coordinates, Dimension, Window
+from armillary.compute.core.window import Dimension, Window
 from armillary.driver.te_build import build
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
@@ -232,6 +233,21 @@ def is_held(value: object, dtype: str) -> bool:
     return limits.min <= number <= limits.max and number == int(number)
 
 
+def valid_region(
+    formula: Formula, inputs: Sequence[PlaneTensor], output: TensorInfo, is_border_undefined: bool
+) -> ValidRegion:
+    """What is valid of an output: where the inputs are of its size, what is valid of all of them, less the border."""
+    region = common([t.info() for t in inputs]) if formula.same_size else whole(output)
+    return eroded(region, formula.border()) if is_border_undefined else region
+
+
+def _memory_of(info: TensorInfo, around: BorderSize) -> Sides:
+    """The columns and rows around which so much lies in a tensor's memory."""
+    pad = info.padding
+    right, bottom = info.dimension(0) + pad.right - around.right, info.dimension(1) + pad.bottom - around.bottom
+    return around.left - pad.left, around.top - pad.top, right, bottom
+
+
 class FormulaKernel(IKernel):
     """Runs a formula over the window of its first output."""
 
@@ -256,43 +272,53 @@ class FormulaKernel(IKernel):
         outputs: Sequence[PlaneTensor],
         numbers: Numbers = (),
         is_border_undefined: bool = False,
+        region: ValidRegion | None = None,
     ) -> None:
-        """Check tensors, ask for their padding, set the window and the outputs' valid region."""
+        """Check tensors, ask for their padding, set the window and the outputs' valid region.
+
+        `region`: what is valid of the outputs; what is valid of all inputs otherwise, where sizes are the same.
+        """
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:
             raise TypeMismatch(status.error_description)
         refuse_numbers(self.formula, numbers)
         self._inputs, self._outputs, self._numbers = tuple(inputs), tuple(outputs), numbers
-        output, around = outputs[0].info(), self.formula.border()
-        width, height = output.dimension(0), output.dimension(1)
-        side, above = (around.left, around.top) if is_border_undefined else (0, 0)
-        room = self._ask_for_room(inputs, outputs, width, side)
-        steps = (width - 2 * side + (STEP - 1 if room else 0)) // STEP
-        if not room and not is_border_undefined:
-            side = max(0, *(around.left - t.info().padding.left for t in inputs))
-            above = max(0, *(around.top - t.info().padding.top for t in inputs))
-            steps = (width - 2 * side) // STEP
-        if steps <= 0 or height <= 2 * above:
-            raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without padding leave no window")
+        info = outputs[0].info()
+        x, y, right, bottom = sides_of(region or valid_region(self.formula, inputs, info, is_border_undefined))
+        self._ask_for_room(inputs, outputs, (x, y, right, bottom))
+        room = self._room(inputs, outputs)
+        x, y, bottom = max(x, room[0]), max(y, room[1]), min(bottom, room[3])
+        steps = min(-(-(right - x) // STEP), (room[2] - x) // STEP)
+        if steps <= 0 or bottom <= y:
+            size = f"{info.dimension(0)}x{info.dimension(1)}"
+            told = f"{self.formula.name}: {size} pixels without padding leave no window"
+            raise TypeMismatch(told, hint="the valid pixels of the inputs, with their padding, are too few")
         window = Window()
-        window.set(Window.DimX, Dimension(side, side + steps * STEP, STEP))
-        window.set(Window.DimY, Dimension(above, height - above))
-        window.set(Window.DimZ, Dimension(0, int(np.prod(output.shape[2:], dtype=np.int64))))
+        window.set(Window.DimX, Dimension(x, x + steps * STEP, STEP))
+        window.set(Window.DimY, Dimension(y, bottom))
+        window.set(Window.DimZ, Dimension(0, int(np.prod(info.shape[2:], dtype=np.int64))))
         self._window = window
-        covered = min(steps * STEP, width - 2 * side)
-        region = ValidRegion(Coordinates(side, above), (covered, height - 2 * above, *output.shape[2:]))
+        covered = region_of((x, y, min(x + steps * STEP, right), bottom), info.shape)
         for tensor in outputs:
-            tensor.info().set_valid_region(region)
+            tensor.info().set_valid_region(covered)
 
-    def _ask_for_room(
-        self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], width: int, side: int
-    ) -> bool:
-        """Ask for the padding that whole vectors need; whether all of it is there."""
+    def _ask_for_room(self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], region: Sides) -> None:
+        """Ask for the padding that whole vectors over a region need."""
+        around, (x, _, right, _) = self.formula.border(), region
+        beyond = max(0, x + -(-(right - x) // STEP) * STEP - outputs[0].info().dimension(0))
+        wanted = PaddingSize(around.top, around.right + beyond, around.bottom, around.left)
+        for tensor in inputs:
+            tensor.info().extend_padding(wanted if self.formula.same_size else PaddingSize())
+        for tensor in outputs:
+            tensor.info().extend_padding(PaddingSize(0, beyond, 0, 0))
+
+    def _room(self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor]) -> Sides:
+        """Between which columns and rows a window stays in the memory of all tensors."""
         around = self.formula.border()
-        right = max(0, -(-(width - 2 * side) // STEP) * STEP + side - width)
-        wanted = PaddingSize(around.top, around.right + right, around.bottom, around.left)
-        room = [t.info().extend_padding(wanted if self.formula.same_size else PaddingSize()) for t in inputs]
-        return all([*room, *(t.info().extend_padding(PaddingSize(0, right, 0, 0)) for t in outputs)])
+        rooms = [_memory_of(t.info(), BorderSize()) for t in outputs]
+        rooms += [_memory_of(t.info(), around) for t in inputs if self.formula.same_size]
+        left, top, right, bottom = zip(*rooms, strict=True)
+        return max(left), max(top), min(right), min(bottom)
 
     def tensors(self) -> tuple[PlaneTensor, ...]:
         """What is read and written."""

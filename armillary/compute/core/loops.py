@@ -19,6 +19,7 @@ from armillary.base.record import record
 from armillary.compute.core.compiled import PlaneTensor, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
+from armillary.compute.core.regions import Sides
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.te_build import build
@@ -122,10 +123,16 @@ class LoopsKernel(IKernel):
         self._loops, self._bands = loops, BANDS if is_parallel else 1
         self._tensors: tuple[PlaneTensor, ...] = ()
         self._partial: Partial | None = None
+        self._sides: Sides | None = None
 
-    def configure(self, tensors: Sequence[PlaneTensor], partial: Partial | None = None) -> None:
-        """Set the tensors, the window, and where bands put what they find: an array of (BANDS, values)."""
-        self._tensors, self._partial = tuple(tensors), partial
+    def configure(
+        self, tensors: Sequence[PlaneTensor], partial: Partial | None = None, sides: Sides | None = None
+    ) -> None:
+        """Set the tensors, the window, and where bands put what they find: an array of (BANDS, values).
+
+        `sides`: the part of all tensors, of one size, that counts; all of the first otherwise.
+        """
+        self._tensors, self._partial, self._sides = tuple(tensors), partial, sides
         self.configure_window(Window(Dimension(0, 1), Dimension(0, self._bands)))
 
     def is_parallelisable(self) -> bool:
@@ -141,7 +148,11 @@ class LoopsKernel(IKernel):
         names = [f"plane{n}" for n in range(len(self._tensors))]
         info, addresses = self._tensors[0].info(), plane_addresses(self._tensors, 0)
         values = plane_values(names, self._tensors)
-        values |= {"height": info.dimension(1), "columns": info.dimension(0), "bands": self._bands}
+        x, y, right, bottom = self._sides or (0, 0, info.dimension(0), info.dimension(1))
+        values |= {"height": bottom - y, "columns": right - x, "bands": self._bands}
+        for name in names:
+            values[f"top_{name}"] += y
+            values[f"left_{name}"] += x
         if self._partial is not None:
             rows, columns = self._partial.shape
             values |= {"partial_rows": rows, "partial_columns": columns}

@@ -4,6 +4,9 @@
 // (KIND: a format; t and a data type; n and a data type: in NHWC), a line of the parameters, and the bytes of all tensors (planes one after another, no padding). Out: a line "RESULTS X Y W H" (the
 // valid region of the last tensor), the results as doubles, and the bytes of all tensors again. Text is ASCII, bytes are
 // raw. "error TEXT" in place of results: the library refused.
+//
+// A chain is one case: its name is "FUNCTION@N,N+FUNCTION@N,N" (numbers of tensors), its parameters are those of each
+// function behind their count; the results are the valid regions (X Y W H) of all tensors, then those of the last function.
 #include "arm_compute/core/CPP/ICPPKernel.h"
 #include "arm_compute/runtime/CPP/CPPFunctions.h"
 #include "arm_compute/core/Types.h"
@@ -95,9 +98,12 @@ struct Case
     std::vector<double> params, results;
     std::function<void()> run, fetch, after_allocate;
     std::vector<std::shared_ptr<void>> kept;
+    std::vector<size_t> chosen; // which tensors a function of a chain takes; empty: all
 
-    Tensor *t(size_t n) { return tensors.at(n).tensor.get(); }
-    MultiImage *m(size_t n) { return tensors.at(n).multi.get(); }
+    size_t count() const { return chosen.empty() ? tensors.size() : chosen.size(); }
+    size_t at(size_t n) const { return chosen.empty() ? n : chosen.at(n); }
+    Tensor *t(size_t n) { return tensors.at(at(n)).tensor.get(); }
+    MultiImage *m(size_t n) { return tensors.at(at(n)).multi.get(); }
     double p(size_t n) { return params.at(n); }
     BorderMode border(size_t n) { return static_cast<BorderMode>(static_cast<int>(p(n))); }
     uint8_t constant(size_t n) { return static_cast<uint8_t>(p(n)); }
@@ -421,7 +427,7 @@ const std::map<std::string, Rule> RULES = {
     {"NEWarpAffine", warp<NEWarpAffine>}, {"NEWarpPerspective", warp<NEWarpPerspective>},
     {"NEColorConvert", convert},
     {"NEChannelExtract", [](Case &c) { auto ch = static_cast<Channel>(int(c.p(0))); if(c.m(0)) c.use<NEChannelExtract>(static_cast<const IMultiImage *>(c.m(0)), ch, static_cast<IImage *>(c.t(1))); else c.use<NEChannelExtract>(static_cast<const ITensor *>(c.t(0)), ch, static_cast<ITensor *>(c.t(1))); }},
-    {"NEChannelCombine", [](Case &c) { if(c.m(3)) c.use<NEChannelCombine>(static_cast<const IImage *>(c.t(0)), static_cast<const IImage *>(c.t(1)), static_cast<const IImage *>(c.t(2)), static_cast<IMultiImage *>(c.m(3))); else { size_t n = c.tensors.size(); c.use<NEChannelCombine>(static_cast<const ITensor *>(c.t(0)), static_cast<const ITensor *>(c.t(1)), static_cast<const ITensor *>(c.t(2)), static_cast<const ITensor *>(n == 5 ? c.t(3) : nullptr), static_cast<ITensor *>(c.t(n - 1))); } }},
+    {"NEChannelCombine", [](Case &c) { if(c.m(3)) c.use<NEChannelCombine>(static_cast<const IImage *>(c.t(0)), static_cast<const IImage *>(c.t(1)), static_cast<const IImage *>(c.t(2)), static_cast<IMultiImage *>(c.m(3))); else { size_t n = c.count(); c.use<NEChannelCombine>(static_cast<const ITensor *>(c.t(0)), static_cast<const ITensor *>(c.t(1)), static_cast<const ITensor *>(c.t(2)), static_cast<const ITensor *>(n == 5 ? c.t(3) : nullptr), static_cast<ITensor *>(c.t(n - 1))); } }},
     {"NEHistogram", histogram}, {"NEMinMaxLocation", min_max}, {"NEMeanStdDev", mean_std},
     {"NEEqualizeHistogram", [](Case &c) { c.use<NEEqualizeHistogram>(c.t(0), c.t(1)); }},
     {"NEIntegralImage", [](Case &c) { c.use<NEIntegralImage>(c.t(0), c.t(1)); }},
@@ -438,21 +444,61 @@ const std::map<std::string, Rule> RULES = {
     {"NESoftmaxLayer", [](Case &c) { c.use<NESoftmaxLayer>(c.t(0), c.t(1), float(c.p(0))); }},
     {"NEPoolingLayer", [](Case &c) { c.use<NEPoolingLayer>(c.t(0), c.t(1), PoolingLayerInfo(static_cast<PoolingType>(int(c.p(0))), Size2D(size_t(c.p(1)), size_t(c.p(2))), c.t(0)->info()->data_layout(), strides(c, 4), c.p(3) != 0)); }},
     {"NENormalizationLayer", [](Case &c) { c.use<NENormalizationLayer>(c.t(0), c.t(1), NormalizationLayerInfo(static_cast<NormType>(int(c.p(0))), uint32_t(c.p(1)), float(c.p(2)), float(c.p(3)), float(c.p(4)), c.p(5) != 0)); }},
-    {"NEConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
-    {"NEGEMMConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEGEMMConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
+    {"NEConvolutionLayer", [](Case &c) { bool b = c.count() == 4; c.use<NEConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
+    {"NEGEMMConvolutionLayer", [](Case &c) { bool b = c.count() == 4; c.use<NEGEMMConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), WeightsInfo(), dilation(c), activation(c, 0)); }},
     {"NEWinogradConvolutionLayer", [](Case &c) { c.use<NEWinogradConvolutionLayer>(c.t(0), c.t(1), c.t(2), c.t(3), strides(c, 3), activation(c, 0)); }},
-    {"NEDirectConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDirectConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), activation(c, 0)); }},
+    {"NEDirectConvolutionLayer", [](Case &c) { bool b = c.count() == 4; c.use<NEDirectConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), activation(c, 0)); }},
     {"NEPermute", [](Case &c) { c.use<NEPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
     {"NEReshapeLayer", [](Case &c) { c.use<NEReshapeLayer>(c.t(0), c.t(1)); }},
     {"NEWidthConcatenateLayer", concatenate}, {"NEHeightConcatenateLayer", concatenate}, {"NEDepthConcatenateLayer", concatenate},
     {"NEConcatenateLayer", concatenate}, {"CPPPermute", [](Case &c) { c.use<CPPPermute>(c.t(0), c.t(1), PermutationVector(uint32_t(c.p(0)), uint32_t(c.p(1)), uint32_t(c.p(2)))); }},
-    {"NEDepthwiseConvolutionLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEDepthwiseConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), c.params.size() > 12 ? uint32_t(c.p(12)) : 1U, activation(c, 0), dilation(c)); }},
-    {"NEFullyConnectedLayer", [](Case &c) { bool b = c.tensors.size() == 4; c.use<NEFullyConnectedLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2)); }},
+    {"NEDepthwiseConvolutionLayer", [](Case &c) { bool b = c.count() == 4; c.use<NEDepthwiseConvolutionLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2), strides(c, 3), c.params.size() > 12 ? uint32_t(c.p(12)) : 1U, activation(c, 0), dilation(c)); }},
+    {"NEFullyConnectedLayer", [](Case &c) { bool b = c.count() == 4; c.use<NEFullyConnectedLayer>(c.t(0), c.t(1), b ? c.t(2) : nullptr, c.t(b ? 3 : 2)); }},
     {"NEBatchNormalizationLayer", [](Case &c) { c.use<NEBatchNormalizationLayer>(c.t(0), c.t(5), c.t(1), c.t(2), c.t(3), c.t(4), float(c.p(0))); }},
     {"NEGEMM", [](Case &c) { c.use<NEGEMM>(c.t(0), c.t(1), c.t(2), c.t(3), float(c.p(0)), float(c.p(1)), GEMMInfo(false, false, false));  /* else it takes C for biases */ }},
     {"NEQuantizationLayer", [](Case &c) { c.use<NEQuantizationLayer>(c.t(0), c.t(1)); }},
     {"NEDequantizationLayer", [](Case &c) { c.use<NEDequantizationLayer>(c.t(0), c.t(1)); }},
 };
+
+// Configure the functions of a chain in order; they run in order when all tensors have their bytes.
+void chain(Case &c)
+{
+    std::vector<std::function<void()>> runs, fetches, allocations;
+    const auto all = c.params;
+    size_t next = 0;
+    std::stringstream steps(c.name);
+    // The library fills a border around the valid region, but no more of it than it asked padding for.
+    for(auto &given : c.tensors) given.tensor->info()->extend_padding(PaddingSize(16, 64, 16, 16));
+    for(std::string step; std::getline(steps, step, '+');)
+    {
+        const size_t cut = step.find('@'), count = size_t(all.at(next));
+        std::stringstream numbers(step.substr(cut + 1));
+        c.chosen.clear();
+        for(std::string n; std::getline(numbers, n, ',');) c.chosen.push_back(std::stoul(n));
+        c.params.assign(all.begin() + next + 1, all.begin() + next + 1 + count);
+        next += 1 + count;
+        c.after_allocate = c.fetch = nullptr;
+        RULES.at(step.substr(0, cut))(c);
+        runs.push_back(c.run);
+        if(c.after_allocate) allocations.push_back(c.after_allocate);
+    }
+    c.chosen.clear();
+    c.after_allocate = [=] { for(auto &each : allocations) each(); };
+    c.run = [=] { for(auto &each : runs) each(); };
+    const auto last = c.fetch;
+    c.fetch = [&c, last] {
+        c.results.clear();
+        if(last) last();
+        const auto numbers = c.results;
+        c.results.clear();
+        for(auto &given : c.tensors)
+        {
+            const ValidRegion region = given.all()[0]->info()->valid_region();
+            c.results.insert(c.results.end(), {double(region.anchor[0]), double(region.anchor[1]), double(region.shape[0]), double(region.shape[1])});
+        }
+        c.results.insert(c.results.end(), numbers.begin(), numbers.end());
+    };
+}
 
 Given read_tensor()
 {
@@ -499,7 +545,8 @@ void answer(Case &c)
     for(size_t n = 0; n < params; ++n) { double v = 0; std::cin >> v; c.params.push_back(v); }
     std::string rest;
     for(int lines = params ? 1 : 2; lines > 0; --lines) std::getline(std::cin, rest);
-    RULES.at(c.name)(c);
+    if(c.name.find('@') != std::string::npos) chain(c);
+    else RULES.at(c.name)(c);
     for(auto &given : c.tensors)
     {
         if(given.tensor) given.tensor->allocator()->allocate();

@@ -17,11 +17,11 @@ from armillary.compute import Format, HOGInfo, HOGNormType, PhaseType, Size2D, T
 from tests.compute.acl_oracle.vision_cases import (
     BORDERS,
     Build,
+    Calling,
     Function,
     Images,
     Rng,
     border,
-    calling,
     drawn,
     like,
     size,
@@ -40,7 +40,7 @@ def _fast(rng: Rng) -> Case:
 
     tensors = [drawn(rng, "U8", sizes)]
     return Case(
-        "NEFastCorners", tensors, [*params, threshold, keeps_largest], calling(configure), outputs=(), has_region=False
+        "NEFastCorners", tensors, [*params, threshold, keeps_largest], Calling(configure), outputs=(), has_region=False
     )
 
 
@@ -64,7 +64,7 @@ def _pyramid(name: str, scale: float, kind: str = "U8") -> Build:
             last = [functools.reduce(lambda n, _: math.ceil(n * scale), range(levels - 1), side) for side in sizes]
             tensors.append(drawn(rng, kind, (last[0], last[1])))
         outputs = (-1,) if kind == "S16" else ()
-        return Case(name, tensors, [*params, levels], calling(configure), outputs=outputs, has_region=False)
+        return Case(name, tensors, [*params, levels], Calling(configure), outputs=outputs, has_region=False)
 
     return case
 
@@ -86,7 +86,7 @@ def _reconstruct(rng: Rng) -> Case:
     half = compute.SCALE_PYRAMID_HALF
     last = [functools.reduce(lambda n, _: math.ceil(n * half), range(levels - 1), side) for side in sizes]
     tensors = [drawn(rng, "U8", sizes), drawn(rng, "S16", (last[0], last[1])), drawn(rng, "U8", sizes)]
-    return Case("NELaplacianReconstruct", tensors, [*params, levels], calling(configure), has_region=False)
+    return Case("NELaplacianReconstruct", tensors, [*params, levels], Calling(configure), has_region=False)
 
 
 NORMS, PHASES = list(HOGNormType), list(PhaseType)
@@ -119,7 +119,7 @@ def _hog_descriptor(rng: Rng) -> Case:
 
     tensors = [drawn(rng, "U8", sizes)]
     return Case(
-        "NEHOGDescriptor", tensors, [*params, *more], calling(configure), bound=4e-6, outputs=(), has_region=False
+        "NEHOGDescriptor", tensors, [*params, *more], Calling(configure), bound=4e-6, outputs=(), has_region=False
     )
 
 
@@ -160,7 +160,7 @@ def _hog_detector(rng: Rng) -> Case:
 
     params += [*more, stride.width, stride.height, threshold, *classifier]
     return Case(
-        "NEHOGDetector", [drawn(rng, "U8", sizes)], params, calling(configure), bound=4e-6, outputs=(), has_region=False
+        "NEHOGDetector", [drawn(rng, "U8", sizes)], params, Calling(configure), bound=4e-6, outputs=(), has_region=False
     )
 
 
@@ -192,7 +192,7 @@ def _hog_multi_detection(rng: Rng) -> Case:
         "NEHOGMultiDetection",
         [drawn(rng, "U8", sizes)],
         params,
-        calling(configure),
+        Calling(configure),
         bound=4e-6,
         row=6,
         outputs=(),
@@ -241,7 +241,7 @@ def _flow(rng: Rng) -> Case:
 
     params += [levels, 0.01, 12, side, count, *(n for place in points for n in place)]
     images = _moving(rng, sizes)
-    return Case("NEOpticalFlow", images, params, calling(configure), outputs=(), has_region=False)
+    return Case("NEOpticalFlow", images, params, Calling(configure), outputs=(), has_region=False)
 
 
 def _mean(rng: Rng) -> Case:
@@ -251,7 +251,7 @@ def _mean(rng: Rng) -> Case:
         return lambda: [mean.value, deviation.value]
 
     tensors = [drawn(rng, "U8", size(rng), int(rng.integers(100)), int(rng.integers(100, 256)))]
-    return Case("NEMeanStdDev", tensors, [], calling(configure), bound=1e-3, outputs=(), has_region=False)
+    return Case("NEMeanStdDev", tensors, [], Calling(configure), bound=1e-3, outputs=(), has_region=False)
 
 
 def _harris(rng: Rng) -> Case:
@@ -267,7 +267,7 @@ def _harris(rng: Rng) -> Case:
     more = [threshold, distance, 0.05, gradient, block]
     tensors = [drawn(rng, "U8", sizes)]
     return Case(
-        "NEHarrisCorners", tensors, [*params, *more], calling(configure), bound=1e-3, outputs=(), has_region=False
+        "NEHarrisCorners", tensors, [*params, *more], Calling(configure), bound=1e-3, outputs=(), has_region=False
     )
 
 

@@ -7,6 +7,7 @@ neither side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -86,14 +87,18 @@ def parts(image: Any) -> list[Any]:  # Any: see image_of
     return list(image.planes()) if isinstance(image, compute.MultiImage) else [image]
 
 
-def calling(configure: Callable[[Function, Images], Any]) -> Callable[[Case], Result]:
+@dataclass
+class Calling:
     """Configure, allocate, fill, run, read; `configure` may return what gives numbers."""
 
-    def ours(case: Case) -> Result:
+    configure: Callable[[Function, Images], Any]  # Any: None, or what gives the numbers
+
+    def __call__(self, case: Case) -> Result:
+        """What a case gives."""
         images = [image_of(t, case.side) for t in case.tensors]
         with_padding(case, [part for image in images for part in parts(image)])
         function = like(case.side, case.name)
-        numbers = configure(function, images)
+        numbers = self.configure(function, images)
         for tensor, image in zip(case.tensors, images, strict=True):
             for part, values in zip(parts(image), tensor.planes, strict=True):
                 part.allocator().allocate()
@@ -103,8 +108,6 @@ def calling(configure: Callable[[Function, Images], Any]) -> Callable[[Case], Re
         region = parts(images[-1])[0].info().valid_region()
         found = (region.anchor[0], region.anchor[1], region.shape[0], region.shape[1])
         return Result(list(numbers()) if numbers else [], found, outputs)
-
-    return ours
 
 
 def border(rng: Rng, allowed: Sequence[BorderMode] = BORDERS) -> tuple[BorderMode, int, list[float]]:
@@ -117,7 +120,7 @@ def _filter(name: str) -> Build:
     def case(rng: Rng) -> Case:
         sizes, (mode, constant, params) = size(rng), border(rng)
         tensors = [drawn(rng, "U8", sizes), drawn(rng, "U8", sizes)]
-        return Case(name, tensors, params, calling(lambda f, t: f.configure(*t, mode, constant)))
+        return Case(name, tensors, params, Calling(lambda f, t: f.configure(*t, mode, constant)))
 
     return case
 
@@ -126,7 +129,7 @@ def _gradient(name: str, kind: str = "S16") -> Build:
     def case(rng: Rng) -> Case:
         sizes, (mode, constant, params) = size(rng, 8), border(rng)
         tensors = [drawn(rng, "U8", sizes), drawn(rng, kind, sizes), drawn(rng, kind, sizes)]
-        return Case(name, tensors, params, calling(lambda f, t: f.configure(*t, mode, constant)), outputs=(1, 2))
+        return Case(name, tensors, params, Calling(lambda f, t: f.configure(*t, mode, constant)), outputs=(1, 2))
 
     return case
 
@@ -137,7 +140,7 @@ def _matrix(name: str, side: int) -> Build:
         values = [int(v) for v in rng.integers(-9, 10, side * side)]
         scale = int(rng.integers(1, 40))
         tensors = [drawn(rng, "U8", sizes), drawn(rng, ("U8", "S16")[int(rng.integers(2))], sizes)]
-        rule = calling(lambda f, t: f.configure(*t, values, scale, mode, constant))
+        rule = Calling(lambda f, t: f.configure(*t, values, scale, mode, constant))
         return Case(name, tensors, [*params, scale, *values], rule)
 
     return case
@@ -149,14 +152,14 @@ def _rectangle(rng: Rng) -> Case:
     values = [int(v) for v in rng.integers(-9, 10, rows * columns)]
     scale = int(rng.integers(1, 40))
     tensors = [drawn(rng, "U8", sizes), drawn(rng, ("U8", "S16")[int(rng.integers(2))], sizes)]
-    rule = calling(lambda f, t: f.configure(*t, values, rows, columns, scale, mode, constant))
+    rule = Calling(lambda f, t: f.configure(*t, values, rows, columns, scale, mode, constant))
     return Case("NEConvolutionRectangle", tensors, [*params, scale, rows, columns, *values], rule)
 
 
 def _plain(name: str, *kinds: str) -> Build:
     def case(rng: Rng) -> Case:
         sizes = size(rng)
-        return Case(name, [drawn(rng, k, sizes) for k in kinds], [], calling(lambda f, t: f.configure(*t)))
+        return Case(name, [drawn(rng, k, sizes) for k in kinds], [], Calling(lambda f, t: f.configure(*t)))
 
     return case
 
@@ -166,7 +169,7 @@ def _threshold(rng: Rng) -> Case:
     lower, upper, no, yes = (int(v) for v in rng.integers(0, 256, 4))
     lower, upper = min(lower, upper), max(lower, upper)
     kind = list(ThresholdType)[int(rng.integers(2))]
-    rule = calling(lambda f, t: f.configure(*t, lower, no, yes, kind, upper))
+    rule = Calling(lambda f, t: f.configure(*t, lower, no, yes, kind, upper))
     params = [lower, no, yes, list(ThresholdType).index(kind), upper]
     return Case("NEThreshold", [drawn(rng, "U8", sizes), drawn(rng, "U8", sizes)], params, rule)
 
@@ -174,14 +177,14 @@ def _threshold(rng: Rng) -> Case:
 def _accumulate_squared(rng: Rng) -> Case:
     sizes, shift = size(rng), int(rng.integers(16))
     tensors = [drawn(rng, "U8", sizes), drawn(rng, "S16", sizes, 0)]
-    rule = calling(lambda f, t: f.configure(t[0], shift, t[1]))
+    rule = Calling(lambda f, t: f.configure(t[0], shift, t[1]))
     return Case("NEAccumulateSquared", tensors, [shift], rule)
 
 
 def _accumulate_weighted(rng: Rng) -> Case:
     sizes, alpha = size(rng), float(np.float32(rng.uniform(0, 1)))
     tensors = [drawn(rng, "U8", sizes), drawn(rng, "U8", sizes)]
-    rule = calling(lambda f, t: f.configure(t[0], alpha, t[1]))
+    rule = Calling(lambda f, t: f.configure(t[0], alpha, t[1]))
     return Case("NEAccumulateWeighted", tensors, [alpha], rule, step=1)
 
 
@@ -194,7 +197,7 @@ def _sum(name: str) -> Build:
         sizes, kinds = size(rng), WITH_REAL[int(rng.integers(len(WITH_REAL)))]
         saturates = int(rng.integers(2))
         policy = (ConvertPolicy.WRAP, ConvertPolicy.SATURATE)[saturates]
-        rule = calling(lambda f, t: f.configure(*t, policy))
+        rule = Calling(lambda f, t: f.configure(*t, policy))
         return Case(name, [drawn(rng, k, sizes) for k in kinds], [saturates], rule)
 
     return case
@@ -208,7 +211,7 @@ def _product(rng: Rng) -> Case:
     policy = (ConvertPolicy.WRAP, ConvertPolicy.SATURATE)[saturates]
     scale = 1 / 255 if shift < 0 else 2.0**-shift
     rounding = RoundingPolicy.TO_NEAREST_EVEN if shift < 0 else RoundingPolicy.TO_ZERO
-    rule = calling(lambda f, t: f.configure(*t, scale, policy, rounding))
+    rule = Calling(lambda f, t: f.configure(*t, scale, policy, rounding))
     tensors = [drawn(rng, k, sizes) for k in kinds]
     return Case("NEPixelWiseMultiplication", tensors, [saturates, scale, int(shift < 0)], rule)
 
@@ -217,14 +220,14 @@ def _magnitude(rng: Rng) -> Case:
     sizes, is_sum = size(rng), int(rng.integers(2))
     kind = (MagnitudeType.L2NORM, MagnitudeType.L1NORM)[is_sum]
     tensors = [drawn(rng, "S16", sizes, -16000, 16000) for _ in range(3)]
-    return Case("NEMagnitude", tensors, [is_sum], calling(lambda f, t: f.configure(*t, kind)), step=0 if is_sum else 1)
+    return Case("NEMagnitude", tensors, [is_sum], Calling(lambda f, t: f.configure(*t, kind)), step=0 if is_sum else 1)
 
 
 def _phase(rng: Rng) -> Case:
     sizes, is_half = size(rng), int(rng.integers(2))
     kind = (PhaseType.SIGNED, PhaseType.UNSIGNED)[is_half]
     tensors = [drawn(rng, "S16", sizes), drawn(rng, "S16", sizes), drawn(rng, "U8", sizes)]
-    return Case("NEPhase", tensors, [is_half], calling(lambda f, t: f.configure(*t, kind)))
+    return Case("NEPhase", tensors, [is_half], Calling(lambda f, t: f.configure(*t, kind)))
 
 
 def _table(rng: Rng) -> Case:
@@ -240,7 +243,7 @@ def _table(rng: Rng) -> Case:
 
     spread = (-512, 511) if kind == "S16" else (None, None)
     tensors = [drawn(rng, kind, sizes, *spread), drawn(rng, kind, sizes)]
-    return Case("NETableLookup", tensors, list(map(float, values)), calling(configure))
+    return Case("NETableLookup", tensors, list(map(float, values)), Calling(configure))
 
 
 PATTERNS = (MatrixPattern.BOX, MatrixPattern.CROSS, MatrixPattern.DISK, MatrixPattern.OTHER)
@@ -250,7 +253,7 @@ CHOICES = (NonLinearFilterFunction.MEDIAN, NonLinearFilterFunction.MIN, NonLinea
 def _non_linear(rng: Rng) -> Case:
     sizes, (mode, constant, params) = size(rng), border(rng)
     which, at = CHOICES[int(rng.integers(3))], int(rng.integers(3))
-    rule = calling(lambda f, t: f.configure(*t, which, 5, PATTERNS[at], None, mode, constant))
+    rule = Calling(lambda f, t: f.configure(*t, which, 5, PATTERNS[at], None, mode, constant))
     tensors = [drawn(rng, "U8", sizes), drawn(rng, "U8", sizes)]
     return Case("NENonLinearFilter", tensors, [*params, CHOICES.index(which), 5, at], rule)
 
@@ -259,7 +262,7 @@ def _non_maxima(rng: Rng) -> Case:
     sizes, kind = size(rng), ("U8", "F32")[int(rng.integers(2))]
     mode, _, params = border(rng, BORDERS[:2])
     tensors = [drawn(rng, kind, sizes, 0, 9), drawn(rng, kind, sizes)]
-    rule = calling(lambda f, t: f.configure(*t, mode))
+    rule = Calling(lambda f, t: f.configure(*t, mode))
     return Case("NENonMaximaSuppression3x3", tensors, params, rule)
 
 
@@ -269,7 +272,7 @@ def _scale(rng: Rng) -> Case:
     least = 1 if at == 2 else 0.3  # the library's means read beside its border where an axis grows
     wide, high = (max(1, int(n / rng.uniform(least, 2.5))) for n in sizes)
     tensors = [drawn(rng, "U8", sizes), drawn(rng, "U8", (wide, high))]
-    rule = calling(lambda f, t: f.configure(*t, POLICIES[at], mode, constant))
+    rule = Calling(lambda f, t: f.configure(*t, POLICIES[at], mode, constant))
     return Case("NEScale", tensors, [*params, at], rule, step=int(at == 1))
 
 
@@ -277,7 +280,7 @@ def _remap(rng: Rng) -> Case:
     sizes, (mode, constant, params) = size(rng), border(rng, BORDERS[1:])
     at, out = int(rng.integers(2)), size(rng)
     maps = [drawn(rng, "F32", out, -3, extent + 3) for extent in sizes]
-    rule = calling(lambda f, t: f.configure(*t, POLICIES[at], mode, constant))
+    rule = Calling(lambda f, t: f.configure(*t, POLICIES[at], mode, constant))
     return Case("NERemap", [drawn(rng, "U8", sizes), *maps, drawn(rng, "U8", out)], [*params, at], rule, step=at)
 
 
@@ -291,7 +294,7 @@ def _warp(name: str, count: int) -> Build:
         if count == 9:
             numbers = [c, s, rng.uniform(0, 0.02), -s, c, rng.uniform(0, 0.02), *numbers[4:], 1.0]
         given = [float(np.float32(v)) for v in numbers]
-        rule = calling(lambda f, t: f.configure(*t, given, POLICIES[at], mode, constant))
+        rule = Calling(lambda f, t: f.configure(*t, given, POLICIES[at], mode, constant))
         return Case(name, [drawn(rng, "U8", sizes), drawn(rng, "U8", out)], [*params, at, *given], rule, step=at)
 
     return case
@@ -306,7 +309,7 @@ def _convert(rng: Rng) -> Case:
     width, height = size(rng, 6, even=True)
     sizes = (max(16, width & ~15), height) if "16" in target else (width, height)
     tensors = [drawn(rng, source, sizes), drawn(rng, target, sizes)]
-    return Case("NEColorConvert", tensors, [], calling(lambda f, t: f.configure(*t)), step=1, has_region=False)
+    return Case("NEColorConvert", tensors, [], Calling(lambda f, t: f.configure(*t)), step=1, has_region=False)
 
 
 CHANNELS = ("", "C0", "C1", "C2", "C3", "R", "G", "B", "A", "Y", "U", "V")
@@ -321,7 +324,7 @@ def _extract(rng: Rng) -> Case:
     divisor = source.planes[plane][1]
     out = (width // spread // divisor, height // divisor)
     tensors = [drawn(rng, source.name, (width, height)), drawn(rng, "U8", out)]
-    rule = calling(lambda f, t: f.configure(t[0], Channel[channel.name], t[1]))
+    rule = Calling(lambda f, t: f.configure(t[0], Channel[channel.name], t[1]))
     return Case("NEChannelExtract", tensors, [CHANNELS.index(channel.name)], rule, has_region=False)
 
 
@@ -334,7 +337,7 @@ def _combine(rng: Rng) -> Case:
     count = 4 if target == "RGBA8888" else 3
     planes = [drawn(rng, "U8", (width // wide, height // high) if n else (width, height)) for n in range(count)]
     fourth = (lambda t: t[3]) if count == 4 else (lambda t: None)
-    rule = calling(lambda f, t: f.configure(*t[:3], fourth(t), t[-1]))
+    rule = Calling(lambda f, t: f.configure(*t[:3], fourth(t), t[-1]))
     return Case("NEChannelCombine", [*planes, drawn(rng, target, (width, height))], [], rule, has_region=False)
 
 
@@ -347,7 +350,7 @@ def _histogram(rng: Rng) -> Case:
         function.configure(images[0], made)
         return lambda: made.buffer().tolist()
 
-    case = Case("NEHistogram", [drawn(rng, "U8", sizes)], [bins, offset, extent], calling(configure), outputs=())
+    case = Case("NEHistogram", [drawn(rng, "U8", sizes)], [bins, offset, extent], Calling(configure), outputs=())
     case.has_region = False
     return case
 
@@ -365,7 +368,7 @@ def _extremes(rng: Rng) -> Case:
         return lambda: [*(v.value for v in values), *(n for place in (*low, *high) for n in place)]
 
     tensors = [drawn(rng, kind, sizes, *spread)]
-    return Case("NEMinMaxLocation", tensors, [], calling(configure), outputs=(), has_region=False)
+    return Case("NEMinMaxLocation", tensors, [], Calling(configure), outputs=(), has_region=False)
 
 
 BUILDERS: dict[str, Build] = {

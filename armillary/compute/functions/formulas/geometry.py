@@ -1,8 +1,8 @@
 """Other sizes and places: scaling, remapping, affine and perspective warps.
 
-In: an image, and numbers (a constant, the size, ratios or a matrix) or two maps of places. Out: the pixel there: the
-nearest one, between four, or the mean of a box. Invariant: no pixel beside the image is read: what lies there is the
-constant or, where the border is not "constant", the nearest pixel.
+In: an image, and numbers (a constant, what is valid, ratios or a matrix) or two maps of places. Out: the pixel there:
+the nearest one, between four, or the mean of a box. Invariant: no pixel beside the valid ones is read: what lies there
+is the constant or, where the border is not "constant", the nearest valid pixel.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from armillary.tir.ir_builder import IRBuilder
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
 Place = Callable[[Read, Expr, Expr, Options], tuple[Expr, Expr]]  # to the place in the input: x, y
 MOST_BOX = 9  # rows or columns that a mean of AREA adds up
-# The numbers: the constant beside the image, its width and height, then those of a place
-_CONSTANT, _WIDTH, _HEIGHT, _FIRST = 0, 1, 2, 3
+# The numbers: the constant, the first column and row of the valid pixels and those behind the last, then a place's
+_CONSTANT, _LEFT, _TOP, _RIGHT, _BOTTOM, _FIRST = range(6)
 _SIDES = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of the pixels around a place
 _PART = 16  # steps of a row whose places are kept together
 
@@ -33,32 +33,33 @@ def _whole(value: Expr) -> Expr:
 
 
 class _Image:
-    """The input, with what lies beside it."""
+    """The input, with what lies beside its valid pixels."""
 
     def __init__(self, read: Read, border: str, options: Options) -> None:
         self._read, self._border, self._constant = read, border, options[_CONSTANT]
-        self.width, self.height = options[_WIDTH], options[_HEIGHT]
-        self._last_x, self._last_y = (T.sub(T.cast(n, "int32"), T.const(1)) for n in (self.width, self.height))
+        self.left, self.top, self.right, self.bottom = options[_LEFT:_FIRST]
+        self._first_x, self._first_y = (T.cast(n, "int32") for n in (self.left, self.top))
+        self._last_x, self._last_y = (T.sub(T.cast(n, "int32"), T.const(1)) for n in (self.right, self.bottom))
 
     def at(self, x: Expr, y: Expr) -> Expr:
         """A pixel."""
-        near_x = T.minimum(T.maximum(x, T.const(0)), self._last_x)
-        near_y = T.minimum(T.maximum(y, T.const(0)), self._last_y)
+        near_x = T.minimum(T.maximum(x, self._first_x), self._last_x)
+        near_y = T.minimum(T.maximum(y, self._first_y), self._last_y)
         found = self._read(0, near_y, near_x)
         if self._border != "constant":
             return found
         inside = T.all_of(
-            T.greater_equal(x, T.const(0)),
+            T.greater_equal(x, self._first_x),
             T.less_equal(x, self._last_x),
-            T.greater_equal(y, T.const(0)),
+            T.greater_equal(y, self._first_y),
             T.less_equal(y, self._last_y),
         )
         return T.select(inside, found, T.cast(self._constant, str(found.dtype)))
 
     def between(self, x: Expr, y: Expr) -> Expr:
         """The mean of four pixels, by nearness; a place beside the image counts as one beside its edge."""
-        x = T.maximum(f32(-1.0), T.minimum(x, self.width))
-        y = T.maximum(f32(-1.0), T.minimum(y, self.height))
+        x = T.maximum(T.sub(self.left, f32(1.0)), T.minimum(x, self.right))
+        y = T.maximum(T.sub(self.top, f32(1.0)), T.minimum(y, self.bottom))
         left, top = below(x), below(y)
         pixels = [self.at(T.add(left, T.const(along)), T.add(top, T.const(down))) for down, along in _SIDES]
         return _mean(pixels, T.sub(x, f32(left)), T.sub(y, f32(top)))
@@ -134,7 +135,7 @@ def _bilinear_row(place: Place, border: str) -> EmitRow:
         at_x, at_y = (ib.allocate("float32", (_PART * STEP,), name, scope="local") for name in ("at_x", "at_y"))
         words = [ib.allocate("int32", (_PART * STEP,), f"words{n}", scope="local") for n in (0, 1)]
         spots = ib.allocate("int32", (_PART * STEP,), "spots", scope="local")
-        width, height = numbers[_WIDTH], numbers[_HEIGHT]
+        left, top, right, bottom = numbers[_LEFT:_FIRST]
 
         def vectors(count: Expr, emit: Callable[[Expr], None]) -> None:
             with ib.for_range(0, count, "step") as n, ib.for_range(0, STEP, kind="vectorize") as lane:
@@ -162,9 +163,10 @@ def _bilinear_row(place: Place, border: str) -> EmitRow:
             pixels = ib.let("pixels", T.mul(count, T.const(STEP)))
             last = T.sub(pixels, T.const(1))
             rules = []
-            for at, size, behind in ((at_x, width, 4.0), (at_y, height, 2.0)):  # a word has four bytes
+            # A word has four bytes.
+            for at, low, high, behind in ((at_x, left, right, 4.0), (at_y, top, bottom, 2.0)):
                 for end in (at[0], at[last]):
-                    rules += [T.greater_equal(end, f32(0.0)), T.less(end, T.sub(size, f32(behind)))]
+                    rules += [T.greater_equal(end, low), T.less(end, T.sub(high, f32(behind)))]
             with ib.if_scope(T.all_of(*rules)):
                 vectors(count, set_spots)
                 with ib.for_range(0, pixels, "pixel") as k:
@@ -197,8 +199,8 @@ def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel
         image = _Image(read, border, options)
         at_x, at_y = _scaled(0.5)(read, y, x, options)
         left, top = below(at_x), below(at_y)
-        along, wide = _kept(columns, at_x, image.width)
-        down, high = _kept(rows, at_y, image.height)
+        along, wide = _kept(columns, T.sub(at_x, image.left), T.sub(image.right, image.left))
+        down, high = _kept(rows, T.sub(at_y, image.top), T.sub(image.bottom, image.top))
         total: Expr = T.const(0)
         for dy, has_row in down:
             for dx, has_column in along:
@@ -219,7 +221,7 @@ def _area_row(columns: tuple[int, int], rows: tuple[int, int], border: str, rati
     def row(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
         sums = ib.allocate("uint16", (MOST_BOX * STEP + 2 * MOST_BOX + STEP,), "sums", scope="local")
         spots = ib.allocate("int32", (STEP,), "spots", scope="local")
-        width, height = (T.cast(n, "int32") for n in (numbers[_WIDTH], numbers[_HEIGHT]))
+        first_x, first_y, end_x, end_y = (T.cast(n, "int32") for n in numbers[_LEFT:_FIRST])
         top = ib.let("top", below(_scaled(0.5)(planes.read, y, x0, numbers)[1]))
         first_row, last_row = T.add(top, T.const(rows[0])), T.add(top, T.const(rows[1]))
         with ib.for_range(0, steps, "step") as step:
@@ -230,10 +232,10 @@ def _area_row(columns: tuple[int, int], rows: tuple[int, int], border: str, rati
             beyond = T.add(T.sub(T.add(spots[STEP - 1], T.const(columns[1])), left), T.const(STEP))
             strips = ib.let("strips", T.floordiv(beyond, T.const(STEP)))
             is_inside = T.all_of(
-                T.greater_equal(left, T.const(0)),
-                T.less_equal(T.add(left, T.mul(strips, T.const(STEP))), width),
-                T.greater_equal(first_row, T.const(0)),
-                T.less(last_row, height),
+                T.greater_equal(left, first_x),
+                T.less_equal(T.add(left, T.mul(strips, T.const(STEP))), end_x),
+                T.greater_equal(first_row, first_y),
+                T.less(last_row, end_y),
             )
             with ib.if_scope(is_inside):
                 with ib.for_range(0, strips, "strip") as strip, ib.for_range(0, STEP, kind="vectorize") as lane:
@@ -264,9 +266,9 @@ def _total(values: Sequence[Expr]) -> Expr:
 
 
 def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0, row: EmitRow | None = None) -> Formula:
-    """`more`: numbers behind the constant, the width and the height."""
+    """`more`: numbers behind the constant and what is valid."""
     constant = "float32" if kind is F32 else "int32"
-    inputs, numbers = (kind, *((F32,) * maps)), (constant, *(("float32",) * (2 + more)))
+    inputs, numbers = (kind, *((F32,) * maps)), (constant, *(("float32",) * (4 + more)))
     return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers, row=row)
 
 

@@ -360,4 +360,4 @@ class NETableLookup(VisionFunction):
         """Set the images and the table, whose values may change between runs."""
         refuse(self.validate(input.info(), lut, output.info()))
         formula = formulas.table_lookup(lut.type(), lut.num_elements(), lut.index_offset())
-        self._configure([input, lut.tensor()], [output], formula=formula)
+        self._configure([input, lut.tensor()], [output], formula=formula, region=input.info().valid_region())

@@ -15,8 +15,8 @@ from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.loop_kernel import NativeLoop, Program
-from armillary.compute.core.loops import Loops, LoopsKernel, Partial
-from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo
+from armillary.compute.core.loops import Loops, LoopsKernel
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo, ValidRegion
 from armillary.compute.core.window import Window
 from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.runtime.scheduler import Scheduler
@@ -125,8 +125,9 @@ class VisionFunction(ConfiguredFunction):
         constant: int = 0,
         numbers: Numbers = (),
         formula: Formula | None = None,
+        region: ValidRegion | None = None,
     ) -> None:
-        self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers))
+        self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers, region))
 
     def _set_kernels(self, kernels: Sequence[IKernel]) -> None:
         self._works = [self._work(kernels)]
@@ -141,11 +142,14 @@ class VisionFunction(ConfiguredFunction):
         border: BorderMode = BorderMode.UNDEFINED,
         constant: float = 0,
         numbers: Numbers = (),
+        region: ValidRegion | None = None,
     ) -> list[IKernel]:
-        return step(formula, inputs, outputs, border, constant, numbers)
+        return step(formula, inputs, outputs, border, constant, numbers, region)
 
-    def _loops(self, loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> IKernel:
-        return loops_kernel(loops, tensors, partial)
+    def _loops(self, loops: Loops, tensors: Sequence[Tensor]) -> IKernel:
+        kernel = LoopsKernel(loops)
+        kernel.configure(tensors)
+        return kernel
 
     def _work(self, kernels: Sequence[IKernel]) -> RunsKernels:
         return Work(kernels)
@@ -178,20 +182,14 @@ def step(
     border: BorderMode = BorderMode.UNDEFINED,
     constant: float = 0,
     numbers: Numbers = (),
+    region: ValidRegion | None = None,
 ) -> list[IKernel]:
     """The kernels of one formula over images: those that fill the inputs' borders, then its own."""
     kernel, size = FormulaKernel(formula), formula.border()
-    is_undefined = border is BorderMode.UNDEFINED
-    kernel.configure(inputs, outputs, numbers, is_undefined and size != BorderSize())
-    fills = [] if is_undefined or size == BorderSize() else [BorderKernel(t, size, border, constant) for t in inputs]
+    has_fills = border is not BorderMode.UNDEFINED and size != BorderSize()
+    fills = [BorderKernel(t, size, border, constant) for t in inputs] if has_fills else []
+    kernel.configure(inputs, outputs, numbers, border is BorderMode.UNDEFINED, region)
     return [*fills, kernel]
-
-
-def loops_kernel(loops: Loops, tensors: Sequence[Tensor], partial: Partial | None = None) -> LoopsKernel:
-    """The kernel of loops over tensors."""
-    kernel = LoopsKernel(loops)
-    kernel.configure(tensors, partial)
-    return kernel
 
 
 def refuse(status: Status) -> None:

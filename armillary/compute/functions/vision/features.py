@@ -16,8 +16,8 @@ from armillary.base.record import record
 from armillary.compute.core.compiled import STEP
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.loops import FlatPlane, Loops, LoopsKernel, Plane
-from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo, ValidRegion
-from armillary.compute.core.window import Coordinates
+from armillary.compute.core.regions import eroded, sides_of
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, PaddingSize, TensorInfo
 from armillary.compute.functions.formulas import features as formulas
 from armillary.compute.functions.vision.base import (
     VisionFunction,
@@ -91,11 +91,8 @@ class NEFastCorners(VisionFunction):
             suppression = self._part(NENonMaximaSuppression3x3)
             suppression.configure(scores, kept, BorderMode.CONSTANT)
             kernels += suppression.kernels()
-            edge = int(border_mode is BorderMode.UNDEFINED)  # whose neighbours are not all known
-            region = scores.info().valid_region()
-            start, shape = (region.start(0) + edge, region.start(1) + edge), region.shape
-            inside = (max(0, shape[0] - 2 * edge), max(0, shape[1] - 2 * edge))
-            kept.info().set_valid_region(ValidRegion(Coordinates(*start), inside))
+            if border_mode is BorderMode.UNDEFINED:  # the neighbours at the edge are not all known
+                kept.info().set_valid_region(eroded(scores.info().valid_region(), BorderSize(1, 1, 1, 1)))
             self._result = kept
             made.append(kept)
         self._set_kernels(kernels)
@@ -151,21 +148,17 @@ class NEHarrisCorners(VisionFunction):
         for tensor in (gx, gy, strengths, kept):
             tensor.allocator().allocate()
         self._corners, self._kept, self._distance = corners, kept, min_dist
-        self._margin = (gradient_size // 2 + block_size // 2) if border_mode is BorderMode.UNDEFINED else 0
 
     def run(self) -> None:
         """Find the corners."""
         super().run()
-        values = self._kept.read()
-        inside = np.zeros(values.shape, bool)
-        margin = self._margin
-        inside[margin : values.shape[0] - margin, margin : values.shape[1] - margin] = True
-        rows, columns = np.nonzero((values > 0) & inside)
+        values, x, y = _valid(self._kept)
+        rows, columns = np.nonzero(values > 0)
         order = np.argsort(-values[rows, columns], kind="stable")
         found: list[KeyPoint] = []
         taken = np.zeros((0, 2))
         for at in order:
-            place = np.array([columns[at], rows[at]], float)
+            place = np.array([x + columns[at], y + rows[at]], float)
             if not len(taken) or ((taken - place) ** 2).sum(1).min() >= self._distance**2:
                 found.append(KeyPoint(int(place[0]), int(place[1]), float(values[rows[at], columns[at]])))
                 taken = np.vstack([taken, place])
@@ -278,16 +271,17 @@ class NECannyEdge(VisionFunction):
                 *self._step(crest, [gx, gy, length], [self._classes], BorderMode.CONSTANT, 0, limits),
             ]
         )
-        self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
+        self._region = input.info().valid_region()
+        if border_mode is BorderMode.UNDEFINED:
+            margin = gradient_size // 2 + 1
+            self._region = eroded(self._region, BorderSize(margin, margin, margin, margin))
         for plane in planes:  # of one pitch
             plane.info().extend_padding(PaddingSize(1, STEP + 1, 1, 1))
-        spreads, result = self._spreads(), self._step(formulas.STRONG_ONLY, [self._classes], [output])
+        spreads = self._spreads()
+        result = self._step(formulas.STRONG_ONLY, [self._classes], [output], region=self._region)
         for tensor in (gx, gy, length, *planes):
             tensor.allocator().allocate()
         self._spreading, self._finishing = self._work([*spreads, *self._trace()]), self._work(result)
-        if self._margin:
-            inside = tuple(max(0, side - 2 * self._margin) for side in size)
-            output.info().set_valid_region(ValidRegion(Coordinates(self._margin, self._margin), inside))
 
     def _spreads(self) -> list[IKernel]:
         """An even number of turns: the last one writes where the first one read."""
@@ -312,7 +306,7 @@ class NECannyEdge(VisionFunction):
     def run(self) -> None:
         """Find the edges."""
         super().run()
-        self._clear_border(self._margin)
+        self._clear_border()
         self._spread()
         self._finishing.run()
 
@@ -320,9 +314,9 @@ class NECannyEdge(VisionFunction):
         """Weak pixels that hang on to strong ones become strong."""
         self._spreading.run()
 
-    def _clear_border(self, margin: int) -> None:
-        """Nothing is an edge beside the image, nor within `margin` of its border."""
+    def _clear_border(self) -> None:
+        """Nothing is an edge beside the valid region."""
         plane, pad = self._classes.planes()[0], self._classes.info().padding
-        width, height = size_of(self._classes.info())
-        plane[: pad.top + margin] = plane[pad.top + height - margin :] = 0
-        plane[:, : pad.left + margin] = plane[:, pad.left + width - margin :] = 0
+        x, y, right, bottom = sides_of(self._region)
+        plane[: pad.top + y] = plane[pad.top + bottom :] = 0
+        plane[:, : pad.left + x] = plane[:, pad.left + right :] = 0

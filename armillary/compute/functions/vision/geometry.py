@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from armillary.compute.core.compiled import STEP
 from armillary.compute.core.kernel import Status
-from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo
+from armillary.compute.core.regions import region_of, sides_of, whole
+from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo, ValidRegion
 from armillary.compute.functions.formulas import geometry as formulas
 from armillary.compute.functions.vision.base import (
     InterpolationPolicy,
@@ -68,18 +71,44 @@ class NEScale(VisionFunction):
         ratios = _ratios(input.info(), output.info())
         kind, border, is_area = input.info().data_type, _beside(border_mode), policy is InterpolationPolicy.AREA
         name = "bilinear" if policy is InterpolationPolicy.BILINEAR else "nearest"
-        is_half = ratios == (2, 2) and kind is U8 and not is_area
+        region = scaled_region(input.info(), output.info(), policy, border_mode)
+        is_half = ratios == (2, 2) and kind is U8 and not is_area and input.info().valid_region() == whole(input.info())
         if is_half and input.info().extend_padding(PaddingSize(0, 2 * STEP, 0, 0)):  # whole vectors read it
-            self._configure([input], [output], formula=formulas.halved(name))
+            self._configure([input], [output], formula=formulas.halved(name), region=region)
             return
         if is_area and max(ratios) > 1:
             boxes = [(math.floor(-ratio / 2), math.ceil(ratio / 2)) for ratio in ratios]
-            whole = int(ratios[0]) if float(ratios[0]).is_integer() else 0
-            formula = formulas.scale_area(boxes[0], boxes[1], border, whole)
+            times = int(ratios[0]) if float(ratios[0]).is_integer() else 0
+            formula = formulas.scale_area(boxes[0], boxes[1], border, times)
         else:
             formula = formulas.scale(name, kind, border)
-        numbers = (constant_border_value, *size_of(input.info()), *ratios)
-        self._configure([input], [output], numbers=numbers, formula=formula)
+        numbers = (constant_border_value, *sides_of(input.info().valid_region()), *ratios)
+        self._configure([input], [output], numbers=numbers, formula=formula, region=region)
+
+
+def scaled_region(
+    input: TensorInfo, output: TensorInfo, policy: InterpolationPolicy, border_mode: BorderMode
+) -> ValidRegion:
+    """What is valid of an image in another size: with a border what a valid pixel has a part in, else only in.
+
+    The library's rule, in its float32: without a border the nearest pixel, or all of those between, are valid.
+    """
+    sides, is_undefined = sides_of(input.valid_region()), border_mode is BorderMode.UNDEFINED
+    ends = []
+    for n, (size, extent) in enumerate(zip(size_of(input), size_of(output), strict=True)):
+        first, end = sides[n], sides[n + 2]
+        ratio = np.float32(extent) / np.float32(size)
+        half = np.float32(0.5)
+        if not is_undefined or policy is InterpolationPolicy.AREA:
+            low, high = math.floor(first * ratio), math.ceil(end * ratio)
+        elif policy is InterpolationPolicy.NEAREST_NEIGHBOR:
+            low, high = math.ceil(first * ratio - half), math.ceil(end * ratio - half)
+        else:
+            low = math.ceil((first + half) * ratio - half)
+            high = math.floor((end - 1 + half) * ratio - half + 1)
+        ends.append((max(0, low), min(extent, high)))
+    (left, right), (top, bottom) = ends
+    return region_of((left, top, right, bottom), output.shape)
 
 
 def _ratios(input: TensorInfo, output: TensorInfo) -> tuple[float, float]:
@@ -127,7 +156,7 @@ class NERemap(VisionFunction):
     ) -> None:
         """Set the images and the maps."""
         refuse(self.validate(input.info(), map_x.info(), map_y.info(), output.info(), policy))
-        formula, numbers = formulas.remap(policy.value, _beside(border_mode)), size_of(input.info())
+        formula, numbers = formulas.remap(policy.value, _beside(border_mode)), sides_of(input.info().valid_region())
         self._configure([input, map_x, map_y], [output], numbers=(constant_border_value, *numbers), formula=formula)
 
 
@@ -163,7 +192,7 @@ class _Warp(VisionFunction):
     ) -> None:
         """Set the images and the matrix, by columns as in OpenVX: from places of the output to those of the input."""
         refuse(self.validate(input.info(), output.info(), matrix, policy))
-        numbers = (constant_border_value, *size_of(input.info()), *matrix[: self._count])
+        numbers = (constant_border_value, *sides_of(input.info().valid_region()), *matrix[: self._count])
         formula = formulas.warp(policy.value, self._count == 9, _beside(border_mode))
         self._configure([input], [output], numbers=numbers, formula=formula)
 

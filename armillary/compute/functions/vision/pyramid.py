@@ -15,8 +15,8 @@ from armillary.base.boundary import bounded_methods
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import STEP, FormulaKernel
 from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.regions import region_of, sides_of, whole
 from armillary.compute.core.tensor_info import BorderMode, DataType, Format, PaddingSize, TensorInfo, ValidRegion
-from armillary.compute.core.window import Coordinates
 from armillary.compute.functions.formulas import pyramid as formulas
 from armillary.compute.functions.vision.arithmetic import NEArithmeticAddition, NEArithmeticSubtraction
 from armillary.compute.functions.vision.base import (
@@ -126,6 +126,15 @@ class _Gaussian(VisionFunction):
         raise InternalError(f"{type(self).__name__} reduces nothing")
 
 
+def halved_region(above: TensorInfo, below: TensorInfo, border: BorderMode) -> ValidRegion:
+    """What is valid of a level: pixels whose middle above, and without a border all around it, are valid."""
+    sides, around = sides_of(above.valid_region()), 2 if border is BorderMode.UNDEFINED else 0
+    odd = [1 - n % 2 for n in size_of(above)]
+    first = [-((odd[n] - around - sides[n]) // 2) for n in (0, 1)]
+    last = [(sides[n + 2] - 1 - around - odd[n]) // 2 for n in (0, 1)]
+    return region_of((first[0], first[1], last[0] + 1, last[1] + 1), below.shape)
+
+
 class NEGaussianPyramidHalf(_Gaussian):
     """Each level half the one before."""
 
@@ -141,12 +150,11 @@ class NEGaussianPyramidHalf(_Gaussian):
             above.info().extend_padding(PaddingSize(2, behind, 2, 2))
             above.allocator().allocate()
         kernel = FormulaKernel(formulas.HALVED)
-        kernel.configure([above], [below], (1 - width % 2, 1 - height % 2))
-        if border is not BorderMode.UNDEFINED:
-            return [*kernels, BorderKernel(above, kernel.border_size(), border, constant), kernel]
-        inside = tuple(max(0, n - 2) for n in size_of(below.info()))
-        below.info().set_valid_region(ValidRegion(Coordinates(1, 1), inside))
-        return [*kernels, kernel]
+        region = halved_region(above.info(), below.info(), border)
+        fills = [] if border is BorderMode.UNDEFINED else [BorderKernel(above, kernel.border_size(), border, constant)]
+        kernel.configure([above], [below], (1 - width % 2, 1 - height % 2), region=whole(below.info()))
+        below.info().set_valid_region(region)
+        return [*kernels, *fills, kernel]
 
 
 class NEGaussianPyramidOrb(_Gaussian):

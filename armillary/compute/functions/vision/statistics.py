@@ -15,6 +15,7 @@ import numpy as np
 from armillary.base.boundary import bounded
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
+from armillary.compute.core.regions import sides_of
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
@@ -22,7 +23,6 @@ from armillary.compute.functions.vision.base import (
     RunsKernels,
     VisionFunction,
     Work,
-    loops_kernel,
     objection,
     refuse,
     size_of,
@@ -91,7 +91,7 @@ _EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for 
 
 
 class Counting(ConfiguredFunction):
-    """A kernel with a row of partial results for each band."""
+    """A kernel over the valid pixels with a row of partial results for each band."""
 
     _kinds: ClassVar[tuple[DataType, ...]] = (U8,)
 
@@ -109,10 +109,13 @@ class Counting(ConfiguredFunction):
     def _set(self, loops: Loops, input: Tensor, values: int) -> None:
         refuse(self.validate(input.info()))
         self._input, self._counts = input, np.zeros((self._bands, values), loops.partial)
+        self._sides = sides_of(input.info().valid_region())
         self._work = self._counting(loops, input)
 
     def _counting(self, loops: Loops, input: Tensor) -> RunsKernels:
-        return Work([loops_kernel(loops, [input], self._counts)])
+        kernel = LoopsKernel(loops)
+        kernel.configure([input], self._counts, self._sides)
+        return Work([kernel])
 
     def _partial(self, start: Sequence[float] | int = 0) -> Array:
         """What each band has found."""
@@ -123,8 +126,10 @@ class Counting(ConfiguredFunction):
         return self._counts
 
     def _values(self) -> Array:
+        """The valid pixels."""
         assert self._input is not None, "configure sets it"
-        return self._input.read()
+        x, y, right, bottom = self._sides
+        return self._input.read()[y:bottom, x:right]
 
 
 @bounded
@@ -275,11 +280,12 @@ class NEMinMaxLocation(Counting):
                 if count is not None:
                     count.value = len(rows)
                 if places is not None:
-                    places[:] = list(zip(columns.tolist(), rows.tolist(), strict=True))
+                    x, y = self._sides[:2]
+                    places[:] = list(zip((columns + x).tolist(), (rows + y).tolist(), strict=True))
 
 
 class NEIntegralImage(VisionFunction):
-    """The sum of all pixels above and to the left, a pixel's own included, as U32."""
+    """The sum of all valid pixels above and to the left, a pixel's own included, as U32."""
 
     @classmethod
     def validate(cls, input: TensorInfo, output: TensorInfo) -> Status:  # type: ignore[override]  # named
@@ -295,5 +301,7 @@ class NEIntegralImage(VisionFunction):
         """Set the images."""
         refuse(self.validate(input.info(), output.info()))
         kernel = LoopsKernel(_INTEGRAL, is_parallel=False)
-        kernel.configure([input, output])
+        region = input.info().valid_region()
+        kernel.configure([input, output], sides=sides_of(region))
+        output.info().set_valid_region(region)
         self._set_kernels([kernel])
