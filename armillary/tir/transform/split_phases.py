@@ -162,9 +162,10 @@ def _refuse_race(name: str, loop: S.For) -> None:
     """ScheduleError where iterations that run side by side add to one element, as those of a reduction axis do."""
     inside = {s.buffer for s in all_statements(loop.body) if isinstance(s, S.Allocate)}
     moving = {loop.var}
+    lets = [s for s in all_statements(loop.body) if isinstance(s, S.LetStmt)]
+    while more := {s.var for s in lets if s.var not in moving and moving.intersection(free_vars(s.value))}:
+        moving |= more  # in whichever order the statements come
     for item in all_statements(loop.body):
-        if isinstance(item, S.LetStmt) and moving.intersection(free_vars(item.value)):
-            moving.add(item.var)
         if not isinstance(item, S.BufferStore) or item.buffer in inside or build.as_int(loop.extent) == 1:
             continue
         reads = any(isinstance(e, E.BufferLoad) and e.buffer is item.buffer for e in post_order(item.value))
