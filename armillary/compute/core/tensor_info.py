@@ -131,11 +131,11 @@ _NONE = BorderSize()
 
 @bounded
 class TensorShape(tuple[int, ...]):
-    """Width, height, then planes and batches."""
+    """Width, height, then planes and batches; without any a tensor is a scalar."""
 
     def __new__(cls, *extents: int) -> TensorShape:
         if len(extents) > NUM_MAX_DIMENSIONS or any(n < 1 for n in extents):
-            raise TypeMismatch(f"a tensor's shape is 1 to {NUM_MAX_DIMENSIONS} positive sizes, got {extents}")
+            raise TypeMismatch(f"a tensor's shape is up to {NUM_MAX_DIMENSIONS} positive sizes, got {extents}")
         return super().__new__(cls, map(int, extents))
 
 
@@ -148,11 +148,19 @@ class ValidRegion:
 
     def start(self, dimension: int) -> int:
         """The first valid element."""
-        return self.anchor[dimension]
+        return self.anchor[_dimension(dimension)]
 
     def end(self, dimension: int) -> int:
-        """One past the last valid element."""
-        return self.anchor[dimension] + self.shape[dimension]
+        """One past the last valid element; 1 behind the last dimension."""
+        extent = self.shape[dimension] if _dimension(dimension) < len(self.shape) else 1
+        return self.anchor[dimension] + extent
+
+
+def _dimension(number: int) -> int:
+    """The number of a dimension; TypeMismatch where no tensor has one of that number."""
+    if not isinstance(number, int | np.integer) or not 0 <= number < NUM_MAX_DIMENSIONS:
+        raise TypeMismatch(f"dimension {number!r:.40} of a tensor: they are numbered 0 to {NUM_MAX_DIMENSIONS - 1}")
+    return int(number)
 
 
 @bounded_methods("init", "init_auto_padding")
@@ -211,11 +219,13 @@ class TensorInfo:
         self.valid_region_value = ValidRegion(Coordinates(), self.shape)
 
     def __repr__(self) -> str:
-        return f"{'x'.join(map(str, self.shape))} {self.data_type.name}" if self.is_initialised() else "no information"
+        if not self.is_initialised():
+            return "no information"
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.data_type.name}"
 
     def dimension(self, index: int) -> int:
         """The size of one dimension; 1 beyond the last."""
-        return self.shape[index] if index < len(self.shape) else 1
+        return 1 if index >= len(self.shape) else self.shape[_dimension(index)]
 
     def tensor_shape(self) -> TensorShape:
         """All sizes."""
@@ -277,7 +287,7 @@ class TensorInfo:
     def padded(self) -> tuple[int, int]:
         """Elements of a row and rows of a plane, padding included."""
         pad = self.padding
-        return self.shape[0] + pad.left + pad.right, self.dimension(1) + pad.top + pad.bottom
+        return self.dimension(0) + pad.left + pad.right, self.dimension(1) + pad.top + pad.bottom
 
     def strides_in_bytes(self) -> tuple[int, ...]:
         """The distance of neighbours in each dimension."""
@@ -343,7 +353,7 @@ class TensorInfo:
         top, left = divmod(offset, max(row, 1))
         sides = PaddingSize(
             top,
-            row // size - self.shape[0] - left // size,
+            row // size - self.dimension(0) - left // size,
             plane // max(row, 1) - self.dimension(1) - top,
             left // size,
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from armillary.base.boundary import bounded
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -79,7 +81,14 @@ class Window:
         self._dims = [*dimensions, *(Dimension() for _ in range(NUM_MAX_DIMENSIONS - len(dimensions)))]
 
     def __getitem__(self, dimension: int) -> Dimension:
-        return self._dims[dimension]
+        return self._dims[self._checked(dimension)]
+
+    def _checked(self, dimension: int) -> int:
+        """The number of a dimension; TypeMismatch where a window has none of that number."""
+        if not isinstance(dimension, int | np.integer) or not 0 <= dimension < NUM_MAX_DIMENSIONS:
+            told = f"dimension {dimension!r:.40} of a window, which has the dimensions 0 to {NUM_MAX_DIMENSIONS - 1}"
+            raise TypeMismatch(told, hint="Window.DimX, Window.DimY and Window.DimZ are the first three")
+        return int(dimension)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Window) and self._dims == other._dims
@@ -104,9 +113,11 @@ class Window:
 
     def set(self, dimension: int, value: Dimension) -> None:
         """Set one dimension."""
+        if not isinstance(value, Dimension):
+            raise TypeMismatch(f"dimension {dimension!r:.40} of a window is set to {value!r:.60}, wanted a Dimension")
         if value.stride <= 0 and value.begin != value.stop:
             raise TypeMismatch(f"dimension {dimension} of a window has the step {value.stride}, wanted at least 1")
-        self._dims[dimension] = value
+        self._dims[self._checked(dimension)] = value
 
     def use_tensor_dimensions(self, shape: tuple[int, ...], first_dimension: int = 0) -> None:
         """Cover a shape, element by element, from a dimension on."""
@@ -115,7 +126,7 @@ class Window:
 
     def num_iterations(self, dimension: int) -> int:
         """How often a dimension steps."""
-        dim = self._dims[dimension]
+        dim = self[dimension]
         return -(-(dim.stop - dim.begin) // dim.stride)
 
     def num_iterations_total(self) -> int:
@@ -127,9 +138,9 @@ class Window:
 
     def split_window(self, dimension: int, part: int, parts: int) -> Window:
         """One of `parts` sub-windows along a dimension; the first ones take one iteration more where it is uneven."""
+        dim, count = self[dimension], self.num_iterations(dimension)
         if not 0 <= part < parts:
             raise TypeMismatch(f"part {part} of {parts}: parts are numbered from 0")
-        dim, count = self._dims[dimension], self.num_iterations(dimension)
         share, rest = divmod(count, parts)
         first = part * share + min(part, rest)
         last = first + share + (part < rest)

@@ -2,15 +2,15 @@
 
 In: a class with these methods. Out: the same, where what arguments make go wrong is one of our errors. Invariant: the
 error names the method that refuses; an argument of an enumeration is a member of it (a text would be taken
-for its last one); a `constant_border_value` is a pixel of the image, whatever the border's mode. Users: the bases of
-`nn` and `vision`.
+for its last one), a list is a list and a number a number; a `constant_border_value` is a pixel of the image,
+whatever the border's mode. Users: the bases of `nn` and `vision`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 import numpy as np
@@ -22,6 +22,10 @@ from armillary.errors import TypeMismatch
 
 _CONSTANT = "constant_border_value"
 _Method = Callable[..., object]
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_PLAIN: dict[str, type] = {"int": float, "float": float, "bool": bool}
+_WORDS: dict[type, str] = {list: "a list", float: "a number", bool: "True or False"}
+_TAKEN: dict[type, tuple[type, ...]] = {float: _NUMBERS, bool: _NUMBERS}
 
 
 class ConfiguredFunction:
@@ -45,11 +49,10 @@ def _checked(told: str, method: _Method) -> _Method:
     own = getattr(method, "__wrapped__", method)
     guarded = boundary(told, arguments=True, first=1)(own)
     names = [*inspect.signature(own).parameters.values()]
-    kinds = {p.name: own.__globals__.get(p.annotation) for p in names if isinstance(p.annotation, str)}
-    wanted = {
-        name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Enum | TensorInfo)
-    }
+    kinds = {p.name: _kind_of(p.annotation, own.__globals__) for p in names if isinstance(p.annotation, str)}
+    wanted = {name: kind for name, kind in kinds.items() if kind is not None}
     looked_at = [(k, p.name) for k, p in enumerate(names) if p.name in wanted or p.name == _CONSTANT]
+    looked_at.sort(key=lambda at: at[1] != _CONSTANT and wanted[at[1]] in _WORDS)  # the most telling first
     if not looked_at:
         return guarded
 
@@ -71,11 +74,22 @@ def _checked(told: str, method: _Method) -> _Method:
     return checked
 
 
+def _kind_of(annotation: str, names: Mapping[str, object]) -> type | None:
+    """The type that an argument is looked at for: information, an enumeration, a list, a number; None for others."""
+    if annotation.startswith("list["):
+        return list
+    kind = _PLAIN.get(annotation) or names.get(annotation)
+    is_known = isinstance(kind, type) and issubclass(kind, Enum | TensorInfo | float | bool)
+    return kind if is_known else None  # type: ignore[return-value]  # a type
+
+
 def _objection_to_kind(name: str, given: object, kind: type) -> str:
-    """What is wrong with an argument that is information of a tensor or one of an enumeration, or nothing."""
-    if isinstance(given, kind):
+    """What is wrong with an argument that is information, a list, a number or one of an enumeration, or nothing."""
+    if isinstance(given, _TAKEN.get(kind, kind)) and (kind is not bool or given in (0, 1)):
         return ""
-    members = (f"{kind.__name__}.{member.name}" for member in kind) if issubclass(kind, Enum) else (kind.__name__,)
+    members = [_WORDS.get(kind, kind.__name__)]
+    if issubclass(kind, Enum):
+        members = [f"{kind.__name__}.{member.name}" for member in kind]
     return f"{name} is {given!r:.60}, wanted {' or '.join(members)}"
 
 

@@ -21,7 +21,7 @@ from armillary.base.once import once
 from armillary.compute.core.kernel import CPUInfo, IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.window import Window
-from armillary.errors import ConfigError, ExecutionError
+from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.native_library import ErrorText, Handle, native
 from armillary.target.host import cpu_name
 
@@ -246,6 +246,16 @@ class Scheduler:
     @classmethod
     def set(cls, scheduler: IScheduler | str) -> None:
         """Put a scheduler in place: by its type, or one of the user's own."""
+        methods = ("schedule", "num_threads", "set_num_threads")
+        if isinstance(scheduler, type) or not (
+            isinstance(scheduler, str) or all(callable(getattr(scheduler, name, None)) for name in methods)
+        ):
+            told = (
+                f"Scheduler.set takes a Scheduler.Type, or an object with {', '.join(methods)}; got {scheduler!r:.60}"
+            )
+            raise TypeMismatch(
+                told, hint="a type such as Scheduler.Type.CPP, or an instance of a scheduler of your own"
+            )
         cls._present = cls._of_type(scheduler) if isinstance(scheduler, str) else scheduler
 
     @classmethod

@@ -152,8 +152,8 @@ class Tensor:
         if info.num_channels() > 1:
             rows = self.planes()[0, pad.top : pad.top + info.dimension(1)]
             pixels = rows.reshape(info.dimension(1), -1, info.num_channels())
-            return pixels[:, pad.left : pad.left + info.shape[0]]
-        inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
+            return pixels[:, pad.left : pad.left + info.dimension(0)]
+        inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.dimension(0)]
         return inside.reshape(shape_of(info)) if info.padding == PaddingSize() else _unfolded(inside, info)
 
     def read(self) -> Array:
@@ -172,9 +172,9 @@ def shape_of(info: TensorInfo) -> tuple[int, ...]:
 
 def _unfolded(inside: Array, info: TensorInfo) -> Array:
     """Planes with padding between their rows in the tensor's shape, as a view."""
-    if len(info.shape) == 1:
+    if len(info.shape) < 2:
         row: Array = inside[0, 0]
-        return row
+        return row if info.shape else row.reshape(())
     return inside.reshape(*reversed(info.shape[2:]), *inside.shape[1:]) if len(info.shape) > 2 else inside[0]
 
 
