@@ -281,6 +281,7 @@ _DEVICE = {
 }
 _NAMES |= {name: f"armillary.compute.cl.{file}:{name}" for file, names in _DEVICE.items() for name in names}
 _NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
+_NAMES["build"] = "armillary.compute.ahead.build:build"
 _NAMES["CPPPermute"] = "armillary.compute.functions.nn.shape:NEPermute"
 # The text's interfaces, each by the class that has its methods.
 _NAMES |= {

@@ -268,6 +268,7 @@ from armillary.compute.functions.vision.arithmetic import ThresholdType as Thres
 from armillary.compute.core.tensor_info import ValidRegion as ValidRegion
 from armillary.compute.core.types import WeightsInfo as WeightsInfo
 from armillary.compute.core.window import Window as Window
+from armillary.compute.ahead.build import build as build
 from armillary.compute.runtime.scheduler import cpu_info as cpu_info
 from armillary.compute.core.iterator import execute_window_loop as execute_window_loop
 from armillary.compute.core.layout import get_data_layout_dimension_index as get_data_layout_dimension_index
@@ -542,6 +543,7 @@ __all__ = [
     "ValidRegion",
     "WeightsInfo",
     "Window",
+    "build",
     "cpu_info",
     "execute_window_loop",
     "get_data_layout_dimension_index",

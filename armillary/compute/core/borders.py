@@ -35,8 +35,7 @@ class _Fill:
         self._builder.emit(BufferStore(self._plane, T.select(self._is_constant, self._value, near), (y, x)))
 
 
-@once
-def _compiled(dtype: str) -> CompiledLoops:
+def border_function(dtype: str, prefix: str = "") -> PrimFunc:
     """The function over a plane: sizes, the border, whether it is constant, the constant."""
     plane: Buffer = tir.decl_buffer((T.var("plane_rows"), T.var("plane_columns")), dtype, name="plane")
     top_y, left_x, value = T.var("top_plane"), T.var("left_plane"), T.var("value", dtype)
@@ -58,9 +57,14 @@ def _compiled(dtype: str) -> CompiledLoops:
                 y = T.add(edge, T.mul(T.add(k, one), T.const(sign)))
                 x = T.add(T.sub(left_x, left), column)
                 fill.pixel(y, x, edge, x)
-    name = f"fill_border_{dtype}"
-    function = PrimFunc((plane, top_y, left_x, *scalars.values(), value), ib.get(), (("global_symbol", name),))
-    return CompiledLoops.of(build(function, target="llvm"))[name]
+    symbol = (("global_symbol", f"{prefix}fill_border_{dtype}"),)
+    return PrimFunc((plane, top_y, left_x, *scalars.values(), value), ib.get(), symbol)
+
+
+@once
+def _compiled(dtype: str) -> CompiledLoops:
+    (loops,) = CompiledLoops.of(build(border_function(dtype), target="llvm")).values()
+    return loops
 
 
 class BorderKernel(IKernel):

@@ -156,16 +156,20 @@ class _Planes:
             self.store(builder, y, first + step * STEP + lane)
 
 
-@once
-def compiled(formula: Formula) -> CompiledLoops:
+def row_function(formula: Formula, prefix: str = "") -> PrimFunc:
     """One loop over rows; scalars: y0, rows, x0, steps, the numbers, sizes and origins of the planes."""
     planes, builder = _Planes(formula), tir.ir_builder.create()
     y0, rows, x0, steps = T.var("y0"), T.var("rows"), T.var("x0"), T.var("steps")
     with builder.for_range(0, rows, name="row", kind="parallel") as row:
         planes.rows(builder, T.add(y0, row), x0, steps)
     scalars = (y0, rows, x0, steps, *planes.numbers, *planes.tops, *planes.lefts)
-    function = PrimFunc((*planes.buffers, *scalars), builder.get(), (("global_symbol", formula.name),))
-    return CompiledLoops.of(build(function, target="llvm"))[formula.name]
+    return PrimFunc((*planes.buffers, *scalars), builder.get(), (("global_symbol", prefix + formula.name),))
+
+
+@once
+def compiled(formula: Formula) -> CompiledLoops:
+    """The loop of a formula in this process."""
+    return CompiledLoops.of(build(row_function(formula), target="llvm"))[formula.name]
 
 
 def bits_of(value: float, dtype: str) -> int:

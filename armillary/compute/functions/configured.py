@@ -76,7 +76,7 @@ def _checked(told: str, method: _Method) -> _Method:
 
 def _kind_of(annotation: str, names: Mapping[str, object]) -> type | None:
     """The type that an argument is looked at for: information, an enumeration, a list, a number; None for others."""
-    if annotation.startswith("list["):
+    if annotation.startswith("list[") and "|" not in annotation:
         return list
     kind = _PLAIN.get(annotation) or names.get(annotation)
     is_known = isinstance(kind, type) and issubclass(kind, Enum | TensorInfo | float | bool)

@@ -1,0 +1,496 @@
+// The compute library without Python: images, windows, schedulers and filters over kernels that were compiled ahead.
+//
+// In: a library that `armillary.compute.build` wrote, and `armillary_compute_kernels.hpp` beside this file, which lists
+// its kernels. Out: classes with the names and the order of arguments of Arm Compute Library's. Invariant: memory is
+// taken by `allocate` alone; valid regions, paddings and bytes are those of the Python library (`core/compiled.py`).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "armillary_compute_kernels.hpp"
+
+namespace armillary { namespace compute {
+
+enum class Format { U8, S16 };
+enum class DataType { U8, S16 };
+enum class BorderMode { UNDEFINED, CONSTANT, REPLICATE };
+
+struct BorderSize {
+  BorderSize(unsigned int t = 0, unsigned int r = 0, unsigned int b = 0, unsigned int l = 0)
+      : top(t), right(r), bottom(b), left(l) {}
+  unsigned int top, right, bottom, left;
+};
+using PaddingSize = BorderSize;
+
+class Coordinates : public std::array<int, 6> {
+public:
+  static constexpr size_t num_max_dimensions = 6;
+  explicit Coordinates(int x = 0, int y = 0, int z = 0) : std::array<int, 6>{{x, y, z, 0, 0, 0}} {}
+  int x() const { return (*this)[0]; }
+  int y() const { return (*this)[1]; }
+  int z() const { return (*this)[2]; }
+};
+
+class TensorShape : public std::array<size_t, 6> {
+public:
+  explicit TensorShape(size_t x = 1, size_t y = 1) : std::array<size_t, 6>{{x, y, 1, 1, 1, 1}} {}
+};
+
+struct ValidRegion {
+  Coordinates anchor;
+  TensorShape shape;
+  int start(size_t n) const { return anchor[n]; }
+  int end(size_t n) const { return anchor[n] + static_cast<int>(shape[n]); }
+};
+
+class TensorInfo {
+public:
+  TensorInfo() = default;
+  TensorInfo(unsigned int width, unsigned int height, Format format) { set(TensorShape(width, height), format); }
+  TensorInfo(const TensorShape &shape, Format format) { set(shape, format); }
+
+  size_t dimension(size_t n) const { return shape_[n]; }
+  const TensorShape &tensor_shape() const { return shape_; }
+  Format format() const { return format_; }
+  DataType data_type() const { return format_ == Format::U8 ? DataType::U8 : DataType::S16; }
+  size_t element_size() const { return format_ == Format::U8 ? 1 : 2; }
+  PaddingSize padding() const { return padding_; }
+  ValidRegion valid_region() const { return region_; }
+  void set_valid_region(const ValidRegion &region) { region_ = region; }
+  int64_t columns() const { return int64_t(shape_[0]) + padding_.left + padding_.right; }
+  int64_t rows() const { return int64_t(shape_[1]) + padding_.top + padding_.bottom; }
+  size_t total_size() const { return size_t(columns() * rows()) * element_size(); }
+  std::array<size_t, 2> strides_in_bytes() const { return {{element_size(), element_size() * size_t(columns())}}; }
+  size_t offset_element_in_bytes(const Coordinates &at) const {
+    return size_t((at.y() + int(padding_.top)) * columns() + at.x() + int(padding_.left)) * element_size();
+  }
+  size_t offset_first_element_in_bytes() const { return offset_element_in_bytes(Coordinates()); }
+  bool is_resizable() const { return is_resizable_; }
+  void set_is_resizable(bool value) { is_resizable_ = value; }
+
+  // Ask for at least so much padding; whether it is there: memory that is allocated does not grow.
+  bool extend_padding(const PaddingSize &more) {
+    PaddingSize wanted{std::max(padding_.top, more.top), std::max(padding_.right, more.right),
+                       std::max(padding_.bottom, more.bottom), std::max(padding_.left, more.left)};
+    const bool is_there = wanted.top == padding_.top && wanted.right == padding_.right &&
+                          wanted.bottom == padding_.bottom && wanted.left == padding_.left;
+    if (!is_there && !is_resizable_) return false;
+    padding_ = wanted;
+    return true;
+  }
+  // Enough for every function: 4 elements around, 32 more at the end of a row.
+  void init_auto_padding(const TensorShape &shape, Format format) {
+    set(shape, format);
+    extend_padding(PaddingSize{4, 36, 4, 4});
+  }
+
+private:
+  void set(const TensorShape &shape, Format format) {
+    shape_ = shape, format_ = format, padding_ = PaddingSize();
+    region_ = ValidRegion{Coordinates(), shape};
+  }
+  TensorShape shape_;
+  Format format_ = Format::U8;
+  PaddingSize padding_;
+  ValidRegion region_;
+  bool is_resizable_ = true;
+};
+
+class Tensor;
+
+class TensorAllocator {
+public:
+  explicit TensorAllocator(Tensor &owner) : owner_(owner) {}
+  void init(const TensorInfo &info);
+  void allocate();
+  void free();
+
+private:
+  Tensor &owner_;
+};
+
+class Tensor {
+public:
+  Tensor() : allocator_(*this) {}
+  Tensor(const Tensor &) = delete;
+  Tensor &operator=(const Tensor &) = delete;
+  TensorInfo *info() { return &info_; }
+  const TensorInfo *info() const { return &info_; }
+  TensorAllocator *allocator() { return &allocator_; }
+  uint8_t *buffer() {
+    if (!memory_) throw std::runtime_error("the tensor has no memory: call allocator()->allocate() first");
+    return memory_.get();
+  }
+  uint8_t *ptr_to_element(const Coordinates &at) { return buffer() + info_.offset_element_in_bytes(at); }
+
+private:
+  friend class TensorAllocator;
+  TensorInfo info_;
+  TensorAllocator allocator_;
+  std::unique_ptr<uint8_t[]> memory_;
+};
+using ITensor = Tensor;
+class Image : public Tensor {};
+using IImage = Tensor;
+
+inline void TensorAllocator::init(const TensorInfo &info) {
+  if (owner_.memory_) throw std::runtime_error("the tensor is allocated: free it before it gets other information");
+  owner_.info_ = TensorInfo(info.tensor_shape(), info.format());
+}
+inline void TensorAllocator::allocate() {
+  owner_.memory_.reset(new uint8_t[owner_.info_.total_size()]());
+  owner_.info_.set_is_resizable(false);
+}
+inline void TensorAllocator::free() {
+  owner_.memory_.reset();
+  owner_.info_.set_is_resizable(true);
+}
+
+class Window {
+public:
+  static constexpr size_t DimX = 0, DimY = 1, DimZ = 2;
+  class Dimension {
+  public:
+    constexpr Dimension(int start = 0, int end = 1, int step = 1) : start_(start), end_(end), step_(step) {}
+    constexpr int start() const { return start_; }
+    constexpr int end() const { return end_; }
+    constexpr int step() const { return step_; }
+
+  private:
+    int start_, end_, step_;
+  };
+
+  const Dimension &operator[](size_t n) const { return dims_.at(n); }
+  const Dimension &x() const { return dims_[0]; }
+  const Dimension &y() const { return dims_[1]; }
+  const Dimension &z() const { return dims_[2]; }
+  void set(size_t n, const Dimension &value) { dims_.at(n) = value; }
+  void use_tensor_dimensions(const TensorShape &shape, size_t first = DimX) {
+    for (size_t n = first; n < dims_.size(); n++) dims_[n] = Dimension(0, int(shape[n]), 1);
+  }
+  size_t num_iterations(size_t n) const {
+    const Dimension &d = dims_.at(n);
+    return size_t((d.end() - d.start() + d.step() - 1) / d.step());
+  }
+  // One of `total` sub-windows; the first ones take one iteration more where it is uneven.
+  Window split_window(size_t n, size_t id, size_t total) const {
+    const Dimension d = dims_.at(n);
+    const int count = int(num_iterations(n)), share = count / int(total), rest = count % int(total);
+    const int first = int(id) * share + std::min(int(id), rest), last = first + share + (int(id) < rest);
+    Window part = *this;
+    part.set(n, Dimension(d.start() + first * d.step(), std::min(d.end(), d.start() + last * d.step()), d.step()));
+    return part;
+  }
+
+private:
+  std::array<Dimension, 6> dims_;
+};
+
+class Iterator {
+public:
+  Iterator(Tensor *tensor, const Window &window) : tensor_(tensor) {
+    move(Coordinates(window.x().start(), window.y().start(), window.z().start()));
+  }
+  uint8_t *ptr() const { return tensor_->buffer() + offset_; }
+  size_t offset() const { return offset_; }
+  void move(const Coordinates &at) { offset_ = tensor_->info()->offset_element_in_bytes(at); }
+
+private:
+  Tensor *tensor_;
+  size_t offset_ = 0;
+};
+
+// Call a function for each place of a window, with the iterators there.
+template <typename Body, typename... Iterators>
+void execute_window_loop(const Window &window, Body &&body, Iterators &&...iterators) {
+  for (int z = window.z().start(); z < window.z().end(); z += window.z().step())
+    for (int y = window.y().start(); y < window.y().end(); y += window.y().step())
+      for (int x = window.x().start(); x < window.x().end(); x += window.x().step()) {
+        const Coordinates at(x, y, z);
+        const int moved[] = {0, (iterators.move(at), 0)...};
+        (void)moved;
+        body(at);
+      }
+}
+
+struct CPUInfo {};
+struct ThreadInfo {
+  int thread_id = 0, num_threads = 1;
+  const CPUInfo *cpu_info = nullptr;
+};
+
+class IKernel {
+public:
+  virtual ~IKernel() = default;
+  const Window &window() const { return window_; }
+  virtual bool is_parallelisable() const { return true; }
+  virtual void run(const Window &window, const ThreadInfo &info = ThreadInfo()) = 0;
+
+protected:
+  void configure(const Window &window) { window_ = window; }
+
+private:
+  Window window_;
+};
+using ICPPKernel = IKernel;
+
+class IScheduler {
+public:
+  virtual ~IScheduler() = default;
+  virtual void set_num_threads(unsigned int count) = 0;
+  virtual unsigned int num_threads() const = 0;
+  virtual void schedule(IKernel *kernel, unsigned int split_dimension) = 0;
+};
+
+class SingleThreadScheduler final : public IScheduler {
+public:
+  static SingleThreadScheduler &get() {
+    static SingleThreadScheduler one;
+    return one;
+  }
+  void set_num_threads(unsigned int) override {}
+  unsigned int num_threads() const override { return 1; }
+  void schedule(IKernel *kernel, unsigned int) override { kernel->run(kernel->window()); }
+};
+
+// Splits windows over threads; the calling thread takes the last part, and an error of any part reaches the caller.
+class CPPScheduler final : public IScheduler {
+public:
+  static CPPScheduler &get() {
+    static CPPScheduler one;
+    return one;
+  }
+  void set_num_threads(unsigned int count) override { threads_ = count ? count : cores(); }
+  unsigned int num_threads() const override { return threads_; }
+  void schedule(IKernel *kernel, unsigned int split_dimension) override {
+    const Window &window = kernel->window();
+    const unsigned int parts = unsigned(std::min<size_t>(window.num_iterations(split_dimension), threads_));
+    if (parts == 0) return;
+    if (!kernel->is_parallelisable() || parts == 1) return kernel->run(window);
+    std::vector<std::exception_ptr> errors(parts);
+    auto body = [&](unsigned int t) {
+      ThreadInfo info;
+      info.thread_id = int(t), info.num_threads = int(parts);
+      try {
+        kernel->run(window.split_window(split_dimension, t, parts), info);
+      } catch (...) {
+        errors[t] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> others;
+    for (unsigned int t = 0; t + 1 < parts; t++) others.emplace_back(body, t);
+    body(parts - 1);
+    for (auto &other : others) other.join();
+    for (auto &error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+
+private:
+  static unsigned int cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+  unsigned int threads_ = cores();
+};
+
+class Scheduler {
+public:
+  enum class Type { ST, CPP, CUSTOM };
+  static void set(Type type) {
+    if (type == Type::CUSTOM) throw std::invalid_argument("a scheduler of your own is set as an object");
+    present() = {type, nullptr};
+  }
+  static void set(std::shared_ptr<IScheduler> own) { present() = {Type::CUSTOM, std::move(own)}; }
+  static Type get_type() { return present().first; }
+  static bool is_available(Type type) { return type != Type::CUSTOM; }
+  static IScheduler &get() {
+    if (present().second) return *present().second;
+    return present().first == Type::ST ? static_cast<IScheduler &>(SingleThreadScheduler::get()) : CPPScheduler::get();
+  }
+
+private:
+  static std::pair<Type, std::shared_ptr<IScheduler>> &present() {
+    static std::pair<Type, std::shared_ptr<IScheduler>> it{Type::CPP, nullptr};
+    return it;
+  }
+};
+using NEScheduler = Scheduler;
+
+namespace detail {
+using Values = std::map<std::string, int64_t>;
+
+inline const kernels::Kernel &find(const std::string &name) {
+  for (const kernels::Kernel *k = kernels::all(); k->name != nullptr; k++)
+    if (name == k->name) return *k;
+  throw std::runtime_error("the kernel " + name + " was not built: name its function to armillary.compute.build");
+}
+
+inline void call(const kernels::Kernel &kernel, const std::vector<void *> &tensors, const Values &values, int64_t begin,
+                 int64_t end, int64_t thread) {
+  std::vector<void *> data(tensors);
+  data.insert(data.end(), 2, nullptr); // it needs no scratch memory
+  std::vector<int64_t> numbers;
+  for (const char *const *name = kernel.values; *name != nullptr; name++) numbers.push_back(values.at(*name));
+  if (kernel.run(data.data(), numbers.data(), begin, end, thread) != 0)
+    throw std::runtime_error(std::string("a compiled kernel failed: ") + kernel.name);
+}
+
+inline void add_plane(Values &values, const std::string &name, const TensorInfo &info) {
+  values[name + "_rows"] = info.rows(), values[name + "_columns"] = info.columns();
+  values["top_" + name] = info.padding().top, values["left_" + name] = info.padding().left;
+}
+
+// Fills the border around the valid pixels of a tensor.
+class BorderKernel final : public IKernel {
+public:
+  BorderKernel(Tensor *tensor, BorderSize size, BorderMode mode, int constant)
+      : tensor_(tensor), size_(size), mode_(mode), constant_(constant), region_(tensor->info()->valid_region()) {}
+  bool is_parallelisable() const override { return false; }
+  void run(const Window &, const ThreadInfo &info) override {
+    const TensorInfo &t = *tensor_->info();
+    const int x = region_.start(0), y = region_.start(1), right = region_.end(0), bottom = region_.end(1);
+    Values v;
+    add_plane(v, "plane", t);
+    v["top_plane"] += y, v["left_plane"] += x;
+    v["width"] = right - x, v["height"] = bottom - y, v["is_constant"] = mode_ == BorderMode::CONSTANT;
+    v["top"] = std::min<int64_t>(size_.top, t.padding().top + y);
+    v["left"] = std::min<int64_t>(size_.left, t.padding().left + x);
+    v["right"] = std::min<int64_t>(size_.right, int64_t(t.dimension(0)) + t.padding().right - right);
+    v["bottom"] = std::min<int64_t>(size_.bottom, int64_t(t.dimension(1)) + t.padding().bottom - bottom);
+    v["value"] = constant_;
+    const char *type = t.data_type() == DataType::U8 ? "uint8" : "int16";
+    call(find(std::string("fill_border_") + type), {tensor_->buffer()}, v, 0, 1, info.thread_id);
+  }
+
+private:
+  Tensor *tensor_;
+  BorderSize size_;
+  BorderMode mode_;
+  int constant_;
+  ValidRegion region_;
+};
+
+// A formula over the window of its output.
+class FormulaKernel final : public IKernel {
+public:
+  FormulaKernel(const std::string &name, Tensor *input, Tensor *output, BorderMode border, Values numbers)
+      : kernel_(find(name)), input_(input), output_(output), values_(std::move(numbers)) {
+    TensorInfo &in = *input->info(), &out = *output->info();
+    if (in.tensor_shape() != out.tensor_shape()) throw std::invalid_argument(name + ": tensors of different sizes");
+    const int reach_x = kernel_.reach_x, reach_y = kernel_.reach_y, step = kernels::STEP;
+    const bool is_undefined = border == BorderMode::UNDEFINED;
+    const int side = is_undefined ? reach_x : 0, above = is_undefined ? reach_y : 0;
+    const ValidRegion valid = in.valid_region();
+    int x = valid.start(0) + side, y = valid.start(1) + above, right = valid.end(0) - side, bottom = valid.end(1) - above;
+    const int width = int(in.dimension(0)), height = int(in.dimension(1));
+    const unsigned int beyond = unsigned(std::max(0, x + (right - x + step - 1) / step * step - width));
+    in.extend_padding(PaddingSize{unsigned(reach_y), reach_x + beyond, unsigned(reach_y), unsigned(reach_x)});
+    out.extend_padding(PaddingSize{0, beyond, 0, 0});
+    x = std::max(x, reach_x - int(in.padding().left)), y = std::max(y, reach_y - int(in.padding().top));
+    bottom = std::min(bottom, height + int(in.padding().bottom) - reach_y);
+    const int room = width + std::min(int(in.padding().right) - reach_x, int(out.padding().right));
+    const int steps = std::min((right - x + step - 1) / step, (room - x) / step);
+    if (right <= x || room <= x || steps <= 0 || bottom <= y)
+      throw std::invalid_argument(name + ": " + std::to_string(width) + "x" + std::to_string(height) +
+                                  " pixels without padding leave no window");
+    Window window;
+    window.set(Window::DimX, Window::Dimension(x, x + steps * step, step));
+    window.set(Window::DimY, Window::Dimension(y, bottom));
+    configure(window);
+    const int covered = std::min(x + steps * step, right);
+    out.set_valid_region(ValidRegion{Coordinates(x, y), TensorShape(size_t(covered - x), size_t(bottom - y))});
+  }
+  void run(const Window &part, const ThreadInfo &info) override {
+    Values v(values_);
+    add_plane(v, "in0", *input_->info());
+    add_plane(v, "out0", *output_->info());
+    const int first = window().y().start();
+    v["y0"] = first, v["rows"] = window().y().end() - first;
+    v["x0"] = part.x().start(), v["steps"] = int64_t(part.num_iterations(Window::DimX));
+    call(kernel_, {input_->buffer(), output_->buffer()}, v, part.y().start() - first, part.y().end() - first,
+         info.thread_id);
+  }
+
+private:
+  const kernels::Kernel &kernel_;
+  Tensor *input_, *output_;
+  Values values_;
+};
+} // namespace detail
+
+class IFunction {
+public:
+  virtual ~IFunction() = default;
+  virtual void run() = 0;
+};
+
+// One image in, one out: a border, if the mode has one, then the kernel.
+class Filter : public IFunction {
+public:
+  void run() override {
+    if (kernels_.empty()) throw std::runtime_error("the function is not configured: call configure first");
+    for (auto &kernel : kernels_) Scheduler::get().schedule(kernel.get(), Window::DimY);
+  }
+
+protected:
+  void set(const std::string &name, Tensor *input, Tensor *output, BorderMode border, int constant,
+           detail::Values numbers = {}) {
+    const kernels::Kernel &kernel = detail::find(name);
+    const BorderSize size{unsigned(kernel.reach_y), unsigned(kernel.reach_x), unsigned(kernel.reach_y),
+                          unsigned(kernel.reach_x)};
+    std::vector<std::unique_ptr<IKernel>> all;
+    if (border != BorderMode::UNDEFINED) all.emplace_back(new detail::BorderKernel(input, size, border, constant));
+    all.emplace_back(new detail::FormulaKernel(name, input, output, border, std::move(numbers)));
+    kernels_ = std::move(all);
+  }
+
+private:
+  std::vector<std::unique_ptr<IKernel>> kernels_;
+};
+
+#define ARMILLARY_COMPUTE_FILTER(NAME, KERNEL)                                                         \
+  class NAME : public Filter {                                                                         \
+  public:                                                                                              \
+    void configure(ITensor *input, ITensor *output, BorderMode border_mode, uint8_t constant = 0) {    \
+      set(KERNEL, input, output, border_mode, constant);                                               \
+    }                                                                                                  \
+  };
+ARMILLARY_COMPUTE_FILTER(NEGaussian3x3, "gaussian3x3")
+ARMILLARY_COMPUTE_FILTER(NEGaussian5x5, "gaussian5x5")
+ARMILLARY_COMPUTE_FILTER(NEBox3x3, "box3x3")
+ARMILLARY_COMPUTE_FILTER(NEMedian3x3, "median3x3")
+ARMILLARY_COMPUTE_FILTER(NEErode, "erode")
+ARMILLARY_COMPUTE_FILTER(NEDilate, "dilate")
+#undef ARMILLARY_COMPUTE_FILTER
+
+// A square matrix of S16 values, divided by a scale (0: the sum of the matrix), saturated to U8 or S16.
+template <int Side> class Convolution : public Filter {
+public:
+  void configure(ITensor *input, ITensor *output, const int16_t *conv, uint32_t scale, BorderMode border_mode,
+                 uint8_t constant = 0) {
+    detail::Values numbers;
+    int sum = 0;
+    for (int n = 0; n < Side * Side; n++) numbers["number" + std::to_string(n)] = conv[n], sum += conv[n];
+    const double factor = 1.0 / (scale != 0 ? double(scale) : std::max(1, std::abs(sum)));
+    std::memcpy(&numbers["number" + std::to_string(Side * Side)], &factor, sizeof factor);
+    const std::string side = std::to_string(Side), type = output->info()->data_type() == DataType::U8 ? "U8" : "S16";
+    set("convolution" + side + "x" + side + "_" + type, input, output, border_mode, constant, std::move(numbers));
+  }
+};
+using NEConvolution3x3 = Convolution<3>;
+using NEConvolution5x5 = Convolution<5>;
+using NEConvolution7x7 = Convolution<7>;
+using NEConvolution9x9 = Convolution<9>;
+
+}} // namespace armillary::compute
+namespace arm_compute = armillary::compute; // the name that programs written for Arm's library use

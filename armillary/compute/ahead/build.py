@@ -1,0 +1,90 @@
+"""Functions of the compute library compiled ahead of time, for programs in C++ that have no Python where they run.
+
+In: names of functions, a target, a folder. Out: in the folder a static and a shared library, `armillary_compute.hpp`
+with the classes, and a header that lists what was built. Invariant: the kernels are those that the Python library runs
+(`core/compiled.py`, `core/borders.py`), of any size; each file is written whole. Archives: `archive.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from armillary.artifact import FunctionRow
+from armillary.base.boundary import boundary
+from armillary.base.files import make_folder, write_atomic
+from armillary.compute.ahead.archive import archive
+from armillary.compute.core.borders import border_function
+from armillary.compute.core.compiled import STEP, Formula, row_function
+from armillary.compute.core.tensor_info import DataType
+from armillary.compute.functions.formulas import filters
+from armillary.driver.te_build import build as build_functions
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+
+_PREFIX = "armillary_compute_"
+FUNCTIONS: dict[str, tuple[Formula, ...]] = {
+    "NEGaussian3x3": (filters.GAUSSIAN_3X3,),
+    "NEGaussian5x5": (filters.GAUSSIAN_5X5,),
+    "NEBox3x3": (filters.BOX_3X3,),
+    "NEMedian3x3": (filters.MEDIAN_3X3,),
+    "NEErode": (filters.ERODE,),
+    "NEDilate": (filters.DILATE,),
+    **{
+        f"NEConvolution{n}x{n}": tuple(filters.convolution(n, n, kind) for kind in (DataType.U8, DataType.S16))
+        for n in (3, 5, 7, 9)
+    },
+}
+
+
+@boundary("compute.build")
+def build(
+    functions: Iterable[str | type], target: object = "llvm", out: str | os.PathLike[str] = "armillary_compute"
+) -> Path:
+    """Compile functions, by name or class, for a target; returns the folder with libraries and headers.
+
+    c++ -std=c++11 program.cpp -Iarmillary_compute armillary_compute/libarmillary_compute.a -lpthread
+    """
+    names = [each if isinstance(each, str) else each.__name__ for each in functions]
+    unknown = [name for name in names if name not in FUNCTIONS]
+    if unknown or not names:
+        told = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"
+        raise ConfigError(f"compute.build: {told}", hint=f"known: {', '.join(FUNCTIONS)}")
+    formulas = {formula.name: formula for name in names for formula in FUNCTIONS[name]}
+    parts = [row_function(formula, _PREFIX) for formula in formulas.values()] + [border_function("uint8", _PREFIX)]
+    library = build_functions([IRModule({str(f.get_attr("global_symbol")): f}) for f in parts], target=target)
+    folder = Path(out)
+    make_folder(folder)
+    rows = library.descriptor.functions
+    symbols = [phase.symbol for row in rows.values() for phase in row.phases]
+    write_atomic(folder / "libarmillary_compute.a", archive(library.objects, symbols))
+    library.export_library(folder / "libarmillary_compute.so")
+    write_atomic(folder / "armillary_compute_kernels.hpp", _header(rows, formulas).encode())
+    header = files("armillary.compute.ahead").joinpath("armillary_compute.hpp").read_bytes()
+    write_atomic(folder / "armillary_compute.hpp", header)
+    return folder
+
+
+def _header(rows: Mapping[str, FunctionRow], formulas: dict[str, Formula]) -> str:
+    """Declarations of the kernels, and the table in which the classes find them."""
+    lines = [
+        "// Kernels of this library, their numbers by name, and how far each reads. Written by armillary.compute.build."
+    ]
+    lines += ["#pragma once", "#include <cstdint>", ""]
+    arguments = "(void *const *data, const int64_t *values, int64_t begin, int64_t end, int64_t thread)"
+    lines += [f'extern "C" int32_t {row.phases[0].symbol}{arguments};' for row in rows.values()]
+    lines += ["", "namespace armillary { namespace compute { namespace kernels {", f"constexpr int STEP = {STEP};"]
+    lines += ["struct Kernel {", "  const char *name;", f"  int32_t (*run){arguments};"]
+    lines += ["  const char *const *values;", "  int reach_x, reach_y;", "};", "inline const Kernel *all() {"]
+    table = []
+    for symbol, row in rows.items():
+        name = symbol.removeprefix(_PREFIX)
+        border = formulas[name].border() if name in formulas else None
+        reach = f"{border.left}, {border.top}" if border is not None else "0, 0"
+        numbers = "".join(f'"{var.name}", ' for var in row.vars)
+        lines.append(f"  static const char *const {name}[] = {{{numbers}nullptr}};")
+        table.append(f'    {{"{name}", {row.phases[0].symbol}, {name}, {reach}}},')
+    lines += ["  static const Kernel table[] = {", *table, "    {nullptr, nullptr, nullptr, 0, 0},", "  };"]
+    return "\n".join([*lines, "  return table;", "}", "}}} // namespace armillary::compute::kernels", ""])
