@@ -291,7 +291,14 @@ def Cast(dtype: str, value: object) -> Expr:  # noqa: N802
     return build.cast(as_expr(value), dtype)
 
 
-cast = Cast
+def cast(value: object, dtype: object) -> Expr:
+    """A value converted; in the order of `Cast`, too."""
+    return Cast(value, dtype) if isinstance(value, str) else Cast(str(dtype), value)
+
+
+def type_annotation(dtype: str) -> Expr:
+    """A type as an argument, such as of `tvm_access_ptr`."""
+    return builtins.type_annotation(dtype)
 
 
 def if_then_else(cond: object, t: object, f: object, dtype: str | None = None) -> Expr:

@@ -394,3 +394,16 @@ def test_modules_may_come_by_target() -> None:
             wrong()
     with pytest.raises(TypeMismatch, match="wanted functions compiled for llvm"):
         armillary.build({"llvm": first, "c": second})
+
+
+def test_conversions_and_types_are_written_as_scripts_do() -> None:
+    source = (
+        "@T.prim_func\ndef f(A: T.Buffer((8,), 'float32'), B: T.Buffer((8,), 'int32')):\n    for i in range(8):\n"
+        "        B[i] = T.cast(A[i], 'int32') + T.cast('int32', A[i]) + T.Cast('int32', A[i])\n"
+    )
+    values, result = np.arange(8, dtype=np.float32), np.zeros(8, np.int32)
+    _run(script.from_source(source), values, result)
+    np.testing.assert_array_equal(result, 3 * np.arange(8))
+    access = "T.evaluate(T.tvm_access_ptr(T.type_annotation(dtype='float32'), A.data, 0, 4, 1, dtype='handle'))"
+    text = str(script.from_source(f"@T.prim_func\ndef f(A: T.Buffer((8,), 'float32')):\n    {access}\n"))
+    assert "access_ptr" in text
