@@ -50,7 +50,7 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "ArmillaryError": "armillary.errors:ArmillaryError",
     "TVMError": "armillary.errors:ArmillaryError",
     "IRModule": "armillary.ir:IRModule",
-    **{name: f"armillary.backend.session:{name}" for name in ("InferenceSession", "SessionOptions")},
+    **{name: f"armillary.session:{name}" for name in ("InferenceSession", "OrtValue", "RunOptions", "SessionOptions")},
     "build": "armillary.driver.te_build:build",
     **{name: f"armillary.base.{name}" for name in ("config", "dtype", "node")},
     "cl": "armillary.runtime.device:cl",

@@ -5,8 +5,10 @@ from armillary.errors import ArmillaryError as ArmillaryError
 from armillary.base.dtype import DType as DataType
 from armillary.base.dtype import DataTypeCode as DataTypeCode
 from armillary.ir import IRModule as IRModule
-from armillary.backend.session import InferenceSession as InferenceSession
-from armillary.backend.session import SessionOptions as SessionOptions
+from armillary.session import InferenceSession as InferenceSession
+from armillary.session import OrtValue as OrtValue
+from armillary.session import RunOptions as RunOptions
+from armillary.session import SessionOptions as SessionOptions
 from armillary.errors import ArmillaryError as TVMError
 from armillary import _ffi as _ffi
 from armillary import arith as arith
@@ -64,6 +66,8 @@ __all__ = [
     "DataTypeCode",
     "IRModule",
     "InferenceSession",
+    "OrtValue",
+    "RunOptions",
     "SessionOptions",
     "TVMError",
     "_ffi",

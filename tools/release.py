@@ -23,7 +23,7 @@ GLIBC = (2, 17)
 PLATFORMS = ("x86_64", "aarch64")
 LARGEST_RUNTIME = 3_000_000
 RUNTIME = re.compile(
-    r"armillary/((__init__|errors)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
+    r"armillary/((__init__|errors|session)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
     r"|contrib/(__init__|graph_executor|pipeline_executor|utils)\.py)$"
 )
 _SUMMARY = "Loads and runs networks that Armillary compiled; the compiler is the package armillary"

@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.artifact.json_form import Reader, dump, parse
 from armillary.artifact.launches import LaunchRow, read_launch
+from armillary.artifact.outputs import ModelOutputs, read_outputs
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_native_order
 from armillary.base.boundary import boundary
@@ -302,6 +303,7 @@ class GraphSpec:
     image_widths: tuple[int, ...] = ()
     storage_scopes: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()  # by entry: DLPack's number of the device it lies on; empty: all are on one
+    outputs: ModelOutputs = ModelOutputs()
 
     @property
     def node_row_ptr(self) -> tuple[int, ...]:
@@ -338,6 +340,7 @@ class GraphSpec:
                 "attrs": attrs,
                 "node_row_ptr": list(self.node_row_ptr),
                 **more,
+                **self.outputs.to_json(),
             }
         )
 
@@ -369,6 +372,7 @@ class GraphSpec:
             if attrs.has("device_index")
             else (),
             variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
+            outputs=read_outputs(root),
         )
         spec.validate()
         rows = tuple(r.integer(0, 1 << 40) for r in root.get("node_row_ptr").elements())
@@ -397,6 +401,7 @@ class GraphSpec:
             raise ArtifactError(f"graph.attrs.arena_offset has {got} rows for {storages} storage ids")
         if self.image_widths and (len(self.image_widths), len(self.storage_scopes)) != (storages, entries):
             raise ArtifactError(f"graph.attrs.image_width has {len(self.image_widths)} rows for {storages} storage ids")
+        self.outputs.check(len(self.heads))
         for row in self.variants:
             row.check(len(self.nodes), len(self.arg_nodes), len(self.heads))
         total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))

@@ -9,6 +9,7 @@ not supported raises UnsupportedError; nothing is approximated. The whole suite 
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
@@ -53,12 +54,14 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self.output_names = [value.name for value in model.graph.output]
         self.static: set[str] = set()  # inputs whose values are compiled in
         self._compiled: dict[object, Compiled] = {}
+        self._lock = threading.Lock()  # of `_compiled` and `static`: one thread compiles, others of its shapes wait
         self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
     def run(self, inputs: object, **_options: object) -> tuple[Any, ...]:  # Any: fields differ
         """Outputs for these inputs, as a named tuple in the graph's order."""
         arrays = self._named(inputs)
-        runner, static, main = self._runner(arrays)
+        with self._lock:
+            runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
         result = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
         return result

@@ -7,6 +7,7 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec
+from armillary.artifact.outputs import ModelOutputs
 from armillary.backends.base import backend_of
 from armillary.backends.device_targets import DeviceTargets
 from armillary.base.aligned import give_back_memory
@@ -125,7 +127,12 @@ def assembled(
     own = [kernel.code for part in machine for kernel in part.values()]
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
     descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
+    main = module[entries(module)[0]]
+    outputs = ModelOutputs(tuple(main.get_attr("output_names", ())), tuple(main.get_attr("output_sizes", ())))
+    is_whole = len(outputs.names) == len(plan.heads)  # variants of a network, each with its outputs, have none
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
+    if is_whole:
+        spec = dataclasses.replace(spec, outputs=outputs)
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 

@@ -102,6 +102,10 @@ class GraphExecutor:
         inputs = ", ".join(_typed(name, *self.input_type(name)) for name in self.free_inputs[:8])
         return f"GraphExecutor({inputs}; {self.get_num_outputs()} outputs, {self.device})"
 
+    def is_parameter(self, name: str) -> bool:
+        """Whether an input has a value of the network's own."""
+        return name in self._params
+
     @property
     def free_inputs(self) -> tuple[str, ...]:
         """Names of the inputs that are not parameters."""
