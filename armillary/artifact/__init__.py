@@ -401,7 +401,7 @@ class GraphSpec:
             raise ArtifactError(f"graph.attrs.arena_offset has {got} rows for {storages} storage ids")
         if self.image_widths and (len(self.image_widths), len(self.storage_scopes)) != (storages, entries):
             raise ArtifactError(f"graph.attrs.image_width has {len(self.image_widths)} rows for {storages} storage ids")
-        self.outputs.check(len(self.heads))
+        self.outputs.check(self.variants[0].heads[1] if self.variants else len(self.heads))
         for row in self.variants:
             row.check(len(self.nodes), len(self.arg_nodes), len(self.heads))
         total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))

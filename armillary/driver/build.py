@@ -129,10 +129,9 @@ def assembled(
     descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
     main = module[entries(module)[0]]
     outputs = ModelOutputs(tuple(main.get_attr("output_names", ())), tuple(main.get_attr("output_sizes", ())))
-    is_whole = len(outputs.names) == len(plan.heads)  # variants of a network, each with its outputs, have none
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
-    if is_whole:
-        spec = dataclasses.replace(spec, outputs=outputs)
+    if len(outputs.names) == (plan.variants[0].heads[1] if plan.variants else len(plan.heads)):
+        spec = dataclasses.replace(spec, outputs=outputs)  # else a pass has changed them
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 

@@ -27,7 +27,8 @@ from armillary.relay.op import OPS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("compute", "errors", "rpc")]
-LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), *PAGES]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), *GUIDES, *PAGES]
 _BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -11,12 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from test_session import network
 
 from armillary import InferenceSession, OrtValue, RunOptions, SessionOptions, relay
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch, UnsupportedError
 from armillary.runtime import session as session_module
-
-from test_session import network
 
 X = np.random.default_rng(7).standard_normal((2, 4)).astype(np.float32)
 
@@ -173,6 +172,7 @@ def test_a_package_for_several_sizes_takes_each(tmp_path: Path) -> None:
     relay.build(module, target="llvm", params=params).export_library(tmp_path / "net.tar")
     session = InferenceSession(tmp_path / "net.tar")
     assert session.get_inputs()[0].shape == [None, 4]
+    assert [(arg.name, arg.shape) for arg in session.get_outputs()] == [("y", [None, None]), ("h", [None, None])]
     for n in (1, 3, 1):
         x = np.full((n, 4), n, np.float32)
         for ours, theirs in zip(session.run(None, {"x": x}), InferenceSession(network(n)).run(None, {"x": x})):
