@@ -60,6 +60,7 @@ LIBRARY_SOURCES = (
     "packages/arm_file.c",
     "packages/arm_tar.c",
     "packages/arm_package.c",
+    "face/arm_c_runtime_api.c",
 )
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_npy.c", "packages/arm_zip.c", "armrun.c")
 RPC_SERVER_SOURCES = (

@@ -200,6 +200,25 @@ def test_c_programs_open_libraries_without_a_graph(prefix: Path, library: Path, 
     assert printed == f"5 functions, graph: 0; {told}"
 
 
+def test_an_application_of_the_era_is_relinked(
+    prefix: Path, forms: dict[str, Path], values: Path, tmp_path: Path
+) -> None:
+    need("g++")
+    flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-g", f"-I{INCLUDE_DIR}")
+    source, archive = Path(__file__).with_name("era_application.cpp"), prefix / "lib" / "libarmillary_runtime.a"
+    run("g++", *flags, source, archive, "-pthread", "-ldl", "-lm", "-o", tmp_path / "application")
+    lines = run(tmp_path / "application", forms["folder"], values).splitlines()
+    for by_old_and_new in (lines[:2], lines[2:4]):
+        np.testing.assert_allclose(np.array(by_old_and_new[0].split(), float), expected(X), rtol=1e-5, atol=1e-5)
+        assert by_old_and_new[1] == "2 inputs"
+    assert lines[4:] == [
+        "NULL",
+        "set_input: argument 1 has the type code 11; wanted a tensor",
+        "set_input: argument 1 is missing; wanted a tensor",
+        "/nowhere.so: there is no such file or folder",
+    ]
+
+
 def test_folders_for_builds_are_printed(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, held in (
         ("--include-dir", "armillary.hpp"),
