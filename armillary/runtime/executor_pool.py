@@ -16,7 +16,8 @@ from contextlib import contextmanager
 
 from armillary.base.aliases import Array
 from armillary.base.files import write_atomic
-from armillary.runtime.executor import GraphExecutor, Span
+from armillary.runtime.executor import GraphExecutor
+from armillary.runtime.node_times import Span
 from armillary.runtime.threads import num_threads
 
 
@@ -87,7 +88,7 @@ class ExecutorPool:
 
     def run(self, feed: Mapping[str, object], profile: Profile | None = None) -> list[Array]:
         """Outputs for these inputs, copied out of the executor."""
-        with self.executor() as executor:
+        with self.executor() as executor, executor.turn.whole():  # a feed that is refused leaves no turn behind
             for name, value in feed.items():
                 if not executor.fill(name, value):
                     executor.set_input(name, value)

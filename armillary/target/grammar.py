@@ -15,9 +15,10 @@ from armillary.base.json_types import JsonObject
 from armillary.base.lazy import deferred, similar
 from armillary.errors import TargetError
 from armillary.target.absent import ABSENT
-from armillary.target.boards import board_options
+from armillary.target.boards import BOARDS, board_options
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
+from armillary.target.shorthand import by_word, meant_by
 
 with deferred():
     from armillary.target.tags import tagged
@@ -35,8 +36,9 @@ def find_kind(name: object) -> TargetKind:
     kind = KINDS.get(name) or ABSENT.get(name) if isinstance(name, str) else None
     if kind is None:
         close = similar(str(name), KINDS, 1, 0.5)
-        hint = (f"did you mean {close[0]}? " if close else "") + "kinds: " + ", ".join(sorted(KINDS))
-        raise TargetError(f"unknown target kind {name!r}", hint=hint)
+        meant = meant_by(str(name)) or (close[0] if close else "")
+        hint = (f"did you mean {meant}? " if meant else "") + "kinds: " + ", ".join(sorted(KINDS))
+        raise TargetError(f"unknown target kind {name!r}", hint=f"{hint}; boards: {', '.join(sorted(BOARDS))}")
     return kind
 
 
@@ -51,16 +53,27 @@ def parse_text(text: str) -> JsonObject:  # Any: values are raw strings, lists o
         raise TargetError(f"target {text!r} does not parse: {error}") from None
     if not tokens or tokens[0].startswith("-"):
         raise TargetError(f"target {text!r} does not start with a kind", hint="kinds: " + ", ".join(sorted(KINDS)))
-    raw: JsonObject = {"kind": tokens[0]}
-    index = 1
-    while index < len(tokens):
-        index = _option(text, tokens, index, raw)
+    short = None if tokens[0] in KINDS else by_word(tokens[0])
+    if short is not None:
+        return {
+            **parse_text(short),
+            **{key: value for key, value in _read(text, ["llvm", *tokens[1:]]).items() if key != "kind"},
+        }
+    raw = _read(text, tokens)
     chip = tagged(tokens[0]) if "/" in tokens[0] else None  # vendor/chip
     return (
         raw
         if chip is None
         else {**raw, **{key: raw.get(key, value) for key, value in chip.items() if key != "kind"}, "kind": chip["kind"]}
     )
+
+
+def _read(text: str, tokens: list[str]) -> JsonObject:
+    raw: JsonObject = {"kind": tokens[0]}
+    index = 1
+    while index < len(tokens):
+        index = _option(text, tokens, index, raw)
+    return raw
 
 
 def _option(text: str, tokens: list[str], index: int, raw: JsonObject) -> int:

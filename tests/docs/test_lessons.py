@@ -2,8 +2,8 @@
 
 Every ```python block of a lesson runs, in order, in one process; a ```text block right after it must match what the
 block printed, where `...` in the text stands for anything (figures that differ from run to run). A ```console block
-holds commands that start with `$ `; they run in a shell inside a temporary folder, and the lines after them must match
-too.
+holds commands that start with `$ ` and may go on in lines with `> `; they run in a shell inside a temporary folder, and
+the lines after them must match too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from emulators import qemu_aarch64, qemu_arm
 from onnx import TensorProto, helper
 
 from armillary.cli.main import main
@@ -27,9 +28,9 @@ from armillary.relay.op import OPS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("compute", "errors", "rpc")]
-GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), *GUIDES, *PAGES]
+LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), *PAGES]
 _BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LESSONS += [page for page in sorted((ROOT / "docs" / "guides").glob("*.md")) if _BLOCK.search(page.read_text())]
 
 
 def matches(expected: str, got: str) -> bool:
@@ -103,10 +104,15 @@ def commands_folder(parent: Path) -> Path:
 
 def run_console(text: str, folder: Path, bin_folder: Path) -> None:
     path = os.pathsep.join((str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = os.environ | {"PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT), "ARMILLARY_SOURCE": str(ROOT)}
+    environment |= {"ARM64_LIBRARIES": qemu_aarch64()[-1], "ARM32_LIBRARIES": qemu_arm()[-1]}
+    environment.pop("JAVA_TOOL_OPTIONS", None)  # which the JVM would print
     commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, expected = command.partition("\n")
+        while expected.startswith(">"):  # the command goes on, as a shell shows it
+            more, _, expected = expected.partition("\n")
+            line += "\n" + more[2:]
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=folder,

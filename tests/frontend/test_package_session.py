@@ -67,6 +67,23 @@ def test_eight_threads_never_see_the_values_of_others(packages: dict[str, Path],
     assert not wrong
 
 
+def test_a_feed_that_is_refused_does_not_hinder_other_threads(packages: dict[str, Path]) -> None:
+    session = InferenceSession(packages["tar"])
+    wanted = session.run(["y"], {"x": X})[0]
+    engine = session._engine  # past the session's own checks, so that the executor refuses
+    seen: list[object] = []
+
+    def refused() -> None:
+        with pytest.raises(TypeMismatch):
+            engine.run({"x": np.ones((3, 4), np.float32)})
+
+    for work in (refused, lambda: seen.append(session.run(["y"], {"x": X})[0])) * 3:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert len(seen) == 3 and all(np.array_equal(value, wanted) for value in seen)
+
+
 def test_an_asynchronous_run_calls_back_with_results_or_with_what_went_wrong(packages: dict[str, Path]) -> None:
     session, done, seen = InferenceSession(packages["tar"]), threading.Semaphore(0), []
 

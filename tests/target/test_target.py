@@ -358,3 +358,25 @@ def test_target_has_a_json_form():
     assert (str(loaded), str(loaded.host)) == (str(target), str(target.host))
     with pytest.raises(TargetError):
         load_json(save_json(target).replace("cortex-a72", "cortex-a72 -x").replace('"mcpu"', '"mcpuu"'))
+
+
+def test_boards_are_targets_by_their_names_alone() -> None:
+    assert Target("rasp4b64") == arm_cpu("rasp4b64")
+    assert Target("rasp4b64 -mcpu=cortex-a76").mcpu == "cortex-a76"
+    assert Target("native") == Target("llvm -mcpu=native")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("arm64", '"llvm -mtriple=aarch64-linux-gnu"'),
+        ("cortexa72", '"llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"'),
+        ("Skylake-AVX512", '"llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"'),
+        ("rasp4b6", "rasp4b64"),
+        ("lvm", "llvm"),
+    ],
+)
+def test_a_word_that_is_no_kind_is_answered_with_what_it_may_mean(word: str, meant: str) -> None:
+    with pytest.raises(TargetError, match="unknown target kind") as error:
+        Target(word)
+    assert error.value.hint.startswith(f"did you mean {meant}? ")

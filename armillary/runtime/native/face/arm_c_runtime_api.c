@@ -170,7 +170,7 @@ static int run_default(const call *c, arm_error *error) {
 }
 
 static int run_create(const call *c, arm_error *error) {
-  int64_t type, id;
+  int64_t type = 0, id = 0;
   arm_graph *graph;
   if (!is_code(c, 0, kTVMStr, kTVMStr)) return wrong(c, 0, "the text of a graph", error);
   if (!is_code(c, 1, kTVMModuleHandle, kTVMModuleHandle)) return wrong(c, 1, "a module", error);
@@ -186,8 +186,8 @@ static int run_create(const call *c, arm_error *error) {
 }
 
 static int run_set(const call *c, int is_zero_copy, arm_error *error) {
-  arm_tensor *value;
-  int index;
+  arm_tensor *value = NULL;
+  int index = -1;
   arm_graph *graph = c->function->of->graph;
   if (get_tensor(c, 1, &value, error) != 0 || get_input(c, value, &index, error) != 0) return -1;
   return (is_zero_copy ? arm_graph_set_input_zero_copy : arm_graph_set_input)(graph, index, value, error->text, error->size);
@@ -198,15 +198,15 @@ static int run_set_input_zero_copy(const call *c, arm_error *error) { return run
 
 static int run_get_input(const call *c, arm_error *error) {
   arm_tensor view;
-  int index;
+  int index = -1;
   if (get_input(c, NULL, &index, error) != 0) return -1;
   if (arm_graph_input(c->function->of->graph, index, &view, error->text, error->size) != 0) return -1;
   return give_array(c, &view, error);
 }
 
 static int run_get_output(const call *c, arm_error *error) {
-  arm_tensor view, *out;
-  int64_t index;
+  arm_tensor view, *out = NULL;
+  int64_t index = 0;
   if (get_int(c, 0, &index, error) != 0) return -1;
   if (index < 0 || index > INT32_MAX) return arm_fail(error, "there is no output %lld", (long long)index);
   if (arm_graph_output(c->function->of->graph, (int)index, &view, error->text, error->size) != 0) return -1;
