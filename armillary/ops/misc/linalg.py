@@ -19,7 +19,7 @@ from armillary.ops.elementwise.broadcast import multiply, where
 from armillary.ops.nn._windows import reshape_to
 from armillary.ops.reduce.reduce import sum_
 from armillary.ops.shape.creation import eye, zeros
-from armillary.ops.shape.shape import expand_dims, transpose
+from armillary.ops.shape.shape import expand_dims, squeeze, transpose
 from armillary.ops.shape.transform import broadcast_to
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, constant_value, get_op
@@ -69,7 +69,7 @@ def parse(equation: str, shapes: Sequence[Sequence[int]]) -> Plan:
     result = right.replace("...", dots)
     if len(set(result)) != len(result) or not set(result) <= set("".join(full)):
         raise TypeMismatch(f"einsum: the result of {equation!r} repeats a letter or has one that no input has")
-    return Plan(full, result, _sizes(equation, full, shapes, dots))
+    return Plan(full, result, _sizes(equation, full, shapes))
 
 
 def _check_letters(equation: str, parts: Sequence[str]) -> None:
@@ -89,14 +89,14 @@ def _expand(equation: str, term: str, ndim: int, dots: str) -> str:
     return term.replace("...", dots[len(dots) - missing :] if missing else "")
 
 
-def _sizes(equation: str, terms: Sequence[str], shapes: Sequence[Sequence[int]], dots: str) -> dict[str, int]:
+def _sizes(equation: str, terms: Sequence[str], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for letter, size in zip(term, shape, strict=True):
             known = sizes.setdefault(letter, size)
-            if known == 1 and letter in dots:
+            if known == 1:
                 sizes[letter] = size
-            elif size != known and not (size == 1 and letter in dots):
+            elif size not in (known, 1):
                 raise TypeMismatch(f"einsum: letter {letter!r} of {equation!r} has sizes {known} and {size}")
     return sizes
 
@@ -134,6 +134,14 @@ def _shape(expr: Expr) -> tuple[int, ...]:
     ty = expr.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
     return ty.static
+
+
+def _without_ones(expr: Expr, letters: str, sizes: dict[str, int]) -> tuple[Expr, str]:
+    """A term that has one element along a letter where others have more is the same for all of these."""
+    ones = [n for n, (c, size) in enumerate(zip(letters, _shape(expr), strict=True)) if size == 1 != sizes[c]]
+    if not ones:
+        return expr, letters
+    return squeeze(expr, tuple(ones)), "".join(c for n, c in enumerate(letters) if n not in ones)
 
 
 def _diagonal(expr: Expr, letters: str) -> tuple[Expr, str]:
@@ -211,7 +219,7 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
 
 def decomposed(plan: Plan, parts: Sequence[Expr]) -> Expr:
     """The result of a plan, from other operators."""
-    terms = [_diagonal(x, t) for x, t in zip(parts, plan.terms, strict=True)]
+    terms = [_diagonal(*_without_ones(x, t, plan.sizes)) for x, t in zip(parts, plan.terms, strict=True)]
     current = terms[0]
     for position, following in enumerate(terms[1:], 1):
         needed = plan.result + "".join(t for _, t in terms[position + 1 :])
@@ -249,6 +257,11 @@ def einsum_samples() -> Iterator[Sample]:
         ("a,ab,b->", ((2,), (2, 3), (3,))),
         ("...ij,...jk->...ik", ((2, 2, 3), (1, 3, 2))),
         ("i,i", ((4,), (4,))),
+        ("ij,jk->ik", ((2, 1), (3, 4))),
+        ("bij,bjk->bik", ((1, 2, 3), (5, 3, 4))),
+        ("ij,ij->", ((1, 3), (2, 3))),
+        ("ii,i->i", ((1, 1), (3,))),
+        ("ij,jk,kl->il", ((2, 3), (1, 4), (4, 1))),
         ("td,edf->etf", ((3, 4), (2, 4, 64))),
         ("td,edf->tef", ((3, 4), (2, 4, 67))),
     ):

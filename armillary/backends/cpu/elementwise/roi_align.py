@@ -24,7 +24,7 @@ TAGS = ("roi_place", "roi_weight")
 def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Regions by threads, blocks of channels inside."""
     output = fused.outputs[0]
-    if not keeps_shape(fused):
+    if not keeps_shape(fused) or not any(stage.op.tag == PACKED for stage in schedule.stages):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
@@ -49,7 +49,7 @@ def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     local.set_scope("local")
     _, place, across = local.op.axis
     local.reorder(place, *local.op.reduce_axis, across)
-    for axis in local.op.reduce_axis[-2:]:
+    for axis in local.op.reduce_axis[2:]:
         local.unroll(axis)
     by_vectors(local, across, lanes)
     for tag in TAGS:

@@ -4,7 +4,8 @@ In: nodes of any opset with constant or computed weights; forward, reverse and b
 peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
 product for the whole sequence; each step then does one product with the hidden state. Which step it is is data
 (add_step.py), so that all steps share their kernels. Up to UNROLLED steps have nodes of their own, longer sequences
-are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros.
+are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros; of no
+steps at all the last states are the initial ones.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class _Recurrent:
 
     def _lengths(self) -> Expr | None:
         """1 where a step is inside a sequence, 0 elsewhere: (steps, batch, 1)."""
-        if self.node.missing(4):
+        if self.node.missing(4) or not self.steps:
             return None
         value = self.node.constants[4]
         if value is not None and (value == self.steps).all():
@@ -210,6 +211,8 @@ class _Recurrent:
 
     def _walk(self, d: Direction, reverse: bool) -> tuple[Expr, Expr, Expr | None]:
         """All hidden states, (steps, batch, size), the last one, and the last cell state."""
+        if not self.steps:
+            return _none_of(0, self.batch, self.size, dtype=self.dtype), d.hidden, d.cell
         flat = reshape_to(self.x, (self.steps * self.batch, self.features))
         projected = call("nn.dense", flat, d.w)
         if d.input_bias is not None:

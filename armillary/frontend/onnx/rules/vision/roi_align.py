@@ -18,6 +18,7 @@ from armillary.relay.expr import Expr
 def from_onnx_roi_align(node: OnnxNode) -> Expr:
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     half = (node.string("coordinate_transformation_mode", default) or default) == "half_pixel"
+    mode = str(node.string("mode", "avg"))
     size = (int(node.int("output_height", 1)), int(node.int("output_width", 1)))
     images = node.type_of(0).static[0]
     image = checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).size)
@@ -29,5 +30,5 @@ def from_onnx_roi_align(node: OnnxNode) -> Expr:
         half_pixel=half,
         spatial_scale=float(node.float("spatial_scale", 1.0)),
         sample_ratio=int(node.int("sampling_ratio", 0)),
-        mode=str(node.string("mode", "avg")),  # an empty one is refused
+        mode={"max": "max_corners", "max_corners": ""}.get(mode, mode),  # an empty one is refused
     )
