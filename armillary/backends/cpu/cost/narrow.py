@@ -20,6 +20,7 @@ from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 
 MOST_COLUMNS = 15
+LONG_SUM, FEW_COLUMNS = 1 << 16, 4  # terms that by columns would be added up one by one, and lose more digits so
 MAX_ROWS = 8  # lines of the left side that a tile reads; more share sets of the first cache
 LANES_CYCLES = 0.7  # for each halving of a vector of partial sums: a shuffle, on one port, beside an addition
 STORE_CYCLES = 1.0  # of one sum
@@ -44,6 +45,8 @@ def has_terms_in_lanes(rows: int, columns: int, terms: int, cpu: CpuModel) -> bo
     """Whether a product of float32 takes less time with the terms of its sums in lanes than with columns there."""
     if not 0 < columns <= MOST_COLUMNS or rows < 1 or terms < MIN_TERMS * cpu.lanes or cpu.lanes < 4:
         return False
+    if terms >= LONG_SUM and columns <= FEW_COLUMNS:
+        return True
     return _by_terms(rows, columns, terms, cpu)[1] < GAIN * _by_columns(rows, columns, terms, cpu)
 
 

@@ -2,7 +2,8 @@
 
 In: a fused function anchored at nn.dense, nn.matmul or nn.batch_matmul with fewer columns than a vector has lanes. Out:
 one parallel loop over tiles of rows; a tile of rows x columns sums is in registers, a vector of terms each, and reads
-both sides by whole vectors. A right-hand side that lies by rows is turned first. Invariant: rows of the left side are
+both sides by whole vectors. A right-hand side that lies by rows is turned first. Long sums are sums of parts, each of
+PART vectors, so that what a sum has lost does not grow with all its terms. Invariant: rows of the left side are
 contiguous; the order of a sum is free (reduce.py).
 Which products are computed so, and by what tile: backends/cpu/cost/narrow.py.
 """
@@ -22,7 +23,8 @@ from armillary.backends.registry import Fused, implement
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-LANE_STAGES = ("narrow_sums", "narrow_last", "narrow_ended", "lane_halves")  # the stages of a tile that have lanes
+LANE_STAGES = ("narrow_sums", "narrow_tail", "narrow_joined", "narrow_last", "narrow_ended", "lane_halves")  # of a tile
+PART = 128  # vectors of terms
 
 
 def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -35,7 +37,7 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     if not lies_well:
         right = _transposed(b, terms, lanes)
     whole, rest = divmod(terms, lanes)
-    step = te.reduce_axis((0, whole), name="step")
+    count, tail = divmod(whole, PART) if whole >= 2 * PART else (0, whole)
 
     def left(at: Sequence[te.Expr], i: te.Expr, k: te.Expr) -> te.Expr:
         return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
@@ -43,16 +45,42 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     def across(at: Sequence[te.Expr], j: te.Expr, k: te.Expr) -> te.Expr:
         return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
 
-    def partial(*index: te.Expr) -> te.Expr:
-        *at, i, j, lane = index
-        k = step * lanes + lane
-        return te.sum(left(at, i, k) * across(at, j, k), axis=step)
+    def run(name: str, begin: int, steps: int) -> te.Tensor:
+        """The sums of `steps` vectors of terms, from number `begin` on."""
+        step = te.reduce_axis((0, steps), name="step")
+
+        def partial(*index: te.Expr) -> te.Expr:
+            *at, i, j, lane = index
+            k = (step + begin) * lanes + lane
+            return te.sum(left(at, i, k) * across(at, j, k), axis=step)
+
+        made: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name=name)
+        return made
+
+    def in_parts() -> te.Tensor:
+        step, part = te.reduce_axis((0, PART), name="step"), te.reduce_axis((0, count), name="part")
+
+        def partial(*index: te.Expr) -> te.Expr:
+            *at, i, j, number, lane = index
+            k = (number * PART + step) * lanes + lane
+            return te.sum(left(at, i, k) * across(at, j, k), axis=step)
+
+        parts = te.compute((*batch, rows, columns, count, lanes), partial, name="narrow_parts")
+        made: te.Tensor = te.compute(
+            (*batch, rows, columns, lanes),
+            lambda *i: te.sum(parts(*i[:-1], part, i[-1]), axis=part),
+            name="narrow_sums",
+        )
+        return made
 
     def last(side: Callable[..., te.Expr], *index: te.Expr) -> te.ExprLike:
         *at, line, lane = index
         return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
 
-    sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="narrow_sums")
+    sums = in_parts() if count else run("narrow_sums", 0, whole)
+    if count and tail:
+        whole_parts, others = sums, run("narrow_tail", count * PART, tail)
+        sums = te.compute(others.shape, lambda *i: whole_parts(*i) + others(*i), name="narrow_joined", tag=PACKED)
     if rest:  # a vector of what is left over, zeros behind it
         main = sums
         lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="narrow_last", tag=PACKED)
@@ -121,8 +149,9 @@ def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     sums = next(t for t in kept if t.op.name == "narrow_sums")
     after = [] if output.op is product.op else followers(schedule, sums, kept)
     inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]
+    parts = [t for t in kept if t.op.name == "narrow_parts"]
     for tensor in kept:
-        if tensor.op is not output.op and tensor not in inside:
+        if tensor.op is not output.op and tensor not in (*inside, *parts):
             schedule_stage(schedule, tensor, cpu)
     stage, at_row = schedule[output], row_axis(fused.workload)
     tile = narrow_tile(*sizes_of(fused.workload), cpu)
@@ -137,6 +166,10 @@ def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     for tensor in inside:
         _in_registers(schedule[tensor], has_lanes=id(tensor.op) in own)
         schedule[tensor].compute_at(stage, columns)
+    for tensor in parts:
+        _in_registers(schedule[tensor], has_lanes=True)
+        (part,) = sums.op.reduce_axis
+        schedule[tensor].compute_at(schedule[sums], part)
 
 
 def _in_registers(stage: te.Stage, has_lanes: bool) -> None:
