@@ -78,5 +78,5 @@ def _refuser(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-_FILES_ONLY = ("weights", "scikit-learn", "tensorrt")  # there was no importer of that name
+_FILES_ONLY = ("weights", "scikit-learn", "tensorrt", "pytorch")  # no importer of that name, or one that works
 globals().update({f"from_{name}": _refuser(name) for name in _EXPORT if name not in _FILES_ONLY})

@@ -65,7 +65,7 @@ def op(name: str, *args: Expr, **attrs: object) -> Expr:  # attribute values
     return get_op(name)(*args, **attrs)
 
 
-def pair(value: Any) -> tuple[int, int]:  # Any: a number or two
+def pair(value: int | Sequence[int]) -> tuple[int, int]:
     """Height and width."""
     return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
@@ -237,7 +237,7 @@ def _zero_padding(layer: Layer) -> Expr:
     return op("nn.pad", layer.x, pad_width=((0, 0), tuple(rows), tuple(columns), (0, 0)))
 
 
-def _both(value: object) -> tuple[int, int]:  # a number or two
+def _both(value: int | Sequence[int]) -> tuple[int, int]:
     return pair(value)
 
 

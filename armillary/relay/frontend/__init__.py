@@ -9,8 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from armillary.frontend import from_exported_program as from_exported_program
     from armillary.frontend import from_keras as from_keras
     from armillary.frontend import from_onnx as from_onnx
+    from armillary.frontend import from_pytorch as from_pytorch
+    from armillary.frontend import from_torch as from_torch
 
 
 def __getattr__(name: str) -> Any:  # Any: an importer or a module

@@ -1,0 +1,321 @@
+"""ATen's reading and writing at positions: index, gather, embedding, scatter, masks.
+
+In: data, positions, values. Out: take, gather, adv_index, scatter. Invariant: negative positions count from the end
+where ATen says so; a mask whose number of hits is not known is refused where it decides a shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary.frontend.pytorch.rules.shape import bounds_of
+from armillary.frontend.pytorch.table import AtenCall, aten
+from armillary.frontend.pytorch.values import (
+    Value,
+    axis_in,
+    broadcast,
+    cast,
+    category,
+    dtype_of,
+    op,
+    rank_of,
+    reshape_to,
+    scalar,
+    shape_of,
+)
+from armillary.relay.expr import Expr, Tuple, const
+
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+
+
+def wrapped(index: Expr, size: int) -> Expr:
+    """Positions of which negative ones count from the end."""
+    place = cast(index, "int64")
+    is_below = op("less", place, scalar(0, "int64"))
+    return op("where", is_below, op("add", place, scalar(size, "int64")), place)
+
+
+def _positions(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> list[Expr | None]:
+    """Indices of which masks, whose values are known, are positions."""
+    places: list[Expr | None] = []
+    for index in indices:
+        if index is None or dtype_of(index) not in ("bool", "uint8"):
+            places.append(index)
+            continue
+        hits = np.nonzero(call.known(index, "mask"))
+        places += [const(np.ascontiguousarray(h).astype(np.int64)) for h in hits]
+    return places + [None] * (rank_of(x) - len(places))
+
+
+@aten("index", "_unsafe_index")
+def index_(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
+    """numpy's indexing with tensors; where they stand apart, their axes come first."""
+    places = _positions(call, x, indices)
+    used = [k for k, p in enumerate(places) if p is not None]
+    if not used:
+        return x
+    tensors = [wrapped(p, shape_of(x)[k]) for k, p in enumerate(places) if p is not None]
+    if len(used) == 1:
+        return op("take", x, tensors[0], axis=used[0])
+    others = [k for k in range(rank_of(x)) if k not in used]
+    front = x if used == list(range(len(used))) else op("transpose", x, axes=(*used, *others))
+    shape = np.broadcast_shapes(*(shape_of(t) for t in tensors))
+    result = op("adv_index", Tuple((front, *(broadcast(t, shape) for t in tensors))))
+    is_together = used == list(range(used[0], used[0] + len(used)))
+    before = used[0] if is_together else 0
+    if not before:
+        return result
+    count = len(shape)
+    axes = (*range(count, count + before), *range(count), *range(count + before, rank_of(result)))
+    return op("transpose", result, axes=axes)
+
+
+@aten("index_put", "_unsafe_index_put")
+def index_put(
+    call: AtenCall, x: Expr, indices: Sequence[Expr | None], values: Expr, accumulate: bool = False, *_: object
+) -> Expr:
+    if dtype_of(x) == "bool":
+        bytes_: Expr = index_put(call, cast(x, "uint8"), indices, cast(values, "uint8"), accumulate)
+        return cast(bytes_, "bool")
+    masks = [p for p in indices if p is not None and dtype_of(p) == "bool"]
+    if len(masks) == 1 and len(indices) == 1 and not accumulate and call.value(masks[0]) is None:
+        if math.prod(shape_of(values)) == 1:
+            return masked_fill(call, x, _in_front(masks[0], x), reshape_to(values, ()))  # type: ignore[no-any-return]
+        call.refuse("as many values as a mask has hits, which is not known", "torch.where, or masked_fill")
+    places = _positions(call, x, indices)
+    used = [k for k, p in enumerate(places) if p is not None]
+    tensors = [wrapped(p, shape_of(x)[k]) for k, p in enumerate(places) if p is not None]
+    if not used:
+        return copy_into(x, values)
+    others = [k for k in range(rank_of(x)) if k not in used]
+    order = (*used, *others)
+    front = op("transpose", x, axes=order)
+    shape = np.broadcast_shapes(*(shape_of(t) for t in tensors))
+    rest = tuple(shape_of(x)[k] for k in others)
+    is_together = used == list(range(used[0], used[0] + len(used)))
+    before = used[0] if is_together else 0
+    wanted = (*rest[:before], *shape, *rest[before:])
+    updates = broadcast(cast(values, dtype_of(x)), wanted)
+    if before:
+        count = len(shape)
+        axes = (*range(before, before + count), *range(before), *range(before + count, len(wanted)))
+        updates = op("transpose", updates, axes=axes)
+    rows = [op("expand_dims", broadcast(t, shape), axis=0) for t in tensors]
+    points = op("concatenate", Tuple(tuple(rows)), axis=0) if len(rows) > 1 else rows[0]
+    result = op("scatter_nd", front, points, updates, mode="add" if accumulate else "update")
+    return op("transpose", result, axes=tuple(order.index(k) for k in range(rank_of(x))))
+
+
+def _in_front(mask: Expr, x: Expr) -> Expr:
+    """A mask over the first axes of x as one that broadcasts to it."""
+    return reshape_to(mask, (*shape_of(mask), *[1] * (rank_of(x) - rank_of(mask))))
+
+
+def copy_into(x: Expr, values: Expr) -> Expr:
+    """Values in place of all elements."""
+    return broadcast(cast(values, dtype_of(x)), shape_of(x))
+
+
+@aten("masked_fill")
+def masked_fill(call: AtenCall, x: Expr, mask: Expr, value: Value) -> Expr:
+    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    return op("where", broadcast(mask, shape), cast(value, dtype_of(x)), broadcast(x, shape))
+
+
+@aten("masked_select")
+def masked_select(call: AtenCall, x: Expr, mask: Expr) -> Expr:
+    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    hits = np.flatnonzero(np.broadcast_to(call.known(mask, "mask"), shape))
+    return op("take", reshape_to(broadcast(x, shape), (-1,)), const(hits.astype(np.int64)), axis=0)
+
+
+@aten("masked_scatter")
+def masked_scatter(call: AtenCall, x: Expr, mask: Expr, source: Expr) -> Expr:
+    """Elements of the source, one after another, where the mask is set."""
+    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    x, flags = broadcast(x, shape), reshape_to(broadcast(mask, shape), (-1,))
+    number = op("subtract", op("cumsum", cast(flags, "int64"), axis=0), scalar(1, "int64"))
+    values = op("take", reshape_to(source, (-1,)), op("maximum", number, scalar(0, "int64")), axis=0)
+    return reshape_to(op("where", flags, values, reshape_to(x, (-1,))), shape_of(x))
+
+
+@aten("nonzero", "argwhere")
+def nonzero(call: AtenCall, x: Expr) -> Expr:
+    return const(np.argwhere(call.known(x, "input, which decides the shape of the result,")).astype(np.int64))
+
+
+@aten("gather")
+def gather(call: AtenCall, x: Expr, dim: int, index: Expr, *_: object) -> Expr:
+    if not rank_of(x):
+        return broadcast(x, shape_of(index))
+    axis = axis_in(dim, rank_of(x))
+    for k in range(rank_of(x)):  # positions may cover a part of the other axes
+        if k != axis and shape_of(index)[k] < shape_of(x)[k]:
+            x = op("strided_slice", x, begin=(0,), end=(shape_of(index)[k],), axes=(k,))
+    return op("gather", x, cast(index, "int64"), axis=axis)
+
+
+@aten("take_along_dim")
+def take_along_dim(call: AtenCall, x: Expr, index: Expr, dim: int | None) -> Expr:
+    if dim is None:
+        flat: Expr = gather(call, reshape_to(x, (-1,)), 0, reshape_to(index, (-1,)))
+        return flat
+    axis = axis_in(dim, rank_of(x))
+    sizes = zip(shape_of(x), shape_of(index), strict=True)
+    both = [(a, b) if k == axis else (max(a, b),) * 2 for k, (a, b) in enumerate(sizes)]
+    data, places = broadcast(x, (a for a, _ in both)), broadcast(index, (b for _, b in both))
+    result: Expr = gather(call, data, axis, wrapped(places, shape_of(x)[axis]))
+    return result
+
+
+@aten("take")
+def take(call: AtenCall, x: Expr, index: Expr) -> Expr:
+    flat = reshape_to(x, (-1,))
+    return op("take", flat, wrapped(index, shape_of(flat)[0]), axis=0)
+
+
+@aten("index_select", "index_select_backward")
+def index_select(call: AtenCall, x: Expr, dim: int, index: Expr) -> Expr:
+    if not rank_of(x):
+        return x
+    flat = index if rank_of(index) else reshape_to(index, (1,))
+    return op("take", x, cast(flat, "int64"), axis=axis_in(dim, rank_of(x)))
+
+
+@aten("embedding")
+def embedding(call: AtenCall, weight: Expr, index: Expr, *_: object) -> Expr:
+    return op("take", weight, index, axis=0)
+
+
+def _scattered(x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
+    """Write the part of the source that the index covers."""
+    if not rank_of(x):
+        flat = _scattered(reshape_to(x, (1,)), 0, reshape_to(index, (-1,)), reshape_to(source, (-1,)), reduction)
+        return reshape_to(flat, ())
+    sizes = shape_of(index)
+    if shape_of(source) != sizes:
+        source = op("strided_slice", source, begin=(0,) * len(sizes), end=sizes)
+    if 0 in sizes:
+        return x
+    data, updates = x, source
+    if dtype_of(x) == "bool":
+        data, updates = cast(x, "uint8"), cast(source, "uint8")
+    axis = axis_in(dim, rank_of(x))
+    result = op("scatter_elements", data, cast(index, "int64"), updates, axis=axis, reduction=reduction)
+    return cast(result, dtype_of(x))
+
+
+@aten("scatter", "scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce")
+def scatter(call: AtenCall, x: Expr, dim: int, index: Expr, source: Value, reduce: str | None = None) -> Expr:
+    values = cast(source, dtype_of(x))
+    updates = values if rank_of(values) or not rank_of(index) else broadcast(values, shape_of(index))
+    return _scattered(x, dim, index, updates, "update" if reduce is None else _REDUCTIONS[reduce])
+
+
+@aten("scatter_add")
+def scatter_add(call: AtenCall, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
+    return _scattered(x, dim, index, source, "add")
+
+
+@aten("scatter_reduce")
+def scatter_reduce(
+    call: AtenCall, x: Expr, dim: int, index: Expr, source: Expr, reduce: str, include_self: bool
+) -> Expr:
+    """With the elements that are there, or without them where something is written."""
+    if reduce == "mean":
+        return _scattered_mean(x, dim, index, source, include_self)
+    base = x
+    if not include_self:
+        neutral = {"sum": 0, "prod": 1}.get(reduce)
+        if neutral is None:
+            base = _scattered(x, dim, index, source, "update")
+        else:
+            start = broadcast(scalar(neutral, dtype_of(x)), shape_of(index))
+            base = _scattered(x, dim, index, start, "update")
+    return _scattered(base, dim, index, source, _REDUCTIONS[reduce])
+
+
+def _scattered_mean(x: Expr, dim: int, index: Expr, source: Expr, include_self: bool) -> Expr:
+    dtype = dtype_of(x)
+    ones = broadcast(scalar(1, dtype), shape_of(index))
+    none = broadcast(scalar(0, dtype), shape_of(x))
+    count = _scattered(broadcast(scalar(1, dtype), shape_of(x)) if include_self else none, dim, index, ones, "add")
+    total = _scattered(x if include_self else none, dim, index, source, "add")
+    divisor = op("maximum", count, scalar(1, dtype))
+    mean = op("divide" if category(dtype) == 2 else "floor_divide", total, divisor)
+    return mean if include_self else op("where", op("greater", count, scalar(0, dtype)), mean, x)
+
+
+def _at_index(x: Expr, dim: int, index: Expr) -> Expr:
+    """Positions along one axis, for whole slices."""
+    axis = axis_in(dim, rank_of(x))
+    shape = tuple(shape_of(index)[0] if k == axis else d for k, d in enumerate(shape_of(x)))
+    return broadcast(reshape_to(index, tuple(-1 if k == axis else 1 for k in range(rank_of(x)))), shape)
+
+
+@aten("index_add", "index_copy", "index_fill")
+def index_write(call: AtenCall, x: Expr, dim: int, index: Expr, source: Value, alpha: Value = 1) -> Expr:
+    if not rank_of(x):
+        whole: Expr = index_write(call, reshape_to(x, (1,)), 0, index, source, alpha)
+        return reshape_to(whole, ())
+    places = _at_index(x, dim, index if rank_of(index) else reshape_to(index, (1,)))
+    values = cast(source, dtype_of(x))
+    if "index_add" in call.name:
+        values = op("multiply", values, scalar(alpha, dtype_of(x))) if alpha != 1 else values
+    updates = broadcast(values, shape_of(places)) if rank_of(values) != rank_of(x) else values
+    return _scattered(x, dim, places, updates, "add" if "index_add" in call.name else "update")
+
+
+def _placed(x: Expr, source: Expr, axis: int, begin: int, end: int, step: int) -> Expr:
+    """The source in place of a regular part of one axis."""
+    size = shape_of(x)[axis]
+    places = np.arange(begin, end, step)
+    rows = broadcast(
+        cast(source, dtype_of(x)), tuple(len(places) if k == axis else d for k, d in enumerate(shape_of(x)))
+    )
+    if len(places) == 0:
+        return x
+    if step == 1:
+        ends = [(0, begin), (end, size)]
+        around = [op("strided_slice", x, begin=(b,), end=(e,), axes=(axis,)) if e > b else None for b, e in ends]
+        parts = [p for p in (around[0], rows, around[1]) if p is not None]
+        return op("concatenate", Tuple(tuple(parts)), axis=axis) if len(parts) > 1 else rows
+    order = np.arange(size)
+    order[places] = size + np.arange(len(places))
+    both = op("concatenate", Tuple((x, rows)), axis=axis)
+    return op("take", both, const(order.astype(np.int64)), axis=axis)
+
+
+@aten("slice_scatter")
+def slice_scatter(
+    call: AtenCall, x: Expr, source: Expr, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Expr:
+    axis = axis_in(dim, rank_of(x))
+    return _placed(x, source, axis, *bounds_of(shape_of(x)[axis], start, end), step)
+
+
+@aten("select_scatter")
+def select_scatter(call: AtenCall, x: Expr, source: Expr, dim: int, index: int) -> Expr:
+    axis = axis_in(dim, rank_of(x))
+    position = index % shape_of(x)[axis]
+    return _placed(x, op("expand_dims", source, axis=axis), axis, position, position + 1, 1)
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(call: AtenCall, x: Expr, source: Expr, offset: int, first: int, second: int) -> Expr:
+    positions = np.arange(math.prod(shape_of(x))).reshape(shape_of(x))
+    places = np.diagonal(positions, offset, axis_in(first, rank_of(x)), axis_in(second, rank_of(x))).reshape(-1)
+    order = np.arange(positions.size)
+    order[places] = positions.size + np.arange(len(places))
+    both = op("concatenate", Tuple((reshape_to(x, (-1,)), reshape_to(source, (-1,)))), axis=0)
+    return reshape_to(op("take", both, const(order.astype(np.int64)), axis=0), shape_of(x))
+
+
+@aten("one_hot")
+def one_hot(call: AtenCall, x: Expr, classes: int) -> Expr:
+    if classes < 0:
+        classes = int(call.known(x, "number of classes").max()) + 1
+    return op("one_hot", x, scalar(1, "int64"), scalar(0, "int64"), depth=classes, axis=-1, dtype="int64")

@@ -1,0 +1,131 @@
+"""torch.compile(backend="armillary"): results of eager PyTorch, what is compiled and what is not."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from torch_runs import torch
+
+backend = pytest.importorskip("armillary.contrib.torch_backend")
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def network() -> nn.Module:
+    """A small network with a batch."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    ).eval()
+
+
+def test_the_entry_point_names_the_backend() -> None:
+    assert "armillary" in torch._dynamo.list_backends(exclude_tags=())
+    assert torch._dynamo.lookup_backend("armillary") is backend.armillary
+
+
+@torch.inference_mode()
+def test_batches_are_compiled_once_each() -> None:
+    model, told = network(), list[str]()
+    compiled = torch.compile(model, backend="armillary", options={"report": told.append})
+    for batch in (1, 2, 3, 2, 3, 1):
+        x = torch.randn(batch, 3, 8, 8)
+        torch.testing.assert_close(compiled(x), model(x), atol=1e-5, rtol=1e-5)
+    assert len(told) == 2  # one graph of the first size, one of any size
+    assert all("compiled as one" in text for text in told)
+
+
+@torch.no_grad()
+def test_weights_that_change_are_seen() -> None:
+    model, x = network(), torch.randn(1, 3, 8, 8)
+    compiled = torch.compile(model, backend="armillary")
+    compiled(x)
+    model[-1].weight.mul_(2)
+    torch.testing.assert_close(compiled(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+class Mixed(nn.Module):
+    """An operator that has no rule between operators that have one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        spectrum = torch.fft.rfft(x.relu() * 2 + 1).abs() + 1
+        return spectrum.exp().sum(), (x * 2).t(), x
+
+
+@torch.inference_mode()
+def test_what_has_no_rule_stays_in_eager_mode_and_is_told() -> None:
+    model, x, told = Mixed(), torch.randn(4, 8) / 10, list[str]()
+    compiled = torch.compile(model, backend="armillary", options={"report": told.append})
+    for got, wanted in zip(compiled(x), model(x), strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+    assert len(told) == 1
+    assert "aten._fft_r2c.default (1)" in told[0]
+
+
+def test_a_graph_that_records_gradients_runs_in_eager_mode_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = network(), torch.randn(1, 3, 8, 8)
+    with caplog.at_level(logging.WARNING, "armillary"):
+        result = torch.compile(model, backend="armillary")(x)
+    result.sum().backward()
+    assert model[0].weight.grad is not None
+    (line,) = [r.message for r in caplog.records if r.name.startswith("armillary")]
+    assert line.startswith(
+        "a graph runs in eager mode: it records gradients; call the model under torch.inference_mode()"
+    )
+
+
+class Counter(nn.Module):
+    """A module that changes a buffer and its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        x.mul_(2)
+        return self.total * 3
+
+
+@torch.no_grad()
+def test_buffers_and_inputs_are_changed_as_in_eager_mode() -> None:
+    ours, theirs = Counter(), Counter()
+    compiled = torch.compile(ours, backend="armillary")
+    for _ in range(3):
+        a, b = torch.ones(3), torch.ones(3)
+        torch.testing.assert_close(compiled(a), theirs(b))
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(ours.total, theirs.total)
+
+
+@torch.no_grad()
+def test_transposed_inputs_and_numbers_are_taken() -> None:
+    def function(x: torch.Tensor, factor: int) -> torch.Tensor:
+        return (x * factor).softmax(-1)
+
+    compiled = torch.compile(function, backend="armillary")
+    x = torch.randn(5, 3).t()
+    for factor in (2, 3, 4):
+        torch.testing.assert_close(compiled(x, factor), function(x, factor))
+
+
+@torch.no_grad()
+def test_options_that_are_not_known_are_refused() -> None:
+    with pytest.raises(Exception, match="ConfigError: the option 'speed' is not known"):
+        torch.compile(network(), backend="armillary", options={"speed": 9})(torch.randn(1, 3, 8, 8))
+    with pytest.raises(Exception, match="precision is 'int3'"):
+        torch.compile(network(), backend="armillary", options={"precision": "int3"})(torch.randn(1, 3, 8, 8))
+
+
+@torch.no_grad()
+def test_products_are_in_bfloat16_where_asked() -> None:
+    model, x = network(), torch.randn(1, 3, 8, 8)
+    compiled = torch.compile(model, backend="armillary", options={"precision": "bfloat16", "threads": 1})
+    result = compiled(x)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, model(x), atol=2e-2, rtol=2e-2)

@@ -1,0 +1,116 @@
+"""Programs of torch.export give what PyTorch gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from torch_runs import check_export, torch
+
+from armillary import relay
+from armillary.errors import ModelError, UnsupportedError
+from armillary.relay.evaluate import evaluate
+
+nn = torch.nn
+
+
+class Residual(nn.Module):
+    """Convolutions with batch normalisation around a short cut, as ResNet has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.norm, self.head = nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.first(x))
+        y = nn.functional.max_pool2d(torch.relu(self.norm(self.second(y)) + y), 2)
+        return self.head(y.mean((2, 3)))
+
+
+def test_a_residual_network_is_what_eager_gives() -> None:
+    torch.manual_seed(0)
+    check_export(Residual(), [torch.randn(2, 3, 12, 12)])
+
+
+def test_parameters_are_named_as_in_the_model_and_share_its_memory() -> None:
+    model = Residual().eval()
+    program = torch.export.export(model, (torch.randn(1, 3, 8, 8),))
+    module, params = relay.frontend.from_exported_program(program)
+    assert list(module["main"].attrs["input_names"]) == ["x"]
+    assert set(params) == {n for n in model.state_dict() if not n.endswith("num_batches_tracked")}
+    assert np.shares_memory(params["head.weight"], model.head.weight.detach().numpy())
+
+
+def test_frozen_parameters_are_constants() -> None:
+    program = torch.export.export(Residual().eval(), (torch.randn(1, 3, 8, 8),))
+    module, params = relay.frontend.from_torch(program, freeze_params=True)
+    assert not params
+    assert [p.name_hint for p in module["main"].params] == ["x"]
+
+
+def test_open_sizes_are_refused_with_what_to_do_and_taken_where_shape_fixes_them() -> None:
+    size = torch.export.Dim("size", min=4, max=64)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    program = torch.export.export(model, (torch.randn(1, 3, 8, 8),), dynamic_shapes=({2: size},))
+    with pytest.raises(UnsupportedError, match="has open sizes"):
+        relay.frontend.from_exported_program(program)
+    module, _ = relay.frontend.from_exported_program(program, shape={"input": (1, 3, 10, 8)})
+    assert module["main"].checked_type.ret_type.static == (1, 4, 8, 6)
+    with pytest.raises(ModelError, match="no input of the program"):
+        relay.frontend.from_exported_program(program, shape={"x": (1, 3, 10, 8)})
+
+
+def test_a_module_is_refused_with_the_way_to_a_program() -> None:
+    with pytest.raises(ModelError, match="got Residual"):
+        relay.frontend.from_exported_program(Residual())
+
+
+def test_operators_without_a_rule_are_named_together() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eigvalsh(x) + torch.special.bessel_j0(x).sum()
+
+    program = torch.export.export(Odd(), (torch.eye(3),))
+    with pytest.raises(UnsupportedError, match=r"2 operators of the model .*_linalg_eigh.*special_bessel_j0"):
+        relay.frontend.from_exported_program(program)
+
+
+class Counter(nn.Module):
+    """A module that changes a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def test_a_changed_buffer_is_a_further_output() -> None:
+    program = torch.export.export(Counter(), (torch.ones(3),))
+    module, params = relay.frontend.from_exported_program(program)
+    assert list(module["main"].attrs["output_names"])[1] == "total.new"
+    result = evaluate(module, {"x": np.ones(3, "float32"), **params})
+    np.testing.assert_array_equal(result[0], [2, 2, 2])
+    np.testing.assert_array_equal(result[1], [1, 1, 1])
+
+
+class Branches(nn.Module):
+    """Control flow that depends on values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, (x,))
+
+        def goes(i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return i < 3
+
+        def step(i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, v + i
+
+        return torch._higher_order_ops.while_loop(goes, step, (torch.tensor(0), y))[1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_branches_and_loops_run(sign: int) -> None:
+    check_export(Branches(), [sign * torch.rand(4)])

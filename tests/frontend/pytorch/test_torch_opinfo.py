@@ -1,0 +1,96 @@
+"""ATen's core operators give what PyTorch gives, on PyTorch's own samples of them.
+
+In: OpInfo's samples in float32, int64 and bool. Out: a failure for each operator that differs. Invariant: what is left
+out has its reason here: results that depend on values' number, random numbers, memory that is left as it is, and the
+derivatives, which inference has no use for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from opinfo_runs import difference, samples_of
+from torch_runs import torch
+
+from armillary.frontend.pytorch.table import aten_rule
+
+MOST = 4  # samples of an operator and dtype
+OPERATORS = (
+    *("abs", "acos", "acosh", "add", "addmm", "amax", "amin", "any", "arange", "argmax", "argmin", "asin", "asinh"),
+    *("atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bmm", "cat", "ceil"),
+    *("clamp", "clone", "constant_pad_nd", "cos", "cosh", "cumsum", "diagonal", "div", "eq", "erf", "exp", "expand"),
+    *("expm1", "fill", "flip", "floor", "fmod", "full", "full_like", "gather", "ge", "gt", "index_select", "isinf"),
+    *("isnan", "le", "log", "log10", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or"),
+    *("logical_xor", "lt", "masked_scatter", "maximum", "mean", "minimum", "mm", "mul", "native_layer_norm", "ne"),
+    *("neg", "nn.functional.adaptive_avg_pool1d", "nn.functional.adaptive_avg_pool2d", "nn.functional.avg_pool1d"),
+    *("nn.functional.adaptive_avg_pool3d", "nn.functional.avg_pool2d", "nn.functional.avg_pool3d", "permute", "pow"),
+    *(
+        "nn.functional.conv2d",
+        "nn.functional.elu",
+        "nn.functional.embedding",
+        "nn.functional.gelu",
+        "prod",
+        "reciprocal",
+    ),
+    *("nn.functional.grid_sample", "nn.functional.hardtanh", "nn.functional.leaky_relu", "nn.functional.relu"),
+    *("nn.functional.max_pool2d", "nn.functional.group_norm", "nn.functional.conv_transpose2d", "remainder", "repeat"),
+    *(
+        "round",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "select",
+        "select_scatter",
+        "sigmoid",
+        "sign",
+        "sin",
+        "sinh",
+    ),
+    *("sign", "sin", "sinh", "slice", "slice_scatter", "softmax", "split_with_sizes", "sqrt", "squeeze", "sub", "sum"),
+    *("tan", "tanh", "trunc", "unsqueeze", "var", "view", "where"),
+)
+WITHOUT = {
+    "its derivative is for training": (
+        *("_adaptive_avg_pool2d_backward", "avg_pool2d_backward", "convolution_backward", "embedding_dense_backward"),
+        *("max_pool2d_with_indices_backward", "native_group_norm_backward", "native_layer_norm_backward"),
+    ),
+    "complex tensors are not supported": ("_fft_c2r", "_fft_r2c"),
+    "rare in inference": ("_cdist_forward", "_embedding_bag", "_pdist_forward"),
+    "it changes statistics; its functional form has a rule": ("_native_batch_norm_legit",),
+    "sizes and strides are known when importing": (
+        *("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
+    ),
+}
+
+
+def core_operators() -> dict[str, list[str]]:
+    """Names of the operators of ATen's core set, with their overloads."""
+    found: dict[str, list[str]] = {}
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
+            if torch.Tag.core in getattr(packet, overload).tags:
+                found.setdefault(name, []).append(overload)
+    return found
+
+
+def test_core_operators_without_a_rule_are_those_with_a_reason() -> None:
+    rows = [(name, overload) for name, overloads in core_operators().items() for overload in overloads]
+    missing = {name for name, overload in rows if aten_rule(f"aten.{name}.{overload}") is None}
+    assert missing == {name for names in WITHOUT.values() for name in names}
+    assert len(missing) < 0.1 * len(rows)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_samples_give_what_eager_gives(name: str) -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    torch.manual_seed(0)
+    rows = [op for op in op_db if name in (op.name, op.aten_name)]
+    assert rows, f"OpInfo has no {name}"
+    wrong = []
+    for op in rows:
+        for dtype in (torch.float32, torch.int64, torch.bool):
+            if dtype in op.supported_dtypes("cpu"):
+                differing = (difference(op, *sample) for sample in samples_of(op, dtype, MOST))
+                wrong += [f"{op.name} {op.variant_test_name} {dtype}: {text}" for text in differing if text]
+    assert not wrong, "\n".join(wrong)
