@@ -1,5 +1,5 @@
-"""Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, docs/migration.md (names of old scripts), docs/compute_functions.md,
+"""Write what follows from tables: docs/operators.md (Relay's operators, ONNX's
+and ATen's), docs/environment.md, docs/migration.md (names of old scripts), docs/compute_functions.md,
 armillary/frontend/onnx/operators.txt and element_types.txt, armillary/relay/operators.txt (which file registers what),
 and stubs (`tools/stubs.py`).
 
@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,7 @@ from armillary.base.config import SETTINGS  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.element_types import types_text  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
+from armillary.frontend.pytorch.table import ATEN_RULES  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
 from tools import compute_functions, migration, stubs  # noqa: E402
@@ -36,6 +38,11 @@ OPERATORS = """
 then attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes
 part in fusion (`relay/op/`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
 that defines it. ONNX operators, with how each is imported or why not, are the second table.
+"""
+ATEN = """
+{rules} operators of ATen, or single overloads of them (behind a dot), have a rule in `armillary/frontend/pytorch/rules`,
+which `from_exported_program`, `from_pytorch` and `torch.compile` share. Of the others those are imported that PyTorch
+decomposes into these; the rest is refused, all of a model's at once. An underscore at the end (in place) needs no rule.
 """
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
@@ -50,7 +57,7 @@ def operators_page() -> str:
     lines = [
         "# Operators",
         "",
-        "Relay's operators, then [ONNX's](#onnx-operators).",
+        "Relay's operators, then [ONNX's](#onnx-operators) and [PyTorch's](#pytorch-operators).",
         "",
         "## Relay operators",
         "",
@@ -60,8 +67,15 @@ def operators_page() -> str:
         *(_operator_row(OPS[name]) for name in public),
         "",
         *onnx_table.section(),
+        *_aten_section(),
     ]
     return "\n".join(lines)
+
+
+def _aten_section() -> list[str]:
+    """The operators of PyTorch that have a rule."""
+    names = [name.removeprefix("aten.") for name in sorted(ATEN_RULES)]
+    return ["## PyTorch operators", "", ATEN.format(rules=len(names)), *textwrap.wrap(", ".join(names), 118), ""]
 
 
 def _operator_row(op: Op) -> str:
