@@ -7,10 +7,9 @@ from armillary.runtime.device import cpu as cpu
 from armillary.runtime.device import device as device
 from armillary.runtime.device import opencl as opencl
 from armillary.runtime.executor import GraphExecutor as GraphExecutor
-from armillary.runtime.node_times import NodeTime as NodeTime
-from armillary.runtime.module import create_graph_module as create_graph_module
 from armillary.runtime.module import Function as Function
 from armillary.runtime.module import Module as Module
+from armillary.runtime.module import create_graph_module as create_graph_module
 from armillary.runtime.module import from_package as from_package
 from armillary.runtime.module import load_module as load_module
 from armillary.runtime.module import open_library as open_library
@@ -19,6 +18,7 @@ from armillary.runtime.ndarray import array as array
 from armillary.runtime.ndarray import empty as empty
 from armillary.runtime.ndarray import from_dlpack as from_dlpack
 from armillary.runtime.ndarray import from_numpy as from_numpy
+from armillary.runtime.node_times import NodeTime as NodeTime
 from armillary.runtime.threads import config_threadpool as config_threadpool
 from armillary.runtime.threads import num_threads as num_threads
 from armillary.base.dtype import DType as DataType
