@@ -40,7 +40,7 @@ part in fusion (`relay/op/`). What an operator computes exactly is its `referenc
 that defines it. ONNX operators, with how each is imported or why not, are the second table.
 """
 ATEN = """
-{rules} operators of ATen, or single overloads of them (behind a dot), have a rule in `armillary/frontend/pytorch/rules`;
+{rules} operators of ATen, or overloads of them (behind a dot), have a rule in `armillary/frontend/pytorch/rules`;
 `from_exported_program`, `from_pytorch` and `torch.compile` share them. Of the others those are imported that PyTorch
 decomposes into these; the rest is refused, all of a model's at once. An underscore at the end (in place) needs no rule.
 """
