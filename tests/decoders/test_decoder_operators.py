@@ -123,3 +123,39 @@ def test_rotary_embedding_is_onnxruntimes(form: str, interleaved: int) -> None:
     made = onnx_nodes.model("RotaryEmbedding", inputs, 1, interleaved=interleaved, **attrs)
     want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
     np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-6)
+
+
+MULTI = ("plain", "packed", "packed keys", "keys by heads", "past", "causal", "causal past", "bias past")
+
+
+@pytest.mark.parametrize("form", MULTI)
+def test_multi_head_attention_is_onnxruntimes(form: str) -> None:
+    rng, (batch, rows, keys, past) = (
+        np.random.default_rng(9),
+        (2, 3, 3 if "causal" in form or form == "packed" else 5, 4),
+    )
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    inputs = {"q": draw(batch, rows, H * D), "k": draw(batch, keys, H * D), "v": draw(batch, keys, H * D)}
+    if form == "keys by heads":
+        inputs |= {"k": draw(batch, H, keys, D), "v": draw(batch, H, keys, D)}
+    total = keys + past if "past" in form else keys
+    inputs |= {"bias": draw(3 * H * D) if form == "bias past" else None, "mask": None, "scores": None}
+    if form == "bias past":
+        inputs["scores"] = draw(1, H, rows, total)
+    if "past" in form:
+        inputs |= {"past_key": draw(batch, H, past, D), "past_value": draw(batch, H, past, D)}
+    made = onnx_nodes.model(
+        "MultiHeadAttention", inputs, 3 if "past" in form else 1, num_heads=H, unidirectional=int("causal" in form)
+    )
+    want = onnx_nodes.by_onnxruntime(made, inputs)
+    if form.startswith("packed"):  # which ONNX Runtime has on GPUs alone
+        names = ["q", "k", "v"] if form == "packed" else ["k", "v"]
+        parts = [inputs[n].reshape(batch, -1, H, D) for n in names]
+        inputs = {"q": inputs["q"], "k": None, "v": None} | {names[0]: np.stack(parts, axis=3)}
+        made = onnx_nodes.model("MultiHeadAttention", inputs, 1, num_heads=H)
+    got = onnx_nodes.compiled(made, inputs)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=3e-6)

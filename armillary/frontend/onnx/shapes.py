@@ -65,7 +65,7 @@ _ROWS = {
     _MS + "FastGelu": "... n; n",
     _MS + "FusedGemm": "_ _; _ _",
     _MS + "MatMulIntegerToFloat": "... k; ... k n; one; one | n; one; one | n; n",
-    _MS + "MultiHeadAttention": "b s h; b t h; b t _; _",
+    _MS + "MultiHeadAttention": "b s h | b s n 3 d; b t h | b t n 2 d | b n t d; b t _ | b n t _; _",
     _MS + "QAttention": "b s i; i w; w; one; one | w; ...; one; one | w",
     _MS + "QEmbedLayerNormalization": "b s; b s; _ h; _ h; _ h; h; h; b s" + "; one" * 10,
     _MS + "QGemm": "_ _; one; one; _ _",

@@ -21,7 +21,7 @@ from armillary.ops._iota import iota
 from armillary.ops.decoder.low_bit_dense import unpacked
 from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
 from armillary.ops.nn.norm import narrowed, widened
-from armillary.relay.expr import Expr, const
+from armillary.relay.expr import Expr, Tuple, const
 from armillary.relay.op import Array
 
 DOMAIN = "com.microsoft"
@@ -166,10 +166,21 @@ def _heads(x: Expr, count: int) -> Expr:
 
 def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
     """softmax(q kᵀ · scale + bias) v over heads, joined again."""
+    return _joined(node, *(_by_heads(node, x) for x in (q, k, v)), bias)  # type: ignore[call-arg]
+
+
+def _by_heads(node: OnnxNode, x: Expr) -> Expr:
+    """(batch, length, hidden) as (batch, heads, length, size); that as it is."""
     heads = int(node.int("num_heads", 0))
-    if heads < 1 or type_of(q).static[-1] % heads:
-        raise TypeMismatch(f"{node.op_type}: {heads} heads do not divide a hidden size of {type_of(q).shape[-1]}")
-    q, k, v = (_heads(x, heads) for x in (q, k, v))
+    if type_of(x).ndim == 4:
+        return x
+    if heads < 1 or type_of(x).static[-1] % heads:
+        raise TypeMismatch(f"{node.op_type}: {heads} heads do not divide a hidden size of {type_of(x).shape[-1]}")
+    return _heads(x, heads)
+
+
+def _joined(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
+    """The same of operands that are divided into heads."""
     scale = float(node.float("scale", 0.0) or 0.0) or 1 / math.sqrt(type_of(q).static[-1])
     scores = times(q, call("transpose", k, axes=(0, 1, 3, 2))) * scale
     weights = call("nn.softmax", scores if bias is None else scores + bias, axis=-1)
@@ -230,25 +241,61 @@ def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
 
 @from_onnx("MultiHeadAttention", domain=DOMAIN)
 def multi_head_attention(node: OnnxNode) -> list[Expr]:
-    """Attention of given queries, keys and values, each (batch, length, hidden)."""
-    refuse_inputs(node, range(6, 10), "a cache of earlier keys and values")
-    if node.flag("unidirectional", False):
-        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: unidirectional is not supported")
-    parts = [node.input(k) for k in range(3)]
-    if any(type_of(x).ndim != 3 for x in parts):
-        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: packed queries, keys and values")
-    if not node.missing(3):
-        ends = np.cumsum([type_of(x).static[2] for x in parts])
-        if node.type_of(3).shape != (ends[-1],):
-            raise TypeMismatch(f"MultiHeadAttention node {node.name!r}: a bias of {node.type_of(3)} for {ends[-1]}")
-        shares = call("split", node.input(3), indices_or_sections=tuple(int(e) for e in ends[:2]), axis=0)
-        parts = [x + shares[k] for k, x in enumerate(parts)]
-    (batch, length, _), keys = type_of(parts[0]).static, type_of(parts[1]).static[1]
+    """Attention of given queries, keys and values; earlier keys and values come before them, and are outputs then."""
+    refuse_inputs(node, range(8, 10), "a cache that is shared or of several beams")
+    if any(node.outputs[3:]):
+        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: scores as an output are not supported")
+    parts = _with_bias(node, _operands(node))
+    q, k, v = (_by_heads(node, x) for x in parts)
+    past = 0
+    if not node.missing(6):
+        past = node.type_of(6).static[2]
+        k, v = (call("concatenate", Tuple((node.input(n), x)), axis=2) for n, x in ((6, k), (7, v)))
+    (batch, _, length, _), keys = type_of(q).static, type_of(k).static[2]
     bias = _padding_bias(node, 4, batch, keys)
     if not node.missing(5):
         given = one_way(node, 5, (batch, int(node.int("num_heads", 0)), length, keys))
         bias = given if bias is None else bias + given
-    return [_attend(node, *parts, bias)]  # type: ignore[call-arg]
+    if node.flag("unidirectional", False):
+        node.check_made(length * keys)
+        ahead = const(np.triu(np.full((length, keys), -1e30, np.float32), past + 1)[None, None])
+        bias = ahead if bias is None else bias + ahead
+    return [_joined(node, q, k, v, bias), k, v]
+
+
+def _operands(node: OnnxNode) -> list[Expr]:
+    """Queries, keys and values, each (batch, length, hidden), or keys and values (batch, heads, length, size)."""
+    if node.type_of(0).ndim == 5:
+        return _unpacked_heads(node.input(0))
+    q = node.input(0)
+    if not node.missing(1) and node.type_of(1).ndim == 5:
+        return [q, *_unpacked_heads(node.input(1))]
+    operands = [q, node.input(1), node.input(2)]
+    if {type_of(x).ndim for x in operands[1:]} - {3, 4} or type_of(q).ndim != 3:
+        raise UnsupportedError(
+            f"MultiHeadAttention node {node.name!r}: operands of {[type_of(x).ndim for x in operands]} axes"
+        )
+    return operands
+
+
+def _unpacked_heads(x: Expr) -> list[Expr]:
+    """The parts of (batch, length, heads, parts, size), each (batch, length, hidden)."""
+    batch, length, heads, count, size = type_of(x).static
+    parts = [call("take", x, const(np.int64(n)), axis=3) for n in range(count)]
+    return [reshape_to(part, (batch, length, heads * size)) for part in parts]
+
+
+def _with_bias(node: OnnxNode, parts: list[Expr]) -> list[Expr]:
+    """The operands plus their shares of input 3."""
+    if node.missing(3):
+        return parts
+    if any(type_of(x).ndim != 3 for x in parts):
+        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: a bias of keys that are divided into heads")
+    ends = np.cumsum([type_of(x).static[2] for x in parts])
+    if node.type_of(3).shape != (ends[-1],):
+        raise TypeMismatch(f"MultiHeadAttention node {node.name!r}: a bias of {node.type_of(3)} for {ends[-1]}")
+    shares = call("split", node.input(3), indices_or_sections=tuple(int(e) for e in ends[:2]), axis=0)
+    return [x + shares[k] for k, x in enumerate(parts)]
 
 
 # --- weights of few bits ----------------------------------------------------------------------------------------------
