@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -23,8 +23,10 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_native_order
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
+from armillary.base.extent import LARGEST, sizes_of
 from armillary.base.record import record
-from armillary.errors import ArtifactError, TypeMismatch
+from armillary.errors import ArtifactError, ParseError, TypeMismatch
+from armillary.text.extent import parse_extent
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 ABI_VERSION = 1
 MAX_NDIM = 32
 MAX_NODES = 1 << 20
+MAX_SIZES = 1024
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
 
@@ -42,7 +45,7 @@ MAX_JSON = 1 << 28
 
 @record(slots=True)
 class ArgRow:
-    """A tensor argument: a dimension is an int or the name of a var, bound from the actual tensor."""
+    """A tensor argument: a dimension is an int, the name of a var, bound from the actual tensor, or an expression."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -96,12 +99,19 @@ class FunctionRow:
     args: tuple[ArgRow, ...]
     phases: tuple[PhaseRow, ...]
     vars: tuple[VarRow, ...] = ()
-    workspace: int = 0
-    thread_workspace: int = 0
+    workspace: int | str = 0  # bytes, or an expression over `vars`
+    thread_workspace: int | str = 0
     asserts: tuple[str, ...] = ()
     external: ExternalRow | None = None
     launches: tuple[LaunchRow, ...] = ()
     may_overlap: bool = False  # what it writes may lie over its other arguments
+
+    @property
+    def scratch(self) -> tuple[int, int]:
+        """Bytes of workspace, and of each thread's own, of a function of fixed sizes."""
+        if isinstance(self.workspace, str) or isinstance(self.thread_workspace, str):
+            raise TypeMismatch(f"{self.name}: its workspace depends on sizes", hint="run it in a graph")
+        return self.workspace, self.thread_workspace
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -179,8 +189,8 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
         args=tuple(_read_arg(a, names) for a in reader.get("args").elements()),
         phases=tuple(_read_phase(p) for p in reader.get("phases").elements()),
         vars=variables,
-        workspace=reader.get("workspace").integer(0, MAX_BYTES),
-        thread_workspace=reader.get("thread_workspace").integer(0, MAX_BYTES),
+        workspace=_read_extent(reader.get("workspace"), names),
+        thread_workspace=_read_extent(reader.get("thread_workspace"), names),
         asserts=tuple(a.string() for a in reader.get("asserts").elements()),
         external=_read_external(reader.get("external")) if reader.has("external") else None,
         launches=tuple(read_launch(r) for r in reader.get("launches").elements()) if reader.has("launches") else (),
@@ -202,9 +212,7 @@ def _read_arg(reader: Reader, names: set[str]) -> ArgRow:
     shape: list[int | str] = []
     for entry in reader.get("shape").elements(MAX_NDIM):
         if isinstance(entry.value, str):
-            if entry.value not in names:
-                raise entry.error(f"dimension {entry.value!r} is not a var of the function")
-            shape.append(entry.value)
+            shape.append(_read_extent(entry, names))
         else:
             shape.append(entry.integer(0, MAX_BYTES))
     role = reader.get("role")
@@ -213,6 +221,19 @@ def _read_arg(reader: Reader, names: set[str]) -> ArgRow:
     if role.value == "out":
         return ArgRow(reader.get("name").string(), tuple(shape), _read_dtype(reader.get("dtype")), "out")
     raise role.error('must be "in" or "out"')
+
+
+def _read_extent(reader: Reader, names: Collection[str]) -> int | str:
+    """A number, or the text of an expression over names that are known."""
+    if not isinstance(reader.value, str):
+        return reader.integer(0, MAX_BYTES)
+    try:
+        unknown = set(sizes_of([parse_extent(reader.value)])) - set(names)
+    except ParseError as error:
+        raise reader.error(f"{reader.value[:80]!r} is no extent: {error.message}") from None
+    if unknown:
+        raise reader.error(f"{reader.value[:80]!r} reads {', '.join(sorted(unknown))}, which is not declared")
+    return reader.value
 
 
 def _read_phase(reader: Reader) -> PhaseRow:
@@ -284,6 +305,26 @@ def _read_pair(reader: Reader) -> tuple[int, int]:
 
 
 @record(slots=True)
+class SizeRow:
+    """A named size, whose value the inputs give: its bounds, both included, and a number that divides it."""
+
+    name: str
+    low: int
+    high: int
+    step: int = 1
+
+
+def _read_size(reader: Reader) -> SizeRow:
+    low = reader.get("low").integer(0, LARGEST)
+    return SizeRow(
+        reader.get("name").identifier(),
+        low,
+        reader.get("high").integer(low, LARGEST),
+        reader.get("step").integer(1, LARGEST),
+    )
+
+
+@record(slots=True)
 class GraphSpec:
     """A graph of compiled functions with its memory plan.
 
@@ -295,7 +336,7 @@ class GraphSpec:
     nodes: tuple[GraphNode, ...]
     arg_nodes: tuple[int, ...]
     heads: tuple[tuple[int, int, int], ...]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int | str, ...], ...]  # a text: an expression over `sizes`
     dltypes: tuple[str, ...]
     storage_ids: tuple[int, ...]
     arena_offsets: tuple[int, ...] = ()
@@ -304,6 +345,8 @@ class GraphSpec:
     storage_scopes: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()  # by entry: DLPack's number of the device it lies on; empty: all are on one
     outputs: ModelOutputs = ModelOutputs()
+    sizes: tuple[SizeRow, ...] = ()
+    lifetimes: tuple[int, ...] = ()  # with sizes, in place of offsets: first and last step of each storage, or -1, -1
 
     @property
     def node_row_ptr(self) -> tuple[int, ...]:
@@ -312,6 +355,14 @@ class GraphSpec:
         for node in self.nodes:
             rows.append(rows[-1] + node.num_outputs)
         return tuple(rows)
+
+    @property
+    def fixed_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes as numbers; TypeMismatch where they depend on sizes."""
+        fixed = tuple(tuple(d for d in shape if isinstance(d, int)) for shape in self.shapes)
+        if any(len(numbers) != len(shape) for numbers, shape in zip(fixed, self.shapes)):
+            raise TypeMismatch("the graph's shapes depend on sizes", hint="compile it for fixed shapes: shape=")
+        return fixed
 
     def entry(self, node: int, output: int = 0) -> int:
         """Number of the entry for output `output` of node `node`."""
@@ -331,7 +382,11 @@ class GraphSpec:
             attrs["storage_scope"] = ["list_str", list(self.storage_scopes)]
         if self.devices:
             attrs["device_index"] = ["list_int", list(self.devices)]
-        more = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
+        if self.lifetimes:
+            attrs["lifetime"] = ["list_int", list(self.lifetimes)]
+        more: dict[str, object] = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
+        if self.sizes:
+            more["sizes"] = [{"name": s.name, "low": s.low, "high": s.high, "step": s.step} for s in self.sizes]
         return dump(
             {
                 "nodes": [_node_to_json(node) for node in self.nodes],
@@ -349,12 +404,14 @@ class GraphSpec:
         """Read and validate graph JSON; ArtifactError if anything is off."""
         root = Reader(parse(text, "graph", MAX_JSON), "graph")
         attrs = root.get("attrs")
+        sizes = tuple(map(_read_size, root.get("sizes").elements(MAX_SIZES))) if root.has("sizes") else ()
+        names = frozenset(row.name for row in sizes)
         spec = GraphSpec(
             nodes=tuple(_read_node(n) for n in root.get("nodes").elements(MAX_NODES)),
             arg_nodes=tuple(a.integer(0, MAX_NODES) for a in root.get("arg_nodes").elements()),
             heads=tuple(_read_edge(h) for h in root.get("heads").elements()),
             shapes=tuple(
-                tuple(d.integer(0, MAX_BYTES) for d in s.elements(MAX_NDIM))
+                tuple(_read_extent(d, names) for d in s.elements(MAX_NDIM))
                 for s in attrs.tagged("shape", "list_shape").elements()
             ),
             dltypes=tuple(_read_dtype(d) for d in attrs.tagged("dltype", "list_str").elements()),
@@ -373,6 +430,10 @@ class GraphSpec:
             else (),
             variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
             outputs=read_outputs(root),
+            sizes=sizes,
+            lifetimes=tuple(step.integer(-1, MAX_NODES) for step in attrs.tagged("lifetime", "list_int").elements())
+            if attrs.has("lifetime")
+            else (),
         )
         spec.validate()
         rows = tuple(r.integer(0, 1 << 40) for r in root.get("node_row_ptr").elements())
@@ -402,9 +463,12 @@ class GraphSpec:
         if self.image_widths and (len(self.image_widths), len(self.storage_scopes)) != (storages, entries):
             raise ArtifactError(f"graph.attrs.image_width has {len(self.image_widths)} rows for {storages} storage ids")
         self.outputs.check(self.variants[0].heads[1] if self.variants else len(self.heads))
+        if self.sizes and len(self.lifetimes) != 2 * storages:
+            raise ArtifactError(f"graph.attrs.lifetime has {len(self.lifetimes)} numbers for {storages} storage ids")
         for row in self.variants:
             row.check(len(self.nodes), len(self.arg_nodes), len(self.heads))
-        total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))
+        fixed = (tuple(d for d in shape if isinstance(d, int)) for shape in self.shapes)
+        total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(fixed, self.dltypes))
         if total > MAX_BYTES:
             raise ArtifactError(f"graph: its tensors take {total} bytes; the limit is {MAX_BYTES}")
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
+from armillary.base.extent import Known, sizes_of
 from armillary.base.files import scratch_folder
 from armillary.base.names import Names, check_name, printable_name, symbol
 from armillary.codegen import base
@@ -26,6 +27,7 @@ from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E
+from armillary.tir.extents import from_expr
 from armillary.tir.phases import PhasedFunction
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
@@ -185,8 +187,8 @@ def function_row(function: PhasedFunction) -> FunctionRow:
         tuple(arguments),
         tuple(phases),
         tuple(VarRow(names[v], v.dtype) for v in function.vars),
-        function.shared_bytes,
-        function.thread_bytes,
+        _as_row(function.shared_bytes),
+        _as_row(function.thread_bytes),
         function.asserts,
         may_overlap=not function.noalias,
     )
@@ -199,12 +201,17 @@ def _var_names(function: PhasedFunction) -> dict[E.Var, str]:
 
 
 def dimension(function: str, name: str, extent: E.Expr, names: Mapping[E.Var, str]) -> int | str:
-    """A dimension of an argument as its row has it: a number, or the name of a variable."""
-    if isinstance(extent, E.IntImm):
-        return extent.value
+    """A dimension of an argument as its row has it: a number, the name of a variable, or an expression over them."""
     if isinstance(extent, E.Var) and extent in names:
         return names[extent]
+    known = from_expr(extent)
+    if set(sizes_of([known])) <= set(names.values()):
+        return _as_row(known)
     raise UnsupportedError(
-        f"{function}: a dimension of {name} is neither a number nor a variable: {extent!r}",
+        f"{function}: a dimension of {name} is no expression over the function's variables: {extent!r}",
         hint="name each symbolic dimension with a variable of its own",
     )
+
+
+def _as_row(extent: Known) -> int | str:
+    return extent if isinstance(extent, int) else str(extent)

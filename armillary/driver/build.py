@@ -15,12 +15,13 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from armillary.artifact import GraphNode, GraphSpec
 from armillary.artifact.outputs import ModelOutputs
+from armillary.artifact import GraphNode, GraphSpec, SizeRow
 from armillary.backends.base import backend_of
 from armillary.backends.device_targets import DeviceTargets
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
+from armillary.base.extent import Dim, Extent
 from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
@@ -259,7 +260,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         nodes=nodes,
         arg_nodes=tuple(plan.inputs),
         heads=_edges(plan.heads),
-        shapes=tuple(t.static for t in types),
+        shapes=tuple(t.static if not plan.sizes else tuple(map(_dimension, t.shape)) for t in types),
         dltypes=tuple(str(t.dtype) for t in types),
         storage_ids=tuple(storage),
         devices=tuple(n.device for n in plan.nodes for _ in n.types) if any(n.device for n in plan.nodes) else (),
@@ -267,6 +268,18 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         image_widths=tuple(plan.image_widths),
         storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
+        sizes=tuple(SizeRow(s.name, s.low, s.high, s.step) for s in plan.sizes.values()),
+        lifetimes=tuple(plan.lifetimes),
+    )
+
+
+def _dimension(dim: Dim) -> int | str:
+    """A dimension as the graph has it: a number, or an expression over its sizes."""
+    if isinstance(dim, int | Extent):
+        return dim if isinstance(dim, int) else str(dim)
+    raise UnsupportedError(
+        "a size that only the data says has no place in a graph of named sizes",
+        hint="relay.vm.compile runs such modules; or fix the sizes with shape=",
     )
 
 

@@ -18,6 +18,7 @@ from armillary.backends.registry import explain
 from armillary.base.json_types import JsonObject
 from armillary.driver.lower_fused import workload_of
 from armillary.errors import ArtifactError
+from armillary.relay.bind_sizes import at_typical_sizes
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
 from armillary.target import Target
@@ -46,7 +47,8 @@ def explain_function(function: Function, target: Target) -> Explanation:
 
 
 def kernel_attrs(function: Function, target: Target) -> dict[str, str]:
-    """Attributes for the nodes that call a kernel."""
+    """Attributes for the nodes that call a kernel; of one with named sizes, at their typical values."""
+    function = at_typical_sizes(function)
     work = function_work(function)
     choice = {name: value for name, value in explain_function(function, target).to_plain().items() if value}
     attrs = {FLOPS: str(work.flops), CHOICE: json.dumps(choice, ensure_ascii=False)}

@@ -21,6 +21,7 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Size, sizes_of
 from armillary.base.lazy import deferred
 from armillary.base.names import Names, check_name, identifier, printable_name
 from armillary.base.node import post_order
@@ -100,6 +101,8 @@ class GraphPlan:
     arena_bytes: int = 0
     image_widths: list[int] = field(default_factory=list)  # per storage id; 0: no image. Empty: there are none
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
+    sizes: dict[str, Size] = field(default_factory=dict)  # that inputs give
+    lifetimes: list[int] = field(default_factory=list)  # with sizes: first and last step of each storage, or -1, -1
 
 
 def plan_graph(
@@ -189,7 +192,7 @@ class _Builder:
         return self.field_names[name, index]
 
     def _leaf(self, name: str, ty: TensorType, scope: str = BUFFER, device: int = 0) -> tuple[int, int]:
-        ty.static  # noqa: B018  (raises where a dimension is unknown)
+        _check_sizes(self.plan.sizes, name, ty)
         self.plan.inputs.append(len(self.plan.nodes))
         scopes = (scope,) if scope != BUFFER else ()
         self.plan.nodes.append(GraphNode(name, None, [], (ty,), device=device or self.device, scopes=scopes))
@@ -384,13 +387,13 @@ def _is_join(function: Function) -> bool:
     (ty,) = tensor_fields(body.checked_type)
     axis = body.attrs.axis % ty.ndim
     in_order = [id(p) for p in function.params] == [id(f) for f in fields]
-    return in_order and all(d == 1 for d in ty.static[:axis])
+    return in_order and all(d == 1 for d in ty.shape[:axis])
 
 
 def _keeps_order(function: Function) -> bool:
     """Number the elements and look whether the reference leaves the numbers in order."""
     (ty,) = tensor_fields(function.params[0].checked_type)
-    if ty.size > _LARGEST_CHECKED_MOVE:
+    if not all(isinstance(d, int) for d in ty.shape) or ty.size > _LARGEST_CHECKED_MOVE:
         return False
     numbers = np.arange(ty.size, dtype=np.int32).reshape(ty.static)
     typed = Var("numbers", TensorType(ty.shape, DType("int32")))
@@ -410,6 +413,16 @@ def _node_name(call: Call, index: int) -> str:
         spans = [n.span.name for n in post_order(call.op.body) if isinstance(n, Call) and n.span is not None]
         name = spans[-1] if spans else ""
     return printable_name(f"{name or 'node'}#{index}")
+
+
+def _check_sizes(known: dict[str, Size], name: str, ty: TensorType) -> None:
+    """Note the sizes that an input gives; an input whose axes are neither numbers nor sizes is refused."""
+    if not all(isinstance(d, int | Extent) for d in ty.shape):
+        ty.static  # noqa: B018  (raises)
+    for size in sizes_of(ty.shape).values():
+        if known.setdefault(size.name, size) != size or size.name != identifier(size.name):
+            told = f"input {name}: the size {size.name} is no identifier, or two sizes have this name"
+            raise UnsupportedError(told, hint="give each size a name of its own, of letters, digits and _")
 
 
 def _plan_storage(plan: GraphPlan, alignment: int) -> None:
@@ -435,7 +448,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
         for ty in node.types:
             last[len(sizes)] = last_write(index, node)
             node.storage.append(len(sizes))
-            sizes.append(ty.nbytes)
+            sizes.append(0 if plan.sizes else ty.nbytes)
             places.append(node.device)
             first.append(index)
             external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
@@ -443,7 +456,11 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
     images = {sid for sid, scope in enumerate(scopes) if scope != BUFFER}
-    parts = _parts_in_place(plan, [out or sid in images for sid, out in enumerate(external)], alignment)
+    parts = (
+        {}
+        if plan.sizes
+        else _parts_in_place(plan, [out or sid in images for sid, out in enumerate(external)], alignment)
+    )
     inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts and sid not in images]
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
@@ -451,6 +468,10 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     beside = concurrent_groups(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
     room = [-(-size // alignment) * alignment for size in sizes]  # then offsets are multiples of the alignment, too
     lives = {s: Lifetime(room[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside}
+    if plan.sizes:
+        steps = ((lives[s].first, lives[s].last) if s in lives else (-1, -1) for s in range(len(sizes)))
+        plan.lifetimes = [step for pair in steps for step in pair]
+        return
     plan.arena_offsets = [-1] * len(sizes)
     for device in dict.fromkeys(places):  # an arena on each
         own = [sid for sid in inside if places[sid] == device]

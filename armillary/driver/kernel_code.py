@@ -12,16 +12,18 @@ from dataclasses import replace
 
 from armillary.backends.base import DeviceCode, backend_of
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernels import CompiledKernel
-from armillary.driver.lower_fused import lower_fused
+from armillary.driver.lower_fused import known_shape, lower_fused
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields
 from armillary.target import Target
 from armillary.tir import build
 from armillary.tir.expr import Expr
+from armillary.tir.extents import to_expr
 from armillary.tir.lower import lower_function
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
@@ -46,9 +48,12 @@ def lower_kernel(kernel: Kernel, target: Target) -> tuple[DeviceCode, PrimFunc]:
 
 
 def _shapes(function: Function) -> tuple[tuple[Expr, ...], ...]:
-    """The shapes of a function's tensors, inputs first; all are known numbers."""
+    """The shapes of a function's tensors, inputs first: numbers, and expressions over sizes."""
     types = [ty for e in (*function.params, function.body) for ty in tensor_fields(e.checked_type)]
-    return tuple(tuple(build.const(n, DType("int64")) for n in ty.static) for ty in types)
+    return tuple(
+        tuple(to_expr(d) if isinstance(d, Extent) else build.const(d, DType("int64")) for d in known_shape(ty))
+        for ty in types
+    )
 
 
 def compile_kernel(kernel: Kernel, target: Target, jobs: int) -> CompiledKernel:

@@ -306,7 +306,7 @@ class _Sizes:
         self.held = {"l1": threads * cpu.l1, "l2": threads * cpu.l2, "l3": cpu.l3}
         self.rows = spec.node_row_ptr
         inputs = set(executor.free_inputs)
-        self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(spec.shapes, spec.dltypes, strict=True)]
+        self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(spec.fixed_shapes, spec.dltypes, strict=True)]
         self.is_param = [
             LOAD_TIME in node.attrs or (node.op == "null" and node.name not in inputs) for node in spec.nodes
         ]

@@ -85,6 +85,7 @@ class GraphExecutor:
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
         self._variants = native().arm_graph_num_variants(self._graph) > 1
+        self._sized = native().arm_graph_num_sizes(self._graph) > 0  # then shapes change with the inputs
         self._shared: SharedWeights | None = None  # what other executors may take while this one lives
 
     # ---- inputs
@@ -219,7 +220,7 @@ class GraphExecutor:
 
     def _as_it_is(self, index: int, value: object) -> CTensor | None:  # as in set_input
         """The native view of a numpy array that fits as it is; None for anything else. Saves 14 of 17 us."""
-        if type(value) is not np.ndarray:
+        if type(value) is not np.ndarray or self._sized:
             return None
         known = self._types.get(index)
         if known is None:
@@ -359,7 +360,10 @@ class GraphExecutor:
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int) -> NDArray:
-        """A view of an output; this thread's next run overwrites it, and before the first one it holds anything."""
+        """A view of an output; this thread's next run overwrites it, and before the first one it holds anything.
+
+        Of a graph with named sizes, whose memory moves as they change, it is a copy.
+        """
         turn, me = self.turn, get_ident()
         if turn.only == me:
             output = self._shown_output(index)
@@ -372,6 +376,8 @@ class GraphExecutor:
             return self._shown_output(index)
 
     def _shown_output(self, index: int) -> NDArray:
+        if self._sized:
+            return self._view(native().arm_graph_output, index).copyto(cpu())
         output = self._outputs.get(index)
         if output is None:
             output = self._view(native().arm_graph_output, index)

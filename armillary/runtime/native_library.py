@@ -146,6 +146,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_input_is_plain", c_int, (c_void_p, c_int)),
     ("arm_crc32", ctypes.c_uint32, (ctypes.c_uint32, c_void_p, c_size_t)),
     ("arm_graph_node_is_load", c_int, (c_void_p, c_int)),
+    ("arm_graph_num_sizes", c_int, (c_void_p,)),
+    ("arm_graph_size_name", c_char_p, (c_void_p, c_int)),
     ("arm_graph_num_variants", c_int, (c_void_p,)),
     ("arm_graph_variant", c_int, (c_void_p,)),
     ("arm_graph_set_variant", c_int, (c_void_p, c_int, *_ERR)),

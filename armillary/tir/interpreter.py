@@ -18,11 +18,13 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.node import Rules
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
+from armillary.tir.extents import to_expr
 from armillary.tir.interpret_expr import Env, Extern, Scope, compile_expr, compile_indices, compile_masked
 from armillary.tir.phases import PhasedFunction
 
@@ -99,9 +101,11 @@ def _run_phase(var: E.Var, low: E.Expr, extent: E.Expr, body: S.Stmt, scope: Sco
             run(env)
 
 
-def _bind_workspace(layout: Mapping[S.Buffer, int], size: int, scope: Scope, env: Env) -> None:
+def _bind_workspace(layout: Mapping[S.Buffer, Known], bytes_: Known, scope: Scope, env: Env) -> None:
+    size = compile_expr(to_expr(bytes_), scope)(env)
     memory = np.full(size, 0xAB, np.uint8)
-    for buffer, offset in layout.items():
+    for buffer, place in layout.items():
+        offset = compile_expr(to_expr(place), scope)(env)
         count = 1
         for extent in buffer.shape:
             count *= compile_expr(extent, scope)(env)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from armillary.base.extent import Known
 from armillary.tir.expr import Expr, Var
 from armillary.tir.stmt import Buffer, Stmt
 
@@ -36,7 +37,8 @@ class PhasedFunction:
     """A kernel: phases run in order, with a barrier between.
 
     `params` are the flattened tensor arguments, `shapes` their shapes as the caller sees them; `vars` are the scalar
-    arguments and then the symbolic dimensions. Workspaces map buffers to byte offsets (multiples of 64);
+    arguments and then the symbolic dimensions. Workspaces map buffers to byte offsets (multiples of 64), which
+    may be extents; of a thread's own, the bytes stand behind the values of the vars where they are no number;
     an AssertStmt that fails returns its place in `asserts`, counted from 1 (looked up by identity in `assert_codes`).
     """
 
@@ -45,10 +47,10 @@ class PhasedFunction:
     shapes: tuple[tuple[Expr, ...], ...]
     vars: tuple[Var, ...]
     phases: tuple[Phase, ...]
-    shared_workspace: dict[Buffer, int] = field(default_factory=dict)
-    thread_workspace: dict[Buffer, int] = field(default_factory=dict)
-    shared_bytes: int = 0
-    thread_bytes: int = 0
+    shared_workspace: dict[Buffer, Known] = field(default_factory=dict)
+    thread_workspace: dict[Buffer, Known] = field(default_factory=dict)
+    shared_bytes: Known = 0
+    thread_bytes: Known = 0
     asserts: tuple[str, ...] = ()
     assert_codes: dict[Stmt, int] = field(default_factory=dict)
     noalias: bool = True

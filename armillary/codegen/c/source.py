@@ -26,6 +26,7 @@ from armillary.codegen.c.statements import (
 )
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 from armillary.tir.phases import Phase, PhasedFunction
 
 _NAMES = """
@@ -107,8 +108,8 @@ def _phase(m: CEmitter, phase: Phase, index: int, touched: Touched) -> None:
     name = phase_symbol(m.function, index)
     head = f"int32_t {name}(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread) {{"
     with m.writer.block(head):
-        _bind_arguments(m, touched.written(phase.body), touched.read(phase.body))
         _bind_vars(m, m.function)
+        _bind_arguments(m, touched.written(phase.body), touched.read(phase.body))
         low = m.index(phase.min)
         m.ranges[phase.var] = (0, None) if m.is_non_negative(phase.min) else (None, None)
         var = m.bind(phase.var)
@@ -128,15 +129,17 @@ def _bind_arguments(m: CEmitter, written: frozenset[S.Buffer], read: frozenset[S
             const = "" if buffer in written else "const "
             m.writer.line(f"{const}{memory_type(buffer.dtype)} *{restrict}{name} = data[{slot}];")
     count = len(function.params)
+    stride = function.thread_bytes if isinstance(function.thread_bytes, int) else f"vars[{len(function.vars)}]"
     bases = (
         (function.shared_workspace, f"(char *)data[{count}]"),
-        (function.thread_workspace, f"(char *)data[{count + 1}] + thread * {function.thread_bytes}"),
+        (function.thread_workspace, f"(char *)data[{count + 1}] + thread * {stride}"),
     )
     for layout, base in bases:
         for buffer, offset in layout.items():
             if buffer in written or buffer in read:
                 name = m.buffers[buffer] = m.labels.fresh(buffer.name)
-                m.writer.line(f"{memory_type(buffer.dtype)} *{name} = (void *)({base} + {offset});")
+                at = offset if isinstance(offset, int) else m.index(to_expr(offset))
+                m.writer.line(f"{memory_type(buffer.dtype)} *{name} = (void *)({base} + {at});")
 
 
 def _bind_vars(m: CEmitter, function: PhasedFunction) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.imported import IMPORTS, SCALABLE
 from armillary.base.names import symbol
 from armillary.base.node import Visits, reachable
@@ -35,6 +36,7 @@ from armillary.codegen.llvm.types import memory_element, register_type, vector
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 from armillary.tir.phases import Phase, PhasedFunction
 from armillary.tir.transform.inject_prefetch import LINE_BYTES
 
@@ -166,14 +168,19 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
     def pointer(slot: int, name: str) -> None:
         entry.pointer(slot, name, f"{alias}align 64")
 
+    _bind_vars(m, function)  # offsets in workspaces may depend on them
     _workspace(m, function.shared_workspace, "ws", pointer, count, written | read)
     if _workspace(m, function.thread_workspace, "tws", pointer, count + 1, written | read):
-        entry.loads.append(f"  %tws.skip = mul i64 %thread, {function.thread_bytes}")
+        stride = str(function.thread_bytes)
+        if not isinstance(function.thread_bytes, int):
+            entry.loads.append(f"  %tws.at = getelementptr inbounds i64, ptr %vars, i64 {len(function.vars)}")
+            entry.loads.append("  %tws.bytes = load i64, ptr %tws.at, align 8")
+            stride = "%tws.bytes"
+        entry.loads.append(f"  %tws.skip = mul i64 %thread, {stride}")
         entry.loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
         entry.arguments[-1] = "ptr %tws.own"
     if calls_by_name(phase.body):
         entry.pointer(count + 2, CALLER, "")
-    _bind_vars(m, function)
     m.plan = register_plan(phase.body)
     _window(m, phase)
     if m.has_streamed:
@@ -191,7 +198,7 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
 
 def _workspace(
     m: FunctionEmitter,
-    layout: dict[S.Buffer, int],
+    layout: dict[S.Buffer, Known],
     name: str,
     pointer: Callable[[int, str], None],
     slot: int,
@@ -204,7 +211,8 @@ def _workspace(
     pointer(slot, name)
     m.padded_buffers.update(buffer for buffer, _ in used)
     for buffer, offset in used:
-        m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {offset}") if offset else f"%{name}"
+        at = str(offset) if isinstance(offset, int) else sum_of(m, linear(m, to_expr(offset)))
+        m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {at}") if at != "0" else f"%{name}"
     return True
 
 

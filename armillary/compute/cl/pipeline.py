@@ -201,7 +201,7 @@ class _DevicePlan:
 
     def _new(self, entry: int) -> DeviceArray:
         spec = self.spec
-        return DeviceArray(tuple(spec.shapes[entry]), DType(spec.dltypes[entry]), self._device)
+        return DeviceArray(tuple(spec.fixed_shapes[entry]), DType(spec.dltypes[entry]), self._device)
 
     def _pack(self) -> None:
         """Bring weights to the device, and run there what depends on them alone."""
@@ -226,7 +226,7 @@ class _DevicePlan:
         outside |= {spec.storage_ids[spec.entry(k)] for k, node in enumerate(spec.nodes) if node.op == "null"}
         for entry, storage in enumerate(spec.storage_ids):
             if storage not in outside:
-                size = int(np.prod(spec.shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
+                size = int(np.prod(spec.fixed_shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
                 sizes[storage] = max(sizes.get(storage, 0), -(-size // ALIGNMENT) * ALIGNMENT)
         made, self.scratch_bytes = {}, 0
         for storage in sorted(sizes):
@@ -265,7 +265,7 @@ class _DevicePlan:
 
     def _array(self, place: _Place, entry: int, tensors: list[DeviceArray], scratch: CLTensor) -> DeviceArray:
         kind, number = place
-        shape, dtype = tuple(self.spec.shapes[entry]), DType(self.spec.dltypes[entry])
+        shape, dtype = tuple(self.spec.fixed_shapes[entry]), DType(self.spec.dltypes[entry])
         if kind == "kept":
             return self._kept[number]
         whole = tensors[number] if kind == "tensor" else scratch.array_on_device()

@@ -113,7 +113,7 @@ def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, r
         seconds = statistics.median(run[index].seconds for run in measured)
         entries = [spec.entry(n, o) for n, o, _ in node.inputs]
         entries += range(spec.entry(index), spec.entry(index) + node.num_outputs)
-        sizes = {e: tensor_bytes(spec.shapes[e], spec.dltypes[e]) for e in entries}
+        sizes = {e: tensor_bytes(spec.fixed_shapes[e], spec.dltypes[e]) for e in entries}
         nbytes = sum(sizes.values())
         in_textures = sum(size for e, size in sizes.items() if is_texture(scope_of(spec, e)))
         told = tuple(tensor_text(spec, entry) for entry in entries)

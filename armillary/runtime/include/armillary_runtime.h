@@ -171,6 +171,10 @@ ARM_API int arm_graph_input_is_set(const arm_graph *graph, int index); /* -1: no
 ARM_API int arm_graph_input_is_plain(const arm_graph *graph, int index);
 ARM_API int arm_graph_input_released(const arm_graph *graph, int index);
 ARM_API int arm_graph_node_is_load(const arm_graph *graph, int node); /* 1: runs when parameters are set */
+/* Named sizes, which inputs give when they are set; with other values, results lie elsewhere after the next run, and
+ * memory that a user gave for them is forgotten. */
+ARM_API int arm_graph_num_sizes(const arm_graph *graph);
+ARM_API const char *arm_graph_size_name(const arm_graph *graph, int index);
 /* Variants share everything but inputs, nodes and outputs. Picking finds the input of that name and shape, and makes the
  * variant current that takes it together with most of what was set last; returns the input's index or -1. */
 ARM_API int arm_graph_num_variants(const arm_graph *graph);

@@ -51,8 +51,7 @@ static int64_t rounded(const arm_graph *g, const arm_node *node, int64_t bytes) 
 
 /* Bounded: see arm_function.c. */
 static int64_t workspace_of(const arm_graph *g, const arm_node *node) {
-  const arm_function *f = node->bound.function;
-  return rounded(g, node, f->workspace) + f->thread_workspace * g->max_threads; /* on a device: the first alone */
+  return rounded(g, node, node->bound.workspace) + node->bound.thread_workspace * g->max_threads; /* on a device: the first alone */
 }
 
 static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *found) {
@@ -113,6 +112,8 @@ static void widen(arm_graph *g, int32_t device, int64_t bytes) {
 }
 
 void arm_concurrent_plan(arm_graph *g) {
+  for (int32_t d = 0; d < g->num_devices; d++) g->devices[d].workspace_bytes = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++) g->nodes[i].is_concurrent = 0; /* of a plan for other sizes */
   for (int32_t i = 0; i < g->num_nodes; i++)
     if (g->nodes[i].kind == ARM_NODE_CALL) widen(g, g->nodes[i].device, workspace_of(g, &g->nodes[i]));
   int64_t limits[ARM_MAX_GRAPH_DEVICES];
@@ -135,7 +136,7 @@ void arm_concurrent_place(arm_graph *g) {
     if (f == NULL) continue;
     char *own = (char *)g->devices[node->device].workspace + node->workspace;
     node->bound.data[f->num_args] = own;
-    node->bound.data[f->num_args + 1] = own + rounded(g, node, f->workspace);
+    node->bound.data[f->num_args + 1] = own + rounded(g, node, node->bound.workspace);
   }
 }
 

@@ -42,19 +42,29 @@ static int read_vars(reader *r, int32_t row, arm_function *f) {
   return 0;
 }
 
-static int read_dim(reader *r, int32_t value, const arm_function *f, int64_t *out) {
-  if (arm_json_int(r->json, value, 0, ARM_MAX_BYTES, out) == 0) return 0;
-  if (r->json->values[value].kind == ARM_TEXT) {
-    for (int v = 0; v < f->num_vars; v++) {
-      if (strcmp(f->vars[v], r->json->values[value].text) != 0) continue;
-      *out = -(int64_t)(v + 1);
-      return 0;
-    }
-  }
-  return arm_fail(r->error, "%s: a dimension is neither a size nor a var of the function", r->where);
+/* A dimension that is an expression over the vars: a row of the function's extents. */
+static int add_extent(reader *r, const char *text, arm_function *f, int64_t *out) {
+  arm_extent *rows = realloc(f->extents, sizeof *rows * ((size_t)f->num_extents + 1));
+  if (rows == NULL) return arm_fail(r->error, "out of memory");
+  f->extents = rows;
+  if (arm_extent_parse(text, f->vars, f->num_vars, &rows[f->num_extents], r->error) != 0) return -1;
+  *out = -(int64_t)f->num_vars - 1 - f->num_extents++;
+  return 0;
 }
 
-static int read_arg(reader *r, int32_t row, const arm_function *f, arm_arg *arg) {
+static int read_dim(reader *r, int32_t value, arm_function *f, int64_t *out) {
+  if (arm_json_int(r->json, value, 0, ARM_MAX_BYTES, out) == 0) return 0;
+  if (value < 0 || r->json->values[value].kind != ARM_TEXT)
+    return arm_fail(r->error, "%s: a dimension is neither a size nor a var of the function", r->where);
+  for (int v = 0; v < f->num_vars; v++) {
+    if (strcmp(f->vars[v], r->json->values[value].text) != 0) continue;
+    *out = -(int64_t)(v + 1);
+    return 0;
+  }
+  return add_extent(r, r->json->values[value].text, f, out);
+}
+
+static int read_arg(reader *r, int32_t row, arm_function *f, arm_arg *arg) {
   int32_t name = arm_json_need(r->json, row, "name", ARM_TEXT, r->where, r->error);
   int32_t dtype = arm_json_need(r->json, row, "dtype", ARM_TEXT, r->where, r->error);
   int32_t role = arm_json_need(r->json, row, "role", ARM_TEXT, r->where, r->error);
@@ -132,16 +142,28 @@ static int read_asserts(reader *r, int32_t row, arm_function *f) {
   return 0;
 }
 
+/* Bytes of a workspace: a number up to `limit`, or an expression over the vars. */
+static int read_workspace(reader *r, int32_t row, const char *key, int64_t limit, const arm_function *f, int64_t *bytes,
+                          arm_extent *of) {
+  int32_t value = arm_json_get(r->json, row, key);
+  if (arm_json_int(r->json, value, 0, limit, bytes) == 0) return 0;
+  if (value < 0 || r->json->values[value].kind != ARM_TEXT)
+    return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
+  return arm_extent_parse(r->json->values[value].text, f->vars, f->num_vars, of, r->error);
+}
+
 static int read_function(reader *r, int32_t row, arm_function *f) {
   const char *name = r->json->values[row].key;
   snprintf(r->where, sizeof r->where, "descriptor: function %.120s", name);
   if ((f->name = arm_strdup(name, strlen(name))) == NULL) return arm_fail(r->error, "out of memory");
-  if (arm_json_int(r->json, arm_json_get(r->json, row, "workspace"), 0, ARM_MAX_BYTES, &f->workspace) != 0 ||
-      arm_json_int(r->json, arm_json_get(r->json, row, "thread_workspace"), 0, ARM_MAX_BYTES / 4096,
-                   &f->thread_workspace) != 0 ||
-      f->thread_workspace % ARM_ALIGN != 0)
+  if (read_vars(r, row, f) != 0) return -1;
+  if (read_workspace(r, row, "workspace", ARM_MAX_BYTES, f, &f->workspace, &f->workspace_of) != 0 ||
+      read_workspace(r, row, "thread_workspace", ARM_MAX_BYTES / 4096, f, &f->thread_workspace,
+                     &f->thread_workspace_of) != 0)
+    return -1;
+  if (f->thread_workspace % ARM_ALIGN != 0)
     return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
-  if (read_vars(r, row, f) != 0 || read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
+  if (read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
   if (read_launches(r, row, f) != 0 || read_asserts(r, row, f) != 0) return -1;
   int32_t overlap = arm_json_get(r->json, row, "may_overlap");
   if (overlap >= 0 && arm_json_int(r->json, overlap, 0, 1, &f->may_overlap) != 0)
@@ -173,6 +195,10 @@ void arm_functions_free(arm_function *functions, int count) {
     for (int k = 0; k < f->num_args; k++) free(f->args[k].name);
     for (int k = 0; k < f->num_vars; k++) free(f->vars[k]);
     for (int k = 0; k < f->num_asserts; k++) free(f->asserts[k]);
+    for (int k = 0; k < f->num_extents; k++) arm_extent_free(&f->extents[k]);
+    arm_extent_free(&f->workspace_of);
+    arm_extent_free(&f->thread_workspace_of);
+    free(f->extents);
     free(f->name);
     free(f->args);
     arm_launches_free(f->launches, f->num_launches);
@@ -214,11 +240,16 @@ static int check_type(const arm_function *f, int index, const arm_tensor *t, arm
   return 0;
 }
 
-static int check_shape(const arm_function *f, int index, const arm_tensor *t, int64_t *vars, arm_error *error) {
+/* The dimensions that are numbers or vars, which take their values here; or, once all have one, the expressions. */
+static int check_shape(const arm_function *f, int index, const arm_tensor *t, int64_t *vars, int are_bound,
+                       arm_error *error) {
   const arm_arg *arg = &f->args[index];
   for (int axis = 0; axis < arg->ndim; axis++) {
     int64_t wanted = arg->shape[axis];
-    if (wanted < 0) {
+    if ((wanted < -(int64_t)f->num_vars) != are_bound) continue;
+    if (are_bound) {
+      wanted = arm_extent_value(&f->extents[-wanted - 1 - f->num_vars], vars);
+    } else if (wanted < 0) {
       int64_t *var = &vars[-wanted - 1];
       if (*var == UNBOUND) *var = t->shape[axis];
       wanted = *var;
@@ -226,7 +257,7 @@ static int check_shape(const arm_function *f, int index, const arm_tensor *t, in
     if (t->shape[axis] == wanted) continue;
     char got[256];
     arm_shape_text(got, sizeof got, t->shape, t->ndim);
-    const char *name = arg->shape[axis] < 0 ? f->vars[-arg->shape[axis] - 1] : "";
+    const char *name = arg->shape[axis] < 0 && !are_bound ? f->vars[-arg->shape[axis] - 1] : "";
     return arm_fail(error, "%s: argument %d (%s) has shape %s, but %s%s%lld is wanted on axis %d", f->name, index,
                     arg->name, got, name, *name ? " = " : "", (long long)wanted, axis);
   }
@@ -253,6 +284,30 @@ static int bind_extents(const arm_function *f, arm_bound *out, arm_error *error)
   return 0;
 }
 
+static int bind_workspaces(const arm_function *f, arm_bound *out, arm_error *error) {
+  out->workspace = f->workspace_of.count ? arm_extent_value(&f->workspace_of, out->vars) : f->workspace;
+  out->thread_workspace =
+      f->thread_workspace_of.count ? arm_extent_value(&f->thread_workspace_of, out->vars) : f->thread_workspace;
+  if (out->workspace < 0 || out->thread_workspace < 0 || out->thread_workspace > ARM_MAX_BYTES / 4096)
+    return arm_fail(error, "%s: its workspaces are too large", f->name);
+  out->vars[f->num_vars] = out->thread_workspace; /* on a device: which call it is, arm_status.c */
+  return 0;
+}
+
+static void take_sizes(const arm_function *f, const arm_size_values *sizes, int64_t *vars) {
+  for (int v = 0; v < f->num_vars; v++) {
+    vars[v] = UNBOUND;
+    for (int32_t s = 0; sizes != NULL && s < sizes->count; s++)
+      if (strcmp(sizes->names[s], f->vars[v]) == 0) vars[v] = sizes->values[s];
+  }
+}
+
+static int check_extents(const arm_function *f, const arm_tensor *args, int64_t *vars, arm_error *error) {
+  for (int i = 0; f->num_extents > 0 && i < f->num_args; i++)
+    if (check_shape(f, i, &args[i], vars, 1, error) != 0) return -1;
+  return 0;
+}
+
 /* Kernels are made here, so that what the device refuses is told before anything runs. */
 static int bind_launches(const arm_function *f, const arm_tensor *args, arm_bound *out, arm_error *error) {
   out->bytes = arm_zalloc((size_t)f->num_args + 2, sizeof *out->bytes);
@@ -268,7 +323,7 @@ static int bind_launches(const arm_function *f, const arm_tensor *args, arm_boun
 }
 
 int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const int64_t *scalars, int num_scalars,
-             arm_bound *out, arm_error *error) {
+             const arm_size_values *sizes, arm_bound *out, arm_error *error) {
   memset(out, 0, sizeof *out);
   if (num_args != f->num_args)
     return arm_fail(error, "%s: %d tensor arguments given, but %d are wanted", f->name, num_args, f->num_args);
@@ -278,16 +333,31 @@ int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const 
   out->extents = arm_zalloc((size_t)f->num_phases, sizeof *out->extents);
   if (out->data == NULL || out->vars == NULL || out->extents == NULL) return arm_fail(error, "out of memory");
   out->data[num_args + 2] = (void *)(uintptr_t)arm_packed_call;
-  for (int v = 0; v < f->num_vars; v++) out->vars[v] = UNBOUND;
+  take_sizes(f, sizes, out->vars);
   for (int i = 0; i < num_args; i++) {
-    if (check_type(f, i, &args[i], error) != 0 || check_shape(f, i, &args[i], out->vars, error) != 0) return -1;
+    if (check_type(f, i, &args[i], error) != 0 || check_shape(f, i, &args[i], out->vars, 0, error) != 0) return -1;
     out->data[i] = arm_tensor_data(&args[i]);
   }
   if (bind_vars(f, scalars, num_scalars, out->vars, error) != 0) return -1;
+  if (check_extents(f, args, out->vars, error) != 0 || bind_workspaces(f, out, error) != 0) return -1;
   if (bind_extents(f, out, error) != 0 || (f->code != NULL && bind_launches(f, args, out, error) != 0)) return -1;
   if (f->kind == NULL) return 0;
   out->offload = arm_offload_bind(f, args, error);
   return out->offload ? 0 : -1;
+}
+
+int arm_bound_resize(arm_bound *bound, const arm_tensor *args, const arm_size_values *sizes, arm_error *error) {
+  const arm_function *f = bound->function;
+  int64_t call = bound->vars[f->num_vars];
+  take_sizes(f, sizes, bound->vars);
+  for (int i = 0; i < f->num_args; i++) {
+    if (check_shape(f, i, &args[i], bound->vars, 0, error) != 0) return -1;
+    if (bound->bytes != NULL) (void)arm_tensor_bytes(args[i].shape, args[i].ndim, args[i].dtype, &bound->bytes[i]);
+  }
+  if (bind_vars(f, NULL, 0, bound->vars, error) != 0 || check_extents(f, args, bound->vars, error) != 0) return -1;
+  if (bind_workspaces(f, bound, error) != 0 || bind_extents(f, bound, error) != 0) return -1;
+  if (f->code != NULL) bound->vars[f->num_vars] = call;
+  return 0;
 }
 
 void arm_unbind(arm_bound *bound) {

@@ -26,18 +26,26 @@ void *arm_storage_allocate(const arm_graph *g, const arm_storage *s, arm_error *
   return arm_memory_allocate(device, (size_t)s->bytes, error);
 }
 
+int arm_graph_reserve(arm_graph *g, int32_t d, int64_t bytes, arm_error *error) {
+  arm_graph_device *device = &g->devices[d];
+  if (device->arena != NULL && bytes <= device->arena_bytes) return 0;
+  void *arena = arm_memory_allocate(device->device, (size_t)bytes, error);
+  if (arena == NULL) return -1;
+  arm_memory_release(device->device, device->arena);
+  g->memory += (size_t)(bytes - device->arena_bytes);
+  device->arena = arena;
+  device->arena_bytes = bytes;
+  return 0;
+}
+
 static int allocate_storages(arm_graph *g, arm_error *error) {
   int64_t sizes[ARM_MAX_GRAPH_DEVICES] = {0};
   for (int32_t s = 0; s < g->num_storages; s++) {
     int64_t end = g->storages[s].offset + g->storages[s].bytes, *size = &sizes[g->storages[s].device];
     if (g->storages[s].offset >= 0 && end > *size) *size = end;
   }
-  for (int32_t d = 0; d < g->num_devices; d++) {
-    g->devices[d].arena = arm_memory_allocate(g->devices[d].device, (size_t)sizes[d], error);
-    if (g->devices[d].arena == NULL) return -1;
-    g->devices[d].arena_bytes = sizes[d];
-    g->memory += (size_t)sizes[d];
-  }
+  for (int32_t d = 0; d < g->num_devices; d++)
+    if (arm_graph_reserve(g, d, sizes[d], error) != 0) return -1;
   for (int32_t s = 0; s < g->num_storages; s++) {
     arm_storage *storage = &g->storages[s];
     if (storage->offset >= 0) {
@@ -45,6 +53,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
     } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
       storage->data = storage->owned = arm_storage_allocate(g, storage, error);
       if (storage->data == NULL) return -1;
+      storage->room = storage->bytes;
       g->memory += (size_t)storage->bytes;
     }
   }
@@ -92,7 +101,7 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
   if (ins != node->num_inputs || outs != node->num_outputs)
     return arm_fail(error, "graph: node %s: %s takes %d inputs and %d outputs, the graph gives %d and %d", node->name,
                     f->name, ins, outs, node->num_inputs, node->num_outputs);
-  return arm_bind(f, args, f->num_args, NULL, 0, &node->bound, error);
+  return arm_bind(f, args, f->num_args, NULL, 0, &g->sizes, &node->bound, error);
 }
 
 /* A __nop lays its inputs one after another; those that the plan already put in place are not copied. */
@@ -138,12 +147,48 @@ static int make_workspaces(arm_graph *g, arm_error *error) {
   arm_concurrent_plan(g);
   for (int32_t d = 0; d < g->num_devices; d++) {
     arm_graph_device *device = &g->devices[d];
-    device->workspace = arm_memory_allocate(device->device, (size_t)device->workspace_bytes, error);
-    if (device->workspace == NULL) return -1;
-    g->memory += (size_t)device->workspace_bytes;
+    if (device->workspace != NULL && device->workspace_bytes <= device->workspace_room) continue;
+    void *workspace = arm_memory_allocate(device->device, (size_t)device->workspace_bytes, error);
+    if (workspace == NULL) return -1;
+    arm_memory_release(device->device, device->workspace);
+    g->memory += (size_t)(device->workspace_bytes - device->workspace_room);
+    device->workspace = workspace;
+    device->workspace_room = device->workspace_bytes;
   }
   arm_concurrent_place(g);
   return 0;
+}
+
+/* The tensors of a call, as they are now: see bind_node. */
+static void call_tensors(const arm_graph *g, const arm_node *node, arm_tensor *args) {
+  const arm_function *f = node->bound.function;
+  for (int32_t k = 0, ins = 0, outs = 0; k < f->num_args; k++)
+    args[k] = entry_tensor(g, f->args[k].is_out ? node->first_entry + outs++ : node->inputs[ins++]);
+}
+
+/* Whether sizes decide about a call: it has variables, and none is given to it otherwise. */
+static int is_sized(const arm_node *node) {
+  return node->kind == ARM_NODE_CALL && !node->is_load && node->bound.function->num_vars > 0;
+}
+
+int arm_graph_resize_calls(arm_graph *g, arm_error *error) {
+  int32_t widest = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++)
+    if (is_sized(&g->nodes[i]) && g->nodes[i].bound.function->num_args > widest)
+      widest = g->nodes[i].bound.function->num_args;
+  arm_tensor *args = arm_zalloc((size_t)widest, sizeof *args);
+  int status = args == NULL ? arm_fail(error, "graph: out of memory") : 0;
+  for (int32_t i = 0; i < g->num_nodes && status == 0; i++) {
+    arm_node *node = &g->nodes[i];
+    if (is_sized(node)) {
+      call_tensors(g, node, args);
+      status = arm_bound_resize(&node->bound, args, &g->sizes, error);
+    } else if (node->kind == ARM_NODE_ALIAS) {
+      status = check_alias(g, node, error);
+    }
+  }
+  free(args);
+  return status == 0 ? make_workspaces(g, error) : -1;
 }
 
 int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out, char *err,
@@ -180,7 +225,9 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   for (; g->num_devices < num_devices; g->num_devices++) g->devices[g->num_devices].device = devices[g->num_devices];
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
-  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || allocate_storages(g, &error) != 0 ||
+  g->is_resized = 1; /* sizes have values when inputs are set */
+  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
+      allocate_storages(g, &error) != 0 ||
       bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {
     arm_graph_destroy(g);
     return -1;
@@ -199,6 +246,7 @@ void arm_graph_destroy(arm_graph *g) {
   for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++)
     arm_storage_drop(arm_storage_device(g, &g->storages[s]), &g->storages[s]);
   arm_variants_free(g);
+  arm_sizes_free(g);
   for (int32_t d = 0; d < g->num_devices; d++) {
     arm_memory_release(g->devices[d].device, g->devices[d].arena);
     arm_memory_release(g->devices[d].device, g->devices[d].workspace);
@@ -261,9 +309,17 @@ int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
   arm_device device = arm_storage_device(g, s);
   if (arm_storage_unshare(g, storage, 0, error) != 0) return -1;
+  if (s->owned != NULL && s->room < s->bytes && g->sizes.count > 0 && !s->is_load) {
+    void *larger = arm_storage_allocate(g, s, error);
+    if (larger == NULL) return -1;
+    arm_storage_drop(device, s);
+    s->owned = larger;
+    s->room = s->bytes;
+  }
   if (s->owned == NULL) {
     s->owned = arm_storage_allocate(g, s, error);
     if (s->owned == NULL || arm_memory_clear(device, s->owned, (size_t)s->bytes, error) != 0) return -1;
+    s->room = s->bytes;
   }
   if (s->data != s->owned) arm_graph_point(g, storage, s->owned);
   return 0;
@@ -338,7 +394,8 @@ int arm_graph_node_output(arm_graph *g, int node, int index, arm_tensor *out, ch
 
 /* ---- setting ---- */
 
-int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error) {
+int arm_graph_check_value(const arm_graph *g, const arm_entry *entry, const char *what, const arm_tensor *value,
+                          arm_error *error) {
   char got[256], wanted[256];
   if (value->ndim < 0 || value->ndim > ARM_MAX_NDIM) return arm_fail(error, "%s: impossible number of dimensions", what);
   arm_shape_text(got, sizeof got, value->shape, value->ndim);
@@ -346,7 +403,9 @@ int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_te
   if (!arm_dtype_equal(value->dtype, entry->tensor.dtype))
     return arm_fail(error, "%s: dtype %s given, %s wanted", what, arm_dtype_name(value->dtype),
                     arm_dtype_name(entry->tensor.dtype));
-  if (value->ndim != entry->tensor.ndim ||
+  if (entry->extents != NULL && g->storages[entry->storage].is_input) {
+    if (arm_sizes_check(g, entry, what, value, error) != 0) return -1;
+  } else if (value->ndim != entry->tensor.ndim ||
       memcmp(value->shape, entry->shape, sizeof(int64_t) * (size_t)value->ndim) != 0)
     return arm_fail(error, "%s: shape %s given, %s wanted", what, got, wanted);
   return entry->bytes == 0 || value->data != NULL ? 0 : arm_fail(error, "%s: the tensor has no memory", what);
@@ -383,7 +442,8 @@ static int copy_input(arm_graph *g, int64_t bytes, const arm_tensor *from, const
 
 static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_tensor *value, arm_error *error) {
   int32_t storage = g->entries[entry].storage;
-  if (arm_graph_check_value(&g->entries[entry], what, value, error) != 0) return -1;
+  if (arm_graph_check_value(g, &g->entries[entry], what, value, error) != 0) return -1;
+  if (g->entries[entry].extents != NULL) arm_sizes_take(g, &g->entries[entry], value);
   if (arm_graph_own(g, storage, error) != 0) return -1;
   arm_tensor own = entry_tensor(g, entry);
   if (copy_input(g, g->entries[entry].bytes, value, &own, error) != 0) return -1;
@@ -402,7 +462,7 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_entry *entry = &g->entries[g->nodes[g->inputs[index]].first_entry];
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
-  if (arm_storage_device(g, storage).type != ARM_CPU) return 0;
+  if (arm_storage_device(g, storage).type != ARM_CPU || entry->extents != NULL) return 0;
   return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
          storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
 }
@@ -488,6 +548,7 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
     return arm_fail(error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
   if (atomic_exchange(&g->running, 1)) return arm_fail(error, "the graph is already running in another thread");
   int status = check_inputs(g, error);
+  if (status == 0) status = arm_sizes_bind(g, error);
   if (status == 0 && g->is_unchecked) status = arm_places_check(g, error);
   if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, error);
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));

@@ -34,11 +34,15 @@ typedef struct {
   int32_t device;           /* where it runs: of the graph's devices */
 } arm_node;
 
+/* A named size: graph.sizes and its value are of one number. */
+typedef struct { int64_t low, high, step; } arm_size;
+
 typedef struct {
   arm_tensor tensor; /* its data pointer is filled in when handed out */
   int64_t shape[ARM_MAX_NDIM];
   int64_t bytes;
   int32_t storage;
+  arm_extent *extents; /* by axis, where one is an expression over sizes; `shape` is for their present values */
 } arm_entry;
 
 /* One place of argument tables that points at a storage. */
@@ -49,6 +53,8 @@ typedef struct {
   int32_t device;        /* where it lies: of the graph's devices */
   _Atomic int *users;    /* of `owned`, where other graphs may use it too (arm_share.c): nobody writes to it then */
   int64_t bytes, offset; /* offset < 0: not in the arena */
+  int64_t room;          /* of `owned`, which grows with sizes */
+  int32_t first, last;   /* steps in which it is alive, where sizes decide about its place */
   int64_t width;         /* of the image that holds it, in pixels of four numbers; 0: it is in a buffer */
   int32_t bits;          /* of a number of the image */
   int32_t first_slot, is_input, is_set, heads;
@@ -68,7 +74,7 @@ typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs;
 typedef struct {
   arm_device device;
   void *arena, *workspace, *status;
-  int64_t arena_bytes, workspace_bytes;
+  int64_t workspace_bytes, arena_bytes, workspace_room; /* needed; there */
 } arm_graph_device;
 
 struct arm_graph {
@@ -86,6 +92,10 @@ struct arm_graph {
   arm_variant *variants;
   int32_t num_variants, active;
   uint64_t stamps;
+  arm_size *bounds;         /* arm_sizes.c */
+  arm_size_values sizes;    /* as they are bound */
+  int64_t *new_sizes;       /* as the inputs give them */
+  int32_t is_resized, is_unplaced; /* an input has another shape; binding its sizes has failed */
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   size_t memory;
   int32_t is_unchecked;       /* users gave memory to inputs: whether it overlaps what is written is not known yet */
@@ -129,6 +139,17 @@ int arm_variants_read(arm_graph *graph, const arm_json *json, arm_error *error);
 void arm_variants_free(arm_graph *graph);
 int arm_variants_uses(const arm_graph *graph, int index);
 
+/* Sizes: arm_sizes.c. Check: whether a value may be an input's. Take: it is. Bind: before anything runs. */
+int arm_sizes_read(arm_graph *graph, const arm_json *json, arm_error *error);
+int arm_sizes_read_dim(const arm_graph *graph, const char *text, arm_entry *entry, int axis, arm_error *error);
+int arm_sizes_read_lifetimes(arm_graph *graph, const arm_json *json, int32_t list, arm_error *error);
+int arm_sizes_check(const arm_graph *graph, const arm_entry *entry, const char *what, const arm_tensor *value,
+                    arm_error *error);
+void arm_sizes_take(arm_graph *graph, arm_entry *entry, const arm_tensor *value);
+int arm_sizes_place(arm_graph *graph, arm_error *error);
+int arm_sizes_bind(arm_graph *graph, arm_error *error);
+void arm_sizes_free(arm_graph *graph);
+
 /* Fill nodes, entries, storages, inputs and heads from graph JSON; memory and calls come later. */
 int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *error);
 
@@ -136,7 +157,10 @@ int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *er
 void *arm_storage_allocate(const arm_graph *graph, const arm_storage *storage, arm_error *error);
 void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
-int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
+int arm_graph_reserve(arm_graph *graph, int32_t device, int64_t bytes, arm_error *error); /* room in an arena */
+int arm_graph_resize_calls(arm_graph *graph, arm_error *error);
+int arm_graph_check_value(const arm_graph *graph, const arm_entry *entry, const char *what, const arm_tensor *value,
+                          arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);
 int32_t arm_graph_input_entry(const arm_graph *graph, int index, arm_error *error); /* -1: there is no such input */
 

@@ -57,6 +57,16 @@ int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high,
 #define ARM_MAX_LOOPS 8
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed);
 
+/* Extents (arm_extent.c): expressions over named sizes, in postfix code; count 0: none. Value: -1 where it is negative, or
+ * beyond ARM_MAX_BYTES. */
+typedef struct { int32_t count; int64_t *code; } arm_extent;
+int arm_extent_parse(const char *text, char *const *names, int num_names, arm_extent *out, arm_error *error);
+int64_t arm_extent_value(const arm_extent *extent, const int64_t *values);
+void arm_extent_free(arm_extent *extent);
+
+/* Values of named sizes; a var of a function that has the name of one is that size. */
+typedef struct { char **names; int64_t *values; int32_t count; } arm_size_values;
+
 /* Functions that kernels call by name (arm_packed.c): what stands behind the workspaces in a kernel's data. */
 #define ARM_PACKED_FAILED (-5)
 int32_t arm_packed_call(const char *name, const char *kinds, const int64_t *slots, int64_t *result);
@@ -67,7 +77,7 @@ typedef struct {
   char *name;
   arm_dtype dtype;
   int32_t ndim, is_out;
-  int64_t shape[ARM_MAX_NDIM];  /* >= 0: fixed; < 0: var number -(v + 1) */
+  int64_t shape[ARM_MAX_NDIM];  /* >= 0: fixed; < 0: var number -(v + 1), and behind the vars the function's extents */
 } arm_arg;
 typedef struct { arm_phase_fn run; int64_t extent; arm_extent_fn extent_of; } arm_phase;
 typedef struct {
@@ -77,7 +87,10 @@ typedef struct {
   char **vars;
   char **asserts;
   int32_t num_args, num_phases, num_vars, num_asserts;
-  int64_t workspace, thread_workspace, may_overlap; /* what it writes, and other arguments */
+  arm_extent *extents, workspace_of, thread_workspace_of; /* over the vars */
+  int32_t num_extents;
+  int64_t workspace, thread_workspace; /* where they are numbers */
+  int64_t may_overlap; /* what it writes, and other arguments */
   char *kind, *source;  /* of an offloaded function; NULL for one with phases */
   const char *folder;   /* where its package lies, or NULL */
   size_t source_size;
@@ -115,13 +128,16 @@ typedef struct {
   const arm_function *function;
   void **data;
   int64_t *vars, *extents;
+  int64_t workspace, thread_workspace; /* bytes, the second for each thread; it stands behind the vars, too */
   arm_offload *offload; /* of an offloaded function, which has no phases and runs alone */
   struct arm_launcher *launcher; /* of a device's function, with the bytes of its tensors */
   int64_t *bytes;
   int64_t refused; /* what a device's function did not take: arm_status.c */
 } arm_bound;
 int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
-             int num_scalars, arm_bound *out, arm_error *error);
+             int num_scalars, const arm_size_values *sizes, arm_bound *out, arm_error *error);
+/* Sizes have other values: what depends on them is bound anew; memory of the arguments is given elsewhere. */
+int arm_bound_resize(arm_bound *bound, const arm_tensor *args, const arm_size_values *sizes, arm_error *error);
 void arm_unbind(arm_bound *bound);
 /* Run calls side by side that do not depend on one another: the k-th phases of all, then the next; up to ARM_MAX_LOOPS.
  * 0, or the code of the call `failed`. A step gives the loops of the k-th phases and whose they are; 0: there are none.

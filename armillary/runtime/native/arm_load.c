@@ -203,7 +203,7 @@ static int place(void *context, const char *name, const arm_tensor *value, void 
   l->storage = l->graph->entries[entry].storage;
   arm_tensor typed = *value;
   typed.data = l->graph; /* only has to be there: the values follow */
-  if (arm_graph_check_value(&l->graph->entries[entry], name, &typed, error) != 0) return -1;
+  if (arm_graph_check_value(l->graph, &l->graph->entries[entry], name, &typed, error) != 0) return -1;
   arm_storage *storage = &l->graph->storages[l->storage];
   if (arm_storage_unshare(l->graph, l->storage, 0, error) != 0) return -1;
   arm_device device = arm_storage_device(l->graph, storage);

@@ -305,8 +305,8 @@ int arm_module_check_params(const arm_module *module, char *err, size_t err_size
 /* ---- prepared calls ---- */
 
 static int make_workspace(arm_call *call, const arm_function *f, arm_error *error) {
-  int64_t shared = (f->workspace + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN, total;
-  if (arm_mul(f->thread_workspace, call->max_threads, &total) != 0 || total > ARM_MAX_BYTES)
+  int64_t shared = (call->bound.workspace + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN, total;
+  if (arm_mul(call->bound.thread_workspace, call->max_threads, &total) != 0 || total > ARM_MAX_BYTES)
     return arm_fail(error, "%s: its workspaces are too large", f->name);
   total += shared;
   call->workspace = arm_memory_allocate(call->device, (size_t)total, error);
@@ -347,7 +347,7 @@ int arm_call_create(arm_module *module, int function, const arm_tensor *args, in
   call->device = num_args > 0 ? args[0].device : (arm_device){arm_device_code_type(f->code), 0};
   call->pool = pool;
   call->max_threads = pool ? arm_pool_threads(pool) : 1;
-  if (arm_bind(f, args, num_args, scalars, num_scalars, &call->bound, &error) != 0 ||
+  if (arm_bind(f, args, num_args, scalars, num_scalars, NULL, &call->bound, &error) != 0 ||
       check_outputs(f, args, &error) != 0 || make_workspace(call, f, &error) != 0) {
     arm_call_destroy(call);
     return -1;

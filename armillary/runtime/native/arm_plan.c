@@ -123,9 +123,14 @@ static int32_t tagged(reader *r, int32_t attrs, const char *key, const char *tag
 static int read_shape(reader *r, int32_t value, arm_entry *entry) {
   if (KIND(r, value) != ARM_LIST || r->json.values[value].count > ARM_MAX_NDIM)
     return arm_fail(r->error, "graph.attrs.shape: a row is not a list of at most %d sizes", ARM_MAX_NDIM);
-  for (int32_t v = r->json.values[value].first; v >= 0; v = r->json.values[v].next)
-    if (arm_json_int(&r->json, v, 0, ARM_MAX_BYTES, &entry->shape[entry->tensor.ndim++]) != 0)
+  for (int32_t v = r->json.values[value].first; v >= 0; v = r->json.values[v].next) {
+    int axis = entry->tensor.ndim++;
+    if (KIND(r, v) == ARM_TEXT) {
+      if (arm_sizes_read_dim(r->graph, r->json.values[v].text, entry, axis, r->error) != 0) return -1;
+    } else if (arm_json_int(&r->json, v, 0, ARM_MAX_BYTES, &entry->shape[axis]) != 0) {
       return arm_fail(r->error, "graph.attrs.shape: a size is not an integer in range");
+    }
+  }
   return 0;
 }
 
@@ -220,6 +225,10 @@ static int read_storages(reader *r, int32_t attrs) {
     if (g->entries[i].bytes > storage->bytes) storage->bytes = g->entries[i].bytes;
   }
   if (read_images(r, attrs) != 0 || read_devices(r, attrs) != 0) return -1;
+  if (g->sizes.count > 0) {
+    int32_t lifetimes = tagged(r, attrs, "lifetime", "list_int", -1);
+    return lifetimes < 0 ? -1 : arm_sizes_read_lifetimes(g, &r->json, lifetimes, r->error);
+  }
   if (arm_json_get(&r->json, attrs, "arena_offset") < 0) return 0;
   int32_t list = tagged(r, attrs, "arena_offset", "list_int", -1);
   if (list < 0) return -1;
@@ -272,7 +281,8 @@ static int read_heads(reader *r) {
 int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *error) {
   reader r = {graph, {NULL, 0, 0, NULL}, error, 0};
   if (arm_json_parse(text, size, &r.json, error) != 0) return -1;
-  int status = read_nodes(&r);
+  int status = arm_sizes_read(graph, &r.json, error);
+  if (status == 0) status = read_nodes(&r);
   if (status == 0) {
     int32_t attrs = arm_json_need(&r.json, 0, "attrs", ARM_MAP, "graph", error);
     status = attrs < 0 ? -1 : read_entries(&r, attrs);

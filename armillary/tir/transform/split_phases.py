@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
+from armillary.base.extent import Known, ceil_div, most
 from armillary.base.node import post_order, replace
 from armillary.errors import ScheduleError, UnsupportedError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
+from armillary.tir.extents import from_expr
 from armillary.tir.phases import Phase, PhasedFunction
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute
 from armillary.tir.transform.loop_pass import NOTHING
@@ -33,7 +36,7 @@ Wrap = Callable[[S.Stmt], S.Stmt]
 def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
     """Cut a lowered function into phases.
 
-    Raises UnsupportedError for an allocation of symbolic size and for loops bound to GPU threads.
+    Raises UnsupportedError for loops bound to GPU threads.
     """
     label = name or func.get_attr("global_symbol", "main")
     if any(isinstance(item, S.AttrStmt) and item.key in _ELSEWHERE for item in all_statements(func.body)):
@@ -46,7 +49,7 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
     splitter.flush()
     places = _Places(label)
     phases = tuple(places.phase(k, p) for k, p in enumerate(splitter.phases))
-    shared, shared_bytes = _pack(label, _lives(splitter.shared, phases, places.serial))
+    shared, shared_bytes = _pack(_lives(splitter.shared, phases, places.serial))
     asserts = [n for p in phases for n in _in_order(p.body) if isinstance(n, S.AssertStmt)]
     return PhasedFunction(
         name=label,
@@ -199,13 +202,21 @@ def constant_bytes(buffer: S.Buffer, function: str) -> int:
     return total
 
 
+def buffer_bytes(buffer: S.Buffer) -> Known:
+    """Bytes of an allocation, as an extent where its sizes have names."""
+    total: Known = buffer.dtype.bytes
+    for size in map(from_expr, buffer.shape):
+        total = total * size  # type: ignore[assignment]  # of known sizes
+    return total
+
+
 class _Places:
     """Decides, per phase, which allocations stay on the stack and where the others live."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.thread: dict[S.Buffer, int] = {}
-        self.thread_bytes = 0
+        self.thread: dict[S.Buffer, Known] = {}
+        self.thread_bytes: Known = 0
         self.serial: dict[S.Buffer, int] = {}  # large buffers of serial phases -> the phase that uses them
 
     def phase(self, index: int, phase: Phase) -> Phase:
@@ -213,12 +224,12 @@ class _Places:
         body = self.stmt(phase.body, index if not phase.is_parallel else -1, 0, budget)
         return _replace_body(phase, body)
 
-    def stmt(self, item: S.Stmt, serial_phase: int, offset: int, budget: list[int]) -> S.Stmt:
+    def stmt(self, item: S.Stmt, serial_phase: int, offset: Known, budget: list[int]) -> S.Stmt:
         if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:
             raise UnsupportedError(f"{self.name}: a loop is bound to {item.thread_tag}; that needs a GPU target")
         if not isinstance(item, S.Allocate):
             return map_stmt(item, lambda e: e, lambda s: self.stmt(s, serial_phase, offset, budget))
-        size = constant_bytes(item.buffer, self.name)
+        size = buffer_bytes(item.buffer)
         if self.stays(item.buffer, size, budget):
             body = self.stmt(item.body, serial_phase, offset, budget)
             return replace(item, body=body)
@@ -226,11 +237,13 @@ class _Places:
             self.serial[item.buffer] = serial_phase
             return self.stmt(item.body, serial_phase, offset, budget)
         self.thread[item.buffer] = offset
-        end = _align(offset + size)
-        self.thread_bytes = max(self.thread_bytes, end)
+        end = _align(offset + size)  # type: ignore[arg-type]  # of known sizes
+        self.thread_bytes = most(self.thread_bytes, end)
         return self.stmt(item.body, serial_phase, end, budget)
 
-    def stays(self, buffer: S.Buffer, size: int, budget: list[int]) -> bool:
+    def stays(self, buffer: S.Buffer, size: Known, budget: list[int]) -> bool:
+        if not isinstance(size, int):
+            return False
         if buffer.scope == "local" and size <= LOCAL_BYTES:
             return True
         if size > budget[0]:
@@ -243,8 +256,8 @@ def _replace_body(phase: Phase, body: S.Stmt) -> Phase:
     return Phase(phase.var, phase.min, phase.extent, body, phase.is_parallel)
 
 
-def _align(value: int) -> int:
-    return -(-value // _ALIGN) * _ALIGN
+def _align(value: Known) -> Known:
+    return ceil_div(value, _ALIGN) * _ALIGN  # type: ignore[return-value]  # of a known size
 
 
 def _lives(
@@ -260,9 +273,20 @@ def _lives(
     return lives
 
 
-def _pack(name: str, lives: dict[S.Buffer, tuple[int, int]]) -> tuple[dict[S.Buffer, int], int]:
-    """Offsets such that buffers alive at one time do not overlap: largest first, lowest free place."""
-    sizes = {b: _align(max(1, constant_bytes(b, name))) for b in lives}
+def _pack(lives: dict[S.Buffer, tuple[int, int]]) -> tuple[dict[S.Buffer, Known], Known]:
+    """Offsets such that buffers alive at one time do not overlap; of named sizes they stand behind the rest."""
+    fixed = {b: size for b in lives if isinstance(size := _align(most(1, buffer_bytes(b))), int)}
+    offsets, total = _pack_fixed({b: lives[b] for b in fixed}, fixed)
+    layout, end = dict[S.Buffer, Known](offsets), cast("Known", total)
+    for buffer in lives:
+        if buffer not in fixed:
+            layout[buffer] = end
+            end = end + _align(buffer_bytes(buffer))  # type: ignore[assignment]  # of known sizes
+    return {b: layout[b] for b in lives}, end
+
+
+def _pack_fixed(lives: dict[S.Buffer, tuple[int, int]], sizes: dict[S.Buffer, int]) -> tuple[dict[S.Buffer, int], int]:
+    """Of sizes that are numbers: largest first, lowest free place."""
     placed: dict[S.Buffer, int] = {}
     for buffer in sorted(lives, key=lambda b: -sizes[b]):
         first, last = lives[buffer]

@@ -196,8 +196,8 @@ class _Plan:
         self._inputs = {name: k for k, name in enumerate(inputs)}
         self.threads = max(1, Scheduler.get().num_threads())
         rows = [self._loops[node.func_name].row for _, node in self._calls()]
-        self.workspace = max((_up(row.workspace) for row in rows), default=0)
-        self.thread_workspace = max((row.thread_workspace for row in rows), default=0)
+        self.workspace = max((_up(row.scratch[0]) for row in rows), default=0)
+        self.thread_workspace = max((row.scratch[1] for row in rows), default=0)
         self._packed = self._pack()
         self._offsets = self._places()
         work = [(node, self._slots(at, node)) for at, node in self._calls() if not _is_load(node)]
@@ -219,14 +219,14 @@ class _Plan:
             if not _is_load(node):
                 continue
             output = spec.entry(at)
-            made = aligned_empty(spec.shapes[output], np.dtype(spec.dltypes[output]))
+            made = aligned_empty(spec.fixed_shapes[output], np.dtype(spec.dltypes[output]))
             packed[spec.storage_ids[output]] = made
             loops = self._loops[node.func_name]
-            scratch = np.zeros(loops.row.workspace + loops.row.thread_workspace + 128, np.uint8)
+            scratch = np.zeros(loops.row.scratch[0] + loops.row.scratch[1] + 128, np.uint8)
             base = _up(scratch.ctypes.data)
             data = [packed[spec.storage_ids[spec.entry(i, k)]].ctypes.data for i, k, _ in node.inputs]
             for phase in range(len(loops.row.phases)):
-                loop = loops.bind(phase, [*data, made.ctypes.data, base, base + _up(loops.row.workspace)], ())
+                loop = loops.bind(phase, [*data, made.ctypes.data, base, base + _up(loops.row.scratch[0])], ())
                 loop.run(0, loop.extent, 0)
         return packed
 
@@ -238,7 +238,7 @@ class _Plan:
         outside |= {ids[spec.entry(k)] for k, node in enumerate(spec.nodes) if node.op == "null"}
         sizes: dict[int, int] = {}
         for entry, storage in enumerate(ids):
-            size = int(np.prod(spec.shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
+            size = int(np.prod(spec.fixed_shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
             sizes[storage] = max(sizes.get(storage, 0), _up(size))
         inner = sorted(set(ids) - outside)
         planned = {s: spec.arena_offsets[s] for s in inner if spec.arena_offsets and spec.arena_offsets[s] >= 0}

@@ -80,8 +80,9 @@ int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *val
   int32_t entry = arm_graph_input_entry(g, index, &error);
   if (entry < 0) return -1;
   const char *name = arm_graph_input_name(g, index);
-  if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
+  if (arm_graph_check_value(g, &g->entries[entry], name, value, &error) != 0) return -1;
   if (check_direct(g, &g->entries[entry], name, value, &error) != 0) return -1;
+  if (g->entries[entry].extents != NULL) arm_sizes_take(g, &g->entries[entry], value);
   g->is_unchecked = 1;
   arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
   arm_graph_was_set(g, g->entries[entry].storage);
@@ -95,7 +96,8 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
     return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
   index += v->first_head;
   const arm_entry *entry = &g->entries[g->heads[index]];
-  if (arm_graph_check_value(entry, "output", value, &error) != 0) return -1;
+  if (arm_sizes_bind(g, &error) != 0) return -1;
+  if (arm_graph_check_value(g, entry, "output", value, &error) != 0) return -1;
   if (check_direct(g, entry, "output", value, &error) != 0) return -1;
   void *data = arm_tensor_data(value);
   arm_storage *storage = &g->storages[entry->storage];

@@ -1,0 +1,97 @@
+"""Values for named sizes: a function whose shapes are numbers, from one whose shapes are expressions over sizes.
+
+In: a function, and values of some or all of its sizes. Out: the same function with these values in the types of its
+variables and in attributes. Invariant: what it computes is unchanged for inputs of those sizes; sharing is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from armillary.base.extent import Extent, Known, Size, sizes_of, substitute
+from armillary.base.node import replace
+from armillary.relay.expr import Call, Expr, Function, Var
+from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_type
+from armillary.relay.walk import map_children, post_order
+
+
+def sizes_in(function: Function) -> dict[str, Size]:
+    """The named sizes of a function's parameters and attributes, by name."""
+    return sizes_of(_dims(function))
+
+
+def at_typical_sizes(function: Function) -> Function:
+    """The function at the values that its sizes typically have: what cost models look at."""
+    return bind_sizes(function, {name: size.typical for name, size in sizes_in(function).items()})
+
+
+def bind_sizes(function: Function, values: Mapping[str, Known]) -> Function:
+    """The function with values for the sizes of these names; the function itself where it has none of them."""
+    if not values or values.keys().isdisjoint(sizes_in(function)):
+        return function
+    bound: dict[int, Expr] = {}
+
+    def get(expr: Expr) -> Expr:
+        return bound.get(id(expr), expr)
+
+    for expr in post_order(function):
+        bound[id(expr)] = _bound(map_children(expr, get), values)
+    result = bound[id(function)]
+    assert isinstance(result, Function), "a function stays one"
+    return result
+
+
+def bind_type(ty: Type, values: Mapping[str, Known]) -> Type:
+    """A type with values for the sizes of these names."""
+    match ty:
+        case TensorType(shape, dtype):
+            return tensor_type([substitute(d, values) if isinstance(d, Extent) else d for d in shape], dtype)
+        case TupleType(fields):
+            return TupleType(tuple(bind_type(f, values) for f in fields))
+        case FuncType(arguments, result):
+            return FuncType(tuple(bind_type(t, values) for t in arguments), bind_type(result, values))
+    return ty
+
+
+def _bound(expr: Expr, values: Mapping[str, Known]) -> Expr:
+    if isinstance(expr, Var) and expr.type_annotation is not None:
+        return replace(expr, type_annotation=_same(bind_type(expr.type_annotation, values), expr.type_annotation))
+    if isinstance(expr, Call) and expr.attrs is not None and any(True for _ in _attr_sizes(expr.attrs)):
+        changed = {f.name: _bound_value(getattr(expr.attrs, f.name), values) for f in dataclasses.fields(expr.attrs)}
+        return replace(expr, attrs=dataclasses.replace(expr.attrs, **changed))
+    if isinstance(expr, Function) and expr.ret_type is not None:
+        return replace(expr, ret_type=_same(bind_type(expr.ret_type, values), expr.ret_type))
+    return expr
+
+
+def _same(new: Type, old: Type) -> Type:
+    return old if new == old else new
+
+
+def _bound_value(value: object, values: Mapping[str, Known]) -> object:
+    if isinstance(value, tuple):
+        return tuple(_bound_value(v, values) for v in value)
+    return substitute(value, values) if isinstance(value, Extent) else value
+
+
+def _attr_sizes(attrs: object) -> Iterator[Extent]:
+    values = [getattr(attrs, f.name) for f in dataclasses.fields(attrs)] if dataclasses.is_dataclass(attrs) else []
+    for value in values:
+        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Extent))
+
+
+def _dims(function: Function) -> Iterator[object]:
+    for expr in post_order(function):
+        if isinstance(expr, Var) and expr.type_annotation is not None:
+            yield from _type_dims(expr.type_annotation)
+        elif isinstance(expr, Call) and expr.attrs is not None:
+            yield from _attr_sizes(expr.attrs)
+
+
+def _type_dims(ty: Type) -> Iterator[object]:
+    if isinstance(ty, TensorType):
+        yield from ty.shape
+    elif isinstance(ty, TupleType):
+        for field in ty.fields:
+            yield from _type_dims(field)
