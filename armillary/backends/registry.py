@@ -61,8 +61,10 @@ class Implementation:
     priority: int = 10
     explain: ExplainRule | None = None
     algorithm: str = ""  # as choices name it (target/choice.py)
+    takes_sizes: bool = False  # whether compute and schedule hold for tensors with named sizes
 
 
+_FIXED = "its tiles are made for fixed sizes"
 _ROWS: dict[tuple[str, str], list[Implementation]] = {}
 DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused function
 
@@ -77,6 +79,7 @@ def implement(
     priority: int = 10,
     explain: ExplainRule | None = None,
     algorithm: str = "",
+    takes_sizes: bool = False,
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
 
@@ -88,7 +91,9 @@ def implement(
     def register(rule: ScheduleRule) -> ScheduleRule:
         for key, row in ({op: name or rule.__name__} if isinstance(op, str) else op).items():
             rows = _ROWS.setdefault((family, key), [])
-            rows.append(Implementation(row, key, family, rule, compute, when, priority, explain, algorithm))
+            rows.append(
+                Implementation(row, key, family, rule, compute, when, priority, explain, algorithm, takes_sizes)
+            )
             rows.sort(key=lambda r: -r.priority)
         return rule
 
@@ -108,14 +113,18 @@ def default_schedule(family: str) -> Callable[[ScheduleRule], ScheduleRule]:
 
 
 def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
-    """The implementation for a workload, and why those of higher priority were passed over."""
+    """The implementation for a workload, and why those of higher priority were passed over.
+
+    Where sizes have names, what takes them is chosen by their typical values.
+    """
     family = workload.target.kind.family
     _load(backend_of(workload.target))
     if workload.op.is_scripted:
         return scripted(workload), ()
     reasons: list[str] = []
+    is_sized, workload = workload.is_sized, workload.typical
     for row in _named(_ROWS.get((family, workload.name), ()), workload):
-        reason = row.when(workload)
+        reason = _FIXED if is_sized and not row.takes_sizes else row.when(workload)
         if reason is None:
             return row, tuple(reasons)
         if reason:

@@ -7,12 +7,15 @@ backends/registry.py; what is chosen: target/choice.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from armillary.base.extent import Extent, sizes_of
 from armillary.errors import InternalError
+from armillary.relay.bind_sizes import attr_sizes, bind_attrs, bind_type
 from armillary.relay.op import Op
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import TensorType, Type, tensor_fields
 from armillary.target import Target
 
 Reason = str | None
@@ -39,6 +42,28 @@ class Workload:
     def tensor(self, index: int) -> TensorType:
         """The type of an argument that is a tensor."""
         return _tensor(self.types[index])
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether some of its shapes are known only when the program runs."""
+        dims = (d for ty in self.types for t in tensor_fields(ty) for d in t.shape)
+        return any(isinstance(d, Extent) for d in dims) or any(w.is_sized for w in self.inner)
+
+    @property
+    def typical(self) -> Workload:
+        """The workload at the values that its sizes typically have: what costs and tiles are chosen for."""
+        if not self.is_sized:
+            return self
+        values = {name: size.typical for name, size in sizes_of(self._dims()).items()}
+        types = tuple(bind_type(ty, values) for ty in self.types)
+        attrs, inner = bind_attrs(self.attrs, values), tuple(w.typical for w in self.inner)
+        return replace(self, attrs=attrs, types=types, inner=inner)
+
+    def _dims(self) -> Iterator[object]:
+        for ty in self.types:
+            for t in tensor_fields(ty):
+                yield from t.shape
+        yield from attr_sizes(self.attrs)
 
     @property
     def result(self) -> TensorType:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -200,6 +200,19 @@ class Extent(AnyDim):
 
     def __hash__(self) -> int:
         return hash(self._text)
+
+    if TYPE_CHECKING:  # arithmetic of known sizes gives known sizes
+
+        def __add__(self, other: Known) -> Known: ...  # type: ignore[override]
+        def __radd__(self, other: int) -> Known: ...  # type: ignore[override]
+        def __sub__(self, other: Known) -> Known: ...  # type: ignore[override]
+        def __rsub__(self, other: int) -> Known: ...  # type: ignore[override]
+        def __mul__(self, other: Known) -> Known: ...  # type: ignore[override]
+        def __rmul__(self, other: int) -> Known: ...  # type: ignore[override]
+        def __floordiv__(self, other: Known) -> Known: ...  # type: ignore[override]
+        def __rfloordiv__(self, other: int) -> Known: ...  # type: ignore[override]
+        def __mod__(self, other: Known) -> Known: ...  # type: ignore[override]
+        def __rmod__(self, other: int) -> Known: ...  # type: ignore[override]
 
     @cached_property
     def _text(self) -> str:

@@ -121,7 +121,7 @@ def _compose(function: Function, anchor: Call | None, workload: Workload, chosen
                 raise UnsupportedError(f"a kernel cannot use the free variable %{name}")
     outputs = _distinct(_flat(values[id(function.body)]), inputs)
     first = tuple(t for call in inner for t in _flat(values[id(call)]))
-    return Fused(workload, anchor_tensors, outputs, tuple(inputs), first)
+    return Fused(workload.typical, anchor_tensors, outputs, tuple(inputs), first)
 
 
 def _placeholders(name: str, ty: Type, inputs: list[te.Tensor]) -> Value:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import numpy as np
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.relay.expr import Constant, Expr, const
@@ -54,15 +55,28 @@ def mean_accumulator(dtype: DType) -> DType:
     return DType("int64" if dtype.code == "int" else "uint64") if dtype.is_int else accumulator(dtype)
 
 
-def widened(position: Index, size: int = 0) -> Index:
+def fixed_shape(name: str, shape: Sequence[Known]) -> tuple[int, ...]:
+    """A shape as numbers, as a reference needs it."""
+    fixed = tuple(d for d in shape if isinstance(d, int))
+    if len(fixed) < len(shape):
+        raise TypeMismatch(f"{name}: the shape {tuple(shape)} has sizes without values", hint="relay.bind_sizes")
+    return fixed
+
+
+def number(value: Known, dtype: DType | str) -> te.Expr:
+    """A size as an expression of a dtype."""
+    return T.const(value, dtype) if isinstance(value, int) else T.cast(value, dtype)
+
+
+def widened(position: Index, size: Known = 0) -> Index:
     """A position in a dtype that holds the size of an axis: it is compared with sizes, and they are added to it."""
-    needed = 32 if size <= _INT32_MAX else 64
+    needed = 32 if not isinstance(size, int) or size <= _INT32_MAX else 64
     return T.cast(position, f"int{needed}") if position.dtype.bits < needed else position
 
 
-def as_index(position: Index, size: int) -> Index:
+def as_index(position: Index, size: Known) -> Index:
     """A position that was brought into an axis of that size: int32, or int64 where the axis is longer."""
-    return T.cast(position, "int32" if size <= _INT32_MAX else "int64")
+    return T.cast(position, "int32" if not isinstance(size, int) or size <= _INT32_MAX else "int64")
 
 
 def check_holds(name: str, dtype: str, most: Dim) -> None:
@@ -144,7 +158,7 @@ def check_broadcasts_to(name: str, shape: Sequence[Dim], target: Sequence[Dim]) 
         raise TypeMismatch(f"{name}: shape {tuple(shape)} does not broadcast to {tuple(target)}")
 
 
-def broadcast_index(shape: Sequence[int], index: Sequence[te.Expr]) -> tuple[te.Expr | int, ...]:
+def broadcast_index(shape: Sequence[Known], index: Sequence[te.Expr]) -> tuple[te.Expr | int, ...]:
     """Where the element of an output index lies in an input of `shape` that broadcasts to it."""
     tail = index[len(index) - len(shape) :]
     return tuple(0 if dim == 1 else i for dim, i in zip(shape, tail, strict=True))
@@ -157,6 +171,14 @@ def unravelled(index: te.Expr, sizes: Sequence[int]) -> list[te.Expr]:
         found.insert(0, index % size if size > 1 else 0)
         index = index // size if size > 1 else index
     return [index, *found] if sizes else []
+
+
+@overload
+def dims_product(dims: Iterable[Known]) -> Known: ...
+
+
+@overload
+def dims_product(dims: Iterable[Dim]) -> Dim: ...
 
 
 def dims_product(dims: Iterable[Dim]) -> Dim:

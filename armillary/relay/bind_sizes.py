@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from armillary.base.extent import Extent, Known, Size, sizes_of, substitute
 from armillary.base.node import replace
 from armillary.relay.expr import Call, Expr, Function, Var
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_type
 from armillary.relay.walk import map_children, post_order
+
+A = TypeVar("A")
 
 
 def sizes_in(function: Function) -> dict[str, Size]:
@@ -57,12 +60,19 @@ def bind_type(ty: Type, values: Mapping[str, Known]) -> Type:
 def _bound(expr: Expr, values: Mapping[str, Known]) -> Expr:
     if isinstance(expr, Var) and expr.type_annotation is not None:
         return replace(expr, type_annotation=_same(bind_type(expr.type_annotation, values), expr.type_annotation))
-    if isinstance(expr, Call) and expr.attrs is not None and any(True for _ in _attr_sizes(expr.attrs)):
-        changed = {f.name: _bound_value(getattr(expr.attrs, f.name), values) for f in dataclasses.fields(expr.attrs)}
-        return replace(expr, attrs=dataclasses.replace(expr.attrs, **changed))
+    if isinstance(expr, Call) and expr.attrs is not None:
+        return replace(expr, attrs=bind_attrs(expr.attrs, values))
     if isinstance(expr, Function) and expr.ret_type is not None:
         return replace(expr, ret_type=_same(bind_type(expr.ret_type, values), expr.ret_type))
     return expr
+
+
+def bind_attrs(attrs: A, values: Mapping[str, Known]) -> A:
+    """Attributes of an operator with values for the sizes of these names."""
+    if not any(True for _ in attr_sizes(attrs)):
+        return attrs
+    changed = {f.name: _bound_value(getattr(attrs, f.name), values) for f in dataclasses.fields(attrs)}  # type: ignore[arg-type]
+    return dataclasses.replace(attrs, **changed)  # type: ignore[type-var]  # a dataclass, as it has fields
 
 
 def _same(new: Type, old: Type) -> Type:
@@ -75,7 +85,8 @@ def _bound_value(value: object, values: Mapping[str, Known]) -> object:
     return substitute(value, values) if isinstance(value, Extent) else value
 
 
-def _attr_sizes(attrs: object) -> Iterator[Extent]:
+def attr_sizes(attrs: object) -> Iterator[Extent]:
+    """The extents in the attributes of an operator."""
     values = [getattr(attrs, f.name) for f in dataclasses.fields(attrs)] if dataclasses.is_dataclass(attrs) else []
     for value in values:
         yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Extent))
@@ -86,7 +97,7 @@ def _dims(function: Function) -> Iterator[object]:
         if isinstance(expr, Var) and expr.type_annotation is not None:
             yield from _type_dims(expr.type_annotation)
         elif isinstance(expr, Call) and expr.attrs is not None:
-            yield from _attr_sizes(expr.attrs)
+            yield from attr_sizes(expr.attrs)
 
 
 def _type_dims(ty: Type) -> Iterator[object]:

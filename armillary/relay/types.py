@@ -19,6 +19,7 @@ from armillary.base.extent import ANY_DIM as ANY_DIM
 from armillary.base.extent import AnyDim as AnyDim
 from armillary.base.extent import Dim as Dim
 from armillary.base.extent import Extent as Extent
+from armillary.base.extent import typical
 from armillary.base.lazy import deferred
 from armillary.base.node import Node
 from armillary.base.record import record
@@ -72,6 +73,11 @@ class TensorType(Type):
         if any(isinstance(d, AnyDim) for d in self.shape):
             raise TypeMismatch(f"the shape {self.shape} is not fully known", hint="bind the dimension with shape=")
         return self.shape  # type: ignore[return-value]
+
+    @property
+    def typical(self) -> tuple[int, ...]:
+        """The shape as ints, of sizes that have names the values that cost models take."""
+        return TensorType(tuple(typical(d) if isinstance(d, Extent) else d for d in self.shape), self.dtype).static
 
     @property
     def size(self) -> int:

@@ -122,7 +122,7 @@ class AsExpr(Protocol):
 
 
 ExprLike: TypeAlias = Union[Expr, Extent, int, float, str, np.generic, AsExpr]  # noqa: UP007 (what tir/build.py converts)
-Index: TypeAlias = Union[Expr, int]  # noqa: UP007 (an index, which need not be a node yet)
+Index: TypeAlias = Union[Expr, Extent, int]  # noqa: UP007 (an index, which need not be a node yet)
 SCOPE["Expr"] = Expr
 _CONVERT: list[Callable[[Expr, str], Expr]] = []  # filled by tir/build.py
 

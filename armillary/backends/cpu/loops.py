@@ -13,12 +13,12 @@ from armillary import te
 from armillary.backends.cpu.cost.vectors import LONG_SUM, MIN_BAND, longest_part
 from armillary.backends.registry import Fused
 from armillary.base.node import Node, post_order
-from armillary.errors import UnsupportedError
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import And, BufferLoad, Call, Div, Expr, IterVar, ProducerLoad, Select
 
+UNKNOWN_EXTENT = 1 << 30
 PLAIN_SUM = 432  # terms of a sum over a plain image that stays whole
 WEIGHT_AXES = 6  # of the blocked weights of convolutions
 MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
@@ -46,11 +46,15 @@ def is_power_of_two(extent: int) -> bool:
 
 
 def static_extent(axis: IterVar) -> int:
-    """The extent of an axis, which must be known; 1 << 30 for a symbolic one."""
-    if axis.dom is None:
-        raise UnsupportedError(f"axis {axis.var.name} has no range")
-    extent = T.as_int(axis.dom.extent)
-    return 1 << 30 if extent is None else extent
+    """The extent of an axis; 1 << 30 for one of a named size, or of a loop that was split off one."""
+    extent = None if axis.dom is None else T.as_int(axis.dom.extent)
+    return UNKNOWN_EXTENT if extent is None else extent
+
+
+def is_ragged(axis: IterVar, lanes: int) -> bool:
+    """Whether the last vector of an axis may not be full."""
+    extent = static_extent(axis)
+    return extent % lanes != 0 or extent == UNKNOWN_EXTENT
 
 
 def fuse_all(stage: te.Stage, axes: Sequence[IterVar]) -> IterVar:

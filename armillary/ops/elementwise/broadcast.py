@@ -240,7 +240,7 @@ def _define(row: Row) -> Op:
         if not (lhs.shape and rhs.shape):  # a scalar, beside which sizes may be symbolic
             shape = lhs.shape or rhs.shape
             return elements(shape, lambda *i: row.scalar(*(t(*i[: t.ndim]) for t in (lhs, rhs))), name=row.name)
-        a, b = te.static_shape(lhs), te.static_shape(rhs)
+        a, b = te.extents(lhs), te.extents(rhs)
         sizes = broadcast_shapes(row.name, a, b)
         return elements(
             sizes, lambda *i: row.scalar(lhs(*broadcast_index(a, i)), rhs(*broadcast_index(b, i))), name=row.name
@@ -289,7 +289,7 @@ def where_reference(attrs: None, condition: Array, x: Array, y: Array) -> Array:
 
 @where.compute
 def where_compute(attrs: None, condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
-    c, a, b = (te.static_shape(t) for t in (condition, x, y))
+    c, a, b = (te.extents(t) for t in (condition, x, y))
     shape = broadcast_shapes("where", c, a, b)
 
     def element(*i: Index) -> Scalar:

@@ -257,11 +257,11 @@ def out_dim(
 
 def _count_of(size: Extent, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool) -> Dim:
     """What window_count gives, of a size with a name: its select is a minimum."""
-    span: Known = size + (pad[0] + pad[1] - extent(kernel, dilation))  # type: ignore[assignment]  # sizes have names
+    span: Known = size + (pad[0] + pad[1] - extent(kernel, dilation))
     if not ceil:
         return span // stride + 1
     last = ceil_div(span, stride)
-    return least(last + 1, most(ceil_div(size + pad[0], stride), last))  # type: ignore[arg-type]  # likewise
+    return least(last + 1, most(ceil_div(size + pad[0], stride), last))
 
 
 # --- layouts as strings ("NCHW", "NHWC", "NCHW8c"): upper case is a whole axis, a number and lower case a block ---
@@ -376,7 +376,7 @@ def lowest(dtype: str) -> float:
     return float("-inf") if kind.is_float else kind.min_value
 
 
-def reduce_axes(sizes: Sequence[te.Expr | int], names: Sequence[str]) -> list[te.IterVar]:
+def reduce_axes(sizes: Sequence[te.ExprLike], names: Sequence[str]) -> list[te.IterVar]:
     """One reduction axis per size."""
     return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
 

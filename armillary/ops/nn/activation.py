@@ -127,7 +127,7 @@ def _compute_leaky(attrs: LeakyReluAttrs, x: Tensor) -> Tensor:
 
 @prelu.compute
 def _compute_prelu(attrs: AxisAttrs, x: Tensor, alpha: Tensor) -> Tensor:
-    axis, zero, one = attrs.axis % len(x.shape), T.const(0, x.dtype), te.static_shape(alpha) == (1,)
+    axis, zero, one = attrs.axis % len(x.shape), T.const(0, x.dtype), te.extents(alpha) == (1,)
 
     def element(*i: te.Expr) -> te.Expr:
         return T.select(x(*i) >= zero, x(*i), x(*i) * alpha(0 if one else i[axis]))

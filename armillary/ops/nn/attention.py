@@ -160,7 +160,7 @@ def mask_reader(mask: Tensor | None) -> Read | None:
     """A function (b, h, t, s) that reads the mask, or None."""
     if mask is None:
         return None
-    shape = te.static_shape(mask)
+    shape = te.extents(mask)
     return lambda *index: mask(*(0 if size == 1 else i for size, i in zip(shape, index, strict=True)))
 
 

@@ -291,7 +291,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
     made: Tensor = te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
-    columns = te.static_shape(made)[-1]
+    columns = te.extents(made)[-1]
     if attrs.units in (None, columns):
         return made
     return te.compute([*data.shape[:-1], attrs.units], lambda *i: made(*i), name="kept", tag="injective")

@@ -8,7 +8,6 @@ keep a row in cache. The nn.*_norm operators decompose into it; recognize-normal
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
+from armillary.ops._types import dims_product, number
 from armillary.ops.nn._windows import Tensor, axis_of, f32, need_float, need_tensor, reduce_axes, tensor, wide
 from armillary.ops.reduce.reduce import full_index
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -58,10 +58,10 @@ def reference(attrs: StandardizeAttrs, x: Array) -> Array:
 
 @standardize.compute
 def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
-    shape, axes = te.static_shape(x), _axes(attrs, len(x.shape))
+    shape, axes = te.extents(x), _axes(attrs, len(x.shape))
     dtype = "float32" if T.convert(x(*[0] * len(shape))).dtype.bits < 32 else x.dtype
-    count = T.const(math.prod(shape[a] for a in axes), dtype)
-    rest = [d for n, d in enumerate(shape) if n not in axes]
+    count = number(dims_product(shape[a] for a in axes), dtype)
+    rest: list[te.Index] = [d for n, d in enumerate(shape) if n not in axes]
 
     def over(value: Callable[[list[te.Expr]], te.Expr], name: str) -> Tensor:
         inner = reduce_axes([shape[a] for a in axes], [f"k{a}" for a in axes])

@@ -50,7 +50,7 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
 
     A NaN is marked by moving its position out of the range of the others, to where it wins.
     """
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axes = reduced_axes(name, attrs.plain, len(shape))
     result, last = reduced_shape(shape, axes, attrs.keepdims), attrs.select_last_index
     beyond = BEYOND if last else -BEYOND
@@ -142,7 +142,7 @@ def _define(name: str, largest: bool) -> Op:
 
     @op.compute
     def compute(attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
-        shape = te.static_shape(data)
+        shape = te.extents(data)
         axes = reduced_axes(name, attrs.plain, len(shape))
         if not axes:
             return elements(shape, lambda *i: T.const(0, "int32"), name=name)

@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, most
 from armillary.base.record import record
 from armillary.ops._deferred import T, reduction, te
 from armillary.ops._types import (
@@ -25,11 +26,13 @@ from armillary.ops._types import (
     check_broadcasts_to,
     check_kind,
     check_same_dtype,
+    dims_product,
     elements,
     f32,
     i32,
     like_const,
     mean_accumulator,
+    number,
     of_type,
     quiet,
 )
@@ -177,7 +180,7 @@ _USES = (
 )
 
 
-def _finish(row: Row, total: te.Tensor, count: int, dtype: DType) -> te.Tensor:
+def _finish(row: Row, total: te.Tensor, count: Known, dtype: DType) -> te.Tensor:
     """Divide by the count (mean) and convert to the result's dtype, in one more stage where that does anything."""
     if row.name != "mean" and total.dtype == dtype:
         return total
@@ -185,8 +188,7 @@ def _finish(row: Row, total: te.Tensor, count: int, dtype: DType) -> te.Tensor:
     def element(*i: Index) -> Scalar:
         value = total(*i)
         if row.name == "mean":
-            number = T.const(count if total.dtype.is_float else max(count, 1), total.dtype)
-            value = T.div(value, number)
+            value = T.div(value, number(count if total.dtype.is_float else most(count, 1), total.dtype))
         return T.cast(value, dtype)
 
     made: te.Tensor = elements(total.shape, element, name=row.name, tag="elemwise")
@@ -215,7 +217,7 @@ def _define(row: Row) -> Op:
         dtype, axes = DType(data.dtype), reduced_axes(row.name, attrs, len(data.shape))
         wide = mean_accumulator(dtype) if row.name == "mean" else accumulator(dtype) if row.wide else dtype
         total = reduce_tensor(data, axes, attrs.keepdims, row.reducer, wide, row.name)
-        count = math.prod(te.static_shape(data)[a] for a in axes) if row.name == "mean" else 0  # the one that divides
+        count = dims_product(te.extents(data)[a] for a in axes) if row.name == "mean" else 0  # the one that divides
         return _finish(row, total, count, dtype)
 
     @op.samples

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._convert import convert
@@ -73,7 +74,7 @@ def full_reference(attrs: FullAttrs, fill_value: Array) -> Array:
     return np.full(attrs.shape, fill_value.reshape(()).astype(dtype), dtype)
 
 
-def filled_tensor(shape: Sequence[int], fill_value: te.Tensor, dtype: str) -> te.Tensor:
+def filled_tensor(shape: Sequence[Known], fill_value: te.Tensor, dtype: str) -> te.Tensor:
     """A tensor whose elements all are the fill value."""
     at = (0,) * fill_value.ndim
     return elements(shape, lambda *i: convert(fill_value(*at), dtype), name="full", tag="broadcast")
@@ -170,7 +171,7 @@ def full_like_reference(attrs: None, data: Array, fill_value: Array) -> Array:
 
 @full_like.compute
 def full_like_compute(attrs: None, data: te.Tensor, fill_value: te.Tensor) -> te.Tensor:
-    return filled_tensor(te.static_shape(data), fill_value, data.dtype)
+    return filled_tensor(te.extents(data), fill_value, data.dtype)
 
 
 @full_like.decompose
@@ -335,7 +336,7 @@ def one_hot_reference(attrs: OneHotAttrs, indices: Array, on: Array, off: Array)
 
 @one_hot.compute
 def one_hot_compute(attrs: OneHotAttrs, indices: te.Tensor, on: te.Tensor, off: te.Tensor) -> te.Tensor:
-    inner = te.static_shape(indices)
+    inner = te.extents(indices)
     axis = attrs.axis % (len(inner) + 1)
 
     def element(*i: Index) -> Scalar:
@@ -446,7 +447,7 @@ def shape_of_reference(attrs: CountAttrs, data: Array) -> Array:
 
 @shape_of.compute
 def shape_of_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
 
     def element(i: Scalar) -> Scalar:
         value = T.const(0, attrs.dtype)
@@ -478,7 +479,7 @@ def ndarray_size_reference(attrs: CountAttrs, data: Array) -> Array:
 
 @ndarray_size.compute
 def ndarray_size_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
-    size = math.prod(te.static_shape(data))
+    size = math.prod(te.extents(data))
     return elements((), lambda *i: T.const(size, attrs.dtype), name="ndarray_size")
 
 

@@ -11,10 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Known, most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops._types import Index, as_index, axis_of, check_kind, check_to_read, elements, f32, i32, ints, widened
+from armillary.ops._types import (
+    Index,
+    as_index,
+    axis_of,
+    check_kind,
+    check_to_read,
+    dims_product,
+    elements,
+    f32,
+    i32,
+    ints,
+    number,
+    widened,
+)
 from armillary.ops.nn._windows import same_dim
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
@@ -24,13 +38,13 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
 
-def wrapped(position: Scalar, size: int) -> Scalar:
+def wrapped(position: Scalar, size: Known) -> Scalar:
     """A position in [-size, size) counted from the front, clamped into the axis; as an index."""
     position = widened(position, size)
-    zero, limit = T.const(0, position.dtype), T.const(max(size - 1, 0), position.dtype)
+    zero, limit = T.const(0, position.dtype), number(last_place(size), position.dtype)
     if position.dtype.code == "uint":
         return as_index(T.minimum(position, limit), size)
-    front = T.select(T.less(position, zero), T.add(position, T.const(size, position.dtype)), position)
+    front = T.select(T.less(position, zero), T.add(position, number(size, position.dtype)), position)
     return as_index(T.minimum(T.maximum(front, zero), limit), size)
 
 
@@ -100,18 +114,18 @@ def take_reference(attrs: TakeAttrs, data: Array, indices: Array) -> Array:
 
 @take.compute
 def take_compute(attrs: TakeAttrs, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
-    source, places = te.static_shape(data), te.static_shape(indices)
+    source, places = te.extents(data), te.extents(indices)
     flat = attrs.axis is None
     axis = 0 if attrs.axis is None else attrs.axis % len(source)
     batch = 0 if flat else _batch_dims(attrs, len(places))
-    size = int(np.prod(source, dtype=np.int64)) if flat else source[axis]
+    size = dims_product(source) if flat else source[axis]
     count = len(places) - batch
 
     def position(value: Scalar) -> Scalar:
         value = widened(value, size)
         if attrs.mode == "wrap":
-            return as_index(T.floormod(value, T.const(max(size, 1), value.dtype)), size)
-        return as_index(T.minimum(T.maximum(value, 0), max(size - 1, 0)), size)
+            return as_index(T.floormod(value, number(most(size, 1), value.dtype)), size)
+        return as_index(T.minimum(T.maximum(value, 0), last_place(size)), size)
 
     def element(*i: Index) -> Scalar:
         if flat:
@@ -123,7 +137,12 @@ def take_compute(attrs: TakeAttrs, data: te.Tensor, indices: te.Tensor) -> te.Te
     return elements(shape, element, name="take", tag="injective")
 
 
-def _unravel(flat: Scalar, shape: Sequence[int]) -> list[Scalar]:
+def last_place(size: Known) -> Known:
+    """The last position of an axis; 0 where it has none."""
+    return most(size - 1, 0)
+
+
+def _unravel(flat: Scalar, shape: Sequence[Known]) -> list[Scalar]:
     result: list[Scalar] = []
     for axis, size in reversed(list(enumerate(shape))):
         result.insert(0, flat if axis == 0 else T.floormod(flat, size))
@@ -189,10 +208,10 @@ def gather_reference(attrs: GatherAttrs, data: Array, indices: Array) -> Array:
 
 @gather.compute
 def gather_compute(attrs: GatherAttrs, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
-    source = te.static_shape(data)
+    source = te.extents(data)
     axis = attrs.axis % len(source)
     return elements(
-        te.static_shape(indices),
+        te.extents(indices),
         lambda *i: data(*i[:axis], wrapped(indices(*i), source[axis]), *i[axis + 1 :]),
         name="gather",
         tag="injective",
@@ -259,8 +278,10 @@ def gather_nd_reference(attrs: GatherNdAttrs, data: Array, indices: Array) -> Ar
 
 @gather_nd.compute
 def gather_nd_compute(attrs: GatherNdAttrs, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
-    source, places = te.static_shape(data), te.static_shape(indices)
+    source, places = te.extents(data), te.extents(indices)
     batch, depth, count = attrs.batch_dims, places[0], len(places) - 1
+    if not isinstance(depth, int):
+        raise TypeMismatch(f"gather_nd: how many axes the indices name is {depth}, wanted a number")
 
     def element(*i: Index) -> Scalar:
         at = (wrapped(indices(k, *i[:count]), source[batch + k]) for k in range(depth))
@@ -323,7 +344,7 @@ def reverse_sequence_reference(attrs: ReverseSequenceAttrs, data: Array, seq_len
 
 @reverse_sequence.compute
 def reverse_sequence_compute(attrs: ReverseSequenceAttrs, data: te.Tensor, seq_lengths: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     seq, batch = attrs.seq_axis % len(shape), attrs.batch_axis % len(shape)
 
     def element(*i: Index) -> Scalar:

@@ -41,9 +41,9 @@ def reshape_groups(a: Sequence[Known], b: Sequence[Known]) -> list[tuple[range, 
         i, j = i + 1, j + 1
         while left != right and (i < len(a) or j < len(b)):
             if j == len(b) or (i < len(a) and _is_part(left, right)):
-                left, i = left * a[i], i + 1  # type: ignore[assignment]  # of known sizes
+                left, i = left * a[i], i + 1
             else:
-                right, j = right * b[j], j + 1  # type: ignore[assignment]  # likewise
+                right, j = right * b[j], j + 1
         groups.append((range(i0, i), range(j0, j)))
     groups.append((range(i, len(a)), range(j, len(b))))
     return groups
@@ -176,7 +176,7 @@ def _reshaped_sizes(attrs: ReshapeAttrs, result: list[Dim], total: Known, rest: 
     """The shape where sizes have names: -1 is what is left; counts that differ for all values are refused."""
     if -1 in result:
         return tuple(total // rest if d == -1 else d for d in result)
-    low, high = bounds(total - rest)  # type: ignore[arg-type]  # of known sizes
+    low, high = bounds(total - rest)
     if low > 0 or high < 0:
         raise TypeMismatch(f"reshape: {total} elements, newshape {attrs.newshape} has {rest}")
     return tuple(result)
@@ -434,7 +434,7 @@ def transpose_reference(attrs: TransposeAttrs, data: Array) -> Array:
 @transpose.compute
 def transpose_compute(attrs: TransposeAttrs, data: te.Tensor) -> te.Tensor:
     axes = _permutation(attrs, data.ndim)
-    shape = te.static_shape(data)
+    shape = te.extents(data)
 
     def element(*i: Index) -> Scalar:
         return data(*(i[axes.index(axis)] for axis in range(len(axes))))

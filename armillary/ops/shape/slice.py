@@ -115,7 +115,7 @@ def strided_slice_reference(attrs: StridedSliceAttrs, data: Array) -> Array:
 
 @strided_slice.compute
 def strided_slice_compute(attrs: StridedSliceAttrs, data: te.Tensor) -> te.Tensor:
-    plan = slices(attrs, te.static_shape(data))
+    plan = slices(attrs, te.extents(data))
 
     def element(*i: Index) -> Scalar:
         return data(*(v * step + start for v, (start, step, _) in zip(i, plan, strict=True)))
@@ -182,7 +182,7 @@ def slice_like_reference(attrs: SliceLikeAttrs, data: Array, like: Array) -> Arr
 
 @slice_like.compute
 def slice_like_compute(attrs: SliceLikeAttrs, data: te.Tensor, like: te.Tensor) -> te.Tensor:
-    shape = _cut(attrs, te.static_shape(data), te.static_shape(like))
+    shape = _cut(attrs, te.extents(data), te.extents(like))
     return elements(shape, lambda *i: data(*i), name="slice_like", tag="injective")
 
 

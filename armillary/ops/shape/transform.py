@@ -7,11 +7,13 @@ checked before anything is built. Slices: shape/slice.py. ONNX rules: rules/shap
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.budgets import KERNEL_SIZE
 from armillary.errors import TypeMismatch
@@ -22,8 +24,10 @@ from armillary.ops._types import (
     broadcast_index,
     check_broadcasts_to,
     check_same_dtype,
+    dims_product,
     elements,
     f32,
+    fixed_shape,
     i32,
     tuple_fields,
 )
@@ -83,26 +87,23 @@ def concatenate_reference(attrs: AxisAttrs, data: Sequence[Array]) -> Array:
 
 @concatenate.compute
 def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tensor:
-    shapes = [te.static_shape(t) for t in data]
+    shapes = [te.extents(t) for t in data]
     axis = axis_of("concatenate", attrs.axis, len(shapes[0]))
-    parts = [(t, shape[axis]) for t, shape in zip(data, shapes, strict=True) if shape[axis] > 0]
-    total = sum(size for _, size in parts)
+    parts = [(t, shape[axis]) for t, shape in zip(data, shapes, strict=True) if shape[axis] != 0]
+    ends = list(itertools.accumulate((size for _, size in parts), operator.add))
+    total, starts = ends[-1] if ends else 0, [0, *ends[:-1]]
     shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
 
-    def part(k: int, start: int, i: Sequence[Index]) -> Scalar:
-        return parts[k][0](*i[:axis], i[axis] - start, *i[axis + 1 :])
+    def part(k: int, i: Sequence[Index]) -> Scalar:
+        return parts[k][0](*i[:axis], i[axis] - starts[k], *i[axis + 1 :])
 
     def element(*i: Index) -> Scalar:
         if len(parts) > _MOST_LINKS:
-            starts = (0, *itertools.accumulate(size for _, size in parts[:-1]))
-            return _halved(i[axis], starts, lambda k: part(k, starts[k], i), 0, len(parts))
-        tensor, size = parts[-1]
-        start = total - size
-        value = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
-        for tensor, size in reversed(parts[:-1]):
-            end, start = start, start - size
-            first = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
-            if axis == len(shape) - 1 and end % _WHOLE and len(parts) <= _MOST_CUTS:
+            return _halved(i[axis], starts, lambda k: part(k, i), 0, len(parts))
+        value = part(len(parts) - 1, i)
+        for k in reversed(range(len(parts) - 1)):
+            end, first = starts[k + 1], part(k, i)
+            if axis == len(shape) - 1 and end % _WHOLE != 0 and len(parts) <= _MOST_CUTS:
                 value = T.if_then_else(T.likely(i[axis] >= end), value, first)
             else:
                 value = T.if_then_else(i[axis] < end, first, value)
@@ -160,7 +161,7 @@ def stack_reference(attrs: AxisAttrs, data: Sequence[Array]) -> Array:
 
 @stack.compute
 def stack_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tensor:
-    inner = te.static_shape(data[0])
+    inner = te.extents(data[0])
     axis = axis_of("stack", attrs.axis, len(inner) + 1)
 
     def element(*i: Index) -> Scalar:
@@ -237,7 +238,7 @@ def split_reference(attrs: SplitAttrs, data: Array) -> tuple[Array, ...]:
 
 @split.compute
 def split_compute(attrs: SplitAttrs, data: te.Tensor) -> list[te.Tensor]:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axis = axis_of("split", attrs.axis, len(shape))
 
     def part(start: int, size: Dim) -> te.Tensor:
@@ -301,13 +302,15 @@ def tile_reference(attrs: TileAttrs, data: Array) -> Array:
 
 @tile.compute
 def tile_compute(attrs: TileAttrs, data: te.Tensor) -> te.Tensor:
-    own = te.static_shape(data)
+    own = te.extents(data)
     _, reps = _tiled(attrs, own)
     shape = (1,) * (len(reps) - len(own)) + own
     result = tuple(d * r for d, r in zip(shape, reps, strict=True))
 
     def element(*i: Index) -> Scalar:
-        wrapped = (0 if d < 2 else v if r == 1 else T.floormod(v, d) for v, d, r in zip(i, shape, reps, strict=True))
+        wrapped = (
+            0 if d in (0, 1) else v if r == 1 else T.floormod(v, d) for v, d, r in zip(i, shape, reps, strict=True)
+        )
         return data(*list(wrapped)[len(reps) - len(own) :])
 
     return elements(result, element, name="tile", tag="injective")
@@ -356,8 +359,8 @@ def repeat_reference(attrs: RepeatAttrs, data: Array) -> Array:
 @repeat.compute
 def repeat_compute(attrs: RepeatAttrs, data: te.Tensor) -> te.Tensor:
     if attrs.axis is None:
-        data = reshape_compute(data, (int(np.prod(te.static_shape(data), dtype=np.int64)),), "flatten")
-    shape = te.static_shape(data)
+        data = reshape_compute(data, (dims_product(te.extents(data)),), "flatten")
+    shape = te.extents(data)
     axis = axis_of("repeat", attrs.axis or 0, len(shape))
     result = (*shape[:axis], shape[axis] * attrs.repeats, *shape[axis + 1 :])
     count = max(1, attrs.repeats)
@@ -395,7 +398,7 @@ def reverse_reference(attrs: AxisAttrs, data: Array) -> Array:
 
 @reverse.compute
 def reverse_compute(attrs: AxisAttrs, data: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axis = axis_of("reverse", attrs.axis, len(shape))
     last = shape[axis] - 1
     return elements(shape, lambda *i: data(*i[:axis], last - i[axis], *i[axis + 1 :]), name="reverse", tag="injective")
@@ -419,12 +422,12 @@ def reverse_bad_samples() -> Iterator[BadSample]:
 class ShapeAttrs:
     """The shape of the result."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Known, ...]
 
 
-def broadcast_tensor(data: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+def broadcast_tensor(data: te.Tensor, shape: Sequence[Known]) -> te.Tensor:
     """The tensor repeated to a shape."""
-    own = te.static_shape(data)
+    own = te.extents(data)
     return elements(shape, lambda *i: data(*broadcast_index(own, i)), name="broadcast_to", tag="broadcast")
 
 
@@ -440,7 +443,8 @@ def infer_broadcast_to(attrs: ShapeAttrs, data: TensorType) -> TensorType:
 
 @broadcast_to.reference
 def broadcast_to_reference(attrs: ShapeAttrs, data: Array) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(data, attrs.shape)).reshape(attrs.shape)
+    shape = fixed_shape("broadcast_to", attrs.shape)
+    return np.ascontiguousarray(np.broadcast_to(data, shape)).reshape(shape)
 
 
 @broadcast_to.compute
@@ -478,7 +482,7 @@ def broadcast_to_like_reference(attrs: None, data: Array, like: Array) -> Array:
 
 @broadcast_to_like.compute
 def broadcast_to_like_compute(attrs: None, data: te.Tensor, like: te.Tensor) -> te.Tensor:
-    return broadcast_tensor(data, te.static_shape(like))
+    return broadcast_tensor(data, te.extents(like))
 
 
 @broadcast_to_like.decompose

@@ -206,7 +206,7 @@ def buffer_bytes(buffer: S.Buffer) -> Known:
     """Bytes of an allocation, as an extent where its sizes have names."""
     total: Known = buffer.dtype.bytes
     for size in map(from_expr, buffer.shape):
-        total = total * size  # type: ignore[assignment]  # of known sizes
+        total = total * size
     return total
 
 
@@ -237,7 +237,7 @@ class _Places:
             self.serial[item.buffer] = serial_phase
             return self.stmt(item.body, serial_phase, offset, budget)
         self.thread[item.buffer] = offset
-        end = _align(offset + size)  # type: ignore[arg-type]  # of known sizes
+        end = _align(offset + size)
         self.thread_bytes = most(self.thread_bytes, end)
         return self.stmt(item.body, serial_phase, end, budget)
 
@@ -257,7 +257,7 @@ def _replace_body(phase: Phase, body: S.Stmt) -> Phase:
 
 
 def _align(value: Known) -> Known:
-    return ceil_div(value, _ALIGN) * _ALIGN  # type: ignore[return-value]  # of a known size
+    return ceil_div(value, _ALIGN) * _ALIGN
 
 
 def _lives(
@@ -281,7 +281,7 @@ def _pack(lives: dict[S.Buffer, tuple[int, int]]) -> tuple[dict[S.Buffer, Known]
     for buffer in lives:
         if buffer not in fixed:
             layout[buffer] = end
-            end = end + _align(buffer_bytes(buffer))  # type: ignore[assignment]  # of known sizes
+            end = end + _align(buffer_bytes(buffer))
     return {b: layout[b] for b in lives}, end
 
 

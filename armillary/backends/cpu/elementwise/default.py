@@ -23,7 +23,15 @@ from armillary.backends.cpu.access import (
 from armillary.backends.cpu.contiguous import axes_of_run, is_looked_up, rows_of_block
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
-from armillary.backends.cpu.loops import CACHE_LINE, fuse_all, is_expensive, is_power_of_two, static_extent, tests_of
+from armillary.backends.cpu.loops import (
+    CACHE_LINE,
+    fuse_all,
+    is_expensive,
+    is_power_of_two,
+    is_ragged,
+    static_extent,
+    tests_of,
+)
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
@@ -301,7 +309,7 @@ def _vectorize_rows(schedule: te.Schedule, stage: te.Stage, axes: list[te.IterVa
     cuts. In a transposition a block of the axis that crosses the lanes runs inside: a cache line is used up at once.
     """
     crossing = crossing_axis(schedule, stage.op)
-    rows, is_ragged = axes[:-1], static_extent(axes[-1]) % lanes != 0
+    rows, is_cut_short = axes[:-1], is_ragged(axes[-1], lanes)
     outer, vector = stage.split(axes[-1], factor=lanes)
     stage.vectorize(vector)
     if crossing is not None:
@@ -312,7 +320,7 @@ def _vectorize_rows(schedule: te.Schedule, stage: te.Stage, axes: list[te.IterVa
     if has_rows and crossing is None and _is_cut(schedule, stage, static_extent(outer)):
         stage.unroll(outer)
         return rows
-    return rows if is_ragged and has_rows else [*rows, outer]
+    return rows if is_cut_short and has_rows else [*rows, outer]
 
 
 def _is_cut(schedule: te.Schedule, stage: te.Stage, vectors: int) -> bool:

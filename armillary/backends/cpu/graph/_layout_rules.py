@@ -346,7 +346,7 @@ def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:
     if cpu is None or weight is None or not isinstance(result, TensorType) or result.ndim < 2 or 0 in result.shape:
         return False
     units, terms = weight
-    return str(result.dtype) == "float32" and has_terms_in_lanes(max(result.static[:-1]), units, terms, cpu)
+    return str(result.dtype) == "float32" and has_terms_in_lanes(max(result.typical[:-1]), units, terms, cpu)
 
 
 _RULES: dict[str, LayoutRule] = {"nn.conv2d": conv2d, "nn.conv2d_transpose": conv2d_transpose, "nn.dense": dense}
