@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -242,8 +242,8 @@ class Extent(AnyDim):
         return low, high
 
 
-Known: TypeAlias = "int | Extent"
-Dim: TypeAlias = "int | AnyDim"
+Known: TypeAlias = Union[int, Extent]  # noqa: UP007 (aliases are values, also in Python 3.10)
+Dim: TypeAlias = Union[int, AnyDim]  # noqa: UP007
 
 
 def size(name: str, low: int = 0, high: int = LARGEST, step: int = 1, hint: int = 0, origin: object = None) -> Extent:

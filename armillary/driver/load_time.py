@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from armillary.base.node import post_order
+from armillary.relay.bind_sizes import sizes_in
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 
@@ -58,6 +59,8 @@ def _in_regions(nodes: Sequence[Node]) -> set[int]:
 
 
 def is_pure(function: Function) -> bool:
-    """Whether a kernel computes the same at every call."""
+    """Whether a kernel computes the same at every call: no state, and no size that inputs give."""
+    if sizes_in(function):
+        return False
     calls = [n.op for n in post_order(function.body) if isinstance(n, Call)]
     return not any(isinstance(op, Op) and op.stateful for op in calls)

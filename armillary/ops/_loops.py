@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, most
 from armillary.ops._convert import convert
 from armillary.ops._deferred import E, S, T
 
@@ -32,25 +33,25 @@ def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind |
     return S.For(variable, T.const(0, dtype), count, kind or S.LoopKind.SERIAL, body(variable))
 
 
-def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+def rows(shape: Sequence[Known], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     """One parallel loop over all positions of `shape`."""
-    count = math.prod(shape)
+    count: Known = math.prod(shape)
     if count == 1:
         return body([T.const(0)] * len(shape))
 
     return loop("row", count, lambda flat: body(_unravelled(flat, shape)), S.LoopKind.PARALLEL)
 
 
-def _unravelled(flat: Expr, shape: Sequence[int]) -> list[Expr]:
+def _unravelled(flat: Expr, shape: Sequence[Known]) -> list[Expr]:
     index: list[Expr] = []
     rest = flat
     for axis, size in reversed(list(enumerate(shape))):
-        index.insert(0, rest if axis == 0 else T.floormod(rest, max(size, 1)))
-        rest = T.floordiv(rest, max(size, 1))
+        index.insert(0, rest if axis == 0 else T.floormod(rest, most(size, 1)))
+        rest = T.floordiv(rest, most(size, 1))
     return index
 
 
-def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+def nest(shape: Sequence[Known], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     """Serial loops over `shape`, last axis innermost."""
 
     def level(index: list[Expr]) -> Stmt:

@@ -94,7 +94,7 @@ def message(attrs: CheckValuesAttrs, column: int) -> str:
 
 @check_values.compute
 def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         first = [0] * len(shape)
@@ -129,7 +129,7 @@ def decompose(attrs: CheckValuesAttrs, data: Expr) -> Expr | None:
     way = PassContext.current().get(STRICT)
     if way not in _WAYS:
         raise TypeMismatch(f"{STRICT.name} is {way!r}, wanted one of {', '.join(_WAYS)}")
-    size = data.checked_type.size if isinstance(data.checked_type, TensorType) else 0
+    size = data.checked_type.typical_size if isinstance(data.checked_type, TensorType) else 0
     is_cheap = size <= _ALWAYS_CHECKED or size * _SHARE <= attrs.moved
     return None if way == "always" or (way == "auto" and is_cheap) else data
 

@@ -11,6 +11,7 @@ them out: relay/infer.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,11 @@ class TensorType(Type):
     def typical(self) -> tuple[int, ...]:
         """The shape as ints, of sizes that have names the values that cost models take."""
         return TensorType(tuple(typical(d) if isinstance(d, Extent) else d for d in self.shape), self.dtype).static
+
+    @property
+    def typical_size(self) -> int:
+        """Number of elements, of sizes that have names at the values that cost models take."""
+        return math.prod(self.typical)
 
     @property
     def size(self) -> int:

@@ -37,17 +37,22 @@ def from_onnx(
     *,
     static_inputs: Mapping[str, object] | None = None,
     variants: Sequence[Mapping[str, object]] | None = None,
+    bounds: Mapping[str, object] | None = None,
+    hint: Mapping[str, object] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """Import an ONNX model.
 
-    `shape` binds input shapes (needed for symbolic dimensions), `dtype` says the type of inputs that declare none,
+    Symbolic dimensions stay open: the module is compiled once for all their sizes, which inputs give when they are set.
+    `bounds` states the least and the largest of some by name, `{"batch": (1, 64)}`, `hint` a typical one, for which
+    kernels are chosen. `shape` binds shapes of inputs to numbers, `dtype` says the type of inputs that declare none,
     `static_inputs` fixes inputs to values. `variants` lists numbers for symbolic dimensions (of the model, or named in
     `shape`), or shapes: the module then has a main and, for all but the first, a function marked `Variant=1`. With
     `freeze_params` weights are constants and params is empty.
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
     given = Arguments("from_onnx", ModelError)
-    for name, value in (("convert_config", convert_config), ("static_inputs", static_inputs)):
+    named = {"convert_config": convert_config, "static_inputs": static_inputs, "bounds": bounds, "hint": hint}
+    for name, value in named.items():
         given.kind(name, value, (Mapping, NoneType), "a dictionary")
     result: tuple[IRModule, dict[str, Array]] = _import_model(
         model,
@@ -59,6 +64,8 @@ def from_onnx(
         export_node_renamed_model_path,
         static_inputs or {},
         variants,
+        bounds or {},
+        hint or {},
     )
     return result
 

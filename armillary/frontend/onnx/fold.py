@@ -16,6 +16,8 @@ import numpy as np
 from armillary.base.node import map_children, post_order, replace
 from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
+from armillary.frontend.onnx.size_values import fold_sizes, size_value
+from armillary.relay.bind_sizes import attr_sizes
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
 from armillary.relay.sizes import check_call, operations
@@ -64,7 +66,7 @@ class Folder:
         if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Tuple):
             return expr.tuple_value.fields[expr.index]
         if not self._is_closed(expr):
-            return expr
+            return self._with_sizes(expr)
         self._closed[id(expr)] = expr
         if self._is_slow(expr):
             self._slow.add(id(expr))
@@ -78,6 +80,13 @@ class Folder:
                 return constant
         return expr
 
+    def _with_sizes(self, expr: Expr) -> Expr:
+        """Shape arithmetic over named sizes, done; the expression itself where it is none."""
+        result = fold_sizes(expr) if isinstance(expr, Call) else None
+        if isinstance(result, Constant):
+            self._closed[id(result)] = result
+        return expr if result is None else result
+
     def _is_closed(self, expr: Expr) -> bool:
         match expr:
             case Constant():
@@ -87,7 +96,7 @@ class Folder:
             case TupleGetItem(tuple_value=inner):
                 return id(inner) in self._closed
             case Call(op=Op() as op, args=args):
-                pure = op.reference_rule is not None and not op.stateful
+                pure = op.reference_rule is not None and not op.stateful and not has_sizes(expr)
                 return pure and all(id(arg) in self._closed for arg in args)
         return False
 
@@ -177,6 +186,11 @@ class Folder:
         raise InternalError(f"{type(expr).__name__} is no constant expression")
 
 
+def has_sizes(call: Call) -> bool:
+    """Whether the attributes of a call are known only when a program runs."""
+    return call.attrs is not None and any(True for _ in attr_sizes(call.attrs))
+
+
 def _as_typed(result: Any, ty: Type) -> Any:
     if not isinstance(ty, TensorType):
         return tuple(_as_typed(r, t) for r, t in zip(result, tensor_fields(ty), strict=True))
@@ -185,7 +199,7 @@ def _as_typed(result: Any, ty: Type) -> Any:
 
 
 def _elements(ty: Type) -> int:
-    return sum(math.prod(t.static) for t in tensor_fields(ty))
+    return sum(math.prod(t.typical) for t in tensor_fields(ty))
 
 
 class NeedsValue(UnsupportedError):
@@ -217,6 +231,12 @@ class Known(Sequence["Array | None"]):
 
     def __iter__(self) -> Iterator[Array | None]:
         return (self._value(x) for x in self._inputs)
+
+    def sizes(self, index: int) -> Array | None:
+        """The value of an input as ints and extents over named sizes, if it is known."""
+        expr = self._inputs[index]
+        value = None if expr is None else size_value(expr)
+        return self._value(expr) if value is None else value
 
     def _value(self, expr: Expr | None) -> Any:
         value = self._folder.value(expr)

@@ -1,8 +1,8 @@
 """Graph inputs: their types, the shapes a user binds, and the values a user fixes.
 
 In: the graph's inputs, `shape=`, `dtype=` and `static_inputs=`. Out: by name, a typed Var or (for a fixed input) a
-Constant. Invariant: every dimension is a number; one symbolic name means one number in the whole model; an input that
-cannot be typed is refused by name, with what to pass.
+Constant. Invariant: every dimension is a number or an extent over named sizes (open_sizes.py); one symbolic name means
+one of them in the whole model; an input that cannot be typed is refused by name, with what to pass.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.dtype import DType, dtype_of
+from armillary.base.extent import Known
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import NOTHING
 from armillary.frontend.onnx.tensor import checked_shape, elem_dtype
@@ -22,12 +23,19 @@ from armillary.relay.types import TensorType
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
+    from armillary.frontend.onnx.open_sizes import OpenSizes
+
 
 class InputBinder:
     """Types the inputs of one model."""
 
     def __init__(
-        self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, object]
+        self,
+        source: str,
+        shapes: Mapping[str, Any],
+        dtype: str | Mapping[str, str],
+        values: Mapping[str, object],
+        open_sizes: OpenSizes | None = None,
     ) -> None:
         if not isinstance(shapes, Mapping):
             raise TypeMismatch(
@@ -40,6 +48,7 @@ class InputBinder:
         self.dtype = DType("float32") if isinstance(dtype, Mapping) else _as_dtype(dtype)
         self.values = {name: np.asarray(_plain(value)) for name, value in values.items()}
         self.symbols: dict[str, int] = {}
+        self.open_sizes = open_sizes
 
     def bind(self, inputs: Sequence[ValueInfoProto]) -> dict[str, Expr]:
         """A Var or Constant for each input, in order."""
@@ -84,7 +93,7 @@ class InputBinder:
             plain = str(kind).removesuffix("_type").replace("_", " ")
             raise UnsupportedError(f"input {value.name!r} is a {plain}; only tensors are supported", span=span)
         ty = TensorType(self._shape(value, span), self._dtype(value, span))
-        checked_shape(ty.static, ty.dtype, f"input {value.name!r}", span)
+        checked_shape(ty.typical, ty.dtype, f"input {value.name!r}", span)
         if value.name in self.values:
             return self._fixed(value.name, ty, span)
         return Var(value.name, ty, span)
@@ -119,7 +128,7 @@ class InputBinder:
             raise TypeMismatch(f"input {value.name!r}: dtype= says {given}, the model declares {declared}", span=span)
         return declared
 
-    def _shape(self, value: ValueInfoProto, span: Span) -> tuple[int, ...]:
+    def _shape(self, value: ValueInfoProto, span: Span) -> tuple[Known, ...]:
         if value.name in self.values:
             return self.values[value.name].shape
         if value.name in self.shapes:
@@ -132,7 +141,7 @@ class InputBinder:
             )
         return tuple(self._dim(value, index, span) for index in range(len(value.type.tensor_type.shape.dim)))
 
-    def _dim(self, value: ValueInfoProto, index: int, span: Span) -> int:
+    def _dim(self, value: ValueInfoProto, index: int, span: Span) -> Known:
         dim = value.type.tensor_type.shape.dim[index]
         if dim.HasField("dim_value"):
             if dim.dim_value < 0:
@@ -140,6 +149,8 @@ class InputBinder:
             return int(dim.dim_value)
         if dim.dim_param in self.symbols:
             return self.symbols[dim.dim_param]
+        if self.open_sizes is not None:
+            return self.open_sizes.extent(value.name, index, dim.dim_param, self.symbols)
         label = f"symbolic ({dim.dim_param!r})" if dim.dim_param else "unknown"
         dims = value.type.tensor_type.shape.dim
         shown = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)

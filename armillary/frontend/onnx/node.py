@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.extent import Extent
 from armillary.base.record import record
 from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -107,6 +108,13 @@ class OnnxNode:
                 hint="make it an initialiser, or pass its value in static_inputs= when importing",
             )
         return value
+
+    def sizes(self, index: Index, what: str) -> tuple[Extent | Index, ...]:
+        """The value of input `index` as ints and extents over named sizes, which must be known when compiling."""
+        known = getattr(self.constants, "sizes", None)  # of the importer's, not of a list that a test gives
+        value = known(index) if known is not None and index < len(self.constants) else None
+        flat = (self.const(index, what) if value is None else value).reshape(-1)
+        return tuple(v if isinstance(v, Extent) else int(v) for v in flat)
 
     def optional_const(self, index: Index, what: str) -> Array | None:
         """Like const, but None when the input is omitted."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
+from armillary.base.extent import Extent
 from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
 from armillary.base.node import Pairs, post_order
@@ -43,9 +44,11 @@ from armillary.frontend.onnx.load import (
     plain_domain,
 )
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, onnx_rule
+from armillary.frontend.onnx.open_sizes import OpenSizes
 from armillary.frontend.onnx.proto import AttributeType, onnx
 from armillary.frontend.onnx.shapes import check_shapes, check_sizes
 from armillary.frontend.onnx.signature import Signature, signature_of
+from armillary.frontend.onnx.size_values import as_expr
 from armillary.frontend.onnx.split import LARGE
 from armillary.frontend.onnx.tensor import (
     attribute_value,
@@ -56,9 +59,10 @@ from armillary.frontend.onnx.tensor import (
     tensor_array,
 )
 from armillary.ir import IRModule
+from armillary.ops._types import dims_product
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.sizes import check_call
-from armillary.relay.types import AnyDim, TensorType, TupleType
+from armillary.relay.types import TensorType, TupleType
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -89,6 +93,8 @@ def import_model(
     renamed: str | os.PathLike[str] | None = None,
     static_inputs: Mapping[str, object] = MappingProxyType({}),
     variants: Sequence[Mapping[str, object]] | None = None,
+    bounds: Mapping[str, object] = MappingProxyType({}),
+    hint: Mapping[str, object] = MappingProxyType({}),
     waits: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
@@ -110,7 +116,8 @@ def import_model(
             shapes = list(variant_shapes(free, shape, variants))
         elif notice is not None:
             shapes = list(assumed_shapes(free, shape, notice))
-        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs), freeze) for s in shapes]
+        open_sizes = OpenSizes(loaded.source, free, bounds, hint)
+        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs, open_sizes), freeze) for s in shapes]
         return _joined([walk.run() for walk in made])
     except UnicodeDecodeError as error:
         raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
@@ -445,11 +452,11 @@ class _Walk:
         return [view.input(0)]
 
     def _shape(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
-        shape = _static_shape(view)
-        return [Constant(np.array(shape[view.int("start", 0) : view.int("end", None)], np.int64))]
+        shape = _known_shape(view)[view.int("start", 0) : view.int("end", None)]
+        return [_sizes(shape, (len(shape),))]
 
     def _size(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
-        return [Constant(np.array(np.prod(_static_shape(view), dtype=np.int64), np.int64))]
+        return [_sizes((dims_product(_known_shape(view)),), ())]
 
     # --- sub-graphs ---
 
@@ -539,11 +546,20 @@ def _parts(value: Expr) -> list[Expr]:
     return [TupleGetItem(value, k) for k in range(len(ty.fields))] if isinstance(ty, TupleType) else [value]
 
 
-def _static_shape(view: OnnxNode) -> tuple[int, ...]:
+def _known_shape(view: OnnxNode) -> tuple[int | Extent, ...]:
     ty = view.type_of(0)
-    if any(isinstance(d, AnyDim) for d in ty.shape):
+    known = tuple(d for d in ty.shape if isinstance(d, int | Extent))
+    if len(known) < ty.ndim:
         raise UnsupportedError(f"{view.op_type}: the shape of its input, {ty}, is known only at run time")
-    return ty.static
+    return known
+
+
+def _sizes(values: tuple[int | Extent, ...], shape: tuple[int, ...]) -> Expr:
+    array = np.empty(len(values), object)
+    array[:] = values
+    result = as_expr(array.reshape(shape), "int64")
+    assert result is not None, "a shape has few axes"
+    return result
 
 
 def _without(node: NodeProto, absent: set[str]) -> NodeProto:

@@ -98,7 +98,7 @@ def call(name: str, *args: object, **attrs: object) -> Expr:  # expressions, num
     return get_op(name)(*args, **attrs)
 
 
-def reshape_to(x: Expr, shape: Sequence[int]) -> Expr:
+def reshape_to(x: Expr, shape: Sequence[Known]) -> Expr:
     """`x` in a shape whose sizes are known (-1: what is left); without allowzero, 0 would copy a size."""
     sizes = tuple(shape)
     return call("reshape", x, newshape=sizes, allowzero=True) if 0 in sizes else call("reshape", x, newshape=sizes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Known
+from armillary.base.extent import Extent, Known, ceil_div, most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._convert import convert
@@ -26,8 +26,10 @@ from armillary.ops._types import (
     check_same_dtype,
     elements,
     f32,
+    fixed_shape,
     i32,
     ints,
+    number,
     of_type,
     widened,
 )
@@ -45,12 +47,12 @@ if TYPE_CHECKING:
 class FullAttrs:
     """Shape and dtype of the result; dtype "" means that of the fill value, or float32."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Known, ...]
     dtype: str = ""
 
 
-def _static(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or any(not isinstance(d, int) or d < 0 for d in shape):
+def _static(name: str, shape: Sequence[Known]) -> tuple[Known, ...]:
+    if not isinstance(shape, tuple) or any(not isinstance(d, Extent) and (type(d) is not int or d < 0) for d in shape):
         raise TypeMismatch(f"{name}: the shape {shape} is not a list of sizes, each at least 0")
     return shape
 
@@ -71,7 +73,7 @@ def infer_full(attrs: FullAttrs, fill_value: TensorType) -> TensorType:
 @full.reference
 def full_reference(attrs: FullAttrs, fill_value: Array) -> Array:
     dtype = DType(attrs.dtype).numpy if attrs.dtype else fill_value.dtype
-    return np.full(attrs.shape, fill_value.reshape(()).astype(dtype), dtype)
+    return np.full(fixed_shape("full", attrs.shape), fill_value.reshape(()).astype(dtype), dtype)
 
 
 def filled_tensor(shape: Sequence[Known], fill_value: te.Tensor, dtype: str) -> te.Tensor:
@@ -110,7 +112,7 @@ def _define_filled(name: str, value: int) -> tuple[Op, Op]:
 
     @plain.reference
     def reference(attrs: FullAttrs) -> Array:
-        return np.full(attrs.shape, value, DType(attrs.dtype or "float32").numpy)
+        return np.full(fixed_shape(name, attrs.shape), value, DType(attrs.dtype or "float32").numpy)
 
     @plain.compute
     def compute(attrs: FullAttrs) -> te.Tensor:
@@ -141,7 +143,7 @@ def _define_filled(name: str, value: int) -> tuple[Op, Op]:
     def decompose_like(attrs: None, data: Expr) -> Expr:
         ty = data.checked_type
         assert isinstance(ty, TensorType), "checked by infer"
-        return plain(ty.static, ty.dtype)
+        return plain(ty.shape, ty.dtype)
 
     @like.samples
     def samples_like() -> Iterator[Sample]:
@@ -178,7 +180,7 @@ def full_like_compute(attrs: None, data: te.Tensor, fill_value: te.Tensor) -> te
 def full_like_decompose(attrs: None, data: Expr, fill_value: Expr) -> Expr:
     ty = data.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
-    return full(fill_value, ty.static, ty.dtype)
+    return full(fill_value, ty.shape, ty.dtype)
 
 
 @full_like.samples
@@ -198,8 +200,8 @@ def full_like_bad_samples() -> Iterator[BadSample]:
 class ArangeAttrs:
     """start, start + step, … before stop. Called with one number, that is stop."""
 
-    start: float
-    stop: float | None = None
+    start: float | Known
+    stop: float | Known | None = None
     step: float = 1
     dtype: str = "float32"
 
@@ -208,10 +210,15 @@ arange = Op("arange", kind=Kind.INJECTIVE, inputs=(), doc="Evenly spaced numbers
 arange.attrs(ArangeAttrs)
 
 
-def _range(attrs: ArangeAttrs) -> tuple[float, float, int]:
+def _range(attrs: ArangeAttrs) -> tuple[float | Known, float, Known]:
     """First number, step, count."""
     start, stop = (0, attrs.start) if attrs.stop is None else (attrs.start, attrs.stop)
     step = 1 if attrs.step is None else attrs.step
+    if isinstance(start, Extent) or isinstance(stop, Extent):
+        if isinstance(start, float) or isinstance(stop, float) or not isinstance(step, int) or step == 0:
+            raise TypeMismatch(f"arange: cannot count from {start} to {stop} by {step}", hint="sizes are whole numbers")
+        span, by = (stop - start, step) if step > 0 else (start - stop, -step)
+        return start, step, ceil_div(most(span, 0), by)
     if step == 0 or not all(math.isfinite(v) for v in (start, stop, step)):
         raise TypeMismatch(f"arange: cannot count from {start} to {stop} by {step}")
     return start, step, max(0, math.ceil((stop - start) / step))
@@ -225,16 +232,19 @@ def infer_arange(attrs: ArangeAttrs) -> TensorType:
 @arange.reference
 def arange_reference(attrs: ArangeAttrs) -> Array:
     start, step, count = _range(attrs)
+    if isinstance(start, Extent) or isinstance(count, Extent):
+        raise TypeMismatch(f"arange: {attrs} has sizes without values", hint="relay.bind_sizes")
     return np.asarray(start + step * np.arange(count)).astype(DType(attrs.dtype).numpy)
 
 
 @arange.compute
 def arange_compute(attrs: ArangeAttrs) -> te.Tensor:
     start, step, count = _range(attrs)
-    wide = "int64" if isinstance(start, int) and isinstance(step, int) else "float64"
+    wide = "float64" if isinstance(start, float) or isinstance(step, float) else "int64"
 
     def element(i: Scalar) -> Scalar:
-        return convert(T.add(T.const(start, wide), T.mul(T.const(step, wide), T.cast(i, wide))), attrs.dtype)
+        first = T.const(start, wide) if not isinstance(start, Extent) else number(start, wide)
+        return convert(T.add(first, T.mul(T.const(step, wide), T.cast(i, wide))), attrs.dtype)
 
     return elements((count,), element, name="arange", tag="injective")
 

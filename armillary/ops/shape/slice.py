@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Extent, Known, ceil_div, least, most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._deferred import te
+from armillary.ops._deferred import T, te
 from armillary.ops._types import Index, axes_of, axis_of, elements, f32, i32
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
@@ -23,7 +24,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
-Limits = tuple[int | None, ...]
+Limits = tuple[Known | None, ...]
 
 
 @record
@@ -72,15 +73,19 @@ def _check(attrs: StridedSliceAttrs, ndim: int) -> tuple[tuple[int, ...], tuple[
     return axes, strides
 
 
-def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, int, Dim]]:
+def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[Known, int, Dim]]:
     """First position, stride and number of elements, for every axis."""
     attrs = filled(attrs)
     axes, strides = _check(attrs, len(shape))
-    result: list[tuple[int, int, Dim]] = [(0, 1, dim) for dim in shape]
+    result: list[tuple[Known, int, Dim]] = [(0, 1, dim) for dim in shape]
     for axis, begin, end, stride in zip(axes, attrs.begin, attrs.end, strides, strict=True):
         dim = shape[axis]
-        if isinstance(dim, AnyDim):
-            result[axis] = (begin or 0, stride, _of_unknown(attrs, begin, end, stride))
+        if isinstance(dim, int | Extent) and any(isinstance(v, Extent) for v in (dim, begin, end)):
+            result[axis] = _of_size(attrs, dim, begin, end, stride)
+            continue
+        if isinstance(dim, AnyDim) or isinstance(begin, Extent) or isinstance(end, Extent):
+            first, last = (v if isinstance(v, int) else None for v in (begin, end))
+            result[axis] = (begin or 0, stride, _of_unknown(attrs, first, last, stride))
             continue
         if attrs.slice_mode == "size":
             start = 0 if begin is None else begin + dim if begin < 0 else begin
@@ -89,6 +94,29 @@ def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, in
         start, stop, step = slice(begin, end, stride).indices(dim)
         result[axis] = (start, step, len(range(start, stop, step)))
     return result
+
+
+def _of_size(
+    attrs: StridedSliceAttrs, dim: Known, begin: Known | None, end: Known | None, stride: int
+) -> tuple[Known, int, Known]:
+    """The same where the axis, or a limit, is an expression over sizes."""
+    if attrs.slice_mode == "size":
+        start = _position(dim, begin or 0, 0)
+        is_all = end is None or (isinstance(end, int) and end < 0)
+        return start, 1, least(dim - start, dim if is_all or end is None else end)
+    if stride > 0:
+        start, stop = (_position(dim, v, 0) for v in (begin or 0, dim if end is None else end))
+        return start, stride, ceil_div(most(stop - start, 0), stride)
+    start = _position(dim - 1, dim - 1 if begin is None else begin, -1, dim)
+    stop = -1 if end is None else _position(dim - 1, end, -1, dim)
+    return start, stride, ceil_div(most(start - stop, 0), -stride)
+
+
+def _position(last: Known, at: Known, first: int, dim: Known | None = None) -> Known:
+    """A limit counted from the front, no further than `last` and not before `first`."""
+    if isinstance(at, int) and at < 0:
+        at = (last if dim is None else dim) + at
+    return most(least(at, last), first)
 
 
 def _of_unknown(attrs: StridedSliceAttrs, begin: int | None, end: int | None, stride: int) -> Dim:
@@ -108,7 +136,7 @@ def infer_strided_slice(attrs: StridedSliceAttrs, data: TensorType) -> TensorTyp
 def strided_slice_reference(attrs: StridedSliceAttrs, data: Array) -> Array:
     for axis, (start, step, count) in enumerate(slices(attrs, data.shape)):
         if (start, step, count) != (0, 1, data.shape[axis]):
-            assert isinstance(count, int), "array shapes are known"
+            assert isinstance(count, int) and isinstance(start, int), "array shapes are known"
             data = np.take(data, start + step * np.arange(count), axis=axis)
     return data
 
@@ -118,7 +146,7 @@ def strided_slice_compute(attrs: StridedSliceAttrs, data: te.Tensor) -> te.Tenso
     plan = slices(attrs, te.extents(data))
 
     def element(*i: Index) -> Scalar:
-        return data(*(v * step + start for v, (start, step, _) in zip(i, plan, strict=True)))
+        return data(*(T.add(v * step, start) for v, (start, step, _) in zip(i, plan, strict=True)))
 
     return elements(tuple(count for _, _, count in plan), element, name="strided_slice", tag="injective")
 

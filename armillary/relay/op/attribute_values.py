@@ -38,7 +38,7 @@ def freeze(value: object) -> Any:  # Any: an attribute's value
 def spread(fields: Fields, name: str, value: object) -> object:
     """One number for an attribute that is a tuple: of windows it holds for each axis."""
     kind = fields[name].type
-    is_tuple = kind is tuple or kind in ("tuple[int, ...]", "tuple[int, ...] | None", "Limits")
+    is_tuple = kind is tuple or kind in ("tuple[int, ...]", "tuple[int, ...] | None", "tuple[Known, ...]", "Limits")
     count = 1
     if "strides" in fields and name in _OF_EACH_AXIS and isinstance(fields["strides"].default, tuple):
         count = len(fields["strides"].default)
@@ -53,7 +53,7 @@ def _fitting(op: str, fields: Fields, name: str, value: object) -> object:
     """The value, if it is of the field's kind."""
     kind = fields[name].type
     told = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    return _number(op, name, value, "int" in told and "float" not in told)
+    return _number(op, name, value, ("int" in told or "Known" in told or told == "Limits") and "float" not in told)
 
 
 def _number(op: str, name: str, value: object, is_whole: bool) -> object:

@@ -252,7 +252,8 @@ def channel_slice(expr: Call) -> tuple[int, int] | None:
     rest = [part for axis, part in enumerate(plan) if axis != 1]
     is_whole = rest == [(0, 1, size) for axis, size in enumerate(data.static) if axis != 1]
     start, step, count = plan[1]
-    return (start, count) if is_whole and step == 1 and isinstance(count, int) else None
+    is_run = is_whole and step == 1
+    return (start, count) if is_run and isinstance(start, int) and isinstance(count, int) else None
 
 
 def _cut(expr: Call, data: Channels) -> Channels | None:

@@ -33,7 +33,7 @@ def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[int, int]], what:
         if found:
             raise TypeMismatch(f"{node.op_type} node {node.name!r}: {found.partition(': ')[2]}")
         return value
-    if ty.size == 0 or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
+    if 0 in ty.shape or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
         return value  # nothing to check, or an axis without elements, which other rules refuse
     return Call(check_values, (value,), attrs)
 

@@ -7,10 +7,12 @@ checked against the axes they go along: when importing if they are known, else b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import along, checked, checked_points
@@ -43,7 +45,7 @@ def from_onnx_slice_attributes(node: OnnxNode) -> Expr:
 @from_onnx("Slice", since=10)
 def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
     axes, steps = node.optional_const(3, "axes"), node.optional_const(4, "steps")
-    begin, end = int_list(node.const(1, "starts")), int_list(node.const(2, "ends"))
+    begin, end = node.sizes(1, "starts"), node.sizes(2, "ends")
     strides = None if steps is None else int_list(steps)
     along_axes = None if axes is None else int_list(axes)
     if strides is not None:
@@ -52,8 +54,8 @@ def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
 
 
 def _first_positions(
-    begin: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], shape: Sequence[Dim]
-) -> tuple[int, ...]:
+    begin: tuple[Known, ...], strides: tuple[int, ...], axes: tuple[int, ...], shape: Sequence[Dim]
+) -> tuple[Known, ...]:
     """Where slices begin: ONNX clamps a start before the first element to it also where a step is negative.
 
     A Relay slice has nothing there, as in numpy. What does not fit is left to the operator's own check.
@@ -61,7 +63,7 @@ def _first_positions(
     result = list(begin)
     for place, (start, stride, axis) in enumerate(zip(begin, strides, axes, strict=False)):
         dim = shape[axis] if -len(shape) <= axis < len(shape) else None
-        if stride < 0 and isinstance(dim, int) and start < -dim:
+        if stride < 0 and isinstance(dim, int) and isinstance(start, int) and start < -dim:
             result[place] = -dim
     return tuple(result)
 
@@ -73,7 +75,7 @@ def from_onnx_gather(node: OnnxNode) -> Expr:
     size = data.shape[axis_of("Gather", axis, data.ndim)]
     if isinstance(size, AnyDim):
         return take(node.input(0), node.input(1), axis, 0, "wrap")
-    moved = data.size // max(size, 1) * node.type_of(1).size
+    moved = math.prod(data.typical) // max(size, 1) * math.prod(node.type_of(1).typical)
     indices = checked(node, 1, [along(size)], "index", moved)
     if known is None:
         return take(node.input(0), indices, axis, 0, "wrap")

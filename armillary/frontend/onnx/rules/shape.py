@@ -12,16 +12,18 @@ import math
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._deferred import by_name
-from armillary.ops._types import axes_of, axis_of, broadcast_shapes, int_list, like_const
+from armillary.ops._types import axes_of, axis_of, broadcast_shapes, dims_product, int_list, like_const
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.types import AnyDim
 
 SMALL = 65_536  # elements of a computed constant that is kept as one
+arange, full, sizes = map(by_name, ("arange", "full", "sizes"))
 add, less, where, cast = map(by_name, ("add", "less", "where", "cast"))
 eye, one_hot, trilu = map(by_name, ("eye", "one_hot", "trilu"))
 broadcast_to, concatenate, split, tile = map(by_name, ("broadcast_to", "concatenate", "split", "tile"))
@@ -36,8 +38,8 @@ def from_onnx_reshape_attribute(node: OnnxNode) -> Expr:
 
 @from_onnx("Reshape", since=5)
 def from_onnx_reshape(node: OnnxNode) -> Expr:
-    shape = int_list(node.const(1, "shape"))
-    if any(d < -1 for d in shape):
+    shape = node.sizes(1, "shape")
+    if any(isinstance(d, int) and d < -1 for d in shape):
         raise TypeMismatch(f"Reshape node {node.name!r}: the shape {shape} has a size below -1")
     return reshape(node.input(0), shape, node.flag("allowzero", False))
 
@@ -140,7 +142,7 @@ def from_onnx_tile(node: OnnxNode) -> Expr:
 
 @from_onnx("Expand")
 def from_onnx_expand(node: OnnxNode) -> Expr:
-    data, shape = node.type_of(0), int_list(node.const(1, "shape"))
+    data, shape = node.type_of(0), node.sizes(1, "shape")
     target = broadcast_shapes("Expand", data.shape, shape)
     if target == data.shape:
         return node.input(0)
@@ -151,28 +153,37 @@ def from_onnx_expand(node: OnnxNode) -> Expr:
 def from_onnx_shape(node: OnnxNode) -> Expr:
     ty = node.type_of(0)
     part = ty.shape[slice(node.int("start", default=0), node.int("end", default=None))]
-    if any(isinstance(d, AnyDim) for d in part):
+    known = tuple(d for d in part if isinstance(d, int | Extent))
+    if len(known) < len(part):
         raise TypeMismatch(f"Shape node {node.name!r}: the shape {ty.shape} is not known", hint="bind it with shape=")
-    return const(np.array(part, np.int64))
+    return sizes(known, (len(known),))
 
 
 @from_onnx("Size")
 def from_onnx_size(node: OnnxNode) -> Expr:
-    return const(np.array(node.type_of(0).size, np.int64))
+    count = dims_product(node.type_of(0).shape)
+    if not isinstance(count, int | Extent):
+        raise TypeMismatch(f"Size node {node.name!r}: the shape is not known", hint="bind it with shape=")
+    return sizes((count,))
 
 
 @from_onnx("ConstantOfShape")
 def from_onnx_constant_of_shape(node: OnnxNode) -> Expr:
     value = node.tensor("value", default=None)
     value = np.zeros((), np.float32) if value is None else np.asarray(value)
-    shape = int_list(node.const(0, "shape"))
-    if value.size != 1 or any(d < 0 for d in shape):
+    shape = node.sizes(0, "shape")
+    if value.size != 1 or any(isinstance(d, int) and d < 0 for d in shape):
         raise TypeMismatch(f"ConstantOfShape node {node.name!r}: value has {value.size} elements, shape is {shape}")
-    return filled(value, shape)
+    fixed = tuple(d for d in shape if isinstance(d, int))
+    return filled(value, fixed) if len(fixed) == len(shape) else full(const(value.reshape(())), shape)
 
 
 @from_onnx("Range")
 def from_onnx_range(node: OnnxNode) -> Expr:
+    if node.type_of(0).dtype.is_int:
+        limits = [node.sizes(i, what) for i, what in enumerate(("start", "limit", "delta"))]
+        if any(isinstance(v, Extent) for values in limits for v in values):
+            return arange(*(value for (value,) in limits), dtype=node.type_of(0).dtype)
     start, limit, step = (node.const(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta")))
     if step == 0:
         raise TypeMismatch(f"Range node {node.name!r}: delta is 0")

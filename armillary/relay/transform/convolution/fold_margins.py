@@ -93,11 +93,11 @@ def _cropped(expr: Call) -> Expr | None:
     data, whole, taken = tensor(source.args[0]), tensor(source), tensor(expr)
     if data is None or whole is None or taken is None or source.attrs.data_layout != _LAYOUTS[_RANKS[op_name(source)]]:
         return None
-    places = slices(expr.attrs, whole.static)
-    if any(step != 1 for _, step, _ in places) or taken.static[:2] != whole.static[:2]:
+    places = [(begin, step) for begin, step, _ in slices(expr.attrs, whole.static) if isinstance(begin, int)]
+    if len(places) < whole.ndim or any(step != 1 for _, step in places) or taken.static[:2] != whole.static[:2]:
         return None
     counts = taken.static[2:]
-    pads = [_pads(source, axis, begin, counts[axis]) for axis, (begin, _, _) in enumerate(places[2:])]
+    pads = [_pads(source, axis, begin, counts[axis]) for axis, (begin, _) in enumerate(places[2:])]
     if any(min(pair) < 0 for pair in pads):
         return None
     made = _with_pads(source, source.args[0], pads)

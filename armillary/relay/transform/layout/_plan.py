@@ -146,7 +146,7 @@ def _cut(call: Call) -> tuple[int, ...]:
     if not _channels(call.args[0]) or not isinstance(data, TensorType):
         return (1,)
     start, step, count = slices(call.attrs, data.shape)[1]
-    return (start, count) if step == 1 and isinstance(count, int) else (1,)
+    return (start, count) if step == 1 and isinstance(count, int) and isinstance(start, int) else (1,)
 
 
 def _follows(call: Call) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from armillary.base.float_range import epsilon_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, const
-from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
+from armillary.relay.transform._rules import call, op_name, rewrite_module, splat
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
@@ -64,8 +64,8 @@ def _rule(expr: Expr) -> Expr | None:
 
 def _close(expr: Call) -> float:
     """How far a product of a few constants of the expression's type may be off."""
-    ty = tensor(expr)
-    assert ty is not None, "arithmetic has tensors"
+    ty = expr.checked_type
+    assert isinstance(ty, TensorType), "arithmetic has tensors"
     return _ROUNDINGS * epsilon_of(ty.dtype.numpy) / 2
 
 

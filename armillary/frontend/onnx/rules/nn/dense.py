@@ -6,19 +6,20 @@ nn.batch_matmul over the flattened batch axes. Invariant: the result has numpy.m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from armillary.base.extent import Extent, Known, is_known
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import one_way
+from armillary.ops._types import dims_product
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import constant_value
-from armillary.relay.types import AnyDim
+from armillary.relay.types import Dim
 
 
 def transposed(x: Expr, axes: tuple[int, ...]) -> Expr:
@@ -52,13 +53,13 @@ def batched(a: Expr, b: Expr, product: Callable[[Expr, Expr], Expr]) -> Expr:
     batch_b = (1,) * (rank + 2 - tb.ndim) + tb.shape[:-2]
     batch = tuple(y if x == 1 else x for x, y in zip(batch_a, batch_b, strict=True))
     sizes = (*batch, *ta.shape[-2:], *tb.shape[-2:])
-    if sum(isinstance(d, AnyDim) for d in sizes) > 0 and batch_a != batch_b:
+    if _unknown(sizes) and batch_a != batch_b:
         raise UnsupportedError("a batched product that broadcasts needs its sizes when importing", hint="pass shape=")
     flat_a, flat_b = _flatten(a, batch_a, batch), _flatten(b, batch_b, batch)
     return reshape_to(product(flat_a, flat_b), _dims((*batch, ta.shape[-2], tb.shape[-1])))
 
 
-def _flatten(x: Expr, batch: tuple[object, ...], wanted: tuple[object, ...]) -> Expr:
+def _flatten(x: Expr, batch: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> Expr:
     """(…batch, m, k) as (b, m, k), broadcast to the wanted batch unless all of its own are 1."""
     matrix = type_of(x).shape[-2:]
     if all(d == 1 for d in batch):
@@ -67,18 +68,18 @@ def _flatten(x: Expr, batch: tuple[object, ...], wanted: tuple[object, ...]) -> 
         x = call("broadcast_to", x, shape=(*wanted, *matrix))
     if _unknown(matrix):
         return reshape_to(x, _dims((*wanted, *matrix)))
-    return reshape_to(x, (-1 if _unknown(wanted) else math.prod(_dims(wanted)), *_dims(matrix)))
+    return reshape_to(x, _dims((dims_product(wanted), *matrix)))
 
 
-def _unknown(dims: tuple[object, ...]) -> bool:
-    return any(isinstance(d, AnyDim) for d in dims)
+def _unknown(dims: tuple[Dim, ...]) -> bool:
+    return not all(map(is_known, dims))
 
 
-def _dims(shape: tuple[object, ...]) -> tuple[int, ...]:
+def _dims(shape: tuple[Dim, ...]) -> tuple[Known, ...]:
     """A reshape target: an unknown dimension is -1, at most one."""
-    if sum(isinstance(d, AnyDim) for d in shape) > 1:
+    if sum(not is_known(d) for d in shape) > 1:
         raise UnsupportedError("a batched product has more than one unknown size", hint="pass shape= when importing")
-    return tuple(-1 if isinstance(d, AnyDim) else d for d in shape)  # type: ignore[misc]
+    return tuple(d if isinstance(d, int | Extent) else -1 for d in shape)
 
 
 @from_onnx("MatMul")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from armillary.base.extent import Extent, is_known
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._deferred import by_name
@@ -37,16 +38,16 @@ def softmax_1(node: OnnxNode) -> Expr:
     if axis == ty.ndim - 1 or all(d == 1 for d in ty.shape[axis + 1 :]):
         return call(_relay_name(node), x, axis=axis)
     flat = call(_relay_name(node), flatten_from(x, axis), axis=-1)
-    if sum(isinstance(d, AnyDim) for d in ty.shape) > 1:
+    if sum(not is_known(d) for d in ty.shape) > 1:
         return call("reshape_like", flat, x)
-    return reshape_to(flat, tuple(-1 if isinstance(d, AnyDim) else d for d in ty.shape))
+    return reshape_to(flat, tuple(d if isinstance(d, int | Extent) else -1 for d in ty.shape))
 
 
 def flatten_from(x: Expr, axis: int) -> Expr:
     """A matrix: the axes before `axis`, and those from it on."""
     shape = type_of(x).shape
     sizes = (dims_product(shape[:axis]), dims_product(shape[axis:]))
-    return reshape_to(x, [-1 if isinstance(d, AnyDim) else d for d in sizes])
+    return reshape_to(x, [d if isinstance(d, int | Extent) else -1 for d in sizes])
 
 
 @from_onnx("Flatten")
