@@ -61,7 +61,7 @@ class Implementation:
     priority: int = 10
     explain: ExplainRule | None = None
     algorithm: str = ""  # as choices name it (target/choice.py)
-    takes_sizes: bool = False  # whether compute and schedule hold for tensors with named sizes
+    takes_sizes: bool = False  # whether it is for tensors with named sizes; else for those without
 
 
 _FIXED = "its tiles are made for fixed sizes"
@@ -124,7 +124,7 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     reasons: list[str] = []
     is_sized, workload = workload.is_sized, workload.typical
     for row in _named(_ROWS.get((family, workload.name), ()), workload):
-        reason = _FIXED if is_sized and not row.takes_sizes else row.when(workload)
+        reason = row.when(workload) if row.takes_sizes == is_sized else _FIXED if is_sized else ""
         if reason is None:
             return row, tuple(reasons)
         if reason:

@@ -8,6 +8,7 @@ expression over these sizes; a dimension without a name gets one of its input an
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ from armillary.errors import Span, TypeMismatch
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
+_BATCH = re.compile(r"batch|^(n|b|bs|unk__\d+|none)$", re.IGNORECASE)
+_LENGTH = re.compile(r"seq|len|token|time|frames|words|past|cache|total|memory", re.IGNORECASE)
+_SIDE = re.compile(r"height|width|^(h|w)$|side|size|rows|cols", re.IGNORECASE)
+_TYPICAL = ((_BATCH, 1), (_LENGTH, 128), (_SIDE, 224))  # what most people mean by such names
 _MOST = 200  # characters of an expression
 
 
@@ -33,7 +38,11 @@ class OpenSizes:
     ) -> None:
         self._source, self._bounds, self._hint = source, bounds, hint
         dims = [(v.name, n, d) for v in inputs for n, d in enumerate(v.type.tensor_type.shape.dim)]
+        ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in inputs}
         is_open = [(name, n, d.dim_param) for name, n, d in dims if not d.HasField("dim_value")]
+        self._usual = {
+            self._name(name, n, d.dim_param): _usual(d.dim_param, n, ranks[name]) for name, n, d in reversed(dims)
+        }
         self._own = {p for _, _, p in is_open if p and p == identifier(p)}
         known = {self._name(*row) for row in is_open}
         for what, values in (("bounds", bounds), ("hint", hint)):
@@ -63,7 +72,7 @@ class OpenSizes:
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(type(n) is int for n in pair):
                 raise TypeMismatch(f"bounds={{{name!r}: {pair!r}}}: wanted the least and the largest, (1, 64)")
             low, high = pair
-        typical = self._hint.get(name, 0)
+        typical = self._hint.get(name, min(max(self._usual.get(name, 0), low), high))
         if not isinstance(typical, int) or typical < 0:
             raise TypeMismatch(f"hint={{{name!r}: {typical!r}}}: wanted a whole number")
         return size(name, low, high, 1, typical)
@@ -98,3 +107,9 @@ class OpenSizes:
                     case ast.FloorDiv() if b != 0:
                         return a // b
         return None
+
+
+def _usual(param: str, axis: int, rank: int) -> int:
+    """A typical value by the name of a dimension, or by its place: batches, images, sequences."""
+    named = next((value for pattern, value in _TYPICAL if param and pattern.search(param)), None)
+    return named if named is not None else 1 if axis == 0 and rank > 1 else 224 if rank == 4 else 128
