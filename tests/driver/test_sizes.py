@@ -58,9 +58,7 @@ def test_a_package_keeps_its_sizes(tmp_path: Path) -> None:
     for batch in (5, 2):
         x = RNG.standard_normal((batch, 3, 16, 16)).astype("float32")
         network.run(x=x)
-        np.testing.assert_allclose(
-            network.get_output(0).numpy(), _expected(function, x, b=batch), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(network.get_output(0).numpy(), _expected(function, x, b=batch), rtol=1e-4, atol=1e-5)
 
 
 def test_results_of_other_sizes_leave_earlier_ones_alone() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
-from armillary.errors import ConfigError, UnsupportedError
+from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx.fold import NeedsValue
 from armillary.relay.evaluate import evaluate
@@ -84,10 +84,17 @@ def test_symbolic_dimension_is_bound_by_shape_in_every_input() -> None:
     assert [p.checked_type.shape for p in params] == [(4, 3), (4, 1)]
 
 
-def test_unbound_symbolic_dimension_names_input_and_dimension() -> None:
-    made = model([node("Relu", ["x"], ["y"])], [value("x", ["batch", 3])], ["y"])
-    with pytest.raises(UnsupportedError, match=r"input 'x': dimension 0 is symbolic \('batch'\)"):
-        from_onnx(made)
+def test_open_dimensions_stay_names_with_bounds_and_hints() -> None:
+    inputs = [value("x", ["batch", "past + 1", 3]), value("p", ["past", None])]
+    made = model([node("Relu", ["x"], ["y"])], inputs, ["y"])
+    module, _ = from_onnx(made, bounds={"batch": (1, 8)}, hint={"past": 7})
+    x, p = (param.checked_type for param in module["main"].params)
+    assert str(x) == "Tensor[(batch{1, 8, 1, 1}, past{0, 2147483647, 1, 7} + 1, 3), float32]"
+    assert str(p.shape[1]) == "p_1" and x.shape[1] == p.shape[0] + 1
+    with pytest.raises(TypeMismatch, match="bounds= names 'seq', which is no open dimension of the model"):
+        from_onnx(made, bounds={"seq": (1, 2)})
+    with pytest.raises(TypeMismatch, match="wanted the least and the largest"):
+        from_onnx(made, bounds={"batch": 8})
 
 
 def test_static_input_is_compiled_in_and_not_a_parameter() -> None:

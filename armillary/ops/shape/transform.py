@@ -104,9 +104,9 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
         for k in reversed(range(len(parts) - 1)):
             end, first = starts[k + 1], part(k, i)
             if axis == len(shape) - 1 and end % _WHOLE != 0 and len(parts) <= _MOST_CUTS:
-                value = T.if_then_else(T.likely(i[axis] >= end), value, first)
+                value = T.if_then_else(T.likely(T.greater_equal(i[axis], end)), value, first)
             else:
-                value = T.if_then_else(i[axis] < end, first, value)
+                value = T.if_then_else(T.less(i[axis], end), first, value)
         return value
 
     if not parts:

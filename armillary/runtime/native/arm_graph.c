@@ -225,7 +225,6 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   for (; g->num_devices < num_devices; g->num_devices++) g->devices[g->num_devices].device = devices[g->num_devices];
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
-  g->is_resized = 1; /* sizes have values when inputs are set */
   if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
       allocate_storages(g, &error) != 0 ||
       bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {

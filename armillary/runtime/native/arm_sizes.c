@@ -48,6 +48,7 @@ int arm_sizes_read(arm_graph *g, const arm_json *json, arm_error *error) {
     return arm_fail(error, "graph: out of memory");
   for (int32_t v = json->values[list].first; v >= 0; v = json->values[v].next)
     if (read_size(g, json, v, &g->bounds[g->sizes.count], error) != 0) return -1;
+  g->is_resized = 1; /* they have values when inputs are set */
   return 0;
 }
 

@@ -23,6 +23,7 @@ from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
 from armillary.base.data_layout import layout
 from armillary.budgets import FOLDED_OPERATIONS
 from armillary.ir import IRModule
+from armillary.relay.bind_sizes import attr_sizes
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
@@ -95,7 +96,7 @@ def _fold_call(call: Call, max_bytes: int, spent: Spent) -> Expr | None:
         if size is None:
             return None
         inputs += size
-    if call.op.reference_rule is None:
+    if call.op.reference_rule is None or any(True for _ in attr_sizes(call.attrs)):
         return None
     size = _result_bytes(call.checked_type)
     if size is None and call.op.decompose_rule is not None:  # its rows are counted by its values

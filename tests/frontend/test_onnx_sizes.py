@@ -1,0 +1,151 @@
+"""Files with open axes: compiled once, run at every size, equal to ONNX Runtime."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import armillary
+from armillary import relay
+from armillary.contrib import graph_executor
+
+RNG = np.random.default_rng(3)
+WIDTH, HEADS = 32, 4
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) * 0.2).astype("float32")
+
+
+class _File:
+    """Nodes and initialisers of a model, in the order they are added."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.held: dict[str, np.ndarray] = {}
+
+    def add(self, op: str, inputs: str, output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs.split(), output.split(), **attributes))
+        return output
+
+    def hold(self, **arrays: Any) -> None:
+        self.held |= {name: np.asarray(array) for name, array in arrays.items()}
+
+    def model(self, *inputs: Any, outputs: str = "y") -> onnx.ModelProto:
+        held = [numpy_helper.from_array(array, name) for name, array in self.held.items()]
+        results = [helper.make_empty_tensor_value_info(name) for name in outputs.split()]
+        graph = helper.make_graph(self.nodes, "net", list(inputs), results, held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _transformer() -> onnx.ModelProto:
+    """An attention block as exporters write it: heads by Shape, Gather, Concat and Reshape; positions by Range."""
+    file = _File()
+    file.hold(emb=_weights(100, WIDTH), pos=_weights(64, WIDTH), scale=np.float32((WIDTH // HEADS) ** 0.5))
+    file.hold(zero=np.int64(0), one=np.int64(1), first=[0], split=[HEADS, WIDTH // HEADS], width=[WIDTH])
+    file.hold(gamma=np.ones(WIDTH, "float32"), beta=_weights(WIDTH), w1=_weights(WIDTH, 64), w2=_weights(64, WIDTH))
+    file.hold(**{f"w{k}": _weights(WIDTH, WIDTH) for k in "qkvo"})
+    file.add("Shape", "ids", "shape")
+    file.add("Gather", "shape zero", "b")
+    file.add("Gather", "shape one", "s")
+    file.add("Unsqueeze", "b first", "b1")
+    file.add("Unsqueeze", "s first", "s1")
+    file.add("Range", "zero s one", "places")
+    file.add("Gather", "pos places", "positions")
+    file.add("Gather", "emb ids", "words")
+    file.add("Add", "words positions", "x")
+    file.add("Concat", "b1 s1 split", "heads", axis=0)
+    file.add("Concat", "b1 s1 width", "joined", axis=0)
+    for k in "qkv":
+        file.add("MatMul", f"x w{k}", f"{k}0")
+        file.add("Reshape", f"{k}0 heads", f"{k}1")
+        file.add("Transpose", f"{k}1", f"{k}2", perm=[0, 2, 3, 1] if k == "k" else [0, 2, 1, 3])
+    file.add("MatMul", "q2 k2", "a0")
+    file.add("Div", "a0 scale", "a1")
+    file.add("Softmax", "a1", "a2", axis=-1)
+    file.add("MatMul", "a2 v2", "a3")
+    file.add("Transpose", "a3", "a4", perm=[0, 2, 1, 3])
+    file.add("Reshape", "a4 joined", "a5")
+    file.add("MatMul", "a5 wo", "a6")
+    file.add("Add", "a6 x", "r0")
+    file.add("LayerNormalization", "r0 gamma beta", "r1", axis=-1)
+    file.add("MatMul", "r1 w1", "f0")
+    file.add("Erf", "f0", "f1")
+    file.add("Mul", "f0 f1", "f2")
+    file.add("MatMul", "f2 w2", "f3")
+    file.add("Add", "f3 r1", "y")
+    return file.model(helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch", "seq"]))
+
+
+def _encoder() -> onnx.ModelProto:
+    """Convolutions, pooling and a skip connection over an image of open height and width."""
+    file = _File()
+    file.hold(w0=_weights(8, 3, 3, 3), w1=_weights(8, 8, 3, 3), w2=_weights(4, 16, 1, 1), b2=_weights(4))
+    file.add("Conv", "x w0", "c0", pads=[1, 1, 1, 1], strides=[2, 2])
+    file.add("Relu", "c0", "r0")
+    file.add("Conv", "r0 w1", "c1", pads=[1, 1, 1, 1], group=1)
+    file.add("Concat", "c1 r0", "j", axis=1)
+    file.add("MaxPool", "j", "p", kernel_shape=[2, 2], strides=[2, 2])
+    file.add("Conv", "p w2 b2", "c2")
+    file.add("GlobalAveragePool", "c2", "g")
+    file.add("Flatten", "g", "y")
+    axes = ["batch", 3, "height", "width"]
+    return file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, axes), outputs="y c2")
+
+
+def _sizes_as_data() -> onnx.ModelProto:
+    """A size that is data: the mean of a sum over an open axis, a slice up to half of it, a constant of its length."""
+    file = _File()
+    file.hold(zero=[0], one=[1], two=[2], half=[0])
+    file.add("Shape", "x", "shape")
+    file.add("Gather", "shape one", "n")
+    file.add("Cast", "n", "nf", to=onnx.TensorProto.FLOAT)
+    file.add("ReduceSum", "x one", "total", keepdims=1)
+    file.add("Div", "total nf", "mean")
+    file.add("Div", "n two", "middle")
+    file.add("Slice", "x zero middle one", "front")
+    file.add("ConstantOfShape", "n", "zeros")
+    file.add("Add", "x zeros", "same")
+    return file.model(
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", "n"]), outputs="mean front same"
+    )
+
+
+def _random(kind: Any, shape: tuple[int, ...]) -> np.ndarray:
+    if kind == "int64":
+        return RNG.integers(0, 100, shape)
+    return RNG.standard_normal(shape).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "kind", "shapes"),
+    [
+        (_transformer, "ids", "int64", [(1, 5), (2, 16), (8, 64), (3, 1), (1, 33), (2, 16)]),
+        (_encoder, "x", "float32", [(1, 3, 24, 32), (2, 3, 17, 9), (1, 3, 8, 8), (3, 3, 33, 40)]),
+        (_sizes_as_data, "x", "float32", [(3, 8), (1, 7), (5, 100), (2, 2)]),
+    ],
+)
+def test_one_compile_runs_every_size(model: Any, name: str, kind: str, shapes: list[tuple[int, ...]]) -> None:
+    file = model()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    reference = onnxruntime.InferenceSession(file.SerializeToString(), options)
+    module, params = relay.frontend.from_onnx(file)
+    network = graph_executor.GraphModule(relay.build(module, "llvm", params=params)["default"](armillary.cpu()))
+    for shape in shapes:
+        given = _random(kind, shape)
+        network.run(**{name: given})
+        for index, wanted in enumerate(reference.run(None, {name: given})):
+            result = network.get_output(index).numpy()
+            assert result.shape == wanted.shape, (shape, index)
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_shape_arithmetic_of_an_exported_network_leaves_no_operator_of_shapes() -> None:
+    module, _ = relay.frontend.from_onnx(_transformer())
+    text = module.astext(show_meta_data=False)
+    assert "shape_of" not in text and " sizes(" not in text
+    assert "newshape=[batch{0, 2147483647, 1, 1}, seq{0, 2147483647, 1, 128}, 4, 8]" in text
