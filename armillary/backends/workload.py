@@ -13,7 +13,7 @@ from typing import Any
 
 from armillary.base.extent import Extent, sizes_of
 from armillary.errors import InternalError
-from armillary.relay.bind_sizes import attr_sizes, bind_attrs, bind_type
+from armillary.relay.analysis.bind_sizes import attr_sizes, bind_attrs, bind_type
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType, Type, tensor_fields
 from armillary.target import Target

@@ -18,7 +18,7 @@ from armillary.backends.registry import explain
 from armillary.base.json_types import JsonObject
 from armillary.driver.lower_fused import workload_of
 from armillary.errors import ArtifactError
-from armillary.relay.bind_sizes import at_typical_sizes
+from armillary.relay.analysis.bind_sizes import at_typical_sizes
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
 from armillary.target import Target

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from armillary.base.node import post_order
-from armillary.relay.bind_sizes import sizes_in
+from armillary.relay.analysis.bind_sizes import sizes_in
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 

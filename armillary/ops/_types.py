@@ -59,7 +59,9 @@ def fixed_shape(name: str, shape: Sequence[Known]) -> tuple[int, ...]:
     """A shape as numbers, as a reference needs it."""
     fixed = tuple(d for d in shape if isinstance(d, int))
     if len(fixed) < len(shape):
-        raise TypeMismatch(f"{name}: the shape {tuple(shape)} has sizes without values", hint="relay.bind_sizes")
+        raise TypeMismatch(
+            f"{name}: the shape {tuple(shape)} has sizes without values", hint="relay.analysis.bind_sizes"
+        )
     return fixed
 
 

@@ -10,7 +10,7 @@ from armillary import relay
 from armillary.base.extent import size
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
-from armillary.relay.bind_sizes import bind_sizes
+from armillary.relay.analysis.bind_sizes import bind_sizes
 from armillary.runtime import load_module
 
 B = size("b", 1, 64)

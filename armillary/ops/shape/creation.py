@@ -233,7 +233,7 @@ def infer_arange(attrs: ArangeAttrs) -> TensorType:
 def arange_reference(attrs: ArangeAttrs) -> Array:
     start, step, count = _range(attrs)
     if isinstance(start, Extent) or isinstance(count, Extent):
-        raise TypeMismatch(f"arange: {attrs} has sizes without values", hint="relay.bind_sizes")
+        raise TypeMismatch(f"arange: {attrs} has sizes without values", hint="bind_sizes gives them values")
     return np.asarray(start + step * np.arange(count)).astype(DType(attrs.dtype).numpy)
 
 

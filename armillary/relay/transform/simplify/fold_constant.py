@@ -23,7 +23,7 @@ from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
 from armillary.base.data_layout import layout
 from armillary.budgets import FOLDED_OPERATIONS
 from armillary.ir import IRModule
-from armillary.relay.bind_sizes import attr_sizes
+from armillary.relay.analysis.bind_sizes import attr_sizes
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
