@@ -8,6 +8,7 @@ examples:
   armc opt model.relay -p FoldConstant,FuseOps --print-after FoldConstant
   armc opt kernel.tir -p unroll-loop --pass-config 'tir.UnrollLoop={"auto_max_step": 16}'
   armc opt model.relay --build --target "llvm -mcpu=znver4" --print-changes
+  armc opt model.relay --program
   armc opt model.relay -p fuse-ops --svg fused.svg
   armc opt --list
 """
@@ -23,13 +24,16 @@ from rich.table import Table
 
 import armillary.relay.transform
 import armillary.tir.transform
+from armillary.artifact import GraphSpec
 from armillary.base.files import check_writable
 from armillary.cli._console import errors, output
 from armillary.cli._model import comma_list, pass_config, read_text, text_name
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
+from armillary.driver.build import build
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
+from armillary.program import print_program, program_of, verify
 from armillary.relay.parser import parse as parse_relay
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.visualization.picture import visualize
@@ -46,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--passes", default="", metavar="LIST", help="fold-constant,fuse-ops{fuse-opt-level=1}")
     parser.add_argument("--build", action="store_true", help="run the passes of a build, in its order")
     parser.add_argument("--target", default="", help="for passes that ask for one")
+    parser.add_argument(
+        "--program", action="store_true", help="print the run program that a build makes of Relay text, verified"
+    )
     parser.add_argument("--svg", default="", metavar="FILE", help="draw the graph before and after the passes")
     parser.add_argument("--list", action="store_true", help="list all passes")
     add_pass_arguments(parser)
@@ -71,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             module = _build_passes(module, args.target)
     if args.svg:
         visualize(given, args.svg, after=module)
-    print(module.astext())
+    print(_program_of(module, args.target) if args.program else module.astext())
     print_times(args, timing)
     return 0
 
@@ -81,6 +88,14 @@ def _build_passes(module: IRModule, target: str) -> IRModule:
     if any(isinstance(f, PrimFunc) for _, f in module.items()):
         return lower_module(module, target=target or None)
     return optimize(module, as_target(target or "llvm"))
+
+
+def _program_of(module: IRModule, target: str) -> str:
+    """The text of the program that a build makes of the module."""
+    library = build(module, target or "llvm")
+    program = program_of(GraphSpec.from_json(library.get_graph_json()), library.get_params())
+    verify(program)
+    return print_program(program)
 
 
 def load_passes() -> None:

@@ -8,6 +8,7 @@ A division is a call, as `//` begins a comment in some of the languages. Nothing
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from armillary.base.extent import LARGEST, Dim, Extent, Known, Size, least, most, size, sizes_of
 from armillary.text.cursor import Cursor
@@ -35,23 +36,23 @@ def _stated(found: Size) -> str:
     return "" if values == usual[:2] else "{" + ", ".join(map(str, values)) + "}"
 
 
-def parse_extent(text: str, source: str = "<extent>") -> Known:
-    """The extent of a text that holds nothing else; ParseError otherwise."""
+def parse_extent(text: str, source: str = "<extent>", sizes: Mapping[str, Size] | None = None) -> Known:
+    """The extent of a text that holds nothing else; ParseError otherwise. `sizes` are known by their names."""
     cursor = Cursor(text, source)
-    result = read_extent(cursor)
+    result = read_extent(cursor, sizes=sizes)
     if not cursor.at_end():
         raise cursor.error("the extent goes on")
     return result
 
 
-def read_extent(cursor: Cursor, depth: int = 0) -> Known:
+def read_extent(cursor: Cursor, depth: int = 0, sizes: Mapping[str, Size] | None = None) -> Known:
     """The extent at the cursor: a sum of products."""
     if depth > _DEEPEST:
         raise cursor.error(f"an extent is nested more than {_DEEPEST} deep")
-    total = _known(cursor, -_term(cursor, depth) if cursor.accept("-") else _term(cursor, depth))
+    total = _known(cursor, -_term(cursor, depth, sizes) if cursor.accept("-") else _term(cursor, depth, sizes))
     while cursor.at("+", "-"):
         is_minus = cursor.next().text == "-"
-        term = _term(cursor, depth)
+        term = _term(cursor, depth, sizes)
         total = _known(cursor, total - term if is_minus else total + term)
     return total
 
@@ -62,25 +63,25 @@ def _known(cursor: Cursor, value: Dim) -> Known:
     raise cursor.error("an extent is a number or an expression over named sizes")
 
 
-def _term(cursor: Cursor, depth: int) -> Known:
-    product = _factor(cursor, depth)
+def _term(cursor: Cursor, depth: int, sizes: Mapping[str, Size] | None) -> Known:
+    product = _factor(cursor, depth, sizes)
     while cursor.accept("*"):
-        product = _known(cursor, product * _factor(cursor, depth))
+        product = _known(cursor, product * _factor(cursor, depth, sizes))
     return product
 
 
-def _factor(cursor: Cursor, depth: int) -> Known:
+def _factor(cursor: Cursor, depth: int, sizes: Mapping[str, Size] | None) -> Known:
     if cursor.accept("("):
-        inner = read_extent(cursor, depth + 1)
+        inner = read_extent(cursor, depth + 1, sizes)
         cursor.expect(")")
         return inner
     if cursor.token.kind == "number":
         return cursor.integer()
     name = cursor.name("a size, such as 3, b or 2*b + 1")
     if name in _CALLS and cursor.accept("("):
-        first = read_extent(cursor, depth + 1)
+        first = read_extent(cursor, depth + 1, sizes)
         cursor.expect(",")
-        second = read_extent(cursor, depth + 1)
+        second = read_extent(cursor, depth + 1, sizes)
         cursor.expect(")")
         if name == "floordiv" and second == 0:
             raise cursor.error("an extent is divided by 0")
@@ -93,4 +94,5 @@ def _factor(cursor: Cursor, depth: int) -> Known:
                 cursor.expect(",")
         if not 2 <= len(numbers) <= 4 or numbers[0] > numbers[1]:
             raise cursor.error(f"a size states low, high, step and hint in braces, got {numbers}")
-    return size(name, *numbers)
+    known = sizes.get(name) if sizes and not numbers else None
+    return size(name, *numbers) if known is None else Extent({(known,): 1})

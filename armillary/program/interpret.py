@@ -1,0 +1,105 @@
+"""What a run program means, over numpy.
+
+In: a program, its inputs and constants by name, and for each function it calls what that computes. Out: its outputs.
+Invariant: nothing of places is looked at: a program whose places are right computes the same, and verify.py says
+whether they are. Sizes are those of the inputs; an input that does not fit is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from armillary.base.aliases import Array
+from armillary.base.extent import as_size, evaluate
+from armillary.errors import ExecutionError, TypeMismatch
+from armillary.program.nodes import Call, If, Lifetime, Loop, Move, Program, Return, Statement, Value, Yield
+
+Function = Callable[..., "Sequence[Array]"]  # of the inputs' arrays
+
+
+def interpret(program: Program, given: Mapping[str, Array], functions: Mapping[str, Function]) -> list[Array]:
+    """The outputs for inputs and constants by name."""
+    inputs = [v for v in program.values if v.storage.lifetime in (Lifetime.INPUT, Lifetime.CONSTANT)]
+    run = _Run(program, functions, _sizes(program, inputs, given))
+    for value in inputs:
+        run.set(value.name, given[value.name])
+    return run.body(program.body)
+
+
+def _sizes(program: Program, inputs: Sequence[Value], given: Mapping[str, Array]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        if value.name not in given:
+            raise ExecutionError(f"input {value.name} was never set")
+        shape = given[value.name].shape
+        if len(shape) != len(value.shape):
+            raise TypeMismatch(f"{value.name}: {len(shape)} axes given, {len(value.shape)} wanted")
+        for axis, (dim, got) in enumerate(zip(value.shape, shape)):
+            size = as_size(dim)
+            if size is not None and not (size.low <= got <= size.high and got % size.step == 0):
+                raise TypeMismatch(f"{value.name}: axis {axis} is {size.name} = {got}, outside its bounds")
+            if size is not None and sizes.setdefault(size.name, got) != got:
+                raise ExecutionError(f"two inputs disagree on the size {size.name}: {sizes[size.name]} and {got}")
+    return sizes
+
+
+class _Run:
+    def __init__(self, program: Program, functions: Mapping[str, Function], sizes: Mapping[str, int]) -> None:
+        self.values = {v.name: v for v in program.values}
+        self.functions, self.sizes = functions, sizes
+        self.arrays: dict[str, Array] = {}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value for these sizes."""
+        return tuple(evaluate(dim, self.sizes) for dim in self.values[name].shape)
+
+    def set(self, name: str, array: Array) -> None:
+        """Give a value its array, which has its shape."""
+        if array.shape != self.shape(name):
+            raise TypeMismatch(f"{name}: shape {array.shape} given, {self.shape(name)} wanted")
+        self.arrays[name] = array
+
+    def body(self, statements: Sequence[Statement]) -> list[Array]:
+        """Run statements up to a yield or the return; what that names."""
+        for statement in statements:
+            match statement:
+                case Yield(values) | Return(values):
+                    return [self.arrays[name] for name in values]
+                case Call(function, inputs, outputs):
+                    results = self.functions[function](*(self.arrays[name] for name in inputs))
+                    for name, array in zip(outputs, results, strict=True):
+                        self.set(name, array)
+                case Move(_, inputs, output):
+                    flat = [np.ascontiguousarray(self.arrays[name]).reshape(-1) for name in inputs]
+                    self.set(output, np.concatenate(flat).reshape(self.shape(output)))
+                case If(condition, then, otherwise, outputs):
+                    taken = then if bool(self.arrays[condition].reshape(())) else otherwise
+                    for name, array in zip(outputs, self.body(taken), strict=True):
+                        self.set(name, array.reshape(self.shape(name)))
+                case Loop():
+                    self.loop(statement)
+        return []
+
+    def loop(self, loop: Loop) -> None:
+        """Run a loop: see nodes.Loop for what its body reads and yields."""
+        states, count, going = len(loop.states), 0, bool(self.arrays[loop.going].reshape(()))
+        limit = int(self.arrays[loop.limit].reshape(()))
+        limit = min(limit, loop.trips) if loop.trips >= 0 else limit
+        for name, first in zip(loop.outputs, loop.states):
+            self.set(name, self.arrays[first].reshape(self.shape(name)))
+        scans = loop.outputs[states:-2]
+        for name in scans:
+            self.set(name, np.zeros(self.shape(name), self.values[name].dtype))
+        while True:
+            self.arrays[loop.outputs[-2]], self.arrays[loop.outputs[-1]] = np.array(count), np.array(going)
+            if not going or count >= limit:
+                return
+            again, *results = self.body(loop.body)
+            for name, row in zip(scans, results[states:], strict=True):
+                self.arrays[name] = np.array(self.arrays[name])
+                self.arrays[name].reshape(loop.trips, -1)[count] = row.reshape(-1)
+            for name, array in zip(loop.outputs, results[:states]):
+                self.set(name, array.reshape(self.shape(name)))
+            count, going = count + 1, bool(again.reshape(()))

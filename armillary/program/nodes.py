@@ -1,0 +1,163 @@
+"""Nodes of the run program.
+
+Grammar:
+
+    program   = Program(sizes, values, body)
+    statement = Call(function, inputs, outputs) | Move(kind, inputs, output)
+              | If(condition, then, otherwise, outputs) | Loop(limit, going, states, body, outputs)
+              | Yield(values) | Return(values)
+
+A statement names values; a value has a type, whose sizes are extents (base/extent.py), and a storage: how long it lives
+and where it lies. Invariant: plain data, equal by structure. `Yield` ends a branch or the body of a loop, `Return` the
+program.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias, Union
+
+from armillary.base.extent import Known, Size
+from armillary.base.record import record
+
+
+class Lifetime(Enum):
+    """How long a value lives, and who gives it."""
+
+    INPUT = "input"  # set by the caller, kept from run to run
+    CONSTANT = "constant"  # a parameter of the package
+    PREPARED = "prepared"  # computed once, when constants are set
+    TRANSIENT = "transient"  # of one run
+    OUTPUT = "output"  # of one run, in memory of its own
+
+
+@record(slots=True)
+class Storage:
+    """Where a value lies: its lifetime, a device (0: the only one), a memory scope, and a place in the arena.
+
+    `place` is a byte offset where it was planned when compiling, -1 for memory of its own, None where sizes decide;
+    values of one `slot` show the same memory.
+    """
+
+    lifetime: Lifetime
+    slot: int
+    place: int | None = -1
+    device: int = 0
+    scope: str = "global"
+
+
+@record(slots=True)
+class Value:
+    """A tensor of the program."""
+
+    name: str
+    dtype: str
+    shape: tuple[Known, ...]
+    storage: Storage
+
+
+@record(slots=True)
+class Call:
+    """Run a compiled function; its arguments are the inputs, then the outputs."""
+
+    function: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@record(slots=True)
+class Move:
+    """`view`: the input's elements in another shape; `join`: inputs one after another; `copy`: to memory of its own."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    output: str
+
+
+@record(slots=True)
+class If:
+    """Run one of two bodies; what its yield names becomes the outputs."""
+
+    condition: str
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+
+
+@record(slots=True)
+class Loop:
+    """Run the body while `going` holds, at most `limit` times.
+
+    `outputs` are the states, the scans (rows collected from each iteration, `trips` of them), the number of iterations
+    and whether it goes on; the body reads these as they are, and yields going on, new states and a row of each scan.
+    """
+
+    limit: str
+    going: str
+    states: tuple[str, ...]
+    body: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    trips: int = -1
+
+
+@record(slots=True)
+class Yield:
+    """The end of a branch or of a loop's body."""
+
+    values: tuple[str, ...]
+
+
+@record(slots=True)
+class Return:
+    """The end of the program: its outputs, in order."""
+
+    values: tuple[str, ...]
+
+
+Statement: TypeAlias = Union[Call, Move, If, Loop, Yield, Return]  # noqa: UP007 (a value, also in Python 3.10)
+
+
+@record(slots=True)
+class Program:
+    """Sizes that inputs give, values (the first ones are inputs and constants), statements in order."""
+
+    sizes: tuple[Size, ...]
+    values: tuple[Value, ...]
+    body: tuple[Statement, ...]
+
+    def value(self, name: str) -> Value:
+        """A value by its name; KeyError where there is none."""
+        return next(v for v in self.values if v.name == name)
+
+
+def reads(statement: Statement) -> tuple[str, ...]:
+    """The values that a statement itself reads, bodies not counted."""
+    match statement:
+        case Call(_, inputs, _) | Move(_, inputs, _):
+            return inputs
+        case If(condition):
+            return (condition,)
+        case Loop(limit, going, states):
+            return (limit, going, *states)
+        case Yield(values) | Return(values):
+            return values
+
+
+def writes(statement: Statement) -> tuple[str, ...]:
+    """The values that a statement gives."""
+    match statement:
+        case Call(_, _, outputs) | If(_, _, _, outputs) | Loop(_, _, _, _, outputs):
+            return outputs
+        case Move(_, _, output):
+            return (output,)
+    return ()
+
+
+def bodies(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The statements inside a statement."""
+    match statement:
+        case If(_, then, otherwise):
+            return then, otherwise
+        case Loop(_, _, _, body):
+            return (body,)
+    return ()

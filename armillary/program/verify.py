@@ -1,0 +1,145 @@
+"""What always holds of a run program, checked.
+
+In: a program. Out: nothing, or an ArtifactError that names statement and value. Invariant of what passes: a value is
+written before it is read and by one statement; inputs and constants are never written; each size is an axis of an
+input; and no two transients that are alive at the same time overlap in the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from armillary.base.dtype import DType
+from armillary.base.extent import as_size, sizes_of
+from armillary.errors import ArtifactError
+from armillary.program.nodes import (
+    Lifetime,
+    Loop,
+    Move,
+    Program,
+    Return,
+    Statement,
+    Value,
+    bodies,
+    reads,
+    writes,
+)
+
+_GIVEN = (Lifetime.INPUT, Lifetime.CONSTANT)
+
+
+def verify(program: Program) -> None:
+    """Refuse a program that does not hold together."""
+    values = {v.name: v for v in program.values}
+    if len(values) != len(program.values):
+        raise ArtifactError("program: two values have one name")
+    _check_sizes(program)
+    _check_order(program.body, values, {n for n, v in values.items() if v.storage.lifetime in _GIVEN})
+    if not program.body or not isinstance(program.body[-1], Return):
+        raise ArtifactError("program: its last statement is no return")
+    _check_places(program, values)
+
+
+def _check_sizes(program: Program) -> None:
+    declared = {size.name for size in program.sizes}
+    axes = (d for v in program.values if v.storage.lifetime is Lifetime.INPUT for d in v.shape)
+    bound = {size.name for d in axes if (size := as_size(d)) is not None}
+    for value in program.values:
+        unknown = sorted(set(sizes_of(value.shape)) - declared)
+        if unknown:
+            raise ArtifactError(f"program: %{value.name} has the size {unknown[0]}, which is not declared")
+    missing = sorted(declared - bound)
+    if missing:
+        raise ArtifactError(f"program: the size {missing[0]} is no axis of an input")
+
+
+def _check_order(body: Sequence[Statement], values: dict[str, Value], written: set[str]) -> set[str]:
+    """Walk statements in order; gives the values that are there behind them."""
+    for statement in body:
+        for name in reads(statement):
+            if name not in values:
+                raise ArtifactError(f"program: {_shown(statement)} reads %{name}, which is no value")
+            if name not in written:
+                raise ArtifactError(f"program: {_shown(statement)} reads %{name} before it is written")
+        outputs = set(writes(statement))
+        inside = written | (outputs if isinstance(statement, Loop) else set())  # a body reads states as they are
+        for part in bodies(statement):
+            _check_order(part, values, set(inside))
+        for name in writes(statement):
+            if name not in values or values[name].storage.lifetime in _GIVEN or name in written:
+                raise ArtifactError(f"program: {_shown(statement)} writes %{name}, which is not its own")
+        written = written | outputs
+    return written
+
+
+def _steps(body: Sequence[Statement]) -> Iterator[tuple[Statement, int, int]]:
+    """Each statement with its step and the last step inside it, in order."""
+    step = 0
+
+    def walk(part: Sequence[Statement]) -> Iterator[tuple[Statement, int, int]]:
+        nonlocal step
+        for statement in part:
+            own, step = step, step + 1
+            inner = [row for inside in bodies(statement) for row in walk(inside)]
+            yield statement, own, step - 1
+            yield from inner
+
+    yield from walk(body)
+
+
+def _check_places(program: Program, values: dict[str, Value]) -> None:
+    """No two slots with a planned place overlap while both are alive."""
+    lives: dict[int, tuple[int, int]] = {}
+    loops = [(own, last) for s, own, last in _steps(program.body) if isinstance(s, Loop)]
+    for statement, own, last in _steps(program.body):
+        for name in writes(statement):
+            _extend(lives, values[name].storage.slot, own, last)
+        for name in reads(statement):
+            slot = values[name].storage.slot
+            first = lives.get(slot, (own, own))[0]
+            ends = [end for begin, end in loops if first <= begin <= own <= end]  # read again in each iteration
+            _extend(lives, slot, own, max([own, *ends]))
+    placed = {v.storage.slot: v for v in program.values if (v.storage.place or 0) >= 0 and v.storage.slot in lives}
+    rows = [(s, v.storage.place, _bytes(program, s)) for s, v in placed.items() if v.storage.place is not None]
+    joined = _joined(program, values)
+    for n, (slot, start, size) in enumerate(rows):
+        for other, begin, count in rows[n + 1 :]:
+            alive = lives[slot][0] <= lives[other][1] and lives[other][0] <= lives[slot][1]
+            apart = start + size <= begin or begin + count <= start
+            same = values[placed[slot].name].storage.device == values[placed[other].name].storage.device
+            if alive and not apart and same and (slot, other) not in joined and (other, slot) not in joined:
+                names = f"%{placed[slot].name} and %{placed[other].name}"
+                raise ArtifactError(f"program: {names} lie over one another in the arena while both are alive")
+
+
+def _extend(lives: dict[int, tuple[int, int]], slot: int, first: int, last: int) -> None:
+    begin, end = lives.get(slot, (first, last))
+    lives[slot] = min(begin, first), max(end, last)
+
+
+def _joined(program: Program, values: dict[str, Value]) -> set[tuple[int, int]]:
+    """Slots of parts that a join has in place, with the slot of the whole; joins of joins share one place."""
+    pairs: set[tuple[int, int]] = set()
+    for statement, _, _ in _steps(program.body):
+        if isinstance(statement, Move) and statement.kind != "copy":
+            whole = values[statement.output].storage.slot
+            parts = {values[name].storage.slot for name in statement.inputs}
+            inner = {b for a, b in pairs if a in parts}
+            pairs |= {(whole, part) for part in parts | inner}
+    return pairs
+
+
+def _bytes(program: Program, slot: int) -> int:
+    sizes = []
+    for value in program.values:
+        if value.storage.slot == slot:
+            count = DType(value.dtype).bytes
+            for dim in value.shape:
+                count *= dim if isinstance(dim, int) else 1
+            sizes.append(count)
+    return max(sizes)
+
+
+def _shown(statement: Statement) -> str:
+    outputs = ", ".join(f"%{name}" for name in writes(statement))
+    return f"{type(statement).__name__.lower()} -> {outputs}" if outputs else type(statement).__name__.lower()
