@@ -15,8 +15,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from armillary.artifact.outputs import ModelOutputs
 from armillary.artifact import GraphNode, GraphSpec, SizeRow
+from armillary.artifact.outputs import ModelOutputs
 from armillary.backends.base import backend_of
 from armillary.backends.device_targets import DeviceTargets
 from armillary.base.aligned import give_back_memory
