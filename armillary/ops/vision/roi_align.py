@@ -146,6 +146,31 @@ def _corners(at: Array, size: int) -> list[tuple[Array, Array]]:
     return [(low, 1 - (at - low)), (np.minimum(low + 1, size - 1), at - low)]
 
 
+def _along(attrs: RoiAlignAttrs, rois: Tensor, first: int, cells: int, size: int, pitch: int) -> tuple[Tensor, Tensor]:
+    """Of each sample along an axis: where its two neighbours lie, and their weights."""
+    regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
+
+    def at(r: te.Expr, cell: te.Expr, sample: te.Expr) -> te.Expr:
+        ends = rois(r, first).astype("float32"), rois(r, first + 2).astype("float32")
+        return _places(T.maximum, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells, 1.0 / samples)
+
+    def place(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
+        return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
+
+    def weight(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
+        value, one = at(r, cell, sample), T.const(1.0, "float32")
+        is_inside = T.logical_and(value >= -1.0, value <= float(size))
+        fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
+        chosen = T.select(T.equal(side, T.const(0)), one - fraction, fraction)
+        return T.select(is_inside, chosen, T.const(0.0, "float32"))
+
+    shape = (regions, cells, samples, 2)
+    return (
+        te.compute(shape, place, name="roi_place", tag="roi_place"),
+        te.compute(shape, weight, name="roi_weight", tag="roi_weight"),
+    )
+
+
 @roi_align.compute
 def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     """Where each sample reads along an axis and with what weight, once for all channels; then sums of rows of channels.
@@ -158,36 +183,15 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     lines, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
 
-    def along(first: int, cells: int, size: int, pitch: int) -> tuple[Tensor, Tensor]:
-        def at(r: te.Expr, cell: te.Expr, sample: te.Expr) -> te.Expr:
-            ends = rois(r, first).astype("float32"), rois(r, first + 2).astype("float32")
-            return _places(
-                T.maximum, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells, 1.0 / samples
-            )
-
-        def place(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
-            return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
-
-        def weight(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
-            value, one = at(r, cell, sample), T.const(1.0, "float32")
-            is_inside = T.logical_and(value >= -1.0, value <= float(size))
-            fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
-            chosen = T.select(T.equal(side, T.const(0)), one - fraction, fraction)
-            return T.select(is_inside, chosen, T.const(0.0, "float32"))
-
-        shape = (regions, cells, samples, 2)
-        return (
-            te.compute(shape, place, name="roi_place", tag="roi_place"),
-            te.compute(shape, weight, name="roi_weight", tag="roi_weight"),
-        )
-
     flat = te.compute(
         (count, height * width, channels),
         lambda n, p, c: data(n, c, p // width, p % width).astype("float32"),
         name="roi_rows",
         tag="packed",
     )
-    (y_place, y_weight), (x_place, x_weight) = along(2, lines, height, width), along(1, columns, width, 1)
+    (y_place, y_weight), (x_place, x_weight) = (
+        _along(attrs, rois, *axis) for axis in ((2, lines, height, width), (1, columns, width, 1))
+    )
     inner = reduce_axes([samples, samples, 2, 2], ["sy", "sx", "ky", "kx"])
     sy, sx = inner[:2]
 

@@ -37,7 +37,6 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     if not lies_well:
         right = _transposed(b, terms, lanes)
     whole, rest = divmod(terms, lanes)
-    count, tail = divmod(whole, PART) if whole >= 2 * PART else (0, whole)
 
     def left(at: Sequence[te.Expr], i: te.Expr, k: te.Expr) -> te.Expr:
         return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
@@ -45,42 +44,15 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     def across(at: Sequence[te.Expr], j: te.Expr, k: te.Expr) -> te.Expr:
         return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
 
-    def run(name: str, begin: int, steps: int) -> te.Tensor:
-        """The sums of `steps` vectors of terms, from number `begin` on."""
-        step = te.reduce_axis((0, steps), name="step")
-
-        def partial(*index: te.Expr) -> te.Expr:
-            *at, i, j, lane = index
-            k = (step + begin) * lanes + lane
-            return te.sum(left(at, i, k) * across(at, j, k), axis=step)
-
-        made: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name=name)
-        return made
-
-    def in_parts() -> te.Tensor:
-        step, part = te.reduce_axis((0, PART), name="step"), te.reduce_axis((0, count), name="part")
-
-        def partial(*index: te.Expr) -> te.Expr:
-            *at, i, j, number, lane = index
-            k = (number * PART + step) * lanes + lane
-            return te.sum(left(at, i, k) * across(at, j, k), axis=step)
-
-        parts = te.compute((*batch, rows, columns, count, lanes), partial, name="narrow_parts")
-        made: te.Tensor = te.compute(
-            (*batch, rows, columns, lanes),
-            lambda *i: te.sum(parts(*i[:-1], part, i[-1]), axis=part),
-            name="narrow_sums",
-        )
-        return made
+    def term(index: Sequence[te.Expr], k: te.Expr) -> te.Expr:
+        *at, i, j = index
+        return left(at, i, k) * across(at, j, k)
 
     def last(side: Callable[..., te.Expr], *index: te.Expr) -> te.ExprLike:
         *at, line, lane = index
         return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
 
-    sums = in_parts() if count else run("narrow_sums", 0, whole)
-    if count and tail:
-        whole_parts, others = sums, run("narrow_tail", count * PART, tail)
-        sums = te.compute(others.shape, lambda *i: whole_parts(*i) + others(*i), name="narrow_joined", tag=PACKED)
+    sums = _sums((*batch, rows, columns, lanes), whole, term)
     if rest:  # a vector of what is left over, zeros behind it
         main = sums
         lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="narrow_last", tag=PACKED)
@@ -97,6 +69,35 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     pairs = halved_to_two(sums)
     product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: pairs(*i, 0) + pairs(*i, 1), name="product")
     return product
+
+
+def _sums(shape: tuple[int, ...], whole: int, term: Callable[[Sequence[te.Expr], te.Expr], te.Expr]) -> te.Tensor:
+    """Sums of `whole` vectors of terms, those of many as sums of parts; the last axis has the lanes."""
+    lanes = shape[-1]
+
+    def run(name: str, begin: int, steps: int) -> te.Tensor:
+        step = te.reduce_axis((0, steps), name="step")
+        made: te.Tensor = te.compute(
+            shape, lambda *i: te.sum(term(i[:-1], (step + begin) * lanes + i[-1]), axis=step), name=name
+        )
+        return made
+
+    count, tail = divmod(whole, PART)
+    if count < 2:
+        return run("narrow_sums", 0, whole)
+    step, part = te.reduce_axis((0, PART), name="step"), te.reduce_axis((0, count), name="part")
+
+    def partial(*index: te.Expr) -> te.Expr:
+        *at, number, lane = index
+        return te.sum(term(at, (number * PART + step) * lanes + lane), axis=step)
+
+    parts = te.compute((*shape[:-1], count, lanes), partial, name="narrow_parts")
+    sums: te.Tensor = te.compute(shape, lambda *i: te.sum(parts(*i[:-1], part, i[-1]), axis=part), name="narrow_sums")
+    if not tail:
+        return sums
+    others = run("narrow_tail", count * PART, tail)
+    joined: te.Tensor = te.compute(shape, lambda *i: sums(*i) + others(*i), name="narrow_joined", tag=PACKED)
+    return joined
 
 
 def _transposed(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
