@@ -7,14 +7,14 @@ Invariant: nothing here has logic. Where to look next: `docs/architecture.md`, `
 
 from __future__ import annotations
 
-from armillary.base import old_modules
-from armillary.base.lazy import lazy_names
+from armillary.base.lazy import find_old_modules, lazy_names
 
 __version__ = "0.1.0"
 
 _MODULES = (
     "arith",
     "artifact",
+    "auto_scheduler",
     "autotvm",
     "backend",
     "backends",
@@ -67,4 +67,4 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
-old_modules.install()
+find_old_modules()

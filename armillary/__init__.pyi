@@ -1,6 +1,5 @@
 """Names of `armillary` for type checkers. Written by tools/write_docs.py; do not edit."""
 
-from armillary.base import old_modules as old_modules
 from armillary.errors import ArmillaryError as ArmillaryError
 from armillary.base.dtype import DType as DataType
 from armillary.base.dtype import DataTypeCode as DataTypeCode
@@ -13,6 +12,7 @@ from armillary.errors import ArmillaryError as TVMError
 from armillary import _ffi as _ffi
 from armillary import arith as arith
 from armillary import artifact as artifact
+from armillary import auto_scheduler as auto_scheduler
 from armillary import autotvm as autotvm
 from armillary import backend as backend
 from armillary import backends as backends
@@ -73,6 +73,7 @@ __all__ = [
     "_ffi",
     "arith",
     "artifact",
+    "auto_scheduler",
     "autotvm",
     "backend",
     "backends",
@@ -103,7 +104,6 @@ __all__ = [
     "metal",
     "nd",
     "node",
-    "old_modules",
     "opencl",
     "ops",
     "register_func",

@@ -13,11 +13,14 @@ from armillary.base.boundary import boundary
 from armillary.base.functions import FUNCTIONS
 from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
+from armillary.target.grammar import BUILD
+from armillary.target.kinds import KINDS
 from armillary.tir.build import convert as _as_expression
 
 if TYPE_CHECKING:
     from armillary.relay.expr import Expr
 with deferred():
+    from armillary.driver.te_build import build as _build
     from armillary.relay.transform.partition._place_values import devices_of_values as _devices_of_values
 
 Function = AnyFunction
@@ -46,6 +49,9 @@ def register_func(func_name: str | Function, f: Function | None = None, override
 def get_global_func(name: str, allow_missing: bool = False) -> Function | None:
     """The function of that name; None with `allow_missing` where there is none."""
     found = FUNCTIONS.get(name)
+    kind = name.removeprefix(BUILD) if isinstance(name, str) and name.startswith(BUILD) else ""
+    if found is None and kind in KINDS:
+        return lambda module, target: _build(module, target=target)
     if found is None and not allow_missing:
         known = ", ".join(sorted(FUNCTIONS)) or "none"
         raise ConfigError(f"there is no global function {name!r}", hint=f"registered: {known}")

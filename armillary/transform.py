@@ -63,8 +63,8 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: ob
     return option
 
 
-USE_AUTO_SCHEDULER = register_config_option(
-    "relay.backend.use_auto_scheduler", bool, False, "True is refused by a build: AutoTVM tunes here"
+register_config_option(
+    "relay.backend.use_auto_scheduler", bool, False, "records hold under ApplyHistoryBest, whatever this says"
 )
 ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
 

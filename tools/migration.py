@@ -1,24 +1,28 @@
 """Write docs/migration.md: which names of Relay-era scripts there are here, and which mean something else.
 
-In: tools/old_names.txt (names that scripts of that time use, without the package's own), the package as it is, and the
-notes below. Out: the page's text. Invariant: whether a name is there is found by looking it up; only notes are written
-by hand, and a note about a name that has gone is an error.
+In: tools/old_names.txt (names that public code of that time uses, without the package's own, and by how many files),
+the package as it is, and the notes below. Out: the page's text. Invariant: whether a name is there is found by looking
+it up, whether it refuses by the tables that say so; only notes are written by hand, and a note about a name that has
+gone is an error.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from armillary.base import old_modules
 from armillary.errors import InternalError
 
 _NAMES = Path(__file__).parent / "old_names.txt"
 _HEAD = """
-Scripts written for the last release with Relay run with the package's name replaced. The lists below are made by
-looking every name up; the first table says where a name is there and means something else, because the old meaning was
-a defect or because there is nothing behind it. Operators: [operators.md](operators.md). What a form cannot do:
-[limits.md](limits.md).
+Scripts written for the releases with Relay run with the package's name replaced. The names are those that two or more
+public tutorials, applications and tests of 0.6 to 0.19 use, without those of Relax, MetaSchedule, `tvm.testing`, and
+boards; each is looked up here. The second table says where a name is there and means something else, because the old
+meaning was a defect or because there is nothing behind it. Operators: [operators.md](operators.md). What a form cannot
+do: [limits.md](limits.md).
 """
 # A name, or several that share the note, and what is different.
 NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -72,24 +76,34 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
 
 def page() -> str:
     """The page's text."""
-    names = _NAMES.read_text("utf-8").split()
-    there = [name for name in names if exists(name)]
-    gone = sorted(set(names) - set(there))
-    rows = [f"| {_quoted(_present(group))} | {told} |" for group, told in NOTES]
-    count = f"Of {len(names)} names, {len(there)} are there and {len(gone)} are missing."
+    uses = names()
+    refused = {name: why for name in uses if (why := refusal(name))}
+    there = [name for name in uses if name not in refused and exists(name)]
+    gone = [name for name in uses if name not in refused and name not in set(there)]
+    rows = [f"| {_quoted(_present(group))} | {text} |" for group, text in NOTES]
     notice = "<!-- Written by tools/write_docs.py; do not edit. -->"
     lines = [
         "# From scripts of the Relay era",
         "",
         notice,
         _HEAD,
-        count,
+        "| | names | uses, by files |",
+        "|---|---|---|",
+        *(_share(what, part, uses) for what, part in (("there", there), ("left out", [*refused]), ("missing", gone))),
         "",
         "## There, with another meaning",
         "",
         "| name | what is different |",
         "|---|---|",
         *rows,
+        "",
+        "## Left out",
+        "",
+        "These can be imported, and refuse when they are called.",
+        "",
+        "| name | what is used instead |",
+        "|---|---|",
+        *(f"| {_quoted(group)} | {why} |" for why, group in _by_reason(refused).items()),
         "",
         "## Missing",
         "",
@@ -103,7 +117,38 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _quoted(names: list[str]) -> str:
+def names() -> dict[str, int]:
+    """Every name, and how many public files use it."""
+    pairs = (line.split() for line in _NAMES.read_text("utf-8").splitlines())
+    return {name: int(uses) for name, uses in pairs}
+
+
+def _share(what: str, part: Sequence[str], uses: Mapping[str, int]) -> str:
+    count, whole = sum(uses[name] for name in part), sum(uses.values())
+    return f"| {what} | {len(part)} of {len(uses)} | {count} of {whole}, {100 * count / whole:.1f} % |"
+
+
+def refusal(name: str) -> str:
+    """What is used instead of a name that refuses; "" for any other."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        sign, rest = old_modules.table().get(".".join(parts[:length]), ("", ""))
+        if sign == "!":
+            return rest
+    value = _value(name)
+    if getattr(value, "__module__", "") == "armillary.frontend.refused":
+        return "export the network to ONNX, then `relay.frontend.from_onnx`"
+    return ""
+
+
+def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, why in refused.items():
+        groups[why].append(name)
+    return groups
+
+
+def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -111,7 +156,7 @@ def _present(group: tuple[str, ...]) -> list[str]:
     return [name for name in group if exists(name)]
 
 
-def _listed(names: list[str]) -> list[str]:
+def _listed(names: Sequence[str]) -> list[str]:
     """Names by the module they are in."""
     rooms: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -122,6 +167,11 @@ def _listed(names: list[str]) -> list[str]:
 
 def exists(name: str) -> bool:
     """Whether `armillary.<name>` is an attribute or a module."""
+    return _value(name) is not None
+
+
+def _value(name: str) -> object:
+    """What a name stands for; None where it is not there."""
     value, path = importlib.import_module("armillary"), "armillary"
     for part in name.split("."):
         path += f".{part}"
@@ -131,12 +181,12 @@ def exists(name: str) -> bool:
             try:
                 value = importlib.import_module(path)
             except ImportError:
-                return False
-    return True
+                return None
+    return value
 
 
 def check_notes() -> None:
     """Every note is about a name that there is."""
-    for group, told in NOTES:
+    for group, text in NOTES:
         if not _present(group):
-            raise InternalError(f"docs/migration.md: there is none of {', '.join(group)}: {told}")
+            raise InternalError(f"docs/migration.md: there is none of {', '.join(group)}: {text}")

@@ -1,7 +1,7 @@
 """Write what follows from tables: docs/operators.md (Relay's operators, ONNX's
 and ATen's), docs/environment.md, docs/migration.md (names of old scripts), docs/compute_functions.md,
 armillary/frontend/onnx/operators.txt and element_types.txt, armillary/relay/operators.txt (which file registers what),
-and stubs (`tools/stubs.py`).
+stubs (`tools/stubs.py`) and notebooks of examples (`tools/notebooks.py`).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -30,7 +30,7 @@ from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.frontend.pytorch.table import ATEN_RULES  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
-from tools import compute_functions, migration, stubs  # noqa: E402
+from tools import compute_functions, migration, notebooks, stubs  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
@@ -136,6 +136,7 @@ PAGES = {
     "armillary/frontend/onnx/element_types.txt": element_types,
     "armillary/relay/operators.txt": operator_files,
     **stubs.stubs(),
+    **notebooks.notebooks(ROOT),
 }
 
 

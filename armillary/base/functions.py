@@ -21,6 +21,11 @@ def show_values(*values: object) -> None:
 FUNCTIONS[TRACE_ACTION] = show_values
 
 
+def is_registered(name: str) -> bool:
+    """Whether there is a function of that name."""
+    return name in FUNCTIONS
+
+
 def called(name: str) -> AnyFunction:
     """The function that compiled code calls by name; ExecutionError where none is registered."""
     found = FUNCTIONS.get(name)

@@ -13,7 +13,10 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 _LOCK = threading.RLock()
 
@@ -117,6 +120,21 @@ class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
 with deferred():
     from difflib import get_close_matches
 
+    from armillary.base.old_modules import find_spec as _find_spec
     from armillary.base.old_modules import old_name as _old_name
+
+
+class _Finder:
+    """The import system's way to modules without a file, asked after the files of the package."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return _find_spec(fullname) if fullname.startswith("armillary.") else None
+
+
+def find_old_modules() -> None:
+    """Answer imports of the modules in base/old_modules, once for a process."""
+    if not any(type(finder).__module__ == __name__ for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
 
 similar = get_close_matches  # names to suggest in a message: few processes need any

@@ -222,3 +222,7 @@ def _output_index(key: str | int) -> int:
     if not text.isdigit():
         raise ExecutionError(f"Could not find '{key}' in graph's outputs", hint="outputs are numbered from 0")
     return int(text)
+
+
+class AotModule(GraphModule):
+    """`runtime.executor.AotModule(lib["default"](device))`: what was compiled for Executor("aot"), run here."""

@@ -47,10 +47,11 @@ from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
 from armillary.target.target import host_target
-from armillary.transform import USE_AUTO_SCHEDULER, PassContext
+from armillary.transform import PassContext
 
 with deferred():
     from armillary.driver import te_build
+    from armillary.driver.aot import aot_library, is_aot, kernel_target
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
@@ -78,13 +79,13 @@ def build(
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
-    if PassContext.current().get(USE_AUTO_SCHEDULER):
-        hint = "leave it out, and give records of autotvm"
-        raise UnsupportedError(f"{USE_AUTO_SCHEDULER.name}: there is no AutoScheduler", hint=hint)
     if params is not None and not isinstance(params, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     libraries, target = split_libraries(target)
     where = _targets(target, target_host)
+    is_package = is_aot(executor, where)
+    if is_package and isinstance(where, Target):
+        where = kernel_target(where)
     progress("passes", 0, 1)
     module = with_libraries(_as_module(ir_mod), libraries, params, mod_name)
     report = report_of(module, libraries)
@@ -93,7 +94,12 @@ def build(
     give_back_memory()
     made = assembled(module, where, mod_name, progress)
     made.offload_report = report
-    return made
+    return aot_library(made, astext(_as_module(ir_mod)), _workspace_alignment(executor)) if is_package else made
+
+
+def _workspace_alignment(executor: object) -> int:
+    options: Mapping[str, int] = getattr(executor, "options", None) or {}
+    return int(options.get("workspace-byte-alignment") or 64)
 
 
 def assembled(

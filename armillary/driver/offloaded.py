@@ -17,6 +17,7 @@ from armillary.artifact.modules import OffloadedModule
 from armillary.base.files import scratch_folder
 from armillary.base.record import record
 from armillary.codegen.toolchain import compile_c
+from armillary.driver.library import FunctionLibrary
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload.contract import JsonModule, SourceModule, codegen_of
@@ -24,7 +25,7 @@ from armillary.relay.expr import Constant, Expr, Function
 from armillary.relay.transform.normal_form.beta_reduce import beta_reduce
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.types import TensorType, tensor_fields
-from armillary.relay.walk import not_primitive, rewrite
+from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 
 if TYPE_CHECKING:
@@ -47,6 +48,21 @@ class Offloaded:
     row: FunctionRow
     constants: tuple[Constant, ...]
     module: OffloadedModule
+    objects: tuple[bytes, ...] | None = None  # machine code, where the generator gave it
+
+
+def _imported(library: str, symbol: str, function: Function, made: FunctionLibrary) -> Offloaded:
+    """What a script built itself: a function of the symbol's name, of the inputs, the constants and the outputs."""
+    row = made.descriptor.functions.get(symbol)
+    constants = tuple(expr for expr in post_order(function.body) if isinstance(expr, Constant))
+    types = [t for e in (*function.params, *constants, function.body) for t in tensor_fields(e.checked_type)]
+    wanted = [(t.static, str(t.dtype)) for t in types]
+    if row is None or [(tuple(arg.shape), arg.dtype) for arg in row.args] != wanted:
+        got = "no such function" if row is None else f"arguments {[(arg.shape, arg.dtype) for arg in row.args]}"
+        told = f"the code generator of {library} was asked for {symbol} and gave {got}"
+        raise ConfigError(told, hint=f"build(…, name={symbol!r}) of inputs, constants, outputs: {wanted}")
+    module = OffloadedModule(symbol, "c", made.get_source(), len(constants))
+    return Offloaded(row, constants, module, tuple(made.objects))
 
 
 def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offloaded:
@@ -56,9 +72,11 @@ def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offl
         told = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
         raise TypeMismatch(told, span=function.span, hint="PartitionGraph gives one")
     made = codegen_of(library, function)(function)
+    if isinstance(made, FunctionLibrary):
+        return _imported(library, symbol, function, made)
     if not isinstance(made, JsonModule | SourceModule):
         told = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
-        raise ConfigError(told, hint="it gives a JsonModule or a SourceModule")
+        raise ConfigError(told, hint="it gives what build() gives, a JsonModule or a SourceModule")
     inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
     owned = fallback.constants if fallback is not None and isinstance(made, JsonModule) else ()
     constants = [t for c in (*made.constants, *owned) for t in tensor_fields(c.checked_type)]
@@ -107,9 +125,11 @@ def check_device(made: Offloaded, device: str) -> None:
 
 def compiled_sources(made: Mapping[str, Offloaded], target: Target) -> list[bytes]:
     """The objects of the functions whose library wrote C."""
-    objects = []
+    objects = list[bytes]()
     with scratch_folder() as folder:
         for symbol, one in made.items():
-            if one.row.external is None:
+            if one.objects is not None:
+                objects.extend(one.objects)
+            elif one.row.external is None:
                 objects.append(compile_c(one.module.source, folder / f"{symbol}.o", target).read_bytes())
     return objects

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.backends.base import backend_of
+from armillary.backends.base import backend_of, has_backend
 from armillary.base.boundary import boundary
+from armillary.base.functions import FUNCTIONS
 from armillary.codegen.workers.cache import default_cache
 from armillary.driver.argument_buffers import argument_buffers
 from armillary.driver.build import target_with_host
@@ -20,6 +21,7 @@ from armillary.driver.library import FunctionLibrary
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.target import Target
+from armillary.target.grammar import BUILD, script_kind
 from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
@@ -96,7 +98,7 @@ def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
 
 def _has_asserts(target: object) -> bool:
     """Whether code for a target can stop where an argument does not fit; kernels of devices cannot."""
-    return not isinstance(target, Target) or not backend_of(target).device
+    return not isinstance(target, Target) or not has_backend(target) or not backend_of(target).device
 
 
 def _is_lowered(function: PrimFunc) -> bool:
@@ -123,6 +125,8 @@ def build(
     if not isinstance(name, str):
         raise TypeMismatch(f"build: the name is {type(name).__name__}, wanted a string")
     where = target_with_host(target, target_host)
+    if script_kind(where.kind.name) is not None:
+        return _by_script(inputs, args, where, name, binds)
     backend = backend_of(where)
     is_simple = bool(backend.device)
     inputs = _merged(inputs) if isinstance(inputs, list | tuple) else inputs
@@ -138,6 +142,14 @@ def build(
     library = FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)
     library.other_names = {n: symbol for n, symbol in symbols.items() if n not in functions}
     return library
+
+
+def _by_script(
+    inputs: object, args: Sequence[object] | None, target: Target, name: str, binds: object
+) -> FunctionLibrary:
+    """What the function that a script registered as `target.build.<kind>` makes of the lowered module."""
+    made: FunctionLibrary = FUNCTIONS[f"{BUILD}{target.kind.name}"](lower(inputs, args, name, binds), target)
+    return made  # or whatever the script makes
 
 
 def _symbols(functions: Mapping[str, PrimFunc]) -> dict[str, str]:

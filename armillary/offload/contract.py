@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
+from armillary.base.functions import FUNCTIONS
 from armillary.base.lazy import similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, UnsupportedError
@@ -126,9 +127,14 @@ def find_offload(name: str) -> Offload:
 def codegen_of(name: str, function: Function) -> Codegen:
     """What writes the functions of a library."""
     load(name)
+    script = FUNCTIONS.get(f"relay.ext.{name}")
+    if script is not None:
+        return script
     if name not in _CODEGENS:
         message = f"a part of the graph is meant for {name}, but nothing generates code for it"
-        raise UnsupportedError(message, span=function.span, hint=f"register_codegen({name!r}, …) before the build")
+        raise UnsupportedError(
+            message, span=function.span, hint=f'register_func("relay.ext.{name}", …) before the build'
+        )
     return _CODEGENS[name]
 
 

@@ -13,7 +13,7 @@ from dataclasses import fields
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
-from armillary.relay.offload_tables import Row, get_pattern_table, predicate_of, why_not
+from armillary.relay.offload_tables import Row, get_pattern_table, has_pattern_table, predicate_of, why_not
 from armillary.relay.op import Op
 from armillary.relay.pattern import CallPattern, ConstantPattern, DFPattern, ExprPattern, match
 from armillary.relay.pattern.partition import refusal
@@ -98,7 +98,7 @@ def _contents(function: Function) -> str:
 
 def _reason(library: str, call: Call, root: Expr) -> str:
     """Why a library does not take a call that `root` ends in: what the checks of its patterns say, else its table."""
-    rows = get_pattern_table(library)
+    rows = get_pattern_table(library) if has_pattern_table(library) else ()
     fitting = [check for _, pattern, *check in rows if _fits(pattern, root)]
     for check in fitting:
         told = refusal(check[0](root)) if check and check[0] is not None else None

@@ -237,7 +237,7 @@ def all(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, ex
 def any(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False) -> _Call:
     """any over axes."""
 
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: str = 'float32') -> _Call:
+def arange(start: Sequence[typing.Any], stop: Sequence[typing.Any] | None = None, step: float = 1, dtype: str = 'float32') -> _Call:
     """Evenly spaced numbers."""
 
 def argmax(data: _Operand, axis: _Numbers | None = None, keepdims: bool = False, exclude: bool = False, select_last_index: bool = False) -> _Call:
@@ -282,7 +282,7 @@ def bitwise_xor(lhs: _Operand, rhs: _Operand) -> _Call:
 def bounded_nonzero(data: _Operand) -> _Call:
     """Coordinates of what is not zero, zeros behind them, and the count."""
 
-def broadcast_to(data: _Operand, shape: _Numbers) -> _Call:
+def broadcast_to(data: _Operand, shape: Sequence[typing.Any]) -> _Call:
     """Repeat along axes of size 1 until the shape is reached."""
 
 def broadcast_to_like(data: _Operand, broadcast_type: _Operand) -> _Call:
@@ -378,7 +378,7 @@ def floor_divide(lhs: _Operand, rhs: _Operand) -> _Call:
 def floor_mod(lhs: _Operand, rhs: _Operand) -> _Call:
     """floor_mod of two tensors, broadcasting."""
 
-def full(fill_value: _Operand, shape: _Numbers, dtype: str = '') -> _Call:
+def full(fill_value: _Operand, shape: Sequence[typing.Any], dtype: str = '') -> _Call:
     """A tensor filled with one value."""
 
 def full_like(data: _Operand, fill_value: _Operand) -> _Call:
@@ -468,7 +468,7 @@ def not_equal(lhs: _Operand, rhs: _Operand) -> _Call:
 def one_hot(indices: _Operand, on_value: _Operand, off_value: _Operand, depth: int, axis: int = -1, dtype: str = 'float32') -> _Call:
     """on_value where the new axis equals the index, else off_value."""
 
-def ones(shape: _Numbers, dtype: str = '') -> _Call:
+def ones(shape: Sequence[typing.Any], dtype: str = '') -> _Call:
     """A tensor of ones."""
 
 def ones_like(data: _Operand) -> _Call:
@@ -536,6 +536,9 @@ def sin(data: _Operand) -> _Call:
 
 def sinh(data: _Operand) -> _Call:
     """sinh of each element."""
+
+def sizes(values: Sequence[typing.Any], shape: _Numbers = (), dtype: str = 'int64') -> _Call:
+    """Values of named sizes, and of expressions over them."""
 
 def slice_like(data: _Operand, shape_like: _Operand, axes: _Numbers | None = None) -> _Call:
     """The leading part, as large as another."""
@@ -612,7 +615,7 @@ def unravel_index(indices: _Operand, shape: _Operand) -> _Call:
 def where(condition: _Operand, x: _Operand, y: _Operand) -> _Call:
     """x where condition is not 0, else y."""
 
-def zeros(shape: _Numbers, dtype: str = '') -> _Call:
+def zeros(shape: Sequence[typing.Any], dtype: str = '') -> _Call:
     """A tensor of zeros."""
 
 def zeros_like(data: _Operand) -> _Call:

@@ -50,6 +50,12 @@ def get_pattern_table(compiler: str) -> Sequence[Row]:
     return _PATTERNS[compiler]()
 
 
+def has_pattern_table(compiler: str) -> bool:
+    """Whether a library has patterns; one that operators are annotated for by rules needs none."""
+    _load(compiler)
+    return compiler in _PATTERNS
+
+
 def register_support(compiler: str, operator: str, predicate: Predicate | None = None) -> AnyFunction:
     """Say which calls of an operator a library takes; usable as a decorator of the predicate."""
 

@@ -21,6 +21,7 @@ from armillary.base.aliases import AnyFunction, Array, NumpyDtype
 from armillary.base.aligned import aligned, array_of, give_back_memory
 from armillary.base.boundary import boundary, bounded, bounded_methods
 from armillary.base.dtype import DType
+from armillary.base.lazy import lazy_names
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, evaluate
 from armillary.runtime.device import Device, cpu, require
@@ -36,6 +37,7 @@ from armillary.runtime.turns import RAN, READ, SET, Turn
 if TYPE_CHECKING:
     from armillary.runtime.module import Module
 
+__getattr__, __dir__ = lazy_names(__name__, {"AotModule": "armillary.contrib.graph_executor:AotModule"})
 __path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
 
 

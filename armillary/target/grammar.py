@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
+from armillary.base.device_types import CODES
 from armillary.base.json_types import JsonObject
 from armillary.base.lazy import deferred, similar
 from armillary.errors import TargetError
@@ -21,11 +22,13 @@ from armillary.target.kinds import KINDS
 from armillary.target.shorthand import by_word, meant_by
 
 with deferred():
+    from armillary.base.functions import is_registered  # numpy, which few targets need
     from armillary.target.tags import tagged
 
 Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
 _ARM = ("aarch64", "arm", "thumb")  # how the triples of Arm begin
 _CONTROLLERS = "cortex-m"  # named without a triple, as there is no other processor of the name
+BUILD = "target.build."  # and a kind: the function that makes code for it
 _TRUE, _FALSE = ("1", "true", "True"), ("0", "false", "False")
 
 
@@ -33,13 +36,20 @@ def find_kind(name: object) -> TargetKind:
     """The kind of this name, or a TargetError listing all of them."""
     if isinstance(name, TargetKind):
         return name
-    kind = KINDS.get(name) or ABSENT.get(name) if isinstance(name, str) else None
+    kind = KINDS.get(name) or ABSENT.get(name) or script_kind(name) if isinstance(name, str) else None
     if kind is None:
         close = similar(str(name), KINDS, 1, 0.5)
         meant = meant_by(str(name)) or (close[0] if close else "")
         hint = (f"did you mean {meant}? " if meant else "") + "kinds: " + ", ".join(sorted(KINDS))
         raise TargetError(f"unknown target kind {name!r}", hint=f"{hint}; boards: {', '.join(sorted(BOARDS))}")
     return kind
+
+
+def script_kind(name: str) -> TargetKind | None:
+    """A kind that a script brought: it registered `target.build.<name>`."""
+    if not is_registered(f"{BUILD}{name}"):
+        return None
+    return TargetKind(name, CODES["ext_dev"], "", name, (name,))
 
 
 def parse_text(text: str) -> JsonObject:  # Any: values are raw strings, lists or nested dictionaries

@@ -26,7 +26,14 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 
 HOSTED: Mapping[str, type] = MappingProxyType(
-    {"link-params": bool, "system-lib": bool, "runtime": str, "unpacked-api": bool, "interface-api": str}
+    {
+        "executor": str,
+        "link-params": bool,
+        "system-lib": bool,
+        "runtime": str,
+        "unpacked-api": bool,
+        "interface-api": str,
+    }
 )  # of kinds whose code runs on the host, in the words of Relay-era scripts; "runtime" ("c", "cpp") is a label
 HOSTED_DEFAULTS: Mapping[str, str | bool] = MappingProxyType(
     {"system-lib": False, "unpacked-api": False, "interface-api": "packed"}

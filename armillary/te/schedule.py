@@ -242,6 +242,7 @@ __getattr__, __dir__ = lazy_names(  # two steps of lowering, under the names of 
     {
         "InferBound": "armillary.te.bounds:loop_ranges",
         "ScheduleOps": "armillary.te.lower:lower_statement",
+        "SchedulePostProcToPrimFunc": "armillary.te.prim_func:function_of_statement",
         "Buffer": "armillary.tir.stmt:Buffer",
         **{name: f"armillary.te.stage:{name}" for name in ("Fuse", "Singleton", "Split")},
     },

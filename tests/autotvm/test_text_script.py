@@ -18,7 +18,7 @@ from armillary import rpc
 from armillary.base.config import setting
 from armillary.rpc.launch import Launched, Server, Tracker
 
-SCRIPT = Path(__file__).with_name("tune_relay_arm.py")
+SCRIPT = Path(__file__).parents[2] / "examples" / "tune_relay_arm.py"
 HOST, KEY = "127.0.0.1", "rk3399"
 TASKS = {"resnet-18": 12, "resnet-8": 9}
 CROSS = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")

@@ -20,7 +20,7 @@ from armillary.ir import BaseFunc, IRModule
 from armillary.relay.expr import Function, const, var
 from armillary.relay.op import get_op
 from armillary.tir import expr as E
-from armillary.transform import PassContext
+from armillary.transform import PassContext, module_pass
 
 _RNG = np.random.default_rng(3)
 
@@ -65,7 +65,8 @@ def examined(subject: Subject, target: str = "llvm", reference: str = "auto") ->
     return diagnose(subject, random_inputs(subject.network), target, reference)
 
 
-def wrong_sigmoid(module: IRModule) -> IRModule:
+@module_pass(opt_level=0)
+def wrong_sigmoid(module: IRModule, context: PassContext) -> IRModule:
     """A user's loop pass with a mistake: every sigmoid comes out 1 % too large."""
     return module.map_functions(lambda _, function: _with_larger_sigmoid(function))
 
@@ -157,7 +158,8 @@ def test_a_broken_operator_is_traced_to_the_node_that_uses_it(model: Path, monke
     assert [c.name for c in found.reads] == ["m"] and not found.reads[0].differs
 
 
-def broken_when_fused(module: IRModule) -> IRModule:
+@module_pass(opt_level=0)
+def broken_when_fused(module: IRModule, context: PassContext) -> IRModule:
     """A loop pass whose mistake shows only where relu and the product share a kernel."""
 
     def rule(name: str, function: Any) -> Any:

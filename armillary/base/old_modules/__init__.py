@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 from armillary.errors import UnsupportedError
@@ -28,7 +27,8 @@ _OPERATORS = f"{_PACKAGE}.relay.names"
 @functools.cache
 def table() -> dict[str, tuple[str, str]]:
     """Name without the package -> (one of "=", ":" and "!", the rest of its line)."""
-    lines = (Path(__file__).parent / "table.txt").read_text("utf-8").splitlines()
+    with open(os.path.join(os.path.dirname(__file__), "table.txt"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
     words = [line.split(None, 2) for line in lines if line and not line.startswith("#")]
     return {name: (sign, rest) for name, sign, rest in words}
 
@@ -106,20 +106,23 @@ def _refusals(owner: str, line: str) -> Callable[[str], object]:
     return look
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The import system's way to the table, asked after the files of the package."""
+class _Loader:
+    """Makes the modules of the table."""
 
-    def find_spec(
-        self, fullname: str, path: object = None, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        package, _, key = fullname.partition(".")
-        if package != _PACKAGE or not key or not is_module(key):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """An empty module, which `exec_module` replaces."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Put what the line says in the place of the empty module."""
         sys.modules[module.__name__] = _module(module)
+
+
+def find_spec(fullname: str) -> importlib.machinery.ModuleSpec | None:
+    """How a module of the table is imported; None for any other name."""
+    key = fullname.partition(".")[2]
+    if not key or not is_module(key):
+        return None
+    return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)  # type: ignore[arg-type]  # no ABC
 
 
 def _module(module: types.ModuleType) -> types.ModuleType:
@@ -138,9 +141,3 @@ def _module(module: types.ModuleType) -> types.ModuleType:
         made = OldModule(name, _listed(name, rest), f"Names that `{name}` had.")
     made.__spec__, made.__package__ = module.__spec__, name
     return made
-
-
-def install() -> None:
-    """Answer imports of the table's modules, once for a process."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())

@@ -1,7 +1,7 @@
 """Which executor and runtime a build is for: `relay.backend.Executor("graph")`, `Runtime("cpp")`.
 
-In: the names and options of Relay-era scripts. Out: values that `relay.build` accepts. Invariant: the graph executor
-and the C runtime are the only ones there are; others are refused by name when a build would need them.
+In: the names and options of Relay-era scripts. Out: values that `relay.build` accepts. Invariant: the kernels are the
+same for every executor and runtime; a C package has them linked in, its constants too, whatever the options say.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Named:
 
 
 class Executor(_Named):
-    """What runs the graph: "graph" (of parts that are named, "aot" is known and refused by a build)."""
+    """What runs the graph: "graph", or "aot": a function in C that calls the kernels (`driver/aot`)."""
 
     __slots__ = ()
     _known: ClassVar[Mapping[str, _Options]] = {"graph": _LINK, "aot": _AOT}

@@ -20,7 +20,6 @@ from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred, lazy_names, similar
-from armillary.base.old_modules import old_name
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Callee
 
 with deferred():
+    from armillary.base.old_modules import old_name as _old_name
     from armillary.ops.shape.dynamic import dynamic_call as _dynamic_call
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.op.static_value import static_attribute as _static_attribute
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace 
     with suppress(AttributeError):
         return _resolve(name)
     found = None if name.startswith("__") else _find_operator(name)
-    return old_name(__name__, name) if found is None else found
+    return _old_name(__name__, name) if found is None else found
 
 
 STRATEGY, COMPUTE = "FTVMStrategy", "FTVMCompute"  # under which strategy.py holds what a script says of an operator

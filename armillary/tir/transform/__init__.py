@@ -38,6 +38,13 @@ _PASSES = {
     "InstrumentBoundCheckers": ("assertions", "InstrumentBoundCheckers"),
 }
 _TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
+_OF_MODULES = (
+    "AnnotateDeviceRegions AnnotateEntryFunc Apply BindTarget CombineContextCall DecorateDeviceScope Filter "
+    "InferFragment LowerDeviceKernelLaunch LowerDeviceStorageAccessInfo LowerTVMBuiltin LowerThreadAllreduce "
+    "LowerWarpMemory MakePackedAPI MakeUnpackedAPI MergeSharedMemoryAllocations SplitHostDevice ThreadSync VerifyMemory"
+)
+_TABLE |= {name: f"armillary.tir.transform.scripts.modules:{name}" for name in _OF_MODULES.split()}
+_TABLE["SkipAssert"] = _TABLE["RemoveAssert"]
 _TABLE["PrimFuncPass"] = "armillary.transform:Pass"
 _TABLE["prim_func_pass"] = "armillary.tir.transform.loop_pass:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

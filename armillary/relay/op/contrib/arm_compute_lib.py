@@ -37,6 +37,13 @@ def partition_for_arm_compute_lib(
     return partition(mod, OFFLOAD, params, disabled_ops, mod_name, merge_regions)
 
 
+def preprocess_module(mod: IRModule) -> IRModule:
+    """The module with channels last, as `partition_for_arm_compute_lib` makes it first."""
+    for step in OFFLOAD.prepare:
+        mod = step(mod)
+    return mod
+
+
 def is_arm_compute_runtime_enabled() -> bool:
     """Whether this machine has the runtime, so that offloaded functions can run here; ARMILLARY_ACL=OFF says no."""
     return not is_switched_off() and bool(_has_external(NAME))

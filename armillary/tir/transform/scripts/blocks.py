@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from armillary.base.node import replace
 from armillary.errors import UnsupportedError
+from armillary.ir import IRModule
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -145,14 +146,19 @@ def lower_opaque_block(func: S.PrimFunc) -> S.PrimFunc:
     return _over_blocks(func, rule)
 
 
-def lower_blocks(func: S.PrimFunc) -> S.PrimFunc:
-    """The function with plain loops in the place of its blocks."""
-    for step in (lower_init_block, convert_blocks_to_opaque, lower_match_buffer, lower_opaque_block):
-        func = step(func)
-    return func
-
-
 LowerInitBlock = prim_pass("lower-init-block", "tir.LowerInitBlock")(lower_init_block)
 ConvertBlocksToOpaque = prim_pass("convert-blocks-to-opaque", "tir.ConvertBlocksToOpaque")(convert_blocks_to_opaque)
 LowerMatchBuffer = prim_pass("lower-match-buffer", "tir.LowerMatchBuffer")(lower_match_buffer)
 LowerOpaqueBlock = prim_pass("lower-opaque-block", "tir.LowerOpaqueBlock")(lower_opaque_block)
+
+
+def lower_blocks(func: S.PrimFunc) -> S.PrimFunc:
+    """The function with plain loops in the place of its blocks, by the four passes, which instruments see."""
+    if not has_blocks(func):
+        return func
+    name = str(func.get_attr("global_symbol", "main"))
+    module = IRModule({name: func})
+    for make in (LowerInitBlock, ConvertBlocksToOpaque, LowerMatchBuffer, LowerOpaqueBlock):
+        module = make()(module)
+    lowered: S.PrimFunc = module[name]
+    return lowered

@@ -1,10 +1,14 @@
-"""A script of Relay's time that tunes a network for boards, with `tvm` replaced by `armillary`.
+"""Tune a network for a board, as scripts of the Relay era do, with `tvm` replaced by `armillary`.
 
-In: PORT TARGET N_TRIAL PIXELS NETWORK. Out: the lines that such scripts print, and a log beside it.
-Run by test_text_script.py.
+    python examples/tune_relay_arm.py [PORT TARGET N_TRIAL PIXELS NETWORK]
+
+PORT is that of a tracker on which a board serves under the key rk3399 (`python -m armillary.exec.rpc_server --tracker
+HOST:PORT --key rk3399` on the board). Without arguments a tracker and a server start here, and a small network is tuned
+for this machine. The notebook beside it has the same cells.
 """
 # ruff: noqa: UP031, SIM102
 
+# %%
 import os
 import sys
 
@@ -13,22 +17,30 @@ import numpy as np
 import armillary
 import armillary.contrib.graph_executor as runtime
 import armillary.relay.testing
-from armillary import autotvm, relay
+from armillary import autotvm, relay, rpc
 from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner, XGBTuner
 from armillary.contrib.utils import tempdir
 
-port, pixels = int(sys.argv[1]), int(sys.argv[4])
-target = armillary.target.Target(sys.argv[2])
+# %% [markdown]
+# Where the board is, what is tuned for it, and how long. Without arguments: this machine.
+# %%
 device_key = "rk3399"
 use_android = False
-network = sys.argv[5]
+arguments = [] if "ipykernel" in sys.modules else sys.argv[1:]
+if not arguments:
+    tracker = rpc.Tracker()
+    server = rpc.Server(tracker_addr=(tracker.host, tracker.port), key=device_key)
+    arguments = [tracker.port, "llvm", 4, 28, "resnet-8"]
+port, n_trial, pixels = (int(arguments[k]) for k in (0, 2, 3))
+target = armillary.target.Target(arguments[1])
+network = arguments[4]
 log_file = "%s.%s.log" % (device_key, network)
 dtype = "float32"
 
 tuning_option = {
     "log_filename": log_file,
     "tuner": "xgb",
-    "n_trial": int(sys.argv[3]),
+    "n_trial": n_trial,
     "early_stopping": 800,
     "measure_option": autotvm.measure_option(
         builder=autotvm.LocalBuilder(build_func="ndk" if use_android else "default"),
@@ -37,6 +49,9 @@ tuning_option = {
 }
 
 
+# %% [markdown]
+# The network.
+# %%
 def get_network(name, batch_size):
     input_shape = (batch_size, 3, pixels, pixels)
     output_shape = (batch_size, 1000)
@@ -52,6 +67,9 @@ def get_network(name, batch_size):
     return mod, params, input_shape, output_shape
 
 
+# %% [markdown]
+# Every convolution is a task: a tuner proposes configurations, which are built here and timed on the board.
+# %%
 def tune_tasks(
     tasks,
     measure_option,
@@ -95,6 +113,9 @@ def tune_tasks(
     os.remove(tmp_log_file)
 
 
+# %% [markdown]
+# Tune, compile with the best configurations of the log, send the package to the board, and time it there.
+# %%
 def tune_and_evaluate(tuning_opt):
     print("Extract tasks...")
     mod, params, input_shape, _ = get_network(network, batch_size=1)
