@@ -3,13 +3,8 @@
 In: a program, or a text. Out: the text, or the program. Invariant: what was printed parses back to an equal program; a
 text that is no program is a ParseError with line and column, and is not verified here (verify.py).
 
-    program (b in 1..64) {
-      %x: float32[b, 8] input slot 0
-      %w: float32[4, 8] constant slot 1
-      %t2: float32[b, 4] output slot 2
-      call fused_nn_dense(%x, %w) -> %t2
-      return %t2
-    }
+    program (b in 1..64) { %x: float32[b, 8] input slot 0  %y: float32[b, 8] output slot 1
+      call relu(%x) -> %y  return %y }
 
 Behind a value stand its lifetime, its slot, and what differs from the usual: `at 64`, its place in the arena (`at ?`:
 where sizes decide), `device 4`, `scope "global.texture"`.
