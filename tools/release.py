@@ -1,9 +1,10 @@
-"""Build and check everything a release consists of: wheels for x86-64 and AArch64, the runtime alone, the sources.
+"""Build and check everything a release consists of: the compiler, the runtime for x86-64 and AArch64, the sources.
 
 In: the checkout, zig (`pip install ziglang build auditwheel`). Out: files in `dist/`, each checked: the native library
 needs no C library newer than that of manylinux_2_17, a wheel of the runtime holds nothing of the compiler and stays
-below 3 MB. Invariant: a file that fails a check is removed. Run: `python tools/release.py [--only x86_64]`.
-The runtime alone, `armillary-runtime`, is what a board needs to load and run packages; it needs numpy only.
+below 3 MB. Invariant: each file of the package is in one wheel: `armillary-runtime`, which a board needs to load and
+run packages (numpy only), or `armillary`, which depends on that of its version; so either can be removed or renewed. A
+file that fails a check is removed. Run: `python tools/release.py [--only x86_64]`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -37,19 +39,25 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    for machine in (given.only,) if given.only else PLATFORMS:
-        wheel = build_wheel(machine, given.out)
-        for made in (wheel, runtime_wheel(wheel, given.out)):
-            problems = check_wheel(made)
-            print(f"{made.name}: {made.stat().st_size / 1e6:.1f} MB, {'; '.join(problems) or 'checked'}")
-            if problems:
-                made.unlink()
-                return 1
+    wheels: list[Path] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for machine in (given.only,) if given.only else PLATFORMS:
+            whole = build_wheel(machine, Path(folder))
+            wheels.append(runtime_wheel(whole, given.out))
+        wheels.append(compiler_wheel(whole, given.out))
+    for wheel in wheels:
+        problems = check_wheel(wheel)
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {'; '.join(problems) or 'checked'}")
+        if problems:
+            wheel.unlink()
+            return 1
+    if not given.only:
+        subprocess.run([sys.executable, "-m", "build", "--sdist", "--outdir", str(given.out), str(ROOT)], check=True)
     return 0
 
 
 def build_wheel(machine: str, out: Path) -> Path:
-    """The wheel of the compiler for a machine; its native library is built by zig."""
+    """The whole package for a machine in one wheel; its native library is built by zig."""
     platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
     compiler = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     environment = {**os.environ, "ARMILLARY_CC": compiler, "ARMILLARY_WHEEL_PLATFORM": platform}
@@ -62,21 +70,39 @@ def build_wheel(machine: str, out: Path) -> Path:
 def runtime_wheel(wheel: Path, out: Path) -> Path:
     """The part of a wheel that a device needs, as a distribution of its own."""
     name, version, rest = wheel.name.split("-", 2)
-    info = f"armillary_runtime-{version}.dist-info"
-    made = out / f"armillary_runtime-{version}-{rest}"
+    info, old = f"armillary_runtime-{version}.dist-info", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(wheel) as source:
+        files = {n: source.read(n) for n in source.namelist() if RUNTIME.match(n)}
+        for part in ("WHEEL", "licenses/LICENSE"):
+            files[f"{info}/{part}"] = source.read(f"{old}/{part}")
+    files[f"{info}/METADATA"] = _metadata(version)
+    return _write(files, info, out / f"armillary_runtime-{version}-{rest}")
+
+
+def compiler_wheel(wheel: Path, out: Path) -> Path:
+    """The rest of it, for any machine, which depends on the runtime of its version."""
+    name, version, _ = wheel.name.split("-", 2)
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(wheel) as source:
+        names = [n for n in source.namelist() if not RUNTIME.match(n) and n != f"{info}/RECORD"]
+        files = {n: source.read(n) for n in names}
+    head, gap, text = files[f"{info}/METADATA"].partition(b"\n\n")
+    files[f"{info}/METADATA"] = head + f"\nRequires-Dist: armillary-runtime=={version}".encode() + gap + text
+    lines = files[f"{info}/WHEEL"].decode().splitlines()
+    kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
+    files[f"{info}/WHEEL"] = "\n".join([*kept, "Root-Is-Purelib: true", "Tag: py3-none-any", ""]).encode()
+    return _write(files, info, out / f"{name}-{version}-py3-none-any.whl")
+
+
+def _write(files: dict[str, bytes], info: str, wheel: Path) -> Path:
     rows = []
-    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
-        kept = {n: source.read(n) for n in source.namelist() if RUNTIME.match(n)}
-        old = f"{name}-{version}.dist-info"
-        kept[f"{info}/WHEEL"] = source.read(f"{old}/WHEEL")
-        kept[f"{info}/licenses/LICENSE"] = source.read(f"{old}/licenses/LICENSE")
-        kept[f"{info}/METADATA"] = _metadata(version)
-        for path, data in kept.items():
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as target:
+        for path, data in files.items():
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append(f"{path},sha256={digest},{len(data)}")
             target.writestr(path, data)
         target.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,"]) + "\n")
-    return made
+    return wheel
 
 
 def _metadata(version: str) -> bytes:
@@ -98,8 +124,9 @@ def check_wheel(wheel: Path) -> list[str]:
     problems = []
     with zipfile.ZipFile(wheel) as archive:
         libraries = [n for n in archive.namelist() if n.endswith(".so")]
-        if len(libraries) != 1:
-            problems.append(f"{len(libraries)} native libraries, wanted one")
+        wanted = int(wheel.name.startswith("armillary_runtime"))
+        if len(libraries) != wanted:
+            problems.append(f"{len(libraries)} native libraries, wanted {wanted}")
         for library in libraries:
             needed = max(((int(a), int(b)) for a, b in _VERSIONS.findall(archive.read(library))), default=(0, 0))
             if needed > GLIBC:

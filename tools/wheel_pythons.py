@@ -68,6 +68,9 @@ from armillary.contrib import graph_executor
 folder, installed = Path(sys.argv[1]), sys.argv[2]
 assert armillary.__file__.startswith(installed), armillary.__file__
 for name in ("net.so", "net.tar"):
+    session = armillary.InferenceSession(folder / name)
+    (answer,) = session.run(None, {"x": np.load(folder / "x.npy")})
+    np.testing.assert_allclose(answer, np.load(folder / "wanted.npy"), rtol=1e-5, atol=1e-6)
     library = armillary.runtime.load_module(str(folder / name))
     network = graph_executor.GraphModule(library["default"](armillary.cpu()))
     network.set_input("x", np.load(folder / "x.npy"))
@@ -129,9 +132,12 @@ def check(python: str, wheels: Path) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            (compiler,) = wheels.glob(f"armillary-*_{machine}.whl")
+            (compiler,) = wheels.glob("armillary-*-any.whl")
             (runtime,) = wheels.glob(f"armillary_runtime-*_{machine}.whl")
-            installed = {w: _install(w, version, machine, folder / w.name.split("-")[0]) for w in (compiler, runtime)}
+            chosen = {compiler: (compiler, runtime), runtime: (runtime,)}
+            installed = {
+                w: _install(both, version, machine, folder / w.name.split("-")[0]) for w, both in chosen.items()
+            }
             _run([command, "-c", COMPILE], folder, installed[compiler])
             cli = [
                 command,
@@ -153,11 +159,11 @@ def check(python: str, wheels: Path) -> str:
     return ""
 
 
-def _install(wheel: Path, version: str, machine: str, folder: Path) -> Path:
-    """Install a wheel, with what it depends on, for a Python that need not have pip."""
+def _install(wheels: Sequence[Path], version: str, machine: str, folder: Path) -> Path:
+    """Install wheels, with what they depend on, for a Python that need not have pip."""
     kinds = [f"--platform=manylinux_{glibc}_{machine}" for glibc in ("2_17", "2_27", "2_28", "2_34")]
     choice = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp", *kinds]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *choice, str(wheel)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *choice, *map(str, wheels)]
     subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)
     return folder
 
