@@ -87,7 +87,7 @@ def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     program = tmp_path_factory.mktemp("stress") / "pool_stress"
     native_sources = Path(build_native.__file__).parent / "native"
     sources = [Path(__file__).parent / "pool_stress.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
-    flags = ["-O2", "-g", *request.param.split(), f"-I{native_sources}", "-pthread"]
+    flags = ["-O2", "-g", *request.param.split(), f"-I{native_sources}", f"-I{build_native.INCLUDE_DIR}", "-pthread"]
     subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
     return program
 
@@ -115,7 +115,7 @@ def test_jobs_of_several_callers_are_done_once_without_a_race(
 def test_a_worker_gives_up_a_cpu_that_another_librarys_thread_spins_on(tmp_path: Path) -> None:
     native_sources, program = Path(build_native.__file__).parent / "native", tmp_path / "pool_crowd"
     sources = [Path(__file__).parent / "pool_crowd.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
-    flags = ["-O2", "-Dsched_yield=counted_yield", f"-I{native_sources}", "-pthread"]
+    flags = ["-O2", "-Dsched_yield=counted_yield", f"-I{native_sources}", f"-I{build_native.INCLUDE_DIR}", "-pthread"]
     subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) >= 3
