@@ -24,7 +24,7 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.files import write_atomic
-from armillary.driver.aot.source import Package, arguments_of, main_source, package_header
+from armillary.driver.aot.source import Package, arguments_of, known, main_source, package_header
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ConfigError, TargetError, UnsupportedError
 from armillary.target import Target
@@ -64,8 +64,8 @@ class AotLibrary(GraphLibrary):
         executor = self._create()
         for k in spec.arg_nodes:
             if spec.nodes[k].name not in self.params:
-                entry = spec.entry(k)
-                executor.set_input(spec.nodes[k].name, np.zeros(spec.shapes[entry], DType(spec.dltypes[entry]).numpy))
+                shape, dtype = known(*spec.shapes[spec.entry(k)]), DType(spec.dltypes[spec.entry(k)])
+                executor.set_input(spec.nodes[k].name, np.zeros(shape, dtype.numpy))
         executor.run()
         return {spec.nodes[k].name: executor.get_node_output(k).numpy() for k in nodes}
 

@@ -57,12 +57,12 @@ class Package:
     @property
     def shared_bytes(self) -> int:
         """Bytes of the largest workspace that the phases of a kernel share."""
-        return self._aligned(max((row.workspace for row in self.descriptor.functions.values()), default=0))
+        return self._aligned(max(known(0, *(row.workspace for row in self.descriptor.functions.values()))))
 
     @property
     def workspace_bytes(self) -> int:
         """Bytes of all memory that a run uses besides inputs, outputs and the stack."""
-        own = max((row.thread_workspace for row in self.descriptor.functions.values()), default=0)
+        own = max(known(0, *(row.thread_workspace for row in self.descriptor.functions.values())))
         return max(1, self.arena_bytes + self.shared_bytes + self._aligned(own))
 
     @property
@@ -79,8 +79,17 @@ class Package:
         return node.op != "null" and node.attrs.get("load_time") != "1"
 
 
-def _bytes(shape: tuple[int, ...], dtype: str) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * DType(dtype).bytes
+def known(*sizes: int | str) -> tuple[int, ...]:
+    """Sizes that are numbers; UnsupportedError where one is open."""
+    numbers = tuple(size for size in sizes if isinstance(size, int))
+    if len(numbers) < len(sizes):
+        told = f"a C package of a network with open sizes: {', '.join(map(str, sizes))}"
+        raise UnsupportedError(told, hint='bind them, or run it by Executor("graph")')
+    return numbers
+
+
+def _bytes(shape: tuple[int | str, ...], dtype: str) -> int:
+    return int(np.prod(known(*shape), dtype=np.int64)) * DType(dtype).bytes
 
 
 def _inputs(package: Package) -> list[int]:
