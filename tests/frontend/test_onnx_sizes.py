@@ -88,12 +88,13 @@ def _encoder() -> onnx.ModelProto:
     file.add("Relu", "c0", "r0")
     file.add("Conv", "r0 w1", "c1", pads=[1, 1, 1, 1], group=1)
     file.add("Concat", "c1 r0", "j", axis=1)
+    file.add("DepthToSpace", "j", "d", blocksize=2)
     file.add("MaxPool", "j", "p", kernel_shape=[2, 2], strides=[2, 2])
     file.add("Conv", "p w2 b2", "c2")
     file.add("GlobalAveragePool", "c2", "g")
     file.add("Flatten", "g", "y")
     axes = ["batch", 3, "height", "width"]
-    return file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, axes), outputs="y c2")
+    return file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, axes), outputs="y c2 d")
 
 
 def _sizes_as_data() -> onnx.ModelProto:

@@ -133,10 +133,8 @@ def _scaled(op: str, x: TensorType, layout: str, block: int, down: str) -> Tenso
     """The type after axes in `down` shrink by the block and the others grow to match."""
     shape = dict(zip(layout, x.shape, strict=True))
     for axis, power in (("C", 2), ("H", 1), ("W", 1)):
-        size, factor = known(shape[axis]), block**power
-        if size is None:
-            continue
-        if axis in down and size % factor:
+        size, factor = shape[axis], block**power
+        if isinstance(size, int) and axis in down and size % factor:
             raise TypeMismatch(f"{op}: the size {size} of axis {axis} is not a multiple of {factor}")
         shape[axis] = size // factor if axis in down else size * factor
     return TensorType(tuple(shape[a] for a in layout), x.dtype)
