@@ -100,7 +100,7 @@ def test_loop_whose_rows_have_no_bound_is_refused_and_the_backend_fixes_its_inpu
     assert last == 32
 
 
-def scan_model(directions: list[int]) -> Any:
+def scan_model(directions: list[int], steps: int = 4) -> Any:
     body = helper.make_graph(
         [node("Add", ["s", "r"], ["t"]), node("Identity", ["t"], ["u"])],
         "body",
@@ -109,8 +109,8 @@ def scan_model(directions: list[int]) -> Any:
     )
     attrs = {"num_scan_inputs": 1, "scan_input_directions": directions}
     nodes = [node("Scan", ["zero", "x"], ["total", "sums"], body=body, **attrs)]
-    outputs = [value("total", F, [3]), value("sums", F, [4, 3])]
-    return model(nodes, [value("x", F, [4, 3])], outputs, {"zero": np.zeros(3, np.float32)})
+    outputs = [value("total", F, [3]), value("sums", F, [steps, 3])]
+    return model(nodes, [value("x", F, [steps, 3])], outputs, {"zero": np.zeros(3, np.float32)})
 
 
 @pytest.mark.parametrize("backwards", [0, 1])
@@ -119,6 +119,12 @@ def test_scan_is_unrolled_in_its_direction(backwards: int) -> None:
     total, sums = prepare(scan_model([backwards])).run([x])
     np.testing.assert_array_equal(total, x.sum(0))
     np.testing.assert_array_equal(sums, np.cumsum(x[::-1] if backwards else x, 0))
+
+
+def test_a_scan_over_nothing_keeps_its_states_and_has_no_rows() -> None:
+    total, sums = prepare(scan_model([0], steps=0)).run([np.zeros((0, 3), np.float32)])
+    np.testing.assert_array_equal(total, np.zeros(3))
+    assert sums.shape == (0, 3)
 
 
 def test_scan_with_a_damaged_attribute_is_a_model_error() -> None:

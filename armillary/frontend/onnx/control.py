@@ -128,12 +128,20 @@ def _iteration(view: OnnxNode, graph: GraphProto, body: Body, number: int, carri
     return body(inputs)
 
 
-def _empty(view: OnnxNode, value: Expr) -> Expr:
+def _empty(view: OnnxNode, value: Expr, axis: int = 0) -> Expr:
     """A scan output without iterations."""
     ty = value.checked_type
     if not isinstance(ty, TensorType):
         raise UnsupportedError(f"{view.op_type}: a scan output that is no tensor, {ty}")
-    return Constant(np.zeros((0, *ty.static), ty.dtype.numpy))
+    place = axis % (ty.ndim + 1)
+    return Constant(np.zeros((*ty.static[:place], 0, *ty.static[place:]), ty.dtype.numpy))
+
+
+def _nothing(view: OnnxNode, scanned: Expr, axis: int) -> Expr:
+    """A slice of an input without any, for the types of what the body makes of it."""
+    ty = _type(view, scanned)
+    shape = ty.static
+    return Constant(np.zeros((*shape[:axis], *shape[axis + 1 :]), ty.dtype.numpy))
 
 
 def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, opsets: Opsets) -> Values:
@@ -150,8 +158,9 @@ def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, op
         results = body([*states, *slices])
         states = results[: len(states)]
         collected.append(results[len(states) :])
-    if not collected and parts.out_axes:
-        raise UnsupportedError("Scan over nothing is not supported")
+    if not collected:
+        rows = body([*states, *(_nothing(view, x, a) for x, a in zip(parts.scanned, parts.axes, strict=True))])
+        return [*states, *(_empty(view, r, a) for r, a in zip(rows[len(states) :], parts.out_axes, strict=True))]
     columns = [list(column) for column in zip(*collected, strict=True)]
     made = zip(columns, parts.out_backwards, parts.out_axes, strict=True)
     return [*states, *(stack(tuple(c[::-1] if back else c), a) for c, back, a in made)]
