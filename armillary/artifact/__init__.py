@@ -222,6 +222,8 @@ def _read_extent(reader: Reader, names: Collection[str]) -> int | str:
     """A number, or the text of an expression over names that are known."""
     if not isinstance(reader.value, str):
         return reader.integer(0, MAX_BYTES)
+    if reader.value in names:
+        return reader.value
     try:
         unknown = set(sizes_of([parse_extent(reader.value)])) - set(names)
     except ParseError as error:

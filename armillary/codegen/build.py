@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.base.extent import Known, sizes_of
 from armillary.base.files import scratch_folder
-from armillary.base.names import Names, check_name, printable_name, symbol
+from armillary.base.names import Names, check_name, identifier, printable_name, symbol
 from armillary.codegen import base
 from armillary.codegen.c import source as c
 from armillary.codegen.llvm import emit as llvm
@@ -205,7 +205,7 @@ def dimension(function: str, name: str, extent: E.Expr, names: Mapping[E.Var, st
     if isinstance(extent, E.Var) and extent in names:
         return names[extent]
     known = from_expr(extent)
-    if set(sizes_of([known])) <= set(names.values()):
+    if set(sizes_of([known])) <= {name for name in names.values() if name == identifier(name)}:
         return _as_row(known)
     raise UnsupportedError(
         f"{function}: a dimension of {name} is no expression over the function's variables: {extent!r}",
