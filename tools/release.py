@@ -26,7 +26,7 @@ PLATFORMS = ("x86_64", "aarch64")
 LARGEST_RUNTIME = 3_000_000
 RUNTIME = re.compile(
     r"armillary/((__init__|errors|session)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
-    r"|contrib/(__init__|graph_executor|pipeline_executor|utils)\.py)$"
+    r"|contrib/(__init__|graph_executor|pipeline_executor|utils)\.py|text/(__init__|cursor|extent)\.py)$"
 )
 _SUMMARY = "Loads and runs networks that Armillary compiled; the compiler is the package armillary"
 _VERSIONS = re.compile(rb"GLIBC_(\d+)\.(\d+)")

@@ -6,7 +6,7 @@ A phone needs no Python: `armc build-runner --target aarch64-linux-android28` ma
 examples:
   armc android devices
   armc android push armrun net.tar
-  armc android run net.tar --serial abcdefgh -- --run-count=10 --profile
+  armc android run --serial abcdefgh net.tar -- --run-count=10 --profile
   armc android tracker --port 9190
   armc android device --serial abcdefgh --port 9190 --key android --server armrpc-android
   armc android query --port 9190
@@ -63,7 +63,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _phone_arguments(parser)
     parser.add_argument("package", help="a package; its copy on the phone is used when the file is not here")
     parser.add_argument("--runner", default="armrun", help="the program to copy first, if it is here (default: armrun)")
-    parser.add_argument("options", nargs="*", help="options of armrun, behind --")
+    parser.add_argument("options", nargs="*", help="options of armrun, behind -- right after the package")
 
 
 def _device_arguments(parser: argparse.ArgumentParser) -> None:

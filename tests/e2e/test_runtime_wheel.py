@@ -74,7 +74,7 @@ def test_a_device_needs_the_runtime_and_numpy(tmp_path: Path) -> None:
 
 
 def test_a_wheel_for_a_newer_c_library_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "armillary-0.1.0-py3-none-any.whl"
+    path = tmp_path / "armillary_runtime-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("armillary/runtime/x.so", b"\0GLIBC_2.38\0")
     assert check_wheel(path) == ["armillary/runtime/x.so needs glibc 2.38"]

@@ -20,7 +20,7 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const, var
 from armillary.relay.pattern import is_constant, is_op, wildcard
 from armillary.runtime import load_module
-from armillary.runtime.build_native import INCLUDE_DIR
+from armillary.runtime.build_native import INCLUDE_DIR, NATIVE_DIR
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from opencl_device import needs_opencl
@@ -52,7 +52,7 @@ def network() -> IRModule:
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source, output = Path(__file__).with_name("double_runtime.c"), tmp_path / "libarmillary_external_double.so"
-    flags = ("-O1", "-Wall", "-shared", "-fPIC", "-I", str(INCLUDE_DIR))
+    flags = ("-O1", "-Wall", "-shared", "-fPIC", f"-I{INCLUDE_DIR}", f"-I{NATIVE_DIR}")
     subprocess.run([*(find_compiler() or ["cc"]), *flags, str(source), "-o", str(output), "-ldl"], check=True)
     monkeypatch.setenv("ARMILLARY_EXTERNAL_PATH", str(tmp_path))
     return tmp_path

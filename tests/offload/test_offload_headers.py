@@ -11,6 +11,7 @@ import pytest
 
 import armillary
 from armillary.base.config import setting
+from armillary.runtime.build_native import INCLUDE_DIR
 
 PACKAGE = Path(armillary.__file__).parent / "offload"
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -107,7 +108,7 @@ int main(int, char **argv) {
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("headers")
     (folder / "main.cpp").write_text(PROGRAM)
-    folders = PACKAGE / "native", PACKAGE / "clml" / "native", PACKAGE.parent / "runtime" / "native"
+    folders = PACKAGE / "native", PACKAGE / "clml" / "native", INCLUDE_DIR
     include = [f"-I{folder}" for folder in folders]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror"]
     command = [str(COMPILER), *flags, *include, str(folder / "main.cpp"), "-o", str(folder / "main")]

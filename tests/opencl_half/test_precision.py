@@ -167,4 +167,5 @@ def test_the_command_chooses_the_type_of_sums(model: Path, tmp_path: Path, sums:
     command = ["compile", str(model), "-o", str(package), "--target", "opencl", *words.split()]
     assert main([*command, "--mixed-precision-acc-type", sums, "--dump-code", "cl"]) == 0
     text = (tmp_path / "net.tar.cl").read_text()
-    assert "half" in text and (sums == "float16") == ("half dense" in text)
+    kinds = set(re.findall(r"^ +(half|float)\d* sums\[", text, re.MULTILINE))
+    assert "__global half* restrict p0" in text and kinds == {"half" if sums == "float16" else "float"}
