@@ -1,9 +1,12 @@
 """`relay.quantize`: making a float network one of 8-bit integers.
 
-A façade: a table, no logic. See driver/quantization.
+A façade: a table. See driver/quantization.
 """
 
 from __future__ import annotations
+
+import sys
+import types
 
 from armillary.base.lazy import lazy_names
 
@@ -19,3 +22,14 @@ _PLACES = {
 }
 _TABLE = {name: f"armillary.driver.quantization.{file}:{name}" for file, names in _PLACES.items() for name in names}
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
+
+
+class _Facade(types.ModuleType):
+    """Keeps its functions where `import armillary.relay.quantize.quantize` would put a module in the place of one."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _TABLE or not isinstance(value, types.ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Facade

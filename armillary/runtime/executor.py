@@ -138,7 +138,7 @@ class GraphExecutor:
         """The input of that name and of the value's shape; the variant that it belongs to runs from now on."""
         name = self._names[self._input(key)] if isinstance(key, int) else key
         if not isinstance(value, NDArray):
-            value = from_dlpack(value) if hasattr(value, "__dlpack__") else NDArray(array_of(value, "an input"))
+            value = from_dlpack(value) if hasattr(value, "__dlpack__") else NDArray(array_of(value, f"input {name!r}"))
         index = native().arm_graph_pick(self._graph, name.encode(), byref(value.tensor), *self._error.args)
         if index < 0:
             self._error.check(-1, TypeMismatch)
@@ -241,7 +241,7 @@ class GraphExecutor:
             return value
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             return from_dlpack(value)
-        array = array_of(value, "an input")
+        array = array_of(value, f"input {self._names[index]!r}")
         wanted = self.input_type(index)[1].numpy
         array = as_bits(array, wanted)
         if array.dtype != wanted and np.can_cast(array.dtype, wanted, "same_kind"):

@@ -57,7 +57,7 @@ SHAPES = {"x": (1, 4, 6, 6)}
 
 def test_a_refusal_names_the_file(model: Path) -> None:
     with pytest.raises(ArmillaryError) as caught:
-        onnx_subject(model)
+        onnx_subject(model, {"x": (1, 3, 6, 6)})  # the weight takes 4 channels
     assert caught.value.span is not None and caught.value.span.source == str(model)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -140,6 +141,11 @@ def test_thresholds_leave_out_what_is_rare() -> None:
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         quantize.qconfig(**settings)
+
+
+def test_the_module_of_old_scripts_does_not_hide_the_function() -> None:
+    module = importlib.import_module("armillary.relay.quantize.quantize")
+    assert module is quantize and quantize.quantize.__name__ == "quantize"  # either is found by its own import
 
 
 def test_what_is_missing_is_told() -> None:

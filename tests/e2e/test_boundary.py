@@ -64,7 +64,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "input named by bytes": (lambda g, _: g.set_input(b"x", VALUE), "got bytes b'x'"),
     "input without a name": (lambda g, _: g.set_input(None, VALUE), "without the name"),
     "input beyond 32 bits": (lambda g, _: g.set_input(1 << 32, VALUE), "there is no input 4294967296"),
-    "input of ragged rows": (lambda g, _: g.set_input("x", [[1, 2], [3]]), "set_input: .*inhomogeneous"),
+    "input of ragged rows": (lambda g, _: g.set_input("x", [[1, 2], [3]]), "input .* from list: .*inhomogeneous"),
     "input that is an object": (lambda g, _: g.set_input("x", object()), "input x|object"),
     "no input asked for": (lambda g, _: g.get_input(None), "got NoneType None"),
     "output beyond 32 bits": (lambda g, _: g.get_output(1 << 32), "there is no output 4294967296"),

@@ -48,6 +48,7 @@ DTYPES = ("float32",) * 9 + (
 SIZES = (1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17)
 # Operators that mark parts for a library or a device, which the CPU alone is not.
 LEFT_OUT = ("annotation.", "device_copy", "on_device")
+OF_MEMORY = ("in_place",)  # where a result lies, not what it is: only an input of the graph can be changed there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Draw:
         if op.attrs_class is None:
             return None
         changes = {}
-        names = [f.name for f in dataclasses.fields(op.attrs_class)]
+        names = [f.name for f in dataclasses.fields(op.attrs_class) if f.name not in OF_MEMORY]
         for name in self.random.sample(names, min(len(names), self.random.choice((1, 1, 2)))):
             old = getattr(sample.attrs, name)
             other = getattr(self.random.choice(samples).attrs, name, old)

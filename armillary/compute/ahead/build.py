@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, tuple[Formula, ...]] = {
 }
 
 
-@boundary("compute.build")
+@boundary("compute.build", arguments=True)
 def build(
     functions: Iterable[str | type], target: object = "llvm", out: str | os.PathLike[str] = "armillary_compute"
 ) -> Path:

@@ -70,7 +70,8 @@ def _argument(arg: Expr) -> Array | list[Array] | None:
 
 
 def _is_bool(arg: Expr) -> bool:
-    return isinstance(arg, Constant) and arg.data.dtype.kind == "b"
+    """Whether it is a small constant of truth values. Of a large one, which may lie in a file, nothing is read."""
+    return isinstance(arg, Constant) and arg.nbytes <= _MOST and arg.data.dtype.kind == "b"
 
 
 Arguments = Sequence[Array]

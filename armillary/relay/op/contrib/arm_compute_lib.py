@@ -37,6 +37,7 @@ def partition_for_arm_compute_lib(
     return partition(mod, OFFLOAD, params, disabled_ops, mod_name, merge_regions)
 
 
+@boundary("preprocess_module", arguments=True)
 def preprocess_module(mod: IRModule) -> IRModule:
     """The module with channels last, as `partition_for_arm_compute_lib` makes it first."""
     for step in OFFLOAD.prepare:
