@@ -67,7 +67,8 @@ class Program:
     """What a program is made from.
 
     `is_deep` are the tensors of several planes, `is_whole` the axes whose groups have no work-item beyond the window
-    (a test less: PoCL's median takes a sixth of the time), `index` is the type of places.
+    (a test less: PoCL's median takes a sixth of the time), `index` is the type of places. `in_place`: an output is an
+    input too, of which each pixel is read before it is written.
     """
 
     formula: Formula
@@ -76,10 +77,11 @@ class Program:
     is_whole: tuple[bool, ...]
     lws: Lws
     index: str = "int32"
+    in_place: bool = False
 
     def name(self) -> str:
         """A name that says which program it is, without its LWS."""
-        return _name(self.formula, (self.border, self.is_deep, self.is_whole, self.index))
+        return _name(self.formula, (self.border, self.is_deep, self.is_whole, self.index, self.in_place))
 
     def symbol(self) -> str:
         """The function's name."""
@@ -225,7 +227,10 @@ class CLFormulaKernel(IKernel):
         border = self._program[1]
         is_deep = tuple(sizes[0] > 1 for sizes in geometry.planes)
         is_whole = tuple(extent % items == 0 for (_, extent), items in zip(geometry.window, lws, strict=True))
-        program = Program(self.formula, border, is_deep, is_whole, lws, geometry.index())
+        inputs = len(self.formula.inputs)
+        shared = {id(t) for t in self._tensors[:inputs]} & {id(t) for t in self._tensors[inputs:]}
+        in_place = bool(shared) and self.formula.same_size and self.formula.border() == BorderSize()
+        program = Program(self.formula, border, is_deep, is_whole, lws, geometry.index(), in_place)
         CLKernelLibrary.get().create_kernel(device, program)(*arrays, *geometry.values(), *self._words)
 
     def enqueue(self, queue: CommandQueue, window: Window | None = None) -> None:
@@ -367,7 +372,7 @@ def _function(program: Program) -> PrimFunc:
             body = IfThenElse(T.cast(axis.place < axis.extent, "bool"), body, None)
     for axis in axes:
         body = axis.bound(body)
-    return PrimFunc(given.params(), body, (("global_symbol", formula.name),))
+    return PrimFunc(given.params(), body, (("global_symbol", formula.name), ("noalias", not program.in_place)))
 
 
 _VARS = {name: (Var(f"item_{name}", T.const(0).dtype), Var(f"group_{name}", T.const(0).dtype)) for name in "xyz"}
