@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from functools import reduce
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,11 @@ def test_every_operator_has_a_signature_and_says_what_it_computes() -> None:
         if not inspect.signature(function).parameters or not told or told[0].startswith("The operator `"):
             bare.append(name)
     assert bare == []
+
+
+def test_no_operator_is_hidden_by_a_file_of_its_name() -> None:
+    load_operators()
+    assert [name for name in sorted(OPS) if "." not in name and find_spec(f"armillary.relay.{name}")] == []
 
 
 @pytest.mark.parametrize("value", ["module", "library", "executor", "session"])

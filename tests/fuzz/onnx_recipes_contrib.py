@@ -131,6 +131,59 @@ def many_heads(d: Draw) -> None:
     d.emit("MultiHeadAttention", inputs, domain=MS, num_heads=heads)
 
 
+@contrib("RotaryEmbedding")
+def turned_heads(d: Draw) -> None:
+    batch, steps, heads, size = d.integer(1, 2), d.integer(1, 5), d.integer(1, 3), d.one((4, 8))
+    by_heads, partly = d.chance(0.5), d.chance(0.3)
+    x = _f32(d, batch, heads, steps, size) if by_heads else _f32(d, batch, steps, heads * size)
+    rows = steps + d.integer(0, 6)
+    half = size // 4 if partly else size // 2
+    tables = [_f32(d, rows, half, low=-1, high=1) for _ in range(2)]
+    is_first = d.chance(0.5)
+    places = d.numpy.integers(0, rows - steps + 1, 1) if is_first else d.numpy.integers(0, rows, (batch, steps))
+    d.emit(
+        "RotaryEmbedding",
+        [x, d.give(places.astype("int64")), *tables],
+        domain=MS,
+        interleaved=d.one((None, 1)),
+        num_heads=heads if partly else None,
+        rotary_embedding_dim=2 * half if partly else None,
+    )
+
+
+@contrib("GroupQueryAttention")
+def grouped_heads(d: Draw) -> None:
+    batch, steps, groups, size = d.integer(1, 2), d.integer(1, 5), d.integer(1, 2), 8
+    heads, past = groups * d.integer(1, 3), d.one((0, 0, 4, 16))
+    steps = 1 if past and batch > 1 else steps  # a chunk behind a prompt is one sequence's
+    total = steps if not past or d.chance(0.3) else d.integer(steps, past + steps)
+    if d.chance(0.3):
+        data: list[Value | None] = [_f32(d, batch, steps, (heads + 2 * groups) * size), None, None]
+    else:
+        data = [_f32(d, batch, steps, n * size) for n in (heads, groups, groups)]
+    for _ in range(2):
+        cache = d.array("float32", (batch, groups, past, size), -2, 2)
+        cache[:, :, total - steps :] = 0  # what lies behind the total length is nobody's: ONNX Runtime clears it
+        data.append(d.give(cache))
+    data += [d.fixed([total - 1] * batch, "int32"), d.fixed(total, "int32")]
+    is_turned = d.chance(0.4)
+    if is_turned:
+        data += [_f32(d, max(total, past), size // 2, low=-1, high=1) for _ in range(2)]
+    d.emit(
+        "GroupQueryAttention",
+        data,
+        3,
+        MS,
+        num_heads=heads,
+        kv_num_heads=groups,
+        do_rotary=1 if is_turned else None,
+        rotary_interleaved=d.one((None, 1)) if is_turned else None,
+        local_window_size=d.one((None, None, 3)),
+        softcap=d.one((None, None, 2.0)),
+        scale=d.one((None, None, 0.7)),
+    )
+
+
 @contrib("EmbedLayerNormalization", "QEmbedLayerNormalization")
 def embedding(d: Draw) -> None:
     quantised, width = d.chance(0.5), d.integer(2, 8)

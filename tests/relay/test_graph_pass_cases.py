@@ -41,6 +41,7 @@ OPTIONS = {
     "change-batch": {"data": {"x": 0}, "batch_size": 8},
     "flexible-shape-dispatch": {"buckets": [2, 4]},
     "narrow-weights": {"target": AVX, "smallest": 4},
+    "pack-low-bit": {"target": AVX},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
     "round-operands": {"target": AMX},

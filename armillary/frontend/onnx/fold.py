@@ -18,9 +18,9 @@ from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
 from armillary.frontend.onnx.size_values import fold_sizes, size_value
 from armillary.relay.analysis.bind_sizes import attr_sizes
+from armillary.relay.call_budgets import check_call, operations
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
-from armillary.relay.sizes import check_call, operations
 from armillary.relay.types import TensorType, Type, tensor_fields
 from armillary.relay.walk import children
 

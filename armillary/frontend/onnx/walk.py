@@ -60,8 +60,8 @@ from armillary.frontend.onnx.tensor import (
 )
 from armillary.ir import IRModule
 from armillary.ops._types import dims_product
+from armillary.relay.call_budgets import check_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.sizes import check_call
 from armillary.relay.types import TensorType, TupleType
 
 if TYPE_CHECKING:

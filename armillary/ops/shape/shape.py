@@ -26,7 +26,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
-_MOST_AXES = 64  # the runtime knows fewer (relay/sizes.py)
+_MOST_AXES = 64  # the runtime knows fewer (relay/call_budgets.py)
 
 
 def reshape_groups(a: Sequence[Known], b: Sequence[Known]) -> list[tuple[range, range]]:

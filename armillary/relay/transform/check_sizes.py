@@ -1,7 +1,7 @@
 """check-sizes: refuse results and padding beyond the budgets, before any pass makes or counts through them.
 
 In: a typed module. Out: the same module, or a BudgetError that names the operator. Invariant: nothing changes. The
-budgets: armillary/budgets.py; what is held against them: armillary/relay/sizes.py.
+budgets: armillary/budgets.py; what is held against them: armillary/relay/call_budgets.py.
 
     def @main(%x: Tensor[(2, 3), float32]) { exp(%x) }
     ->
@@ -11,8 +11,8 @@ budgets: armillary/budgets.py; what is held against them: armillary/relay/sizes.
 from __future__ import annotations
 
 from armillary.ir import IRModule
+from armillary.relay.call_budgets import check_call, check_rank, check_result
 from armillary.relay.expr import Call, Constant, Expr, Function, Loop, Var
-from armillary.relay.sizes import check_call, check_rank, check_result
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import post_order
 from armillary.transform import define_pass

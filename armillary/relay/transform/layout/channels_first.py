@@ -63,6 +63,6 @@ def _is_of_image(expr: Expr) -> TypeGuard[Call]:
 
 def _is_channels_last(expr: Expr) -> bool:
     """Whether it is a convolution in NHWC whose weight can be stored in another layout."""
-    if not _is_of_image(expr) or len(expr.args) < 2:
+    if not _is_of_image(expr) or not expr.op.layout_axes.kernel:  # pooling of quantised data has more operands, too
         return False
     return bool(expr.attrs.data_layout == "NHWC") and is_from_constants(expr.args[1])

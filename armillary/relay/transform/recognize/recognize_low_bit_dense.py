@@ -51,7 +51,7 @@ def _rule(expr: Expr) -> Expr | None:
     if ty is None or str(ty.dtype) != "float32" or has(data, Fact.DEQUANTIZES):
         return None
     weight, is_turned = expr.args[1], False
-    if axes_of(weight) == (1, 0) and isinstance(weight, Call):
+    if op_name(weight) == "transpose" and isinstance(weight, Call) and axes_of(weight) in ((), (1, 0)):
         weight, is_turned = weight.args[0], True
     shape = tensor(weight)
     source = _source(weight)

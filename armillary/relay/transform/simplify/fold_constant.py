@@ -24,11 +24,11 @@ from armillary.base.data_layout import layout
 from armillary.budgets import FOLDED_OPERATIONS
 from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import attr_sizes
+from armillary.relay.call_budgets import Spent, operations
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.sizes import Spent, operations
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields

@@ -12,9 +12,9 @@ dialect have a pass of their own. Invariant: each rule sits with its operator; t
 from __future__ import annotations
 
 from armillary.ir import IRModule
+from armillary.relay.call_budgets import Constants, Spent
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op
-from armillary.relay.sizes import Constants, Spent
 from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.transform import define_pass
 

@@ -69,7 +69,8 @@ def _infer(attrs: DigitsAttrs, data: Type) -> TupleType:
 @digits.reference
 def _reference(attrs: DigitsAttrs, data: Array) -> tuple[Array, Array, Array]:
     count, inner = data.shape
-    x = data.astype(np.float32).reshape(count, -1, attrs.block)
+    blocks = inner // attrs.block
+    x = data.astype(np.float32).reshape(count, blocks, attrs.block)
     top = np.where(np.isfinite(x), np.abs(x), 0).max(-1)
     finite = np.isfinite(x).all(-1)
     if attrs.digits == 1:
@@ -86,7 +87,7 @@ def _reference(attrs: DigitsAttrs, data: Array) -> tuple[Array, Array, Array]:
         low = rest.astype(np.int8)
         result[:, place] = low.reshape(count, inner)
         rest = (rest - low) >> 8
-    sums = result.reshape(count, attrs.digits, -1, attrs.block).sum(-1, dtype=np.int32).transpose(0, 2, 1)
+    sums = result.reshape(count, attrs.digits, blocks, attrs.block).sum(-1, dtype=np.int32).transpose(0, 2, 1)
     return result, np.where(finite, scale, np.nan).astype(np.float32), np.ascontiguousarray(sums)
 
 
