@@ -40,7 +40,9 @@ def test_arithmetic_of_expressions_imports_its_operators() -> None:
 
 def test_a_look_at_all_finds_what_every_file_registers() -> None:
     rules = sum(":" in key for key in LISTED)
-    assert run("print(len(OPS), len(ONNX_RULES))").split() == [str(len(LISTED) - rules), str(rules)]
+    aten = sum(key.startswith(("aten:", "prims:")) for key in LISTED)
+    code = "from armillary.frontend.pytorch.table import ATEN_RULES\nprint(len(OPS), len(ONNX_RULES), len(ATEN_RULES))"
+    assert run(code).split() == [str(n) for n in (len(LISTED) - rules, rules - aten, aten)]
 
 
 def test_a_key_belongs_to_one_file() -> None:
