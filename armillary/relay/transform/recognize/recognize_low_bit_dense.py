@@ -19,6 +19,7 @@ from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.decoder.low_bit_dense import NAME, packed
 from armillary.ops.nn.dense import dense
+from armillary.ops.shape.shape import transpose
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Array, has
@@ -51,7 +52,7 @@ def _rule(expr: Expr) -> Expr | None:
     if ty is None or str(ty.dtype) != "float32" or has(data, Fact.DEQUANTIZES):
         return None
     weight, is_turned = expr.args[1], False
-    if op_name(weight) == "transpose" and isinstance(weight, Call) and axes_of(weight) in ((), (1, 0)):
+    if op_name(weight) == transpose.name and isinstance(weight, Call) and axes_of(weight) in ((), (1, 0)):
         weight, is_turned = weight.args[0], True
     shape = tensor(weight)
     source = _source(weight)
