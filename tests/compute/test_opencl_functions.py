@@ -12,8 +12,11 @@ from opencl_device import needs_opencl
 
 from armillary import compute
 from armillary.compute import (
+    ActivationFunction,
+    ActivationLayerInfo,
     BlobLifetimeManager,
     BorderMode,
+    CLActivationLayer,
     CLBufferAllocator,
     CLImage,
     CLKernelLibrary,
@@ -27,6 +30,7 @@ from armillary.compute import (
     InterpolationPolicy,
     MemoryManagerOnDemand,
     OffsetLifetimeManager,
+    PaddingSize,
     PadStrideInfo,
     PoolingLayerInfo,
     PoolingType,
@@ -411,3 +415,26 @@ def test_more_vision_functions_give_the_bytes_of_the_cpu() -> None:
     _on_both("PixelWiseMultiplication", [s16, s16, s16], [short[0], short[1], short[0]], 0.25)
     _on_both("Magnitude", [s16, s16, s16], [short[0], short[1], short[0]], compute.MagnitudeType.L1NORM)
     _on_both("WarpAffine", [u8, u8], [pixels, other[:9, :17]], [0.9, 0.2, -0.2, 0.9, 3.0, 1.0], bilinear, border)
+
+
+@pytest.mark.parametrize("name", ["Threshold", "BitwiseNot"])
+def test_an_image_may_be_input_and_output(name: str) -> None:
+    pixels = np.random.default_rng(31).integers(0, 256, (10, 20), np.uint8)
+    found = []
+    for prefix, kind in (("NE", Image), ("CL", CLImage)):
+        image, function = _image(kind, 20, 10), getattr(compute, prefix + name)()
+        function.configure(image, image, *((100,) if name == "Threshold" else ()))
+        _filled(image, pixels)
+        function.run()
+        found.append(_read(image))
+    assert np.array_equal(found[1], found[0]) and not np.array_equal(found[0], pixels)
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_a_layer_may_write_its_input(padding: int) -> None:
+    x, tensor, layer = np.random.default_rng(32).standard_normal((4, 6), np.float32), _tensor(6, 4), CLActivationLayer()
+    tensor.info().extend_padding(PaddingSize(padding, padding, padding, padding))
+    layer.configure(tensor, None, ActivationLayerInfo(ActivationFunction.RELU))
+    _filled(tensor, x)
+    layer.run()
+    assert np.array_equal(_read(tensor), np.maximum(x, 0))

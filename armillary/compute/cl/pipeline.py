@@ -62,7 +62,7 @@ class CLPipeline:
         self._inputs, self._module = self.body.inputs, self.body.module()
         self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})
         self._tensors = tuple(t for t in (*self._inputs.values(), output) if isinstance(t, CLTensor))  # all of them
-        self._copies: dict[int, CLTensor] = {}  # without padding, of tensors that have some
+        self._copies: dict[int, CLTensor] = {}  # without padding, of tensors that have some or are written too
         self._scratch: CLTensor | None = None
         self._plan: _DevicePlan | None = None
         if memory_manager is not None:
@@ -133,7 +133,7 @@ class CLPipeline:
         raise ExecutionError("kernels of a device are launched whole", hint="call run()")
 
     def run(self) -> None:
-        """Enqueue the kernels; tensors with padding are copied by kernels in front and behind."""
+        """Enqueue the kernels; tensors with padding, and in front what is written too, are copied by kernels."""
         with self._group:
             self.prepare()
             assert self._plan is not None and self._scratch is not None, "prepare makes both"
@@ -147,8 +147,9 @@ class CLPipeline:
             CLScheduler.get().queue().count()
 
     def _dense(self, number: int, tensor: CLTensor) -> CLTensor:
-        """A tensor, or one of the same values without padding."""
-        if not tensor.info().has_padding():
+        """A tensor, or one of the same values: without padding, and apart from the output, which kernels write."""
+        is_written = number < len(self._tensors) - 1 and tensor is self._tensors[-1]
+        if not tensor.info().has_padding() and not is_written:
             return tensor
         found = self._copies.get(number)
         if found is None:
