@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.decoder.low_bit_dense import NAME, packed
 from armillary.ops.nn.dense import dense
-from armillary.ops.shape.shape import transpose
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Array, has
 from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import axes_of, call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
+
+with deferred():
+    from armillary.ops.shape.shape import transpose
 
 _VECTOR = 16  # terms: groups are whole vectors of them
 
