@@ -184,7 +184,7 @@ def test_the_scheduler_compiles_against_both_forms_of_the_interface(local_device
     source = '#include "acl_scheduler.hpp"\nstd::unique_ptr<arm_compute::IScheduler> made(new acl::HostScheduler);\n'
     for name, header in (("installed", text), ("other", other)):
         (tmp_path / inside).write_text(header)
-        own = [f"-isystem{tmp_path}", *folders, f"-I{native}", f"-I{native.parents[2] / 'runtime' / 'native'}"]
+        own = [f"-isystem{tmp_path}", *folders, f"-I{native}", f"-I{native.parents[2] / 'runtime' / 'include'}"]
         command = [*CXX, "-std=c++17", "-fsyntax-only", *own, "-x", "c++", "-"]
         done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr}"
