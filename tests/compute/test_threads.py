@@ -213,7 +213,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 def test_the_watched_runtime_sees_a_race(watched: Callable[[str], CompletedProcess[str]]) -> None:
-    race = watched(_RACE)
+    for _ in range(5):  # on a busy machine one thread may have ended before the other begins
+        race = watched(_RACE)
+        if race.returncode == 66:
+            break
     assert race.returncode == 66 and "data race" in race.stderr, race.stderr[-2000:]
 
 

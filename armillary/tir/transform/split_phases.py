@@ -162,14 +162,22 @@ class _Splitter:
 
 
 def _refuse_race(name: str, loop: S.For) -> None:
-    """ScheduleError where iterations that run side by side add to one element, as those of a reduction axis do."""
+    """ScheduleError where all iterations of a parallel loop add to one element, as those of a reduction axis do."""
     inside = {s.buffer for s in all_statements(loop.body) if isinstance(s, S.Allocate)}
     moving = {loop.var}
     lets = [s for s in all_statements(loop.body) if isinstance(s, S.LetStmt)]
     while more := {s.var for s in lets if s.var not in moving and moving.intersection(free_vars(s.value))}:
         moving |= more  # in whichever order the statements come
+    chosen = {  # what only some iterations do, as the last one where its elements are fewer
+        id(inner)
+        for s in all_statements(loop.body)
+        if isinstance(s, S.IfThenElse) and moving.intersection(free_vars(s.condition))
+        for inner in all_statements(s)
+    }
     for item in all_statements(loop.body):
         if not isinstance(item, S.BufferStore) or item.buffer in inside or build.as_int(loop.extent) == 1:
+            continue
+        if id(item) in chosen:
             continue
         reads = any(isinstance(e, E.BufferLoad) and e.buffer is item.buffer for e in post_order(item.value))
         if reads and not any(moving.intersection(free_vars(index)) for index in item.indices):
