@@ -106,7 +106,8 @@ def run_console(text: str, folder: Path, bin_folder: Path) -> None:
     path = os.pathsep.join((str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = os.environ | {"PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT), "ARMILLARY_SOURCE": str(ROOT)}
     environment |= {"ARM64_LIBRARIES": qemu_aarch64()[-1], "ARM32_LIBRARIES": qemu_arm()[-1]}
-    environment.pop("JAVA_TOOL_OPTIONS", None)  # which the JVM would print
+    for name in ("JAVA_TOOL_OPTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # the JVM and a make below another say so
+        environment.pop(name, None)
     commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, expected = command.partition("\n")

@@ -55,6 +55,7 @@ WITHOUT = {
     ),
     "complex tensors are not supported": ("_fft_c2r", "_fft_r2c"),
     "rare in inference": ("_cdist_forward", "_embedding_bag", "_pdist_forward"),
+    "it changes its argument's size; torch.export writes no such call": ("resize_",),
     "it changes statistics; its functional form has a rule": ("_native_batch_norm_legit",),
     "sizes and strides are known when importing": (
         *("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
@@ -76,7 +77,8 @@ def core_operators() -> dict[str, list[str]]:
 def test_core_operators_without_a_rule_are_those_with_a_reason() -> None:
     rows = [(name, overload) for name, overloads in core_operators().items() for overload in overloads]
     missing = {name for name, overload in rows if aten_rule(f"aten.{name}.{overload}") is None}
-    assert missing == {name for names in WITHOUT.values() for name in names}
+    core = {name for name, _ in rows}  # versions of PyTorch differ in what they count among it
+    assert missing == {name for names in WITHOUT.values() for name in names} & core
     assert len(missing) < 0.1 * len(rows)
 
 
