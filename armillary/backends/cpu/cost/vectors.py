@@ -9,6 +9,7 @@ from __future__ import annotations
 from armillary.base.dtype import DType
 from armillary.target.cpu import CpuModel
 
+MANY_PARTS = 4  # from which on a shorter last part is worth its own loop
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 MIN_BAND = 4  # rows, or tiles of a flat image
 
@@ -30,6 +31,13 @@ def bands_of(tiles: int, most: int) -> int:
 
 
 def longest_part(first: int, rest: int, longest: int = LONG_SUM) -> int:
-    """Steps of the outermost of two axes of a sum that one partial sum takes; 0 if the sum stays whole."""
+    """Steps of the outermost of two axes of a sum that one partial sum takes; 0 if the sum stays whole.
+
+    The last of many parts may be shorter where nothing near `longest` divides a plain axis.
+    """
     step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
-    return 0 if first * rest <= longest or first == 1 or not longest / 8 <= step * rest else step
+    if first * rest <= longest or first == 1:
+        return 0
+    if longest / 8 <= step * rest:
+        return step
+    return longest if rest == 1 and first >= MANY_PARTS * longest else 0
