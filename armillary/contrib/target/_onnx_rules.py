@@ -39,9 +39,9 @@ UNARY = {
     "isnan": "IsNaN",
     "log": "Log",
     "logical_not": "Not",
+    "nearbyint": "Round",
     "negative": "Neg",
     "nn.relu": "Relu",
-    "round": "Round",
     "sigmoid": "Sigmoid",
     "sign": "Sign",
     "sin": "Sin",
@@ -356,6 +356,13 @@ def _rsqrt(graph: Graph, call: Call, inputs: Inputs) -> str:
     return graph.node("Reciprocal", [graph.node("Sqrt", inputs[0])])
 
 
+def _round(graph: Graph, call: Call, inputs: Inputs) -> str:
+    """Halves away from zero: the standard's Round takes them to even."""
+    value, half = inputs[0][0], graph.constant(0.5, str(dtype_of(call)))
+    whole = graph.node("Floor", [graph.node("Add", [graph.node("Abs", [value]), half])])
+    return graph.node("Mul", [graph.node("Sign", [value]), whole])
+
+
 def _flatten(graph: Graph, call: Call, inputs: Inputs) -> str:
     del call
     return graph.node("Flatten", inputs[0], axis=1)
@@ -395,6 +402,7 @@ RULES: dict[str, Rule] = {
     "ones_like": _filled(1),
     "reshape": _reshape,
     "reshape_like": _reshape,
+    "round": _round,
     "rsqrt": _rsqrt,
     "split": _split,
     "squeeze": _squeeze,

@@ -142,9 +142,10 @@ def _resize(graph: Graph, call: Call, inputs: Inputs) -> str:
 def _upsampling(graph: Graph, call: Call, inputs: Inputs) -> str:
     attrs = call.attrs
     method = {"bilinear": "linear", "bicubic": "cubic"}.get(attrs.method, "nearest")
-    mode = "align_corners" if attrs.align_corners else "asymmetric" if method == "nearest" else "half_pixel"
+    mode = "align_corners" if attrs.align_corners else "asymmetric"
+    nearest = "round_prefer_ceil" if attrs.align_corners else "floor"
     return _resized(
-        graph, call, inputs[0][0], attrs.layout, mode=method, coordinate_transformation_mode=mode, nearest_mode="floor"
+        graph, call, inputs[0][0], attrs.layout, mode=method, coordinate_transformation_mode=mode, nearest_mode=nearest
     )
 
 

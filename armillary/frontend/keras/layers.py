@@ -261,6 +261,9 @@ def _upsampling(layer: Layer) -> Expr:
     method = {"nearest": "nearest_neighbor", "bilinear": "bilinear"}.get(layer.get("interpolation", "nearest"))
     if method is None:
         raise UnsupportedError(f"layer {layer.name!r}: interpolation {layer.get('interpolation')!r}")
+    if method == "bilinear":  # of pixels' centres, nn.upsampling counts from their corners
+        size = (layer.shape[1] * height, layer.shape[2] * width)
+        return op("image.resize2d", layer.x, size=size, layout="NHWC", method="linear")
     return op("nn.upsampling", layer.x, scale_h=float(height), scale_w=float(width), layout="NHWC", method=method)
 
 

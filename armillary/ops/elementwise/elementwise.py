@@ -75,6 +75,11 @@ def _whole(rule: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: np.array(x) if x.dtype.kind in "iu" else rule(x).astype(x.dtype)
 
 
+def _half_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), whole)
+
+
 def _numpy_copy(x: Array) -> Array:
     return np.array(x)
 
@@ -107,7 +112,8 @@ _TABLE = (
     Unary("floor", "numeric", _rounding("floor"), _whole(np.floor)),
     Unary("ceil", "numeric", _rounding("ceil"), _whole(np.ceil)),
     Unary("trunc", "numeric", _rounding("trunc"), _whole(np.trunc)),
-    Unary("round", "numeric", _rounding("nearbyint"), _whole(np.rint), doc="To nearest, halves to even."),
+    Unary("round", "numeric", _rounding("round"), _whole(_half_away), doc="To nearest, halves away from zero."),
+    Unary("nearbyint", "numeric", _rounding("nearbyint"), _whole(np.rint), doc="To nearest, halves to even."),
     Unary("sign", "numeric", _sign, _numpy_sign),
     Unary("abs", "numeric", _abs, np.abs),
     Unary("negative", "numeric", scalar("neg"), np.negative),
@@ -164,7 +170,7 @@ UNARY = {row.name: define_unary(row) for row in _TABLE}
 exp, log, sqrt, sigmoid, tanh = UNARY["exp"], UNARY["log"], UNARY["sqrt"], UNARY["sigmoid"], UNARY["tanh"]
 floor, absolute, negative, logical_not = UNARY["floor"], UNARY["abs"], UNARY["negative"], UNARY["logical_not"]
 isinf, isnan, isfinite = UNARY["isinf"], UNARY["isnan"], UNARY["isfinite"]
-copy, round_half_even = UNARY["copy"], UNARY["round"]
+copy, round_half_even = UNARY["copy"], UNARY["nearbyint"]
 
 
 def tanh_of_softplus(expr: Call) -> Expr | None:
@@ -222,6 +228,6 @@ state("exp", Fact.VANISHES, precision=Precision.NEVER, fast="fast_exp")
 state("log", precision=Precision.NEVER)
 state("sigmoid", Fact.VANISHES, precision=Precision.FOLLOW)
 state("tanh", precision=Precision.FOLLOW, fast="fast_tanh")
-state("bitwise_not ceil floor isfinite isinf isnan logical_not round sign trunc", Fact.FLAT)
+state("bitwise_not ceil floor isfinite isinf isnan logical_not nearbyint round sign trunc", Fact.FLAT)
 for _name in ("abs", "erf", "exp", "log", "rsqrt", "sigmoid", "sqrt", "tanh"):
     state(_name, quantized=f"qnn.{_name}")

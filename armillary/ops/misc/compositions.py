@@ -220,7 +220,7 @@ def _simulated(data: Expr, parameters: tuple[Expr, Expr], axis: int, dtype: str 
 
 def _steps(data: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
     kind = DType(dtype)
-    steps = op("add", op("round", op("divide", data, scale)), zero)
+    steps = op("add", op("nearbyint", op("divide", data, scale)), zero)
     return op("clip", steps, a_min=float(kind.min_value), a_max=float(kind.max_value))
 
 

@@ -339,9 +339,7 @@ def _numbers(data: TensorType) -> list[int]:
 def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[int]) -> ResizeAttrs:
     height, width = spatial_axes("nn.upsampling", attrs.layout, 2)
     size = (round(shape[height] * attrs.scale_h), round(shape[width] * attrs.scale_w))
-    mode = "align_corners" if attrs.align_corners else "half_pixel"
-    if attrs.method in ("nearest_neighbor", "nearest"):
-        mode = "asymmetric"
+    mode = "align_corners" if attrs.align_corners else "asymmetric"
     return ResizeAttrs(size, (), attrs.layout, attrs.method, mode)
 
 

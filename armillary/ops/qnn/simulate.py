@@ -55,7 +55,7 @@ def _reference(attrs: SimulatedQuantizeAttrs, data: Array, scale: Array, least: 
 
 @simulated_quantize.decompose
 def _decompose(attrs: SimulatedQuantizeAttrs, data: Expr, scale: Expr, least: Expr, largest: Expr) -> Expr:
-    steps = call("minimum", call("maximum", call("round", call("divide", data, scale)), least), largest)
+    steps = call("minimum", call("maximum", call("nearbyint", call("divide", data, scale)), least), largest)
     return call("multiply", steps, scale)
 
 

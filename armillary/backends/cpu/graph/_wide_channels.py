@@ -40,6 +40,7 @@ _PER_CHANNEL = frozenset(
         "negative",
         "abs",
         "round",
+        "nearbyint",
         "cast",
     }
 )

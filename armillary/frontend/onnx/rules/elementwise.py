@@ -29,7 +29,7 @@ _SAME = {
     "Erf": "erf",
     "Floor": "floor",
     "Ceil": "ceil",
-    "Round": "round",
+    "Round": "nearbyint",
     "Sign": "sign",
     "Abs": "abs",
     "Neg": "negative",

@@ -102,7 +102,7 @@ def quantized_by_range(data: Expr) -> tuple[Expr, Expr, Expr]:
     high = maximum(call("max", data, axis=everything, keepdims=False), zero)
     scale = divide(subtract(high, low), const(np.float32(255)))
     scale = where(equal(scale, zero), const(_ONE), scale)  # no number stays none
-    shift = cast(call("clip", call("round", subtract(zero, divide(low, scale))), a_min=0.0, a_max=255.0), "int32")
+    shift = cast(call("clip", call("nearbyint", subtract(zero, divide(low, scale))), a_min=0.0, a_max=255.0), "int32")
     return quantize(data, scale, shift, out_dtype="uint8"), scale, shift
 
 

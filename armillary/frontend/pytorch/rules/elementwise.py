@@ -64,7 +64,7 @@ def round_(call: AtenCall, x: Expr) -> Expr:
 
 
 def _rounded(x: Expr) -> Expr:
-    return op("round", x) if is_float(x) else x
+    return op("nearbyint", x) if is_float(x) else x
 
 
 @aten("round.decimals")
@@ -73,7 +73,7 @@ def round_decimals(call: AtenCall, x: Expr, decimals: int) -> Expr:
         return _rounded(x)
     power = scalar(10.0 ** abs(decimals), dtype_of(x))
     before, after = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
-    return op(after, op("round", op(before, x, power)), power)
+    return op(after, op("nearbyint", op(before, x, power)), power)
 
 
 @aten("frac")
