@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
+from typing import Literal
 
 from armillary import te
 from armillary.backends.base import Backend, backend_of
@@ -46,6 +47,7 @@ class Fused:
 # A script's own rule makes another schedule; one whose loops are written gives them, and the stages are left alone.
 ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | PrimFunc | None]
 ExplainRule = Callable[[Workload], Explanation]
+Sizes = Literal["fixed", "named", "any"]  # tensors that an implementation is for: without named sizes, with, or both
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Implementation:
     priority: int = 10
     explain: ExplainRule | None = None
     algorithm: str = ""  # as choices name it (target/choice.py)
-    takes_sizes: bool = False  # whether it is for tensors with named sizes; else for those without
+    sizes: Sizes = "fixed"
 
 
 _FIXED = "its tiles are made for fixed sizes"
@@ -79,7 +81,7 @@ def implement(
     priority: int = 10,
     explain: ExplainRule | None = None,
     algorithm: str = "",
-    takes_sizes: bool = False,
+    sizes: Sizes = "fixed",
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
 
@@ -91,9 +93,7 @@ def implement(
     def register(rule: ScheduleRule) -> ScheduleRule:
         for key, row in ({op: name or rule.__name__} if isinstance(op, str) else op).items():
             rows = _ROWS.setdefault((family, key), [])
-            rows.append(
-                Implementation(row, key, family, rule, compute, when, priority, explain, algorithm, takes_sizes)
-            )
+            rows.append(Implementation(row, key, family, rule, compute, when, priority, explain, algorithm, sizes))
             rows.sort(key=lambda r: -r.priority)
         return rule
 
@@ -124,7 +124,8 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     reasons: list[str] = []
     is_sized, workload = workload.is_sized, workload.typical
     for row in _named(_ROWS.get((family, workload.name), ()), workload):
-        reason = row.when(workload) if row.takes_sizes == is_sized else _FIXED if is_sized else ""
+        is_for_it = row.sizes in ("any", "named" if is_sized else "fixed")
+        reason = row.when(workload) if is_for_it else _FIXED if is_sized else ""
         if reason is None:
             return row, tuple(reasons)
         if reason:

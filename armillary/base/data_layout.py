@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
@@ -79,10 +80,10 @@ class Layout:
         parts = ((letter, size if letter == axis.lower() else block) for letter, block in self.parts)
         return layout("".join(f"{block or ''}{letter}" for letter, block in parts))
 
-    def shape(self, whole: Sequence[int], source: Layout) -> tuple[int, ...]:
+    def shape(self, whole: Sequence[Known], source: Layout) -> tuple[Known, ...]:
         """The shape in this layout of a tensor that has shape `whole` in the unblocked layout `source`."""
         size = dict(zip(source.axes, whole, strict=True))
-        result = []
+        result: list[Known] = []
         for letter, block in self.parts:
             divisor = self.block(letter)
             if letter.isupper() and divisor and size[letter] % divisor:

@@ -16,7 +16,7 @@ from armillary.base.extent import Extent
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernels import CompiledKernel
-from armillary.driver.lower_fused import known_shape, lower_fused
+from armillary.driver.lower_fused import lower_fused
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields
@@ -51,8 +51,7 @@ def _shapes(function: Function) -> tuple[tuple[Expr, ...], ...]:
     """The shapes of a function's tensors, inputs first: numbers, and expressions over sizes."""
     types = [ty for e in (*function.params, function.body) for ty in tensor_fields(e.checked_type)]
     return tuple(
-        tuple(to_expr(d) if isinstance(d, Extent) else build.const(d, DType("int64")) for d in known_shape(ty))
-        for ty in types
+        tuple(to_expr(d) if isinstance(d, Extent) else build.const(d, DType("int64")) for d in ty.known) for ty in types
     )
 
 

@@ -18,13 +18,12 @@ from armillary.backends.registry import Fused, Implementation, choose, is_implem
 from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
 from armillary.base.aliases import Array
-from armillary.base.extent import Extent, Known
 from armillary.base.node import post_order
 from armillary.base.node import replace as replace_node
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
-from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
+from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
 from armillary.te.constant import spelled_out
 from armillary.tir import build as T
@@ -77,7 +76,7 @@ def _nothing(function: Function, name: str) -> PrimFunc:
     for parameter in function.params:
         _placeholders(parameter.name_hint, parameter.checked_type, inputs)
     outputs = [
-        te.compute(known_shape(ty), lambda *_, dtype=ty.dtype: T.const(0, dtype), name="empty", tag="injective")
+        te.compute(ty.known, lambda *_, dtype=ty.dtype: T.const(0, dtype), name="empty", tag="injective")
         for ty in tensor_fields(function.body.checked_type)
     ]
     return te.lower_schedule(te.create_schedule([t.op for t in outputs]), [*inputs, *outputs], name)
@@ -128,15 +127,9 @@ def _placeholders(name: str, ty: Type, inputs: list[te.Tensor]) -> Value:
     if isinstance(ty, TupleType):
         return tuple(_placeholders(f"{name}_{i}", field, inputs) for i, field in enumerate(ty.fields))
     (tensor,) = tensor_fields(ty)
-    made = te.placeholder(known_shape(tensor), tensor.dtype, name=name)
+    made = te.placeholder(tensor.known, tensor.dtype, name=name)
     inputs.append(made)
     return made
-
-
-def known_shape(ty: TensorType) -> tuple[Known, ...]:
-    """The shape as numbers and sizes; TypeMismatch where a dimension is neither."""
-    known = tuple(d for d in ty.shape if isinstance(d, int | Extent))
-    return known if len(known) == ty.ndim else ty.static
 
 
 def _call(call: Call, arguments: Sequence[Value], rule: Any) -> Value:

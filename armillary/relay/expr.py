@@ -24,6 +24,7 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values, array_of, in_native_order
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Known, typical
 from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
 from armillary.errors import Span, TypeMismatch
@@ -447,6 +448,21 @@ def tensor_of(expr: Expr) -> TensorType | None:
     """The type of an expression where it is a tensor of known shape."""
     ty = expr.checked_type
     return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
+
+
+def shape_of(expr: Expr) -> tuple[Known, ...] | None:
+    """The shape of an expression where it is a tensor whose dimensions are numbers or expressions over named sizes."""
+    ty = expr.checked_type
+    known = tuple(d for d in ty.shape if isinstance(d, int | Extent)) if isinstance(ty, TensorType) else ()
+    return known if isinstance(ty, TensorType) and len(known) == ty.ndim else None
+
+
+def typical_of(expr: Expr) -> TensorType | None:
+    """Its type at the values that its sizes typically have: what layouts and algorithms are chosen for."""
+    shape, ty = shape_of(expr), expr.checked_type
+    if shape is None or not isinstance(ty, TensorType):
+        return None
+    return TensorType(tuple(map(typical, shape)), ty.dtype)
 
 
 def splat(expr: Expr) -> float | int | None:

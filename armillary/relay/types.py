@@ -20,7 +20,7 @@ from armillary.base.extent import ANY_DIM as ANY_DIM
 from armillary.base.extent import AnyDim as AnyDim
 from armillary.base.extent import Dim as Dim
 from armillary.base.extent import Extent as Extent
-from armillary.base.extent import typical
+from armillary.base.extent import Known, typical
 from armillary.base.lazy import deferred
 from armillary.base.node import Node
 from armillary.base.record import record
@@ -74,6 +74,12 @@ class TensorType(Type):
         if any(isinstance(d, AnyDim) for d in self.shape):
             raise TypeMismatch(f"the shape {self.shape} is not fully known", hint="bind the dimension with shape=")
         return self.shape  # type: ignore[return-value]
+
+    @property
+    def known(self) -> tuple[Known, ...]:
+        """The shape as numbers and expressions over named sizes; TypeMismatch where a dimension is neither."""
+        known = tuple(d for d in self.shape if isinstance(d, int | Extent))
+        return known if len(known) == len(self.shape) else self.static
 
     @property
     def typical(self) -> tuple[int, ...]:

@@ -127,7 +127,7 @@ def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]
 
 def keeps_shape(fused: Fused) -> bool:
     """Whether a function has one output, with an element for each of its anchor's: computed where that is."""
-    return len(fused.outputs) == 1 and te.static_shape(fused.outputs[0]) == te.static_shape(fused.anchor[0])
+    return len(fused.outputs) == 1 and te.extents(fused.outputs[0]) == te.extents(fused.anchor[0])
 
 
 def stored_or_fused(

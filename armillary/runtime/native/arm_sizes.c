@@ -183,12 +183,10 @@ static int new_values(arm_graph *g, arm_error *error) {
 
 /* ---- shapes and places ---- */
 
-static int is_input_entry(const arm_graph *g, const arm_entry *entry) { return g->storages[entry->storage].is_input; }
-
 static int resize_entries(arm_graph *g, arm_error *error) {
   for (int32_t i = 0; i < g->num_entries; i++) {
     arm_entry *entry = &g->entries[i];
-    if (entry->extents == NULL || is_input_entry(g, entry)) continue;
+    if (entry->extents == NULL) continue; /* inputs have these shapes already, but not the views of them */
     for (int axis = 0; axis < entry->tensor.ndim; axis++)
       if (entry->extents[axis].count > 0) entry->shape[axis] = arm_extent_value(&entry->extents[axis], g->sizes.values);
     int64_t bytes = -1;

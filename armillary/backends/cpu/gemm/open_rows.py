@@ -23,7 +23,7 @@ from armillary.target.cpu import cpu_model
     name="open_rows",
     algorithm=PRODUCT.name,
     explain=explain_product,
-    takes_sizes=True,
+    sizes="named",
 )
 def open_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the loop over tiles of rows is cut where the last one is not full."""

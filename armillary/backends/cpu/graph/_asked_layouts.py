@@ -16,6 +16,7 @@ from armillary.backends.cpu.graph.apply_records import IN_BLOCKS, choice_of, lay
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
 from armillary.base.data_layout import layout
 from armillary.base.dispatch import DispatchContext
+from armillary.base.extent import Known
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.infer import infer_type
@@ -152,7 +153,7 @@ def packed_dense(expr: Call, units: int, lanes: int, word: int = 0, is_symmetric
     return LayoutChoice((None, None), build, None)
 
 
-def is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+def is_depthwise(expr: Call, shape: Sequence[Known], weight: tuple[int, ...]) -> bool:
     """Whether each channel is a group of its own."""
     groups = expr.attrs.groups
     return bool(groups > 1 and groups == shape[1] and weight[0] == groups and weight[1] == 1)

@@ -9,7 +9,8 @@ pixel, not 38 tiles of 14 and of 5. Who tiles: backends/cpu/conv2d/direct/schedu
 
 from __future__ import annotations
 
-from armillary.relay.expr import Call, Constant, Expr, Function, Var, var
+from armillary.base.extent import Extent, Known
+from armillary.relay.expr import Call, Constant, Expr, Function, Var, shape_of, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import names_places
@@ -68,22 +69,23 @@ def _only_convolution(function: Function) -> Call | None:
     return found
 
 
-def _size(convolution: Call) -> tuple[int, int] | None:
+def _size(convolution: Call) -> tuple[Known, Known] | None:
     """Rows and columns of the image, where each output is of one pixel and there are several rows."""
-    data, weight, result = (infer_type(e) for e in (*convolution.args, convolution))
-    assert all(isinstance(t, TensorType) for t in (data, weight, result)), "a convolution is of tensors"
-    size, kernel = data.shape[2:4], weight.shape[2:4]  # type: ignore[attr-defined]
-    is_fixed = all(isinstance(n, int) for n in (*data.shape, *weight.shape))  # type: ignore[attr-defined]
-    is_pointwise = kernel == (1, 1) and result.shape[2:4] == size and set(convolution.attrs.strides) == {1}  # type: ignore[attr-defined]
-    return (size[0], size[1]) if is_fixed and is_pointwise and size[0] > 1 else None
-
-
-def _flat_shape(leaf: Expr, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """The shape of an operand on one row of pixels: all of them, or one value for all; None for others."""
-    ty = infer_type(leaf)
-    if not isinstance(ty, TensorType) or not all(isinstance(n, int) for n in ty.shape):
+    infer_type(convolution)
+    data, weight, result = (shape_of(e) for e in (*convolution.args, convolution))
+    if data is None or weight is None or result is None:
         return None
-    shape = ty.static
+    rows, columns = data[2:4]
+    is_pointwise = weight[2:4] == (1, 1) and result[2:4] == data[2:4] and set(convolution.attrs.strides) == {1}
+    return (rows, columns) if is_pointwise and (isinstance(rows, Extent) or rows > 1) else None
+
+
+def _flat_shape(leaf: Expr, size: tuple[Known, Known]) -> tuple[Known, ...] | None:
+    """The shape of an operand on one row of pixels: all of them, or one value for all; None for others."""
+    infer_type(leaf)
+    shape = shape_of(leaf)
+    if shape is None:
+        return None
     pixels = ((1, 1, *shape) if len(shape) < 3 else shape)[ROWS : COLUMNS + 1]
     if len(shape) < 2 or pixels == (1, 1):
         return shape

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 
 from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function, Var, var
+from armillary.relay.expr import Call, Expr, Function, Var, shape_of, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import Found, Readers, op_name, rewrite_found, tensor
+from armillary.relay.transform._rules import Found, Readers, op_name, rewrite_found
 from armillary.relay.walk import children, not_primitive, post_order, substitute
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -90,11 +90,11 @@ def _contraction(expr: Expr, names: Collection[str]) -> Call | None:
     calls = [e for e in post_order(expr.op.body) if isinstance(e, Call)]
     heavy = [e for e in calls if not isinstance(e.op, Op) or e.op.kind > Kind.BROADCAST]
     found = heavy[0] if len(heavy) == 1 and op_name(heavy[0]) in names else None
-    result = tensor(expr)
-    if found is None or result is None or not all(isinstance(n, int) for n in result.shape):
+    result = shape_of(expr)
+    if found is None or result is None:
         return None
     made = infer_type(found)
-    return found if getattr(made, "shape", None) == result.shape else None
+    return found if getattr(made, "shape", None) == result else None
 
 
 def _joined(first: Function, second: Function, place: int) -> Function:

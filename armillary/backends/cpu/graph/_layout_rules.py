@@ -20,7 +20,7 @@ from armillary.base.data_layout import choose_block, layout
 from armillary.base.lazy import deferred
 from armillary.ops._dot_operands import BFLOATS, BYTES, LONG, fits_in_pairs, terms_per_operand
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, shape_of, typical_of
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.transform.layout._engine import (
@@ -58,13 +58,15 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.conv2d: into blocks of channels."""
     if not request.lanes or expr.attrs.data_layout != "NCHW" or expr.attrs.kernel_layout != "OIHW":
         return None
-    shape, weight = static(expr.args[0]), static(expr.args[1])
+    shape, weight = shape_of(expr.args[0]), static(expr.args[1])
     plain_out = expr.attrs.out_layout in ("", "NCHW")
     if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
+    if not isinstance(shape[1], int):
+        return None
     cpu, is_of_bytes = cpu_of(request), _is_of_bytes(expr, request, is_depthwise(expr, shape, weight))
     if is_depthwise(expr, shape, weight):
-        return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
+        return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape[1])
     if is_of_bytes and weight[1] % LONG == 0 and cpu is not None and cpu.has_byte_matrices:
         found = _conv2d_dot_operands(expr, have, request, weight, LONG)
         if found is not None:
@@ -76,14 +78,14 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
         return _conv2d_first_layer(expr, request, weight)
     if is_of_bfloat16:
         return _conv2d_dot_operands(expr, have, request, weight, BFLOATS)
-    return _conv2d_blocked(expr, have, request, shape, weight)
+    return _conv2d_blocked(expr, have, request, shape[1], weight)
 
 
 def _conv2d_blocked(
-    expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
+    expr: Call, have: Changes, request: Request, channels: int, weight: tuple[int, ...]
 ) -> LayoutChoice | None:
     groups, cpu = expr.attrs.groups, cpu_of(request)
-    if weight[1] * groups != shape[1]:
+    if weight[1] * groups != channels:
         return None
     if cpu is not None and is_to_few_channels(expr, request.lanes, cpu):
         return blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
@@ -103,12 +105,12 @@ def _conv2d_blocked(
 
 def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
     """Whether a convolution adds up blocks of `lanes` channels for each of few outputs (narrow_output/schedule.py)."""
-    weight, result = static(expr.args[1]), static(expr)
+    weight, result = static(expr.args[1]), typical_of(expr)
     if op_name(expr) != "nn.conv2d" or expr.attrs.groups != 1 or weight is None or result is None or lanes != cpu.lanes:
         return False
     if _dtype(expr) != "float32" or _dtype(expr.args[1]) != "float32":
         return False
-    return has_inputs_in_lanes(math.prod(result[2:]), weight[0], weight[1], math.prod(weight[2:]), cpu)
+    return has_inputs_in_lanes(math.prod(result.static[2:]), weight[0], weight[1], math.prod(weight[2:]), cpu)
 
 
 def _is_of_bytes(expr: Call, request: Request, is_depthwise: bool) -> bool:
@@ -216,9 +218,9 @@ def _with_dot_weight(choice: LayoutChoice, packed: Callable[[Expr], Expr], chang
     return LayoutChoice(choice.inputs, build, choice.output)
 
 
-def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
+def _depthwise_bytes(expr: Call, have: Changes, request: Request, channels: int) -> LayoutChoice | None:
     """The four taps of a dot product lie together in the weight, or each by itself; the data is in any blocks."""
-    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
+    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, channels, request)
     weight = expr.args[1]
     if block < 2 or not isinstance(weight, Constant):
         return None
@@ -248,13 +250,13 @@ def _pads_itself(expr: Call) -> Call:
 
 def _is_winograd(expr: Call, weight: tuple[int, ...]) -> bool:
     """Whether Winograd's algorithm pays for half vectors: it wants one block before and after. Small images do not."""
-    attrs, result = expr.attrs, static(expr)
+    attrs, result = expr.attrs, typical_of(expr)
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
-    return plain and weight[2:] == (3, 3) and result is not None and result[2] * result[3] >= WINOGRAD_IMAGE
+    return plain and weight[2:] == (3, 3) and result is not None and math.prod(result.static[2:]) >= WINOGRAD_IMAGE
 
 
-def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
-    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
+def _depthwise_blocked(expr: Call, have: Changes, request: Request, channels: int) -> LayoutChoice | None:
+    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, channels, request)
     if block < 2:
         return None
     return blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")

@@ -21,10 +21,9 @@ from armillary.backends.anchor import contractions, find_anchor, workload_of_cal
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.base.lazy import deferred
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, shape_of
 from armillary.relay.op import Kind, Op, is_primitive
 from armillary.relay.transform._rules import on_functions
-from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, rewrite, substitute
 from armillary.target import Target
 from armillary.transform import define_pass
@@ -56,7 +55,7 @@ def _chosen(function: Function, where: Target) -> Function | None:
         return None
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
-    choice = str(select.decided(workload_of_call(seen, where)))
+    choice = str(select.decided(workload_of_call(seen, where).typical))
     attrs = anchor.attrs  # each Op has its own attrs class
     if not choice or choice == attrs.choice:
         return None
@@ -66,6 +65,5 @@ def _chosen(function: Function, where: Target) -> Function | None:
 
 
 def _is_known(call: Call) -> bool:
-    """Whether all extents are numbers."""
-    types = [getattr(argument, "checked_type", None) for argument in call.args]
-    return all(isinstance(t, TensorType) and all(isinstance(n, int) for n in t.shape) for t in types)
+    """Whether all extents are numbers, or expressions over named sizes."""
+    return all(shape_of(argument) is not None for argument in call.args)

@@ -30,9 +30,11 @@ from armillary.backends.cpu.loops import (
 from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
+from armillary.base.extent import Known, bounds
 from armillary.ops.nn._windows import lowest, reduce_axes
 from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
+from armillary.tir import build as T
 
 if TYPE_CHECKING:
     from armillary.ops.nn._windows import AveragePoolAttrs
@@ -55,7 +57,7 @@ def _applies(workload: Workload) -> str | None:
 
 
 def element_along(
-    pool: Pool, n: int, axis: te.IterVar, at: te.Expr, size: int, count: int
+    pool: Pool, n: int, axis: te.IterVar, at: te.Expr, size: Known, count: Known
 ) -> tuple[te.Expr, list[te.Expr]]:
     """Where an element of the window of result `at` lies along spatial axis `n`, and what must hold for it to exist.
 
@@ -63,19 +65,21 @@ def element_along(
     """
     found = at * pool.strides[n] + axis.var * pool.dilation[n] - pool.pads[n][0]
     last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
-    return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
+    reaches_out = bounds(size - last)[0] <= 0
+    return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < T.convert(size)] if reaches_out else [])
 
 
 def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
-    given = TensorType(te.static_shape(x), x.dtype)
-    pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
+    sizes = te.extents(x)
+    given = TensorType(sizes, x.dtype)
+    pool, counts = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given).known
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
     combine = te.sum if average else larger
 
     def place(n: int, at: te.Expr) -> tuple[te.Expr, list[te.Expr]]:
-        return element_along(pool, n, axes[n], at, given.static[2 + n], result.static[2 + n])
+        return element_along(pool, n, axes[n], at, sizes[2 + n], counts[2 + n])
 
     def element(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr, i: te.Expr) -> te.Expr:
         (row, rows), (column, columns) = place(0, y), place(1, z)
@@ -90,19 +94,28 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
         return combine(lines(b, ch, y, column, i), axis=axes[1:], where=te.likely(te.all(*columns)))
 
     if is_parted(pool):
-        n, chunks, height = result.static[:3]
-        lines = te.compute((n, chunks, height, *given.static[3:]), down, name="pool_lines", tag="pool_lines")
-        windows: te.Tensor = te.compute(result.static, across, name="pool_windows", tag="pool_windows")
+        lines = te.compute((*counts[:3], *sizes[3:]), down, name="pool_lines", tag="pool_lines")
+        windows: te.Tensor = te.compute(counts, across, name="pool_windows", tag="pool_windows")
     else:
-        windows = te.compute(result.static, element, name="pool_windows", tag="pool_windows")
+        windows = te.compute(counts, element, name="pool_windows", tag="pool_windows")
     return mean_of(pool, attrs.count_include_pad, x, windows) if average else windows
 
 
 @implement(
-    "nn.avg_pool2d", family="cpu", name="mean_blocks", when=_applies, compute=partial(pool_compute, "nn.avg_pool2d")
+    "nn.avg_pool2d",
+    family="cpu",
+    name="mean_blocks",
+    sizes="any",
+    when=_applies,
+    compute=partial(pool_compute, "nn.avg_pool2d"),
 )
 @implement(
-    "nn.max_pool2d", family="cpu", name="max_blocks", when=_applies, compute=partial(pool_compute, "nn.max_pool2d")
+    "nn.max_pool2d",
+    family="cpu",
+    name="max_blocks",
+    sizes="any",
+    when=_applies,
+    compute=partial(pool_compute, "nn.max_pool2d"),
 )
 def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """A tile of columns at a time."""

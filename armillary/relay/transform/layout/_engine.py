@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from armillary.base.data_layout import Layout, layout
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem, shape_of
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType, TupleType
@@ -230,15 +231,15 @@ def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
     """`expr` moved from one layout to another; itself where they are the same."""
     if source == target:
         return expr
-    ty = expr.checked_type
-    if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) and len(ty.shape) == len(source.parts):
-        shape = reshape_of(ty.static, source, target)
+    whole = shape_of(expr)
+    if whole is not None and len(whole) == len(source.parts):
+        shape = reshape_of(whole, source, target)
         if shape is not None:
             return reshape_to(expr, shape)
     return call(_MOVE, expr, src_layout=source.text, dst_layout=target.text)
 
 
-def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[int, ...] | None:
+def reshape_of(shape: Sequence[Known], source: Layout, target: Layout) -> tuple[Known, ...] | None:
     """The new shape where moving between two layouts leaves every element in its place: 1x1 images, for example."""
     sizes = zip(shape, source.axes, strict=True)
     whole = tuple(d * (source.block(letter) or 1) for d, letter in sizes if letter.isupper())
@@ -247,7 +248,7 @@ def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[
     return result if same else None
 
 
-def _memory_order(shape: Sequence[int], order: Layout) -> list[str]:
+def _memory_order(shape: Sequence[Known], order: Layout) -> list[str]:
     """The axes longer than one; one whose outer and inner parts are neighbours, or are one part, counts as whole."""
     parts = [letter for letter, d in zip(order.axes, shape, strict=True) if d != 1]
     merged: list[str] = []

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from armillary.base.data_layout import choose_block
 from armillary.ops.shape.slice import slices
-from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.expr import Call, Constant, Expr, Function, shape_of, typical_of
 from armillary.relay.op import Kind, Op
 from armillary.relay.op.facts import Follows
-from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.layout._engine import BlockPlan, flat_arguments, shuffle_source
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, post_order
@@ -54,7 +53,7 @@ def stays_plain(call: Call, lanes: int) -> bool:
     """Whether few output channels, or groups that only small blocks divide, fill vectors worse than images do."""
     if not _is_conv2d(call):
         return False
-    shape = tensor(call)
+    shape = typical_of(call)
     if shape is None or math.prod(shape.static[2:]) < MIN_VECTORS * lanes:
         return False
     if call.attrs.groups == 1:
@@ -123,8 +122,8 @@ def _demand(call: Call, need: int, limit: int, lanes: int, sliced: int) -> int:
         wanted = math.gcd(need, limit)
         return 0 if _is_odd(wanted, lanes) else wanted
     if call.op.layout_follows == Follows.SLICE:
-        shape = tensor(call)
-        if shape is not None and all(d == 1 for d in shape.static[2:]):
+        shape = shape_of(call)
+        if shape is not None and all(d == 1 for d in shape[2:]):
             return 0  # 1x1 images are copied at no cost
         wanted = math.gcd(need, *_cut(call))
         # to compute by whole vectors is worth more than one copy less

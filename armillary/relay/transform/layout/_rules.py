@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary.base.data_layout import Layout, choose_block, layout
+from armillary.base.extent import Known
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Expr, Tuple
+from armillary.relay.expr import Call, Expr, Tuple, shape_of
 from armillary.relay.op import Kind, Op
 from armillary.relay.op.facts import Follows
 from armillary.relay.transform._rules import is_from_constants
@@ -102,12 +103,12 @@ def as_asked(expr: Call, have: Changes, request: Request) -> LayoutChoice | None
 def pool2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Pooling works on any layout with whole spatial axes; some start a blocked one (see BlockPlan.starts)."""
     change, *rest = have  # scales and zero points, of bytes
-    shape = static(expr)
+    shape = shape_of(expr)
     asked = request.layouts_of(expr.op.name)
     if asked is not None and asked[0] != expr.attrs.layout and not layout(expr.attrs.layout).is_blocked:
         change = Change(layout(expr.attrs.layout), layout(asked[0]))
     if change is None and request.lanes and id(expr) in request.plan.starts and shape is not None:
-        block = agreed_block(expr, shape[1], request)
+        block = agreed_block(expr, shape[1], request) if isinstance(shape[1], int) else 0
         change = Change(layout("NCHW"), layout(f"NCHW{block}c")) if block >= 4 else None
     if change is None or expr.attrs.layout != change.old.text or expr.attrs.out_layout not in ("", change.old.text):
         return None
@@ -126,14 +127,14 @@ def elementwise(expr: Call, have: Changes, request: Request) -> LayoutChoice | N
 def broadcast(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """The others follow the first input that was changed, where they broadcast axis by axis."""
     lead = _first(have)
-    shape = static(expr)
+    shape = shape_of(expr)
     if lead is None or shape is None or _has_axis(expr) or len(shape) != len(lead.old.axes):
         return None
     if _is_wanted_plain(expr, have, request):
         return None
     wanted: list[Change | None] = []
     for arg, change in zip(expr.args, have, strict=True):
-        operand = static(arg)
+        operand = shape_of(arg)
         if operand is None or (change is not None and change.old != lead.old):
             return None
         wanted.append(None if _is_scalar(operand) and change is None else _operand(operand, shape, lead))
@@ -146,16 +147,16 @@ def _is_wanted_plain(expr: Call, have: Changes, request: Request) -> bool:
     """Whether a reader wants the result plain, and a part of its size already is."""
     if request.plan.need.get(id(expr)) != PLAIN or not request.lanes:
         return False
-    rank = len(static(expr) or ())
+    rank = len(shape_of(expr) or ())
     computed = [(arg, c) for arg, c in zip(flat_arguments(expr), have, strict=True) if not is_from_constants(arg)]
-    return any(change is None and len(static(arg) or ()) == rank for arg, change in computed)
+    return any(change is None and len(shape_of(arg) or ()) == rank for arg, change in computed)
 
 
-def _is_scalar(shape: tuple[int, ...]) -> bool:
+def _is_scalar(shape: tuple[Known, ...]) -> bool:
     return all(d == 1 for d in shape)
 
 
-def _operand(operand: tuple[int, ...], shape: tuple[int, ...], lead: Change) -> Change | None:
+def _operand(operand: tuple[Known, ...], shape: tuple[Known, ...], lead: Change) -> Change | None:
     """How an operand of a broadcast must come: blocks of one where it does not extend along the blocked axis."""
     full = (1,) * (len(shape) - len(operand)) + operand
     new: Layout = lead.new
@@ -192,7 +193,7 @@ def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | N
     if _is_wanted_plain(expr, have, request):
         return None
     lead = _first(have)
-    shapes = [static(arg) for arg in flat_arguments(expr)]
+    shapes = [shape_of(arg) for arg in flat_arguments(expr)]
     if lead is None or any(s is None or len(s) != len(lead.old.axes) for s in shapes):
         return None
     if any(change is not None and change.old != lead.old for change in have):
@@ -210,12 +211,13 @@ def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | N
     )
 
 
-def _common_block(lead: Change, letter: str, sizes: list[int], request: Request) -> int | None:
+def _common_block(lead: Change, letter: str, sizes: Sequence[Known], request: Request) -> int | None:
     """The lead's block if it divides all sizes, else the best that does; 0: not blocked; None: there is none."""
     current = lead.new.block(letter)
     if not current or all(size % current == 0 for size in sizes):
         return current
-    smaller = choose_block(math.gcd(current, *sizes), request.lanes)
+    known = [size for size in sizes if isinstance(size, int)]
+    smaller = choose_block(math.gcd(current, *known), request.lanes) if len(known) == len(sizes) else 0
     return smaller if smaller >= 4 else None
 
 
@@ -236,7 +238,7 @@ def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     build = _rebuilt(expr, {"axis": moved, "keepdims": True})
     if getattr(attrs, "keepdims", False):
         return LayoutChoice((change,), build, change)
-    shape = static(expr)
+    shape = shape_of(expr)
     if shape is None or change.old.text != "NCHW" or sorted(letters) != ["H", "W"] or _rest(change.new)[:2] != "NC":
         return None  # blocks of channels are in order where nothing lies between them
     return LayoutChoice((change,), lambda args: reshape_to(build(args), shape), None)

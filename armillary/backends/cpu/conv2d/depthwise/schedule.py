@@ -31,6 +31,7 @@ from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
 from armillary.target.cpu import CpuModel
+from armillary.tir import build as T
 
 MAX_SPELLED = 1536  # products of the different tiles of a line; of more the decoded instructions do not stay at hand
 MAX_TILES = 12  # of a line that are spelled out where many reach into the padding
@@ -39,7 +40,8 @@ MAX_TILES = 12  # of a line that are spelled out where many reach into the paddi
 def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The depthwise convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_depthwise_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
-    blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
+    (_, blocks, _, _, ci) = map(T.as_int, data.shape)
+    assert blocks is not None and ci is not None, "only batch and image have named sizes"
     o_blocks, _, kh, kw, _, co = te.static_shape(weight)
     multiplier = o_blocks * co // (blocks * ci)
     axes = [te.reduce_axis((0, n), name=name) for name, n in (("kh", kh), ("kw", kw))]
@@ -69,6 +71,7 @@ def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) ->
     family="cpu",
     name="depthwise_blocked",
     algorithm=DEPTHWISE.name,
+    sizes="any",
     compute=depthwise_compute,
     explain=explain_depthwise,
 )

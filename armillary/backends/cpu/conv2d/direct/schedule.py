@@ -116,7 +116,7 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
 def _with_border(data: te.Tensor, pads: Pairs, value: int) -> te.Tensor:
     """A copy of the data with `value` around it: the products of a zero point are no zeros."""
     (top, bottom), (left, right) = pads
-    batch, blocks, height, width, lanes = te.static_shape(data)
+    batch, blocks, height, width, lanes = data.shape
 
     def element(n: te.Expr, block: te.Expr, y: te.Expr, x: te.Expr, lane: te.Expr) -> te.Expr:
         inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
@@ -136,6 +136,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     {"cpu.conv2d_frames_NCHWc": "direct_frames", "nn.contrib_conv2d_NCHWc": "direct_blocked"},
     family="cpu",
     algorithm=DIRECT.name,
+    sizes="any",
     compute=direct_compute,
     explain=explain_direct,
 )

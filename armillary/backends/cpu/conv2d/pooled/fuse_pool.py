@@ -23,6 +23,7 @@ from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
 from armillary.ops.nn.pool import normal
+from armillary.relay.expr import typical_of
 from armillary.relay.transform._rules import op_name, tensor
 from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass
@@ -38,7 +39,7 @@ def fuse_pool(module: IRModule, *, target: object = None) -> IRModule:  # whatev
 
 def _pays(pair: Pair, cpu: CpuModel) -> bool:
     conv, pool = pair.inner, pair.outer
-    data, weight = tensor(pool.args[0]), tensor(conv.args[1])
+    data, weight = typical_of(pool.args[0]), tensor(conv.args[1])
     assert data is not None and weight is not None, "a convolution is of tensors"
     attrs = conv.attrs  # each Op has its own attrs class
     if attrs.groups != 1 or data.dtype != "float32" or len(data.shape) != 5:

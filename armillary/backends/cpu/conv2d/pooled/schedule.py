@@ -41,6 +41,7 @@ def explain_pooled(workload: Workload) -> Explanation:
     "nn.contrib_conv2d_NCHWc + nn.avg_pool2d",
     family="cpu",
     name="conv_mean",
+    sizes="any",
     compute=partial(pool_compute, "nn.avg_pool2d"),
     explain=explain_pooled,
 )
@@ -48,6 +49,7 @@ def explain_pooled(workload: Workload) -> Explanation:
     "nn.contrib_conv2d_NCHWc + nn.max_pool2d",
     family="cpu",
     name="conv_max",
+    sizes="any",
     compute=partial(pool_compute, "nn.max_pool2d"),
     explain=explain_pooled,
 )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from armillary.backends.cpu.conv2d.separable.cost import band_rows, separable_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
-from armillary.relay.transform._rules import tensor
+from armillary.relay.expr import typical_of
 from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass
 
@@ -39,7 +39,7 @@ def fuse_depthwise(module: IRModule, *, target: Target | None = None) -> IRModul
 
 def _pays(pair: Pair, cpu: CpuModel) -> bool:
     outer = pair.outer
-    data, weight, result = (tensor(e) for e in (*outer.args, outer))
+    data, weight, result = (typical_of(e) for e in (*outer.args, outer))
     assert data is not None and weight is not None and result is not None, "a convolution is of tensors"
     attrs = outer.attrs  # each Op has its own attrs class
     is_pointwise = weight.shape[2:4] == (1, 1) and result.shape[2:4] == data.shape[2:4]

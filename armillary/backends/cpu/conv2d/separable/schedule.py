@@ -42,6 +42,7 @@ def explain_separable(workload: Workload) -> Explanation:
     "nn.contrib_depthwise_conv2d_NCHWc + nn.contrib_conv2d_NCHWc",
     family="cpu",
     name="separable",
+    sizes="any",
     compute=direct_compute,
     explain=explain_separable,
 )

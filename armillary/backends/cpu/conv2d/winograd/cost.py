@@ -9,6 +9,7 @@ Who asks: the pass winograd-conv2d for the tile, the schedule for the form, `arm
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import overload
 
 from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
@@ -22,6 +23,7 @@ from armillary.backends.cpu.cost.model import (
     weight_bandwidth,
 )
 from armillary.backends.cpu.cost.model import has_prefetch as tile_has_prefetch
+from armillary.base.extent import Known, ceil_div, least
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
@@ -48,10 +50,20 @@ STRIP_SHARE = 0.85  # of L2, for a strip and all weights
 FLOAT = 4
 
 
-def tiles_along(outputs: int, tile: int, dilation: int) -> int:
+@overload
+def tiles_along(outputs: int, tile: int, dilation: int) -> int: ...
+
+
+@overload
+def tiles_along(outputs: Known, tile: int, dilation: int) -> Known: ...
+
+
+def tiles_along(outputs: Known, tile: int, dilation: int) -> Known:
     """Tiles along an axis: each has up to `tile` outputs `dilation` apart, and so many begin side by side."""
-    whole = (-(-outputs // (tile * dilation)) - 1) * dilation
-    return whole + min(dilation, outputs - whole * tile)
+    if dilation == 1:
+        return ceil_div(outputs, tile)
+    whole = (ceil_div(outputs, tile * dilation) - 1) * dilation
+    return whole + least(dilation, outputs - whole * tile)
 
 
 @record(slots=True)

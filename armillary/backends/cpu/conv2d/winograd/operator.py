@@ -25,8 +25,8 @@ from armillary.backends.winograd import POINTS, matrices
 from armillary.backends.winograd import pick_row as _pick
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._deferred import te
-from armillary.ops.nn._windows import f32, need_rank, reduce_axes, widened_call, window_count
+from armillary.ops._deferred import T, te
+from armillary.ops.nn._windows import f32, known, need_rank, reduce_axes, widened_call
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.ops.nn.conv_blocked import unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -112,7 +112,8 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
     w = need_rank(op, weight, 6, "weight")
     _check_tile(op, attrs.tile_size)
     side = attrs.tile_size + KERNEL - 1
-    blocks, rest = divmod(x.static[1], attrs.groups)
+    channels = known(x.shape[1])
+    blocks, rest = divmod(0 if channels is None else channels, attrs.groups)
     if rest or w.static[2] % attrs.groups:
         raise TypeMismatch(
             f"{op}: {x.shape[1]} input and {w.shape[2]} output blocks cannot be divided into {attrs.groups} groups"
@@ -178,17 +179,17 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     m, found = attrs.tile_size, matrices(attrs.tile_size)
     side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
     ((top, _), (left, _)), (dy, dx) = win.pads, win.dilation
-    n, i_blocks, height, width, ci = te.static_shape(data)
+    n, i_blocks, height, width, ci = te.extents(data)
     _, _, o_blocks, inside, _, co = te.static_shape(weight)
     out_h, out_w = (
-        window_count(size, pad, KERNEL, 1, d)
+        size + (sum(pad) - (KERNEL - 1) * d)
         for size, pad, d in zip((height, width), win.pads, win.dilation, strict=True)
     )
     th, tw = tiles_along(out_h, m, dy), tiles_along(out_w, m, dx)
 
     def read(b: te.Expr, c: te.Expr, p: te.Expr, q: te.Expr, y: te.Expr, x: te.Expr, i: te.Expr) -> te.Expr:
         row, column = _place(p, y, m, dy) - top, _place(q, x, m, dx) - left
-        inside = te.all(row >= 0, row < height, column >= 0, column < width)
+        inside = te.all(row >= 0, row < T.convert(height), column >= 0, column < T.convert(width))
         return te.if_then_else(inside, data(b, c, row, column, i), te.const(0.0, data.dtype))
 
     tile = te.compute((n, i_blocks, th, tw, side, side, ci), read, name="tile", tag="winograd_tile")

@@ -33,7 +33,12 @@ SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the p
 
 
 @implement(
-    "cpu.conv2d_winograd_NCHWc", family="cpu", name="winograd", algorithm=WINOGRAD.name, explain=explain_winograd
+    "cpu.conv2d_winograd_NCHWc",
+    family="cpu",
+    name="winograd",
+    algorithm=WINOGRAD.name,
+    sizes="any",
+    explain=explain_winograd,
 )
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""

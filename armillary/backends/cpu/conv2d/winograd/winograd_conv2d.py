@@ -32,9 +32,9 @@ from armillary.backends.cpu.space import MOST_REJECTED
 from armillary.backends.winograd import MAX_TILE, is_constant, is_whole
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.expr import Call, Constant, Expr, Function, typical_of
 from armillary.relay.op import get_op, is_call
-from armillary.relay.transform._rules import on_functions, tensor
+from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 from armillary.target.choice import Choice, Cost, Rejection, stored_choice
@@ -112,7 +112,7 @@ def eligible(expr: Expr) -> Layer | None:
     """The sizes of a convolution that Winograd's algorithm can compute; None for others."""
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
-    (data, weight), attrs, result = map(tensor, expr.args), expr.attrs, tensor(expr)
+    (data, weight), attrs, result = map(typical_of, expr.args), expr.attrs, typical_of(expr)
     if data is None or weight is None or result is None:
         return None
     if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3):
