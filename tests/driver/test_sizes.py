@@ -7,7 +7,7 @@ import pytest
 
 import armillary
 from armillary import relay
-from armillary.base.extent import size
+from armillary.base.extent import Known, size
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.relay.analysis.bind_sizes import bind_sizes
@@ -108,3 +108,40 @@ def test_a_size_that_no_input_has_and_damaged_graphs_are_refused() -> None:
         assert old in text
         with pytest.raises(ArtifactError):
             armillary.runtime.executor.GraphExecutor(text.replace(old, new), library.module)
+
+
+def _blocks(height: Known, width: Known) -> relay.Function:
+    """The layers that images go through: a first one, pooling, 3x3, depthwise, 1x1, a sum, a mean."""
+
+    def weight(*shape: int) -> relay.Constant:
+        return relay.const((RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype("float32"))
+
+    def conv(y: relay.Expr, outputs: int, inputs: int, size: int, stride: int = 1, groups: int = 1) -> relay.Expr:
+        pad = (size // 2, size // 2)
+        kernel = weight(outputs, inputs // groups, size, size)
+        made = relay.nn.conv2d(
+            y, kernel, kernel_size=(size, size), channels=outputs, padding=pad, strides=(stride, stride), groups=groups
+        )
+        return relay.nn.relu(relay.nn.bias_add(made, weight(outputs)))
+
+    x = relay.var("x", relay.TensorType((B, 3, height, width)))
+    y = relay.nn.max_pool2d(conv(x, 32, 3, 7, 2), pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    y = relay.add(conv(conv(y, 32, 32, 3), 32, 32, 3), y)
+    y = conv(conv(conv(y, 96, 32, 1), 96, 96, 3, groups=96), 32, 96, 1)
+    y = conv(conv(y, 64, 32, 3, 2), 64, 64, 5, 2, groups=64)
+    return relay.Function([x], relay.Tuple([y, relay.nn.global_avg_pool2d(y)]))
+
+
+def test_images_with_an_open_batch_have_the_algorithms_of_a_fixed_one() -> None:
+    function = _blocks(40, 56)
+    network = _executor(function)
+    for batch in (1, 3, 2):
+        x = RNG.standard_normal((batch, 3, 40, 56)).astype("float32")
+        network.run(x=x)
+        for index, expected in enumerate(_all_expected(function, x, b=batch)):
+            np.testing.assert_allclose(network.get_output(index).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def _all_expected(function: relay.Function, *values: np.ndarray, **sizes: int) -> list[np.ndarray]:
+    fixed = bind_sizes(function, sizes)
+    return [r.numpy() for r in relay.create_executor("debug", target="llvm").evaluate(fixed)(*values)]

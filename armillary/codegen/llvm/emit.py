@@ -173,8 +173,8 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
     if _workspace(m, function.thread_workspace, "tws", pointer, count + 1, written | read):
         stride = str(function.thread_bytes)
         if not isinstance(function.thread_bytes, int):
-            entry.loads.append(f"  %tws.at = getelementptr inbounds i64, ptr %vars, i64 {len(function.vars)}")
-            entry.loads.append("  %tws.bytes = load i64, ptr %tws.at, align 8")
+            entry.loads.append(f"  %tws.stride.at = getelementptr inbounds i64, ptr %vars, i64 {len(function.vars)}")
+            entry.loads.append("  %tws.bytes = load i64, ptr %tws.stride.at, align 8")
             stride = "%tws.bytes"
         entry.loads.append(f"  %tws.skip = mul i64 %thread, {stride}")
         entry.loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
