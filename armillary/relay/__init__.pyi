@@ -459,6 +459,9 @@ def multiply(lhs: _Operand, rhs: _Operand) -> _Call:
 def ndarray_size(data: _Operand, dtype: str = 'int32') -> _Call:
     """The number of elements, as a scalar."""
 
+def nearbyint(data: _Operand) -> _Call:
+    """To nearest, halves to even."""
+
 def negative(data: _Operand) -> _Call:
     """negative of each element."""
 
@@ -502,7 +505,7 @@ def right_shift(lhs: _Operand, rhs: _Operand) -> _Call:
     """right_shift of two tensors, broadcasting."""
 
 def round(data: _Operand) -> _Call:
-    """To nearest, halves to even."""
+    """To nearest, halves away from zero."""
 
 def rsqrt(data: _Operand) -> _Call:
     """rsqrt of each element."""
