@@ -91,6 +91,10 @@ _TABLE = (
     Setting("ARMILLARY_ACL", str, lambda: "", "Arm Compute Library: its folder, ON or OFF", "ON"),
     Setting("ADRENO_OPENCL", str, lambda: "", "folder of the SDK of OpenCLML, to build its runtime", "none"),
     Setting("ARMILLARY_INSTALLED_RECORDS", _flag, lambda: True, "0: builds use no records of installed packages", "1"),
+    Setting("ARMILLARY_EMBED_KERNELS", _flag, lambda: True, "0: OpenCL kernels come from `./cl_kernels` alone", "1"),
+    Setting("ARMILLARY_COMPUTE_DEBUG", _flag, lambda: False, "1: also verify kernels after each loop pass", "0"),
+    Setting("ARMILLARY_COMPUTE_ASSERTS", _flag, lambda: False, "1: compute kernels check each address", "0"),
+    Setting("ARMILLARY_COMPUTE_LOGGING", _flag, lambda: False, "1: log configure and schedule of compute", "0"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )
 SETTINGS = {row.name: row for row in _TABLE}

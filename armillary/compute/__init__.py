@@ -145,6 +145,7 @@ _VISION = {
         "Distribution1D",
         "NEEqualizeHistogram",
         "NEHistogram",
+        "NEHistogramKernel",
         "NEIntegralImage",
         "NEMeanStdDev",
         "NEMinMaxLocation",

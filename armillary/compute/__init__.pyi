@@ -201,6 +201,7 @@ from armillary.compute.functions.vision.hog import NEHOGMultiDetection as NEHOGM
 from armillary.compute.functions.vision.features import NEHarrisCorners as NEHarrisCorners
 from armillary.compute.functions.nn.shape import NEHeightConcatenateLayer as NEHeightConcatenateLayer
 from armillary.compute.functions.vision.statistics import NEHistogram as NEHistogram
+from armillary.compute.functions.vision.statistics import NEHistogramKernel as NEHistogramKernel
 from armillary.compute.functions.vision.statistics import NEIntegralImage as NEIntegralImage
 from armillary.compute.functions.vision.pyramid import NELaplacianPyramid as NELaplacianPyramid
 from armillary.compute.functions.vision.pyramid import NELaplacianReconstruct as NELaplacianReconstruct
@@ -476,6 +477,7 @@ __all__ = [
     "NEHarrisCorners",
     "NEHeightConcatenateLayer",
     "NEHistogram",
+    "NEHistogramKernel",
     "NEIntegralImage",
     "NELaplacianPyramid",
     "NELaplacianReconstruct",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +48,7 @@ from armillary.compute.core.compiled import Formula
 from armillary.compute.functions.formulas.arithmetic import THRESHOLD
 from armillary.driver.te_build import build
 from armillary.errors import ArtifactError, ConfigError, ExecutionError, TargetError, TypeMismatch
+from armillary.runtime.native_library import native
 
 Array = np.ndarray[Any, Any]
 pytestmark = needs_opencl
@@ -267,19 +272,95 @@ def test_a_device_stays_once_it_is_used() -> None:
         CLScheduler.get().init(compute.Context(type(context.device)(4, 7)))
 
 
-def test_sources_are_written_to_a_folder(tmp_path: Path) -> None:
-    library = CLKernelLibrary()
-    library.init(tmp_path / "cl_kernels")
+def test_kernels_are_read_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init` takes what is there, with the arguments of the host; the folder is all there is where it is to be."""
+    monkeypatch.chdir(tmp_path)
     src, dst, kernel = _image(CLImage, 21, 11), _image(CLImage, 21, 11), compute.CLDilate()
     kernel.configure(src, dst, BorderMode.CONSTANT, 3)
     program = Program(kernel.kernel().formula, BorderMode.CONSTANT, (False, False), (False, False, True), (8, 4, 1))
-    library.create_kernel(CLScheduler.get().use(), program)
-    library.create_kernel(CLScheduler.get().use(), program)
-    (source,) = (tmp_path / "cl_kernels").iterdir()
-    assert "reqd_work_group_size(8, 4, 1)" in source.read_text() and library.num_programs() == 1
+    device, first, second = CLScheduler.get().use(), CLKernelLibrary(), CLKernelLibrary()
+    assert first.get_kernel_path() == Path("cl_kernels")
+    with pytest.raises(ConfigError, match="there is no folder cl_kernels"):
+        first.init()
+    first.create_kernel(device, program)
+    first.create_kernel(device, program)
+    first.save_kernels()
+    (source,) = Path("cl_kernels").iterdir()
+    text = source.read_text()
+    assert "reqd_work_group_size(8, 4, 1)" in text and first.num_programs() == 1
+    source.write_text(text.replace("void dilate_kernel0(", "void dilate_kernel0(const int more, "))
+    second.init("cl_kernels")
+    with pytest.raises(ConfigError, match=r"has the kernels .*more"):
+        second.create_kernel(device, program)
+    source.unlink()
+    second.create_kernel(device, program)  # embedded ones are taken where the folder has none
+    monkeypatch.setenv("ARMILLARY_EMBED_KERNELS", "0")
+    with pytest.raises(ConfigError, match=r"cl_kernels has no kernel dilate_\w+\.cl"):
+        CLKernelLibrary().create_kernel(device, program)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder"):
-        CLKernelLibrary().init(tmp_path / "file")
+    for refused in (CLKernelLibrary().init, CLKernelLibrary().save_kernels):
+        with pytest.raises(ConfigError, match="is no folder"):
+            refused(tmp_path / "file")
+
+
+CHANGED = """
+import sys
+import numpy as np
+from armillary.compute import *
+CLScheduler.get().default_init()
+if sys.argv[1] == "changed":
+    CLKernelLibrary.get().init()
+src, dst, function = CLImage(), CLImage(), CLDilate()
+for image in (src, dst):
+    image.allocator().init(TensorInfo(40, 30, Format.U8))
+function.configure(src, dst, BorderMode.UNDEFINED)
+for image in (src, dst):
+    image.allocator().allocate()
+src.write(np.arange(1200).reshape(30, 40).astype(np.uint8))
+function.run()
+print(dst.read()[5, 5])
+CLKernelLibrary.get().save_kernels()
+"""
+
+
+def test_a_kernel_that_a_user_changed_runs(tmp_path: Path) -> None:
+    """The greatest neighbour becomes the least one: 5 * 40 + 5 and 41 more or less."""
+    printed, environment = list[str](), {**os.environ, "PYTHONPATH": str(Path(compute.__file__).parents[2])}
+    for word in ("own", "changed"):
+        command = [sys.executable, "-c", CHANGED, word]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+        printed.append(done.stdout.strip())
+        for source in (tmp_path / "cl_kernels").iterdir():
+            source.write_text(source.read_text().replace(" > ", " < "))
+    assert printed == ["246", "164"]
+
+
+def test_a_histogram_is_equalized_in_place() -> None:
+    pixels = np.random.default_rng(3).integers(20, 120, (48, 64))
+    image, source, target = _image(CLImage, 64, 48), _image(Image, 64, 48), _image(Image, 64, 48)
+    on_device, here = compute.CLEqualizeHistogram(), compute.NEEqualizeHistogram()
+    on_device.configure(image, image)
+    here.configure(source, target)
+    for each in (image, source, target):
+        each.allocator().allocate()
+    for each in (image, source):
+        each.write(pixels.astype(np.uint8))
+    on_device.run()
+    here.run()
+    assert (image.read() == target.read()).all() and len(np.unique(target.read())) > 50
+
+
+def test_programs_are_built_as_the_device_asks() -> None:
+    """Mali's option for groups that do not divide the global size, and the release of its driver by what it reports."""
+    options, release = native().arm_opencl_options, native().arm_opencl_mali_release
+    options.restype, uneven = ctypes.c_char_p, b"cl_khr_fp16 cl_arm_non_uniform_work_group_size"
+    flag = b"-cl-arm-non-uniform-work-group-size"
+    assert flag in options(b"Mali-G76", uneven, b"") and flag not in options(b"Mali-T604", b"cl_khr_fp16", b"")
+    assert flag not in options(b"QUALCOMM Adreno(TM)", uneven, b"") and b"CL1.2" in options(b"Mali-G76", uneven, b"")
+    strict = options(b"Mali-G76", uneven, b"#pragma OPENCL FP_CONTRACT OFF")
+    assert flag in strict and b"mad-enable" not in strict
+    assert release(b"OpenCL 1.2 v1.r8p0-02rel0.0fb0a2") == 8 and release(b"OpenCL 2.0 v1.r26p0-01eac0.abc") == 26
+    assert release(b"OpenCL 3.0 PoCL HSTR: pthread-x86_64") == -1
 
 
 def test_a_program_serves_all_sizes_paddings_numbers_and_constants() -> None:

@@ -1,7 +1,7 @@
 """Kernels of OpenCL that our compiler makes from the formulas of the vision functions.
 
 In: a `Formula`, images, border mode. Out: `CLFormulaKernel`, which is enqueued over a window, and `CLKernelLibrary`,
-which compiles each program once and can keep the sources in a folder. Invariant: sizes, numbers and the border's
+which compiles each program once and reads sources from a folder on request. Invariant: sizes, numbers and the border's
 constant are arguments, so a program serves all of them; a work-item computes one pixel; a pixel beside the image is the
 nearest one or a constant by the expression that reads it, so nothing is written outside the window, and the bytes are
 those of the CPU's function. The formulas: `functions/formulas/`.
@@ -10,17 +10,20 @@ those of the CPU's function. The formulas: `functions/formulas/`.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from armillary.base.boundary import boundary, bounded_methods
+from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.dtype import DType
-from armillary.base.files import make_folder, write_atomic
+from armillary.base.files import make_folder, read_regular, write_atomic
 from armillary.base.once import Once, once
 from armillary.base.record import record
 from armillary.compute.cl.scheduler import CLScheduler, CommandQueue
@@ -41,6 +44,9 @@ from armillary.tir.build import as_int
 from armillary.tir.expr import BufferLoad, Expr, Var
 from armillary.tir.simplify import simplify
 from armillary.tir.stmt import Buffer, BufferStore, For, IfThenElse, LoopKind, PrimFunc, Stmt, seq
+
+DEFAULT_PATH = Path("./cl_kernels")
+_MOST_SOURCE = 1 << 24  # bytes
 
 
 @record(slots=True)
@@ -80,8 +86,8 @@ class Program:
     in_place: bool = False
 
     def name(self) -> str:
-        """A name that says which program it is, without its LWS."""
-        return _name(self.formula, (self.border, self.is_deep, self.is_whole, self.index, self.in_place))
+        """A name that says which program it is."""
+        return _name(self.formula, (self.border, self.is_deep, self.is_whole, self.lws, self.index, self.in_place))
 
     def symbol(self) -> str:
         """The function's name."""
@@ -110,12 +116,15 @@ class Source(Protocol):
 
 
 class CLKernelLibrary:
-    """Builds programs and keeps them; `init(path)` also keeps their sources in a folder."""
+    """Builds programs and keeps them; their sources are the compiler's, or those of a folder that `init` names.
+
+    With ARMILLARY_EMBED_KERNELS=0 there are none but the folder's.
+    """
 
     def __init__(self) -> None:
         self._built: Once[Any] = Once()  # Any: a library of functions
-        self._path: Path | None = None
-        self._builds: list[str] = []
+        self._path, self._is_read = DEFAULT_PATH, not setting("ARMILLARY_EMBED_KERNELS")
+        self._sources: dict[str, str] = {}  # of what was built
 
     @classmethod
     @once
@@ -124,21 +133,31 @@ class CLKernelLibrary:
         return cls()
 
     @boundary("CLKernelLibrary.init", arguments=True, first=1)
-    def init(self, kernel_path: str | Path) -> None:
-        """Write the source of every program that is built from now on to a folder, as `name.cl`."""
+    def init(self, kernel_path: str | Path = DEFAULT_PATH) -> None:
+        """Read sources from a folder from now on: `name.cl` as `save_kernels` wrote it, or as a user changed it."""
+        folder = Path(kernel_path)
+        if not folder.is_dir():
+            told = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
+            raise ConfigError(told, hint="save_kernels(folder) writes the sources of programs that were built")
+        self._path, self._is_read = folder, True
+
+    def get_kernel_path(self) -> Path:
+        """The folder that sources are read from, `./cl_kernels` unless `init` named another one."""
+        return self._path
+
+    @boundary("CLKernelLibrary.save_kernels", arguments=True, first=1)
+    def save_kernels(self, kernel_path: str | Path = DEFAULT_PATH) -> None:
+        """Write the source of every program that was built to a folder, as `name.cl`."""
         folder = Path(kernel_path)
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder} is no folder")
         make_folder(folder)
-        self._path = folder
-
-    def get_kernel_path(self) -> Path | None:
-        """The folder of sources, if there is one."""
-        return self._path
+        for name, source in self._sources.items():
+            write_atomic(folder / f"{name}.cl", source.encode())
 
     def num_programs(self) -> int:
         """How many programs this process has built."""
-        return len(self._builds)
+        return len(self._sources)
 
     def clear_programs_cache(self) -> None:
         """Forget all programs; the driver's binaries stay on disk."""
@@ -151,11 +170,31 @@ class CLKernelLibrary:
 
     def _build(self, program: Source) -> Any:  # Any: a library of functions
         library = build(program.function(), target="opencl")
-        self._builds.append(program.name())
-        if self._path is not None:
-            source = library.imported_modules[0].get_source()
-            write_atomic(self._path / f"{program.name()}.cl", source.encode())
+        ((kind, source),) = library.descriptor.device_code.items()
+        if self._is_read:
+            source = self._read(program.name(), source)
+            library.descriptor = replace(library.descriptor, device_code={kind: source})
+        self._sources[program.name()] = source
         return library
+
+    def _read(self, name: str, own: str) -> str:
+        """The source of a program in the folder; the compiler's where the folder has none and kernels are embedded."""
+        file = self._path / f"{name}.cl"
+        if not file.exists():
+            if setting("ARMILLARY_EMBED_KERNELS"):
+                return own
+            told = f"{self._path} has no kernel {name}.cl, and ARMILLARY_EMBED_KERNELS is 0"
+            raise ConfigError(told, hint="save_kernels(folder) writes it where kernels are embedded")
+        source = read_regular(file, _MOST_SOURCE).decode("utf-8", "replace")
+        if _heads(source) != _heads(own):
+            told = f"{file} has the kernels {_heads(source)}, wanted {_heads(own)}"
+            raise ConfigError(told, hint="save_kernels writes it anew; a changed one keeps its arguments")
+        return source
+
+
+def _heads(source: str) -> list[str]:
+    """What the host sees of each kernel: attributes, name and arguments."""
+    return [" ".join(head.split()) for head in re.findall(r"__kernel[^{]*", source)]
 
 
 @bounded_methods("configure")
@@ -229,7 +268,8 @@ class CLFormulaKernel(IKernel):
         is_whole = tuple(extent % items == 0 for (_, extent), items in zip(geometry.window, lws, strict=True))
         inputs = len(self.formula.inputs)
         shared = {id(t) for t in self._tensors[:inputs]} & {id(t) for t in self._tensors[inputs:]}
-        in_place = bool(shared) and self.formula.same_size and self.formula.border() == BorderSize()
+        is_own = self.formula.own_place or (self.formula.same_size and self.formula.border() == BorderSize())
+        in_place = bool(shared) and is_own
         program = Program(self.formula, border, is_deep, is_whole, lws, geometry.index(), in_place)
         CLKernelLibrary.get().create_kernel(device, program)(*arrays, *geometry.values(), *self._words)
 

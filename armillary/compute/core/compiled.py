@@ -24,7 +24,6 @@ from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
 from armillary.compute.core.regions import Sides, common, eroded, region_of, sides_of, whole
 from armillary.compute.core.tensor_info import BorderSize, DataType, PaddingSize, TensorInfo, ValidRegion
 from armillary.compute.core.window import Dimension, Window
-from armillary.driver.te_build import build
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr, Var
@@ -77,7 +76,7 @@ class Formula:
     An output of several `channels` gets as many values in a row; what is read of an input with channels is numbered
     by them: 3 * x + 1 is the second of three. `numbers`: types of what is given when configured, without a compilation.
     `lanes`: pixels that are computed at once, where a row has as many. `row`, if there is one, emits steps of a whole
-    row instead of `pixel`.
+    row instead of `pixel`. `own_place`: the first input is read at the pixel that is written alone, so both may be one.
     """
 
     name: str
@@ -91,6 +90,7 @@ class Formula:
     numbers: tuple[str, ...] = ()
     lanes: int = STEP
     row: EmitRow | None = None
+    own_place: bool = False
 
     def border(self) -> BorderSize:
         """What is read beside a pixel."""
@@ -169,7 +169,7 @@ def row_function(formula: Formula, prefix: str = "") -> PrimFunc:
 @once
 def compiled(formula: Formula) -> CompiledLoops:
     """The loop of a formula in this process."""
-    return CompiledLoops.of(build(row_function(formula), target="llvm"))[formula.name]
+    return CompiledLoops.built(row_function(formula))
 
 
 def bits_of(value: float, dtype: str) -> int:

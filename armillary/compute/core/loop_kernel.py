@@ -15,9 +15,13 @@ from ctypes import c_int32, c_int64, c_void_p
 from armillary.artifact import FunctionRow
 from armillary.codegen.object.jit import LoadedObjects
 from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.library import FunctionLibrary
+from armillary.driver.te_build import build
 from armillary.errors import ExecutionError, InternalError
+from armillary.tir.stmt import PrimFunc
+from armillary.transform import PassContext
 
 _MOST_THREADS = 1 << 20
 _Phase = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64)
@@ -30,21 +34,32 @@ class NativeLoop:
     It owns the code that it runs, so that who has a loop may run it whatever is made or forgotten elsewhere.
     """
 
-    __slots__ = ("_code", "address", "data", "extent", "function", "values")
+    __slots__ = ("_code", "_row", "address", "data", "extent", "function", "values")
 
     def __init__(
-        self, code: LoadedObjects, address: int, data: Sequence[int], values: Sequence[int], extent: int
+        self,
+        code: LoadedObjects,
+        address: int,
+        data: Sequence[int],
+        values: Sequence[int],
+        extent: int,
+        row: FunctionRow,
     ) -> None:
-        self._code, self.address, self.extent = code, address, extent
+        self._code, self.address, self.extent, self._row = code, address, extent, row
         self.function = _Phase(address)
         self.data = (c_void_p * max(1, len(data)))(*data)
         self.values = (c_int64 * max(1, len(values)))(*values)
 
     def run(self, begin: int, end: int, thread: int) -> None:
         """Do [begin, end) on behalf of a thread; other threads of Python go on meanwhile."""
-        code = self.function(ctypes.addressof(self.data), ctypes.addressof(self.values), begin, end, thread)
+        self.check(self.function(ctypes.addressof(self.data), ctypes.addressof(self.values), begin, end, thread))
+
+    def check(self, code: int) -> None:
+        """Raise what a code other than 0 means."""
         if code:
-            raise ExecutionError(f"a compiled kernel failed with code {code}")
+            asserts = self._row.asserts
+            what = asserts[code - 1] if 0 < code <= len(asserts) else f"code {code}"
+            raise ExecutionError(f"the compiled kernel {self._row.name} failed: {what}")
 
 
 class _Step(ctypes.Structure):
@@ -73,7 +88,7 @@ class Program:
     def check(self, code: int) -> None:
         """Raise what a code other than 0 means."""
         if code:
-            raise ExecutionError(f"a compiled kernel failed with code {code}")
+            self._loops[self._failed.value].check(code)
 
 
 class CompiledLoops:
@@ -82,6 +97,13 @@ class CompiledLoops:
     def __init__(self, loaded: LoadedObjects, row: FunctionRow) -> None:
         self.loaded, self.row = loaded, row
         self._addresses = [loaded.address(phase.symbol) for phase in row.phases]
+
+    @classmethod
+    def built(cls, function: PrimFunc) -> CompiledLoops:
+        """A function, built for this process."""
+        with PassContext(config=kernel_config()):
+            library = build(function, target="llvm")
+        return cls.of(library)[str(function.get_attr("global_symbol"))]
 
     @staticmethod
     def of(library: FunctionLibrary) -> dict[str, CompiledLoops]:
@@ -95,7 +117,7 @@ class CompiledLoops:
         if len(row.phases) != 1 or row.workspace or row.thread_workspace:
             raise InternalError(f"{row.name}: {len(row.phases)} loops, {row.workspace} bytes; wanted one loop alone")
         scalars = [values[var.name] for var in row.vars]
-        return NativeLoop(self.loaded, self._addresses[0], [*data, 0, 0], scalars, extent)
+        return NativeLoop(self.loaded, self._addresses[0], [*data, 0, 0], scalars, extent, row)
 
     def bind(self, phase: int, data: Sequence[int], values: Sequence[int]) -> NativeLoop:
         """One loop with arguments; its extent follows from them."""
@@ -103,7 +125,7 @@ class CompiledLoops:
         if isinstance(extent, str):
             numbers = (c_int64 * max(1, len(values)))(*values)
             extent = int(_Extent(self.loaded.address(extent))(ctypes.addressof(numbers)))
-        return NativeLoop(self.loaded, self._addresses[phase], data, values, extent)
+        return NativeLoop(self.loaded, self._addresses[phase], data, values, extent, self.row)
 
 
 class LoopKernel(IKernel):

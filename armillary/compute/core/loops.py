@@ -22,7 +22,6 @@ from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
 from armillary.compute.core.regions import Sides
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Dimension, Window
-from armillary.driver.te_build import build
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr, Var
 from armillary.tir.ir_builder import IRBuilder
@@ -112,7 +111,7 @@ def compiled_loops(loops: Loops) -> CompiledLoops:
         loops.emit(ib, planes, ib.let("first", first), ib.let("count", T.sub(end, first)), columns)
     params: tuple[Buffer | Var, ...] = (*buffers, height, columns, bands, *tops, *lefts)
     function = PrimFunc(params, ib.get(), (("global_symbol", loops.name),))
-    return CompiledLoops.of(build(function, target="llvm"))[loops.name]
+    return CompiledLoops.built(function)
 
 
 class LoopsKernel(IKernel):

@@ -70,10 +70,18 @@ class Dimension:
         return self.stride
 
 
-class Window:
-    """Six dimensions; `DimX`, `DimY` and `DimZ` number the first three."""
+_Dimension = Dimension  # the nested name hides it
+
+
+class _Nested:
+    """What the text nests in `Window`; a base, so that `Dimension` is the class's name in methods, too."""
 
     DimX, DimY, DimZ = 0, 1, 2
+    Dimension = _Dimension
+
+
+class Window(_Nested):
+    """Six dimensions, each a `Window.Dimension`; `DimX`, `DimY` and `DimZ` number the first three."""
 
     def __init__(self, *dimensions: Dimension) -> None:
         if len(dimensions) > NUM_MAX_DIMENSIONS or not all(isinstance(each, Dimension) for each in dimensions):

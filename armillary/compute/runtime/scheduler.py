@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from armillary.base.once import once
 from armillary.compute.core.kernel import CPUInfo, IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import NativeLoop, Program
+from armillary.compute.core.switches import log
 from armillary.compute.core.window import Window
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 from armillary.runtime.native_library import ErrorText, Handle, native
@@ -75,6 +76,7 @@ class SingleThreadScheduler(_Singleton):
     def schedule(self, kernel: IKernel, split_dimension: int) -> None:
         """Run all of a kernel's window."""
         del split_dimension
+        log("schedule %s over %s on 1 thread", type(kernel).__name__, kernel.window())
         if kernel.window().num_iterations_total() > 0:
             kernel.run(kernel.window(), ThreadInfo(cpu_info=cpu_info()))
 
@@ -113,6 +115,7 @@ class _Threads(_Singleton):
         window = kernel.window()
         iterations = window.num_iterations(split_dimension)
         threads = min(iterations, self._threads)
+        log("schedule %s over %s on %d threads", type(kernel).__name__, window, threads)
         if iterations == 0:
             return
         if not kernel.is_parallelisable() or threads == 1:
@@ -150,6 +153,7 @@ class CPPScheduler(_Threads):
 
     def run_program(self, program: Program) -> None:
         """Run loops one after another, each split over the pool, by one call."""
+        log("run %d loops on %d threads", program.count, self._threads)
         pool = self._pool_of_threads()  # owned until the loops have run: another thread may set their number
         code = native().arm_pool_run_steps(
             None if pool is None else pool.pointer, program.steps, program.count, program.threads, program.failed

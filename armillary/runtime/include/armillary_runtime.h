@@ -88,6 +88,9 @@ ARM_API int arm_device_time(arm_device device, int on, double *seconds, char *er
 /* Where built programs are kept; "": nowhere. 1: not there, as it is no folder that this user alone may write to. */
 ARM_API int arm_opencl_keep_programs(const char *folder);
 ARM_API void arm_opencl_limit_time(double seconds); /* for kernels between two waits; 0: none, below 0: the usual one */
+/* How programs are built on a device of that name, and the release of a Mali's driver (-1: the text has none). */
+ARM_API const char *arm_opencl_options(const char *device, const char *extensions, const char *source);
+ARM_API int arm_opencl_mali_release(const char *version);
 ARM_API double arm_opencl_program_seconds(void); /* what building programs, or loading those that were kept, took so far */
 
 /* Modules are reference counted; graphs and calls retain theirs. */

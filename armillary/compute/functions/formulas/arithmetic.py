@@ -201,4 +201,5 @@ def _looked_up(count: int, offset: int) -> Pixel:
 @once
 def table_lookup(kind: DataType, count: int, offset: int) -> Formula:
     """A table over pixels of a type; of signed ones the middle of the table is for 0."""
-    return Formula(f"table_{kind.name}_{count}", (kind, kind), (kind,), _looked_up(count, offset), same_size=False)
+    name, pixel = f"table_{kind.name}_{count}", _looked_up(count, offset)
+    return Formula(name, (kind, kind), (kind,), pixel, same_size=False, own_place=True)

@@ -20,6 +20,7 @@ from armillary.base.aligned import aligned, aligned_empty
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel, Program
+from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
 from armillary.compute.functions.nn.body import Body, Build
@@ -80,7 +81,7 @@ class Pipeline:
         return values
 
     def _compiled(self, weights: Mapping[str, Array]) -> GraphLibrary:
-        with PassContext(opt_level=3, config=self._config):
+        with PassContext(opt_level=3, config=self._config | kernel_config()):
             library: GraphLibrary = relay.build(self._module, target="llvm", params=dict(weights))
         return library
 

@@ -7,16 +7,18 @@ threads count for themselves; the sums are joined once, so that any number of th
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from armillary.base.boundary import bounded
-from armillary.compute.core.kernel import Status
+from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
 from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
 from armillary.compute.core.regions import sides_of
 from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.window import Dimension, Window
 from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
 from armillary.compute.functions.vision.base import (
@@ -168,6 +170,51 @@ def _histogram(counting: Counting) -> Array:
     """How often each value of a byte is there."""
     counts: Array = counting._partial().reshape(-1, 256).sum(0)
     return counts
+
+
+class NEHistogramKernel(IKernel):
+    """Counts the pixels of rows in memory of the caller's, and adds what a thread has counted to the bins.
+
+    `local_hist` holds `memory_needed_per_thread() * num_threads` bytes; a thread uses the part that its number says.
+    `window_lut` gets the bin of each value of a byte.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._joining = threading.Lock()
+
+    def memory_needed_per_thread(self) -> int:
+        """Bytes that a thread counts in."""
+        return 256 * _COPIES * np.dtype(_COUNTS.partial).itemsize
+
+    def configure(self, input: Tensor, output: Distribution1D, local_hist: Array, window_lut: Array) -> None:
+        """Set the image, where the counts go, and the memory that threads use."""
+        name, info = type(self).__name__, input.info()
+        refuse(objection(name, wrong_type("tensor 0", info, U8)))
+        needed = self.memory_needed_per_thread()
+        if not local_hist.flags.c_contiguous or local_hist.nbytes < needed or window_lut.size < 256:
+            told = f"local_hist has {local_hist.nbytes} bytes in a row, window_lut {window_lut.size} values"
+            raise TypeMismatch(f"{name}: {told}", hint=f"wanted {needed} for each thread, and 256")
+        bins = np.full(256, output.num_bins())  # a value outside the range falls in no bin
+        bins[output.offset() : output.offset() + output.range()] = output.bin_of()
+        window_lut[:256] = bins
+        self._input, self._output, self._bins = input, output, window_lut
+        self._rows = local_hist.reshape(-1).view(np.uint8)[: local_hist.nbytes // needed * needed].reshape(-1, needed)
+        x, y, right, bottom = sides_of(info.valid_region())
+        self.configure_window(Window(Dimension(x, right), Dimension(y, bottom)))
+
+    def _run(self, window: Window, info: ThreadInfo) -> None:
+        if info.thread_id >= len(self._rows):
+            told = f"NEHistogramKernel: thread {info.thread_id}, but local_hist is for {len(self._rows)} threads"
+            raise ExecutionError(told, hint="it holds memory_needed_per_thread() * num_threads bytes")
+        counts, counter = self._rows[info.thread_id].view(_COUNTS.partial)[None], LoopsKernel(_COUNTS, False)
+        counts[...] = 0
+        sides = (window.x().start(), window.y().start(), window.x().end(), window.y().end())
+        counter.configure([self._input], counts, sides)
+        counter.run(counter.window(), ThreadInfo())
+        sums = np.bincount(self._bins[:256], counts.reshape(-1, 256).sum(0), self._output.num_bins() + 1)
+        with self._joining:
+            self._output.buffer()[...] += sums[:-1].astype(np.uint32)
 
 
 class NEHistogram(Counting):

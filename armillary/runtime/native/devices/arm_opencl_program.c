@@ -20,6 +20,8 @@
 #include <string.h>
 
 #define STANDARD "-cl-std=CL1.2"
+#define UNEVEN " -cl-arm-non-uniform-work-group-size"
+#define OLDEST_MALI 8 /* r8p0: the oldest that knows the option */
 #define MAX_BINARY ((size_t)1 << 30)
 #define MAX_PATH 4096
 
@@ -48,9 +50,27 @@ static uint64_t mix(uint64_t hash, const char *text) {
   return (hash ^ 0xFF) * UINT64_C(0x100000001B3);
 }
 
-/* A product and a sum may be one instruction, but where a kernel asks that they be not: the option would overrule it. */
-static const char *options_of(const char *source) {
-  return strstr(source, "FP_CONTRACT OFF") != NULL ? STANDARD : STANDARD " -cl-mad-enable";
+/* A product and a sum may be one instruction, but where a kernel asks that they be not: the option would overrule it.
+ * Mali's drivers of OpenCL 1.2 take groups that do not divide the global size by an option of Arm's. */
+const char *arm_opencl_options(const char *device, const char *extensions, const char *source) {
+  static const char *const OPTIONS[] = {STANDARD " -cl-mad-enable", STANDARD, STANDARD " -cl-mad-enable" UNEVEN,
+                                        STANDARD UNEVEN};
+  int is_strict = strstr(source, "FP_CONTRACT OFF") != NULL;
+  int is_uneven = strstr(device, "Mali") != NULL && strstr(extensions, "cl_arm_non_uniform_work_group_size") != NULL;
+  return OPTIONS[is_strict + 2 * is_uneven];
+}
+
+static const char *options_of(const arm_cl_state *s, const char *source) {
+  int is_uneven = strstr(s->name, "Mali") != NULL && arm_cl_has(s, "cl_arm_non_uniform_work_group_size");
+  return arm_opencl_options(s->name, is_uneven ? "cl_arm_non_uniform_work_group_size" : "", source);
+}
+
+/* The release of Mali's driver: 8 of "OpenCL 1.2 v1.r8p0-02rel0"; -1: the text has none. */
+int arm_opencl_mali_release(const char *version) {
+  int release = -1;
+  for (const char *at = version; (at = strchr(at, 'r')) != NULL; at++)
+    if (sscanf(at, "r%dp%*d", &release) == 1) return release;
+  return -1;
 }
 
 /* A kept binary: its file, and what stands before it there: a magic, its name (two FNV-1a hashes, begun differently), the
@@ -60,7 +80,7 @@ typedef struct { char path[MAX_PATH]; unsigned char head[28]; } kept_binary;
 #define NAME_SIZE 16
 
 static void name_binary(const arm_cl_state *s, const char *source, kept_binary *out) {
-  const char *parts[] = {source, s->name, s->driver, s->version, options_of(source)};
+  const char *parts[] = {source, s->name, s->driver, s->version, options_of(s, source)};
   uint64_t names[2] = {UINT64_C(0xCBF29CE484222325), UINT64_C(0x9AE16A3B2F90404F)};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     for (int k = 0; k < 2; k++) names[k] = mix(names[k], parts[i]);
@@ -187,15 +207,15 @@ static cl_program build_source(const arm_cl_state *s, const char *source, arm_er
   cl_int code;
   cl_program made = arm_cl()->clCreateProgramWithSource(s->context, 1, &source, NULL, &code);
   if (arm_cl_check(code, "making a program", error) != 0) return NULL;
-  code = arm_cl()->clBuildProgram(made, 1, &s->device, options_of(source), NULL, NULL);
+  code = arm_cl()->clBuildProgram(made, 1, &s->device, options_of(s, source), NULL, NULL);
   if (code == CL_SUCCESS) return made;
   build_failed(s, made, source, code, error);
   (void)arm_cl()->clReleaseProgram(made);
   return NULL;
 }
 
-/* Extensions that kernels ask for, and what they are for. */
-static int check_extensions(const arm_cl_state *s, const char *source, arm_error *error) {
+/* The driver's release, and extensions that kernels ask for, with what they are for. */
+static int check_device(const arm_cl_state *s, const char *source, arm_error *error) {
   static const char *const WANTED[][3] = {
       {"cl_khr_fp16", "half", "compile the network in float32"},
       {"cl_khr_fp64", "double", "take float64 out of the network"},
@@ -204,6 +224,10 @@ static int check_extensions(const arm_cl_state *s, const char *source, arm_error
     if (strstr(source, WANTED[i][0]) != NULL && !arm_cl_has(s, WANTED[i][0]))
       return arm_fail(error, "OpenCL: the kernels compute in %s, and %s has no %s; %s", WANTED[i][1], s->name, WANTED[i][0],
                       WANTED[i][2]);
+  int release = strstr(s->name, "Mali") != NULL ? arm_opencl_mali_release(s->version) : -1;
+  if (release >= 0 && release < OLDEST_MALI)
+    return arm_fail(error, "OpenCL: the driver of %s is r%d (%s); kernels need r%dp0 or later: update the driver", s->name,
+                    release, s->version, OLDEST_MALI);
   if (strstr(source, "image2d_t") != NULL && arm_cl_number(s->device, CL_DEVICE_IMAGE_SUPPORT, 4) == 0)
     return arm_fail(error, "OpenCL: the kernels read images, and %s has none; compile for \"opencl\", without -device=adreno",
                     s->name);
@@ -218,9 +242,9 @@ int arm_cl_build(int32_t id, const char *source, void **program, arm_error *erro
   double begin = arm_now();
   kept_binary kept;
   const arm_cl_state *s = arm_cl_open(id, error);
-  if (s == NULL || check_extensions(s, source, error) != 0) return -1;
+  if (s == NULL || check_device(s, source, error) != 0) return -1;
   if (*folder) name_binary(s, source, &kept);
-  cl_program made = *folder ? load_binary(s, &kept, options_of(source)) : NULL;
+  cl_program made = *folder ? load_binary(s, &kept, options_of(s, source)) : NULL;
   int is_new = made == NULL;
   if (is_new) made = build_source(s, source, error);
   if (made == NULL) return -1;

@@ -1,0 +1,79 @@
+"""What the text's build options debug, asserts and logging switch, each in a process of its own; scratch of threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from armillary.compute import (
+    CPUInfo,
+    Distribution1D,
+    Format,
+    Image,
+    NEHistogram,
+    NEHistogramKernel,
+    TensorInfo,
+    ThreadInfo,
+    Window,
+)
+from armillary.errors import ExecutionError, TypeMismatch
+
+PROGRAM = """
+from armillary.compute import *
+from armillary.compute.core.compiled import FormulaKernel
+src, dst = Image(), Image()
+for image in (src, dst):
+    image.allocator().init(TensorInfo(40, 30, Format.U8))
+f = NEGaussian3x3()
+f.configure(src, dst, BorderMode.UNDEFINED)
+for image in (src, dst):
+    image.allocator().allocate()
+f.run()
+Scheduler.set(Scheduler.Type.ST)
+(kernel,) = f.kernels()
+src.info().padding = PaddingSize()  # whatever lies there is said not to be the tensor's
+kernel.configure_window(Window(Dimension(0, 48, 16), Dimension(0, 30)))
+try:
+    kernel.run(kernel.window())
+    print("ran")
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("switch", ["", "LOGGING", "ASSERTS", "DEBUG"])
+def test_switches(switch: str) -> None:
+    variables = {f"ARMILLARY_COMPUTE_{switch}": "1"} if switch else {}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+    logs, checks = switch in ("LOGGING", "DEBUG"), switch in ("ASSERTS", "DEBUG")
+    assert ("NEGaussian3x3.configure(40x30 U8, 40x30 U8, BorderMode.UNDEFINED)" in done.stderr) == logs
+    assert done.stdout.strip() == (
+        "the compiled kernel gaussian3x3 failed: in0: index out of bounds" if checks else "ran"
+    )
+
+
+def test_histogram_kernels_count_in_memory_of_threads() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (31, 57)).astype(np.uint8)
+    image = Image()
+    image.allocator().init(TensorInfo(57, 31, Format.U8))
+    kernel, whole, threads = NEHistogramKernel(), NEHistogram(), 3
+    counts, wanted = Distribution1D(10, 20, 200), Distribution1D(10, 20, 200)
+    scratch = np.empty(kernel.memory_needed_per_thread() * threads, np.uint8)
+    kernel.configure(image, counts, scratch, np.empty(256, np.uint32))
+    whole.configure(image, wanted)
+    image.allocator().allocate()
+    image.write(pixels)
+    for thread in range(threads):
+        part = kernel.window().split_window(Window.DimY, thread, threads)
+        kernel.run(part, ThreadInfo(thread, threads, CPUInfo()))
+    whole.run()
+    assert (counts.buffer() == wanted.buffer()).all() and counts.buffer().sum() > 1000
+    with pytest.raises(ExecutionError, match="thread 3, but local_hist is for 3 threads"):
+        kernel.run(kernel.window(), ThreadInfo(3, 4, CPUInfo()))
+    with pytest.raises(TypeMismatch, match="wanted 4096 for each thread"):
+        kernel.configure(image, counts, scratch[:100], np.empty(256, np.uint32))
