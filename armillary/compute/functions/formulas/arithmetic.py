@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from armillary import tir
 from armillary.base.once import once
 from armillary.compute.core.compiled import WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
@@ -109,7 +110,7 @@ def _product(kind: DataType, saturates: bool, is_real: bool) -> Pixel:
             return T.mul(T.mul(a, b), scale)
         product = T.mul(T.cast(a, "int32"), T.cast(b, "int32"))
         if is_real:
-            found = T.cast(T.call("nearbyint", T.mul(T.cast(product, "float32"), scale)), "int32")
+            found = T.cast(tir.nearbyint(T.mul(T.cast(product, "float32"), scale)), "int32")
         else:
             up = T.select(T.less(product, T.const(0, "int32")), bias, T.const(0, "int32"))
             found = T.shift_right(T.add(product, up), shift)
