@@ -343,6 +343,7 @@ class GraphSpec:
     devices: tuple[int, ...] = ()  # by entry: DLPack's number of the device it lies on; empty: all are on one
     outputs: ModelOutputs = ModelOutputs()
     sizes: tuple[SizeRow, ...] = ()
+    states: tuple[int, ...] = ()  # of `arg_nodes`, those that a run writes
     lifetimes: tuple[int, ...] = ()  # with sizes, in place of offsets: first and last step of each storage, or -1, -1
 
     @property
@@ -379,6 +380,8 @@ class GraphSpec:
             attrs["storage_scope"] = ["list_str", list(self.storage_scopes)]
         if self.devices:
             attrs["device_index"] = ["list_int", list(self.devices)]
+        if self.states:
+            attrs["state"] = ["list_int", list(self.states)]
         if self.lifetimes:
             attrs["lifetime"] = ["list_int", list(self.lifetimes)]
         more: dict[str, object] = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
@@ -428,6 +431,9 @@ class GraphSpec:
             variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
             outputs=read_outputs(root),
             sizes=sizes,
+            states=tuple(s.integer(0, MAX_NODES) for s in attrs.tagged("state", "list_int").elements())
+            if attrs.has("state")
+            else (),
             lifetimes=tuple(step.integer(-1, MAX_NODES) for step in attrs.tagged("lifetime", "list_int").elements())
             if attrs.has("lifetime")
             else (),
@@ -460,6 +466,8 @@ class GraphSpec:
         if self.image_widths and (len(self.image_widths), len(self.storage_scopes)) != (storages, entries):
             raise ArtifactError(f"graph.attrs.image_width has {len(self.image_widths)} rows for {storages} storage ids")
         self.outputs.check(self.variants[0].heads[1] if self.variants else len(self.heads))
+        if not set(self.states) <= set(self.arg_nodes):
+            raise ArtifactError("graph.attrs.state: a row is no input of the graph")
         if self.sizes and len(self.lifetimes) != 2 * storages:
             raise ArtifactError(f"graph.attrs.lifetime has {len(self.lifetimes)} numbers for {storages} storage ids")
         for row in self.variants:

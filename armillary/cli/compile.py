@@ -53,6 +53,14 @@ with deferred():
 CODE_FORMS = ("relay", "tir", "ll", "asm", "c", "cl")
 
 
+def _states(text: str) -> dict[str, int | str]:
+    """States as `--states` says them."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if any(not name.strip() or not output.strip() for name, _, output in pairs):
+        raise ConfigError(f"--states {text!r} is no list of INPUT=OUTPUT", hint="as in h=1,cell=c_out")
+    return {name.strip(): int(output) if output.strip().isdigit() else output.strip() for name, _, output in pairs}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc compile`."""
     parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
@@ -67,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VARIANTS",
         help='compiled side by side, chosen by the shapes of inputs: "x:1x3x224x224;x:4x3x224x224", "batch=1;batch=4"',
     )
+    help_text = "inputs whose value in the next run is an output, by number or name: h=1,cell=c_out"
+    parser.add_argument("--states", default="", metavar="INPUT=OUTPUT", help=help_text)
     parser.add_argument("--dump-code", default="", metavar="FORMS", help=f"of {','.join(CODE_FORMS)} beside it")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
@@ -110,6 +120,7 @@ def _compile(
             in_mixed_precision(module, args),
             target=args.target,
             params=params,
+            states=_states(args.states),
             mod_name=args.module_name,
             progress=progress.advance,
         )

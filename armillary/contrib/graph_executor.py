@@ -132,6 +132,15 @@ class GraphModule:
         value = self.module.get_input(index)
         return value if out is None else value.copyto(out)
 
+    @boundary("get_state", arguments=True)
+    def get_state(self, name: str) -> NDArray:
+        """A state (`relay.build(states=)`), as the last run left it; zeros at first. `set_input` sets it."""
+        return self.module.get_state(name)
+
+    def reset_states(self) -> None:
+        """Make all states zero, as before the first run."""
+        self.module.reset_states()
+
     @boundary("get_input_index", arguments=True)
     def get_input_index(self, name: str) -> int:
         """Index of an input by name, -1 if there is none."""

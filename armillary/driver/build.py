@@ -43,6 +43,7 @@ from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
+from armillary.relay.transform.normal_form.states import declare_states, states_of
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
@@ -71,11 +72,14 @@ def build(
     mod_name: str = "default",
     *,
     progress: Progress = no_progress,
+    states: Mapping[str, int | str] | None = None,
 ) -> GraphLibrary:
     """Compile a module for a target; the current PassContext switches and configures the passes.
 
     `target` is a string or a Target; None means the current target, or llvm. A {device: target} dict or a list of
     targets is a target for each device of the graph. Libraries may stand before it: "arm_compute_lib, llvm -mtriple=…".
+    `states` {input: output}: that output, by number or name, is the input's value in the next run. Such an input need
+    not be set, it is zero at first; the output is none any more.
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
@@ -87,7 +91,7 @@ def build(
     if is_package and isinstance(where, Target):
         where = kernel_target(where)
     progress("passes", 0, 1)
-    module = with_libraries(_as_module(ir_mod), libraries, params, mod_name)
+    module = with_libraries(declare_states(_as_module(ir_mod), states or {}), libraries, params, mod_name)
     report = report_of(module, libraries)
     module = optimized(module, where, params)
     progress("passes", 1, 1)
@@ -135,11 +139,19 @@ def assembled(
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
     descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
     main = module[entries(module)[0]]
-    outputs = ModelOutputs(tuple(main.get_attr("output_names", ())), tuple(main.get_attr("output_sizes", ())))
+    outputs = _outputs_of(main)
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     if len(outputs.names) == (plan.variants[0].heads[1] if plan.variants else len(plan.heads)):
         spec = dataclasses.replace(spec, outputs=outputs)  # else a pass has changed them
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
+
+
+def _outputs_of(main: Function) -> ModelOutputs:
+    """What the model calls its outputs, those left out that are states."""
+    names, written = tuple(main.get_attr("output_names", ())), set(states_of(main).values())
+    kept = {old: new for new, old in enumerate(n for n in range(len(names)) if n not in written)}
+    sizes = tuple((kept[o], axis, kept[s]) for o, axis, s in main.get_attr("output_sizes", ()) if {o, s} <= kept.keys())
+    return ModelOutputs(tuple(names[n] for n in kept), sizes)
 
 
 def _fallback_graph(function: Function, target: Target) -> FallbackGraph:
@@ -275,6 +287,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
         sizes=tuple(SizeRow(s.name, s.low, s.high, s.step) for s in plan.sizes.values()),
+        states=tuple(plan.states),
         lifetimes=tuple(plan.lifetimes),
     )
 

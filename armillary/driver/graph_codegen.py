@@ -27,7 +27,7 @@ from armillary.base.names import Names, check_name, identifier, printable_name
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.concurrent_groups import concurrent_groups
-from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
+from armillary.driver.control_flow import COPY, emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.image_plan import Image, share_images
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
@@ -38,6 +38,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import Op, has, is_call, is_primitive
 from armillary.relay.op.facts import Fact
 from armillary.relay.printer import print_function
+from armillary.relay.transform.normal_form.states import states_of
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import not_primitive
 from armillary.relay.walk import post_order as expressions
@@ -80,6 +81,7 @@ class GraphNode:
     attrs: dict[str, str] = field(default_factory=dict)  # of branches and loops: control_flow.py; load_time.py
     device: int = 0  # DLPack's number, in a graph over several devices
     scopes: tuple[str, ...] = ()  # of the outputs, where one is in a texture
+    state: int | None = None  # the input that a copy writes
 
     @property
     def output_scopes(self) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ class GraphPlan:
     image_widths: list[int] = field(default_factory=list)  # per storage id; 0: no image. Empty: there are none
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
     sizes: dict[str, Size] = field(default_factory=dict)  # that inputs give
+    states: list[int] = field(default_factory=list)  # inputs that a run writes
     lifetimes: list[int] = field(default_factory=list)  # with sizes: first and last step of each storage, or -1, -1
 
 
@@ -122,7 +125,10 @@ def plan_graph(
     for main in mains:
         builder.add_function(main)
     if len(mains) == 1:
+        builder.write_states(mains[0])
         builder.plan.variants.clear()
+    elif any(states_of(main) for main in mains):
+        raise UnsupportedError("a network of several variants has no states", hint="compile one set of shapes")
     mark_load_time(builder.plan.nodes, builder.plan.params, builder.is_pure)
     _plan_storage(builder.plan, alignment)
     return builder.plan
@@ -173,6 +179,22 @@ class _Builder:
         used = [plan.inputs.index(node) for p in main.params for node, _ in self.values[id(p)]]
         heads = (first_head, len(plan.heads) - first_head)
         plan.variants.append(VariantRow((begin, len(plan.nodes)), tuple(used), heads))
+
+    def write_states(self, main: Function) -> None:
+        """The outputs that are the next values of states are copied there at the end, and are no outputs any more."""
+        plan, states = self.plan, states_of(main)
+        inputs = {plan.nodes[node].name: node for node in plan.inputs}
+        places = {(inputs[name], 0) for name in states}
+        values = {name: plan.heads[index] for name, index in states.items()}
+        for name, value in values.items():  # one that is a state before is copied before that is written
+            if _shown(plan.nodes, value) in places - {(inputs[name], 0)}:
+                ty = plan.nodes[value[0]].types[value[1]]
+                values[name] = self.add(None, COPY, [value], (ty,)), 0
+        for name, value in values.items():
+            index = self.add(None, COPY, [value], plan.nodes[inputs[name]].types)
+            plan.nodes[index].state = inputs[name]
+        plan.states = [inputs[name] for name in states]
+        plan.heads = [head for index, head in enumerate(plan.heads) if index not in states.values()]
 
     def add_input(self, parameter: Var) -> None:
         types = tensor_fields(parameter.checked_type)
@@ -441,8 +463,8 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
         if node.func == NOP and len(node.inputs) == 1:
             node.storage = [read[0]]
             continue
-        if _is_in_place(plan, node):
-            node.storage = [read[0]]
+        if node.state is not None or _is_in_place(plan, node):
+            node.storage = list(plan.nodes[node.state].storage) if node.state is not None else [read[0]]
             last[read[0]] = max(last[read[0]], last_write(index, node))
             continue
         for ty in node.types:
@@ -498,7 +520,15 @@ def _is_in_place(plan: GraphPlan, node: GraphNode) -> bool:
             f"{node.name}: only an input of the graph can be changed in place, not {source.name}",
             hint="in_place=False copies it",
         )
+    plan.states += [node.inputs[0][0]] if node.inputs[0][0] not in plan.states else []
     return True
+
+
+def _shown(nodes: Sequence[GraphNode], value: tuple[int, int]) -> tuple[int, int]:
+    """The value whose memory another one shows: through views."""
+    while nodes[value[0]].func == NOP and len(nodes[value[0]].inputs) == 1:
+        value = nodes[value[0]].inputs[0]
+    return value
 
 
 def _plan_images(plan: GraphPlan, spans: Mapping[int, tuple[int, int] | None]) -> None:

@@ -27,6 +27,7 @@ class Node(Protocol):
     func: str | None
     inputs: list[tuple[int, int]]
     attrs: dict[str, str]
+    state: int | None
 
 
 def mark_load_time(nodes: Sequence[Node], params: Collection[str], is_pure: Callable[[str], bool]) -> None:
@@ -38,7 +39,7 @@ def mark_load_time(nodes: Sequence[Node], params: Collection[str], is_pure: Call
             if node.name in params:
                 early.add(index)
             continue
-        is_plain = index not in inside and "first_nodes" not in node.attrs
+        is_plain = index not in inside and "first_nodes" not in node.attrs and node.state is None
         if is_plain and is_pure(node.func) and all(source in early for source, _ in node.inputs):
             early.add(index)
             node.attrs[LOAD_TIME] = "1"

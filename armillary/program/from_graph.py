@@ -60,7 +60,18 @@ class _Reader:
         sizes = tuple(Size(row.name, row.low, row.high, row.step) for row in spec.sizes)
         body = self._statements(0, len(spec.nodes))
         heads = tuple(self.names[spec.entry(node, output)] for node, output, _ in spec.heads)
-        return Program(sizes, tuple(map(self._value, range(self.rows[-1]))), (*body, Return(heads)))
+        written = {self.rows[i] for i, node in enumerate(self.spec.nodes) if self._state_of(i, node) is not None}
+        values = tuple(self._value(entry) for entry in range(self.rows[-1]) if entry not in written)
+        return Program(sizes, values, (*body, Return(heads)))
+
+    def _state_of(self, index: int, node: GraphNode) -> str | None:
+        """The state that a node copies to."""
+        if node.func_name != "__nop" or len(node.inputs) != 1:
+            return None
+        source, output, _ = node.inputs[0]
+        slot, ids = self.spec.storage_ids[self.rows[index]], self.spec.storage_ids
+        places = {ids[self.rows[n]]: self.names[self.rows[n]] for n in self.spec.states}
+        return places.get(slot) if slot != ids[self.spec.entry(source, output)] else None
 
     def _value(self, entry: int) -> Value:
         spec = self.spec
@@ -78,6 +89,8 @@ class _Reader:
 
     def _lifetime(self, node: GraphNode, slot: int) -> Lifetime:
         if node.op == "null":
+            if self.spec.nodes.index(node) in self.spec.states:
+                return Lifetime.STATE
             return Lifetime.CONSTANT if node.name in self.params else Lifetime.INPUT
         if node.attrs.get("load_time") == "1":
             return Lifetime.PREPARED
@@ -100,6 +113,8 @@ class _Reader:
         body = self._statements(index + 1, index + 1 + first)
         match node.func_name:
             case "__nop":
+                if (state := self._state_of(index, node)) is not None:
+                    return Move("write", inputs, state)
                 return Move("view" if len(inputs) == 1 else "join", inputs, outputs[0])
             case "__copy":
                 return Move("copy", inputs, outputs[0])

@@ -7,11 +7,12 @@ whether they are. Sizes are those of the inputs; an input that does not fit is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.dtype import DType
 from armillary.base.extent import as_size, evaluate
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.program.nodes import Call, If, Lifetime, Loop, Move, Program, Return, Statement, Value, Yield
@@ -19,13 +20,26 @@ from armillary.program.nodes import Call, If, Lifetime, Loop, Move, Program, Ret
 Function = Callable[..., "Sequence[Array]"]  # of the inputs' arrays
 
 
-def interpret(program: Program, given: Mapping[str, Array], functions: Mapping[str, Function]) -> list[Array]:
-    """The outputs for inputs and constants by name."""
+def interpret(
+    program: Program,
+    given: Mapping[str, Array],
+    functions: Mapping[str, Function],
+    states: MutableMapping[str, Array] | None = None,
+) -> list[Array]:
+    """The outputs for inputs and constants by name; `states` are read, zero where they are missing, and replaced."""
     inputs = [v for v in program.values if v.storage.lifetime in (Lifetime.INPUT, Lifetime.CONSTANT)]
     run = _Run(program, functions, _sizes(program, inputs, given))
     for value in inputs:
         run.set(value.name, given[value.name])
-    return run.body(program.body)
+    states = {} if states is None else states
+    own = [v for v in program.values if v.storage.lifetime is Lifetime.STATE]
+    for value in own:
+        run.set(value.name, states.get(value.name, np.zeros(run.shape(value.name), DType(value.dtype).numpy)))
+    outputs = run.body(program.body)
+    for value in own:
+        last = [v.name for v in program.values if v.storage.slot == value.storage.slot and v.name in run.arrays]
+        states[value.name] = run.arrays[last[-1]]  # a call that changes it in place gives it another name
+    return outputs
 
 
 def _sizes(program: Program, inputs: Sequence[Value], given: Mapping[str, Array]) -> dict[str, int]:

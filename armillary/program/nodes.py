@@ -25,6 +25,7 @@ class Lifetime(Enum):
     """How long a value lives, and who gives it."""
 
     INPUT = "input"  # set by the caller, kept from run to run
+    STATE = "state"  # kept from run to run, and written by runs; zero at first
     CONSTANT = "constant"  # a parameter of the package
     PREPARED = "prepared"  # computed once, when constants are set
     TRANSIENT = "transient"  # of one run
@@ -67,7 +68,11 @@ class Call:
 
 @record(slots=True)
 class Move:
-    """`view`: the input's elements in another shape; `join`: inputs one after another; `copy`: to memory of its own."""
+    """What computes nothing.
+
+    `view`: the input's elements in another shape; `join`: inputs one after another; `copy`: to memory of its own;
+    `write`: into a state, which nothing reads after that.
+    """
 
     kind: str
     inputs: tuple[str, ...]

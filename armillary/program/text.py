@@ -33,7 +33,7 @@ from armillary.program.nodes import (
 from armillary.text.cursor import Cursor
 from armillary.text.extent import read_extent
 
-_MOVES = ("view", "join", "copy")
+_MOVES = ("view", "join", "copy", "write")
 _DEEPEST = 64  # branches and loops inside one another
 _LIFETIMES = {lifetime.value: lifetime for lifetime in Lifetime}
 

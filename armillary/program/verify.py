@@ -1,8 +1,9 @@
 """What always holds of a run program, checked.
 
 In: a program. Out: nothing, or an ArtifactError that names statement and value. Invariant of what passes: a value is
-written before it is read and by one statement; inputs and constants are never written; each size is an axis of an
-input; and no two transients that are alive at the same time overlap in the arena.
+written before it is read and by one statement; inputs and constants are never written, states by one `write` that is
+the last to touch them; each size is an axis of an input; and no two transients that are alive at the same time overlap
+in the arena.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from armillary.program.nodes import (
     writes,
 )
 
-_GIVEN = (Lifetime.INPUT, Lifetime.CONSTANT)
+_GIVEN = (Lifetime.INPUT, Lifetime.STATE, Lifetime.CONSTANT)
 
 
 def verify(program: Program) -> None:
@@ -38,6 +39,7 @@ def verify(program: Program) -> None:
     if not program.body or not isinstance(program.body[-1], Return):
         raise ArtifactError("program: its last statement is no return")
     _check_places(program, values)
+    _check_states(program, values)
 
 
 def _check_sizes(program: Program) -> None:
@@ -65,11 +67,28 @@ def _check_order(body: Sequence[Statement], values: dict[str, Value], written: s
         inside = written | (outputs if isinstance(statement, Loop) else set())  # a body reads states as they are
         for part in bodies(statement):
             _check_order(part, values, set(inside))
-        for name in writes(statement):
+        for name in () if _is_state_write(statement, values) else writes(statement):
             if name not in values or values[name].storage.lifetime in _GIVEN or name in written:
                 raise ArtifactError(f"program: {_shown(statement)} writes %{name}, which is not its own")
         written = written | outputs
     return written
+
+
+def _is_state_write(statement: Statement, values: dict[str, Value]) -> bool:
+    if not isinstance(statement, Move) or statement.kind != "write":
+        return False
+    return statement.output in values and values[statement.output].storage.lifetime is Lifetime.STATE
+
+
+def _check_states(program: Program, values: dict[str, Value]) -> None:
+    """A state is written once, and not read after that."""
+    done: set[str] = set()
+    for statement, _, _ in _steps(program.body):
+        late = sorted(done.intersection((*reads(statement), *writes(statement))))
+        if late:
+            raise ArtifactError(f"program: {_shown(statement)} uses the state %{late[0]} after its next value is there")
+        if _is_state_write(statement, values):
+            done.update(writes(statement))
 
 
 def _steps(body: Sequence[Statement]) -> Iterator[tuple[Statement, int, int]]:

@@ -24,8 +24,7 @@ TRACKER want client {user}: request {key, priority, wait_ms, absent_ms} -> {host
         want serve {key, port, host, tls, info}: then messages without answers. From the server:
         free {ticket}, busy {ticket, user}, done {ticket, error}, ping; from the tracker: revoke {ticket} (nobody came
         with it: make another), pong. A server silent for 20 s is dropped.
-PROXY   want serve, as at a tracker; from the proxy: dial {id}. The server then connects with want data {id}, and the
-        client's requests arrive there. A session at a proxy is opened as at a server.
+PROXY   want serve, as at a tracker; from the proxy: dial {id}. The server connects with want data {id}, for the client.
 SESSION want session {ticket, key, user, session_ms} -> {os, arch, threads, ...}. Then (h, t: handles, integers)
         write {path, offset} + bytes; read {path, offset, size} -> {size: of all} + bytes; list -> JSON; remove {path}
         load {path} -> {module: h, graph: bool} + descriptor JSON; release {module|tensor|graph: h}
@@ -35,8 +34,9 @@ SESSION want session {ticket, key, user, session_ms} -> {os, arch, threads, ...}
         time: call, and number, repeat, min_repeat_us, zero_limit, cooldown_us, cooldown_every, flush_bytes -> float64s
         device {device} -> {objection: text, "" if it can be used} + JSON: facts of its driver
         graph {module, json: path or "", device} -> {graph: h} + JSON: inputs [{name, shape, dtype, set}], outputs [...]
-        graph_set {graph, name, tensor}; graph_output {graph, index} -> {tensor: h, shape, dtype}; graph_run {graph}
-        graph_params {graph, path} -> {count}; graph_time: as time, of a graph; profile {graph} -> JSON rows
+        graph_set {graph, name, tensor}; graph_output {graph, index} -> {tensor: h, shape, dtype}; graph_run {graph};
+        graph_input {graph, name of a state}: as an output; graph_reset {graph}: they are 0; profile {graph} -> JSON
+        graph_params {graph, path} -> {count}; graph_time: as time
         A path is relative, inside the session's folder; files and tensors go in pieces of at most 8 MiB.
 """
 

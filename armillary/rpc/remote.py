@@ -324,6 +324,15 @@ class RemoteGraphExecutor:
         """Inputs stay there."""
         raise RPCError(f"the input {self._name(key)!r} of a remote graph cannot be read back")
 
+    def get_state(self, name: str) -> RemoteNDArray:
+        """An input that runs write, as it is there when it is fetched; `set_input` sets it."""
+        value, _ = self.session.request({"op": "graph_input", "graph": self.handle, "name": name})
+        return RemoteNDArray(self.session, value["tensor"], tuple(value["shape"]), DType(value["dtype"]), self.device)
+
+    def reset_states(self) -> None:
+        """Make all states zero."""
+        self.session.request({"op": "graph_reset", "graph": self.handle})
+
     def get_output(self, index: int) -> RemoteNDArray:
         """An output, as it is there when it is fetched."""
         if not 0 <= index < len(self._outputs):
@@ -351,7 +360,15 @@ class RemoteGraphExecutor:
         return lambda *_: _result(self.session.request(header)[1])
 
     def __getitem__(self, name: str) -> AnyFunction:  # Any: as the method
-        if name not in ("set_input", "get_output", "get_num_inputs", "get_num_outputs", "load_params", "run"):
+        if name not in (
+            "set_input",
+            "get_output",
+            "get_num_inputs",
+            "get_num_outputs",
+            "load_params",
+            "run",
+            "reset_states",
+        ):
             raise ExecutionError(f"a remote graph executor has no function {name!r}")
         function: AnyFunction = getattr(self, name)
         return function

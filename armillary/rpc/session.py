@@ -209,6 +209,15 @@ class Session:
         tensor = graph.get_output(index)
         return {"tensor": self._keep(tensor), **_type(tensor)}, b""
 
+    def _graph_input(self, header: dict[str, Json], _: object) -> Answer:
+        graph: GraphExecutor = self._get(header, "graph", GraphExecutor)
+        tensor = graph.get_state(text_of(header, "name", 4096))
+        return {"tensor": self._keep(tensor), **_type(tensor)}, b""
+
+    def _graph_reset(self, header: dict[str, Json], _: object) -> Answer:
+        cast("GraphExecutor", self._get(header, "graph", GraphExecutor)).reset_states()
+        return None, b""
+
     def _graph_run(self, header: dict[str, Json], _: object) -> Answer:
         cast("GraphExecutor", self._get(header, "graph", GraphExecutor)).run()
         return None, b""
@@ -247,6 +256,8 @@ _OPERATIONS: dict[str, Callable[[Session, dict[str, Json], bytes | memoryview], 
     "graph": Session._graph,
     "graph_set": Session._graph_set,
     "graph_output": Session._graph_output,
+    "graph_input": Session._graph_input,
+    "graph_reset": Session._graph_reset,
     "graph_run": Session._graph_run,
     "graph_params": Session._graph_params,
     "graph_time": Session._graph_time,

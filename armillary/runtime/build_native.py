@@ -47,6 +47,7 @@ LIBRARY_SOURCES = (
     "arm_variants.c",
     "arm_load.c",
     "memory/arm_share.c",
+    "memory/arm_states.c",
     "packages/arm_stream.c",
     "packages/arm_sums.c",
     "arm_trace.c",

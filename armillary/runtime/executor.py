@@ -88,6 +88,8 @@ class GraphExecutor:
         self._index = {name: i for i, name in enumerate(self._names)}
         self._variants = native().arm_graph_num_variants(self._graph) > 1
         self._sized = native().arm_graph_num_sizes(self._graph) > 0  # then shapes change with the inputs
+        is_state = native().arm_graph_input_is_state
+        self.state_names = tuple(n for i, n in enumerate(self._names) if is_state(self._graph, i) == 1)
         self._shared: SharedWeights | None = None  # what other executors may take while this one lives
 
     # ---- inputs
@@ -111,10 +113,10 @@ class GraphExecutor:
 
     @property
     def free_inputs(self) -> tuple[str, ...]:
-        """Names of the inputs that are not parameters."""
+        """Names of the inputs that are neither parameters nor states."""
         is_used = native().arm_graph_input_used if self._variants else lambda *_: True
         used = (n for i, n in enumerate(self._names) if is_used(self._graph, i))
-        return tuple(name for name in used if name not in self._params)
+        return tuple(name for name in used if name not in self._params and name not in self.state_names)
 
     def get_input_index(self, name: str) -> int:
         """Index of an input, or -1."""
@@ -173,6 +175,16 @@ class GraphExecutor:
         if native().arm_graph_input_released(self._graph, index) == 1 and self.restore is not None:
             self._copy_input(index, self.restore(self._names[index]))
         return self._view(native().arm_graph_input, index)
+
+    def get_state(self, name: str) -> NDArray:
+        """A view of an input that runs write: as the last run left it, zeros at first. `set_input` sets it."""
+        if name not in self.state_names:
+            raise ExecutionError(f"{name!r} is no state", hint=f"states are {', '.join(self.state_names) or 'none'}")
+        return self.get_input(name)
+
+    def reset_states(self) -> None:
+        """Make all states zero, as before the first run."""
+        self._error.check(native().arm_graph_reset_states(self._graph, *self._error.args), ExecutionError)
 
     @boundary("set_input", arguments=True)
     def set_input(self, key: str | int, value: object) -> None:  # NDArray, DLPack producers, numpy's array-likes
@@ -581,17 +593,6 @@ def _typed(name: str, shape: tuple[int, ...], dtype: DType) -> str:
     return f"{name}: {dtype}[{', '.join(map(str, shape))}]"
 
 
-_FUNCTIONS = (
-    "set_input",
-    "set_input_zero_copy",
-    "set_output_zero_copy",
-    "get_input",
-    "get_input_index",
-    "get_num_inputs",
-    "get_output",
-    "get_num_outputs",
-    "load_params",
-    "share_params",
-    "run",
-    "run_from_inputs",
-)
+_INPUTS = ("set_input", "set_input_zero_copy", "get_input", "get_input_index", "get_num_inputs", "reset_states")
+_OUTPUTS = ("set_output_zero_copy", "get_output", "get_num_outputs")
+_FUNCTIONS = (*_INPUTS, *_OUTPUTS, "load_params", "share_params", "run", "run_from_inputs")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from armillary.base.aliases import Array
 from armillary.base.files import write_atomic
+from armillary.errors import UnsupportedError
 from armillary.runtime.executor import GraphExecutor
 from armillary.runtime.node_times import Span
 from armillary.runtime.threads import num_threads
@@ -79,7 +80,11 @@ class ExecutorPool:
                 return self._free.pop()  # the one used last: its memory is in the caches
             self._count += 1
         try:
-            return self._make()
+            made = self._make()
+            if made.state_names:
+                hint = "contrib.graph_executor.GraphModule runs it: one for each user"
+                raise UnsupportedError(f"a session has no states, the network has {made.state_names[0]}", hint=hint)
+            return made
         except BaseException:
             with self._change:
                 self._count -= 1

@@ -153,6 +153,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_set_variant", c_int, (c_void_p, c_int, *_ERR)),
     ("arm_graph_pick", c_int, (c_void_p, c_char_p, _T, *_ERR)),
     ("arm_graph_input_used", c_int, (c_void_p, c_int)),
+    ("arm_graph_input_is_state", c_int, (c_void_p, c_int)),
+    ("arm_graph_reset_states", c_int, (c_void_p, *_ERR)),
     ("arm_graph_run", c_int, (c_void_p, *_ERR)),
     ("arm_graph_run_range", c_int, (c_void_p, c_int, c_int, POINTER(c_double), *_ERR)),
     ("arm_graph_trace", c_int, (c_void_p, POINTER(CSpan), c_int64, POINTER(c_int64), POINTER(c_double), *_ERR)),

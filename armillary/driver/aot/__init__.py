@@ -161,6 +161,8 @@ def aot_library(made: GraphLibrary, relay_text: str, alignment: int) -> AotLibra
         made.libmod_name,
     )
     library.offload_report, library.alignment, library.relay_text = made.offload_report, alignment, relay_text
+    if '"state":' in made.graph_json:
+        raise UnsupportedError("a C package has no states", hint="executor='graph', or give them as inputs and outputs")
     if alignment <= 0 or alignment & (alignment - 1):
         raise UnsupportedError(f"workspace-byte-alignment is {alignment}, wanted a power of two")
     return library

@@ -299,7 +299,7 @@ def _argument(name: str, value: Value) -> Value:
 
 
 def _constant(walk: ScriptWalk, node: Node) -> None:
-    value = node.output().toIValue() if not node.mustBeNone() else None
+    value: object = node.output().toIValue() if not node.mustBeNone() else None
     if hasattr(value, "layout") and hasattr(value, "dtype"):
         value = walk.folder.give(Constant(array_of(value)))
     walk.bind(node.output(), value, node)

@@ -115,11 +115,12 @@ class Runner {
   std::string target() const { return arm_module_target(arm_package_module(package_.get())); }
   std::size_t memory_bytes() const { return arm_graph_memory(graph_.get()); }
 
-  /// The inputs that a run wants: those that are no parameters.
+  /// The inputs that a run wants: those that are neither parameters nor states.
   std::vector<TensorInfo> inputs() const {
     std::vector<TensorInfo> result;
     for (int index : free_inputs_)
-      if (arm_graph_input_used(graph_.get(), index)) result.push_back(input_info(index));
+      if (arm_graph_input_used(graph_.get(), index) && arm_graph_input_is_state(graph_.get(), index) != 1)
+        result.push_back(input_info(index));
     return result;
   }
 
@@ -186,6 +187,12 @@ class Runner {
   void run() {
     detail::Message message;
     message.check(arm_graph_run(graph_.get(), message.text(), message.size()));
+  }
+
+  /// Make the states zero, as before the first run.
+  void reset_states() {
+    detail::Message message;
+    message.check(arm_graph_reset_states(graph_.get(), message.text(), message.size()));
   }
 
   /// A copy of an output's values.

@@ -185,6 +185,9 @@ ARM_API int arm_graph_variant(const arm_graph *graph);
 ARM_API int arm_graph_set_variant(arm_graph *graph, int variant, char *err, size_t err_size);
 ARM_API int arm_graph_pick(arm_graph *graph, const char *name, const arm_tensor *value, char *err, size_t err_size);
 ARM_API int arm_graph_input_used(const arm_graph *graph, int index); /* by the current variant; parameters always are */
+/* States: inputs that a run writes, zero at first; read and set as inputs are. -1: no such input. */
+ARM_API int arm_graph_input_is_state(const arm_graph *graph, int index);
+ARM_API int arm_graph_reset_states(arm_graph *graph, char *err, size_t err_size); /* to zero */
 ARM_API int arm_graph_run(arm_graph *graph, char *err, size_t err_size);
 /* Run nodes [begin, end); seconds, if not NULL, receives end - begin durations. */
 ARM_API int arm_graph_run_range(arm_graph *graph, int begin, int end, double *seconds, char *err, size_t err_size);

@@ -74,7 +74,6 @@ static void add_slot(arm_graph *g, int32_t entry, int32_t node, int32_t arg) {
   storage->first_slot = g->num_slots++;
 }
 
-/* A node may change its first input where that lies: caches that are inputs and outputs. */
 static int is_in_place(const arm_graph *g, const arm_node *node, int32_t entry) {
   return node->num_inputs > 0 && g->entries[node->inputs[0]].storage == g->entries[entry].storage;
 }
@@ -118,7 +117,7 @@ static int check_alias(const arm_graph *g, const arm_node *node, arm_error *erro
   if (bytes != to->bytes) return arm_fail(error, "graph: __nop %s changes the size in bytes", node->name);
   if (is_shared && node->num_inputs != 1)
     return arm_fail(error, "graph: __nop %s joins inputs and shares the storage of one", node->name);
-  if (!is_shared && g->storages[to->storage].is_input)
+  if (!is_shared && g->storages[to->storage].is_input && !g->storages[to->storage].is_state)
     return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
   return 0;
 }
@@ -263,7 +262,6 @@ void arm_graph_destroy(arm_graph *g) {
 }
 
 /* ---- questions ---- */
-
 int arm_graph_num_inputs(const arm_graph *g) { return g->num_inputs; }
 int arm_graph_num_outputs(const arm_graph *g) { return g->variants[g->active].num_heads; }
 int arm_graph_num_nodes(const arm_graph *g) { return g->num_nodes; }
@@ -468,10 +466,13 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
 
 /* ---- running ---- */
 
-static int check_inputs(const arm_graph *g, arm_error *error) {
-  for (int32_t i = 0; i < g->num_inputs; i++)
-    if (!g->storages[g->entries[g->nodes[g->inputs[i]].first_entry].storage].is_set && arm_variants_uses(g, i))
-      return arm_fail(error, "input %s was never set", g->nodes[g->inputs[i]].name);
+static int check_inputs(arm_graph *g, arm_error *error) {
+  for (int32_t i = 0; i < g->num_inputs; i++) {
+    int32_t s = g->entries[g->nodes[g->inputs[i]].first_entry].storage;
+    if (g->storages[s].is_set || !arm_variants_uses(g, i)) continue;
+    if (!g->storages[s].is_state) return arm_fail(error, "input %s was never set", g->nodes[g->inputs[i]].name);
+    if (arm_states_begin(g, s, error) != 0) return -1;
+  }
   return 0;
 }
 

@@ -58,6 +58,7 @@ typedef struct {
   int64_t width;         /* of the image that holds it, in pixels of four numbers; 0: it is in a buffer */
   int32_t bits;          /* of a number of the image */
   int32_t first_slot, is_input, is_set, heads;
+  int32_t is_state;                /* an input that a run writes: memory/arm_states.c */
   int32_t is_load;                 /* written by a load-time node */
   int32_t last_load;               /* the last load-time node that reads it, or -1 */
   int32_t is_kept;                 /* read in inferences, or with another storage: stays after loading */
@@ -149,6 +150,10 @@ void arm_sizes_take(arm_graph *graph, arm_entry *entry, const arm_tensor *value)
 int arm_sizes_place(arm_graph *graph, arm_error *error);
 int arm_sizes_bind(arm_graph *graph, arm_error *error);
 void arm_sizes_free(arm_graph *graph);
+
+/* States: memory/arm_states.c. Begin: a state that nobody set is zero. */
+int arm_states_read(arm_graph *graph, const arm_json *json, int32_t list, arm_error *error);
+int arm_states_begin(arm_graph *graph, int32_t storage, arm_error *error);
 
 /* Fill nodes, entries, storages, inputs and heads from graph JSON; memory and calls come later. */
 int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *error);

@@ -264,6 +264,13 @@ static int read_inputs(reader *r) {
   return 0;
 }
 
+/* "state": the nodes of inputs that a run writes. */
+static int read_states(reader *r, int32_t attrs) {
+  if (arm_json_get(&r->json, attrs, "state") < 0) return 0;
+  int32_t list = tagged(r, attrs, "state", "list_int", -1);
+  return list < 0 ? -1 : arm_states_read(r->graph, &r->json, list, r->error);
+}
+
 static int read_heads(reader *r) {
   arm_graph *g = r->graph;
   int32_t list = arm_json_need(&r->json, 0, "heads", ARM_LIST, "graph", r->error);
@@ -287,6 +294,7 @@ int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *er
     int32_t attrs = arm_json_need(&r.json, 0, "attrs", ARM_MAP, "graph", error);
     status = attrs < 0 ? -1 : read_entries(&r, attrs);
     if (status == 0) status = read_storages(&r, attrs);
+    if (status == 0) status = read_states(&r, attrs);
   }
   if (status == 0) status = read_inputs(&r);
   if (status == 0) status = read_heads(&r);

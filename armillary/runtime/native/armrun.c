@@ -272,7 +272,9 @@ static int set_inputs(model *m, const options *o, arm_error *error) {
     if (set_given(m, o->inputs[i], error) != 0) return -1;
   for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
     arm_tensor t;
-    if (arm_graph_input_is_set(m->graph, i) || !arm_graph_input_used(m->graph, i)) continue;
+    if (arm_graph_input_is_set(m->graph, i) || !arm_graph_input_used(m->graph, i) ||
+        arm_graph_input_is_state(m->graph, i) == 1)
+      continue;
     if (o->device.type == ARM_CPU) {
       if (arm_graph_input(m->graph, i, &t, error->text, error->size) != 0) return -1;
       fill_tensor(&t, o->fill, &seed);

@@ -39,7 +39,6 @@ _PER_CHANNEL = frozenset(
         "nn.adaptive_max_pool2d",
         "negative",
         "abs",
-        "round",
         "nearbyint",
         "cast",
     }

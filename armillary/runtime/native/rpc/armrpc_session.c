@@ -535,6 +535,18 @@ static int do_graph_set(ARGS) {
   return fail_as("TypeMismatch", arm_graph_set_input(executor, index, &tensor->tensor, error->text, error->size));
 }
 
+/* Hand out a tensor that shows a graph's memory. */
+static int keep_view(ARGS, thing *made, int64_t graph) {
+  made->graph = graph;
+  memcpy(made->shape, made->tensor.shape, (size_t)made->tensor.ndim * sizeof *made->shape);
+  int64_t number = keep(s, error, made);
+  if (number < 0) return -1;
+  armrpc_put(&s->value, "{\"tensor\":%lld,", (long long)number);
+  put_type(&s->value, &s->things[number - 1]->tensor);
+  armrpc_put(&s->value, "}");
+  return 0;
+}
+
 static int do_graph_output(ARGS) {
   int64_t index, handle;
   thing made = {.kind = TENSOR}, *graph = get(s, error, "graph", GRAPH);
@@ -543,14 +555,26 @@ static int do_graph_output(ARGS) {
       armrpc_number(s->request, "graph", 1, s->count, &handle, error) != 0)
     return -1;
   if (arm_graph_output(graph->executor, (int)index, &made.tensor, error->text, error->size) != 0) return -1;
-  made.graph = handle;
-  memcpy(made.shape, made.tensor.shape, (size_t)made.tensor.ndim * sizeof *made.shape);
-  int64_t number = keep(s, error, &made);
-  if (number < 0) return -1;
-  armrpc_put(&s->value, "{\"tensor\":%lld,", (long long)number);
-  put_type(&s->value, &s->things[number - 1]->tensor);
-  armrpc_put(&s->value, "}");
-  return 0;
+  return keep_view(s, error, &made, handle);
+}
+
+static int do_graph_input(ARGS) {
+  char name[4097];
+  int64_t handle;
+  thing made = {.kind = TENSOR}, *graph = get(s, error, "graph", GRAPH);
+  if (graph == NULL || armrpc_field(s->request, "name", name, sizeof name, 1, error) != 0 ||
+      armrpc_number(s->request, "graph", 1, s->count, &handle, error) != 0)
+    return -1;
+  int index = arm_graph_input_index(graph->executor, name);
+  if (arm_graph_input_is_state(graph->executor, index) != 1)
+    return fail_as("ExecutionError", arm_fail(error, "'%s' is no state of the graph", name));
+  if (arm_graph_input(graph->executor, index, &made.tensor, error->text, error->size) != 0) return -1;
+  return keep_view(s, error, &made, handle);
+}
+
+static int do_graph_reset(ARGS) {
+  thing *graph = get(s, error, "graph", GRAPH);
+  return graph ? fail_as("ExecutionError", arm_graph_reset_states(graph->executor, error->text, error->size)) : -1;
 }
 
 static int do_graph_run(ARGS) {
@@ -664,7 +688,7 @@ static const struct { const char *name; int (*run)(ARGS); } operations[] = {
     {"write", do_write}, {"read", do_read}, {"list", do_list}, {"remove", do_remove}, {"load", do_load},
     {"release", do_release}, {"call", do_call}, {"time", do_time}, {"alloc", do_alloc}, {"put", do_put},
     {"get", do_get}, {"copy", do_copy}, {"device", do_device}, {"graph", do_graph}, {"graph_set", do_graph_set},
-    {"graph_output", do_graph_output}, {"graph_run", do_graph_run}, {"graph_params", do_graph_params},
+    {"graph_output", do_graph_output}, {"graph_input", do_graph_input}, {"graph_reset", do_graph_reset}, {"graph_run", do_graph_run}, {"graph_params", do_graph_params},
     {"graph_time", do_graph_time}, {"profile", do_profile}, {"info", do_info}};
 
 static int perform(ARGS) {
