@@ -112,6 +112,8 @@ def _compare(program: Path, first: int, count: int) -> None:
         names = [LINKS[int(k)] for k in rng.integers(len(LINKS), size=2 + number % 2)]
         if number % 5 == 0:
             names[-1] = ENDS[int(rng.integers(len(ENDS)))]
+        if any(name.startswith("NEWarp") for name in names[:-1]):
+            continue  # a pixel may be rounded to the other neighbour, which what follows magnifies
         case = chain(rng, names)
         if case is None:
             continue
