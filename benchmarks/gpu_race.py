@@ -1,11 +1,11 @@
-"""Five networks on an OpenCL device beside PyTorch's CUDA graph, in turns; then tuned for a given time, and again.
+"""Networks on an OpenCL device beside PyTorch's CUDA graph, in turns; then tuned for a given time, and again.
 
     python benchmarks/gpu_race.py [--networks resnet18,vgg16] [--seconds 200] [--tune 0]
         [--records benchmarks/records] [--folder build/gpu]
 
-In: names of networks of torchvision (without PyTorch: of networks.py, and no column of PyTorch), or ONNX files. Each is
-made once, with drawn weights and statistics of a batch, and written as the ONNX file that is compiled here: both
-compute the same.
+In: names of networks of gpu_networks.py (without PyTorch: of networks.py, and no column of PyTorch), `sixteen` or
+`products` for lists of them, or ONNX files. Each is made once, with drawn weights and statistics of a batch, and
+written as the ONNX file that is compiled here: both compute the same.
 Out: a table, and below `--folder` `race.json` (every number, the slowest kernels) and `<network>.log` with the trials
 of tuning; a second call goes on with them, and with those of `--records/<device>`: it does not measure textures and
 tinygrad again. Per network, at batch 1 in float32: ms of the default compile, with records, with textures, of PyTorch,
@@ -34,6 +34,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("gpu_race_worker.py")
 NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "vgg16", "inception_v3")
+SIXTEEN = (
+    *("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "densenet121", "squeezenet1_1"),
+    *("shufflenet_v2_x1_0", "efficientnet_b0", "inception_v3", "vgg16", "convnext_tiny", "swin_t"),
+    *("vit_b_16", "bert_base", "fcn_resnet50", "llama_block"),
+)
+PRODUCTS = ("product-512", "product-1024", "product-2048", "product-4096")
+LISTS = {"sixteen": SIXTEEN, "products": PRODUCTS}
+TURNS = ("default", "tuned", "textures")
 PATIENCE = 90.0  # seconds of one turn of one network on the device, where none is said
 LEAST = 5.0  # seconds that have to be left for a turn
 MARGIN = 1.2  # of the time of the turn with records, for that after tuning
@@ -45,10 +53,13 @@ COLUMNS = (
     ("records ms", "tuned", "ms"),
     ("textures ms", "textures", "ms"),
     ("tinygrad ms", "tinygrad", "ms"),
+    ("half ms", "half", "ms"),
     ("torch ms", "default", "torch_ms"),
     ("default/torch", "default", "ratio"),
     ("records/torch", "tuned", "ratio"),
+    ("half/default", "half", "to_default"),
     ("error", "default", "error"),
+    ("half error", "half", "error"),
     ("torch error", "default", "torch_error"),
     ("first s", "default", "first_s"),
     ("kept s", "default", "kept_s"),
@@ -110,7 +121,8 @@ class Race:
     def __init__(self, args: argparse.Namespace, folder: Path, scratch: Path) -> None:
         self.args, self.folder, self.scratch = args, folder, scratch
         self.start = time.monotonic()
-        self.names: list[str] = args.networks.split(",")
+        words: list[str] = args.networks.split(",")
+        self.names = [name for word in words for name in LISTS.get(word, (word,))]
         self.rows: dict[str, dict[str, Row]] = {name: {} for name in self.names}
         kept = folder / "race.json"
         self.before: dict[str, dict[str, Row]] = json.loads(kept.read_text()) if kept.exists() else {}
@@ -186,11 +198,11 @@ def run(race: Race) -> None:
         for name, racer in racers.items():
             race.keep(name, "made", racer.answer(min(2 * patience, race.left())))
         logs_of(race, next((str(r["made"]["device"]) for r in race.rows.values() if "device" in r["made"]), ""))
-        turn(race, racers, "default")
-        start = time.monotonic()
-        turn(race, racers, "tuned")
-        again = MARGIN * (time.monotonic() - start) + BATCH_S
-        turn(race, racers, "textures")
+        again = 0.0
+        for what in race.args.turns.split(","):
+            start = time.monotonic()
+            turn(race, racers, what)
+            again = MARGIN * (time.monotonic() - start) + BATCH_S if what == "tuned" else again
         if race.args.tune:
             tuners = {name: race.worker("tune", name) for name, racer in racers.items() if racer.process is not None}
         tinygrad(race, racers)
@@ -255,6 +267,7 @@ def main() -> int:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--seconds", type=float, default=200, help="for all; what does not fit is left out (200)")
     parser.add_argument("--tune", type=float, default=0, help="seconds of them to tune in (default: 0, none)")
+    parser.add_argument("--turns", default=",".join(TURNS), help=f"of {', '.join(TURNS)}, half; the default is first")
     parser.add_argument("--records", type=Path, default=ROOT / "benchmarks" / "records")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu")
     parser.add_argument("--device", type=int, default=0)

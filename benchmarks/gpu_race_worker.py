@@ -34,16 +34,17 @@ from armillary import autotvm, relay  # noqa: E402
 from armillary.autotvm.record import load_from_file  # noqa: E402
 from armillary.autotvm.task.dispatcher import last_of_each  # noqa: E402
 from armillary.contrib import graph_executor  # noqa: E402
+from armillary.driver.tvmc.transform import convert_to_mixed_precision  # noqa: E402
 from armillary.ir import IRModule  # noqa: E402
 from armillary.runtime import NDArray as Tensor  # noqa: E402
 from armillary.transform import PassContext  # noqa: E402
 
 try:
+    import gpu_networks
     import torch
-    import torchvision
 except ImportError:
-    torch = torchvision = None
-IN_A_ROW, BATCH, KERNELS, TORCH_THREADS = 10, 4, 10, 4
+    gpu_networks = torch = None  # type: ignore[assignment]
+IN_A_ROW, KERNELS, TORCH_THREADS = 10, 10, 4
 TO_CAPTURE, TINY_S = 4, 5.0  # runs until tinygrad's JIT replays; seconds of its rounds
 TEXTURES = "opencl -device=adreno"
 Values = NDArray[np.float32]
@@ -64,7 +65,7 @@ class Made:
     """A network on both sides: PyTorch's module, and ours from its ONNX file."""
 
     def __init__(self, name: str, folder: Path, side: int) -> None:
-        self.name, self.side = name, side or (299 if "inception" in name else 224)
+        self.name, self.side = name, side
         (folder / "onnx").mkdir(exist_ok=True)
         stem = Path(name).stem
         self.file, self.values = folder / "onnx" / f"{stem}.onnx", folder / "onnx" / f"{stem}.input.npy"
@@ -73,7 +74,11 @@ class Made:
 
     def make(self) -> None:
         """Draw the network and write its file and its input; of a file, its input."""
-        shape: tuple[int, ...] = (1, 3, self.side, self.side)
+        side = self.side or (299 if "inception" in self.name else 224)
+        shape: tuple[int, ...] = (1, 3, side, side)
+        if torch is not None and not self.name.endswith(".onnx"):
+            torch.set_num_threads(TORCH_THREADS)  # others are made beside this one
+            self.net, shape = gpu_networks.network(self.name, self.side)
         if self.name.endswith(".onnx"):
             self.file.write_bytes(Path(self.name).read_bytes())
             shape = tuple(relay.frontend.from_onnx(str(self.file))[0]["main"].params[0].type_annotation.shape)
@@ -82,23 +87,11 @@ class Made:
         if self.name.endswith(".onnx"):
             return
         if torch is not None:
-            self.net = self._from_torch(torch.from_numpy(value))
+            torch.backends.mha.set_fastpath_enabled(False)  # what is exported is plain operators
+            names = {"input_names": ["x"], "opset_version": 17, "dynamo": False}
+            torch.onnx.export(self.net, (torch.from_numpy(value),), str(self.file), **names)
         else:
-            network_file(self.name, side=self.side, folder=self.file.parent).replace(self.file)
-
-    def _from_torch(self, x: object) -> object:
-        torch.manual_seed(SEED)
-        torch.set_num_threads(TORCH_THREADS)  # others are made beside this one
-        more = {"aux_logits": False, "init_weights": True} if "inception" in self.name else {}
-        net = getattr(torchvision.models, self.name)(weights=None, **more)
-        for part in net.modules():  # statistics of a batch keep the scale of what flows
-            if isinstance(part, torch.nn.BatchNorm2d):
-                part.momentum = 1.0
-        with torch.no_grad():
-            net.train()(torch.randn(BATCH, *x.shape[1:]))  # type: ignore[attr-defined]
-            net.eval()
-            torch.onnx.export(net, (x,), str(self.file), input_names=["x"], opset_version=17, dynamo=False)
-        return net
+            network_file(self.name, side=side, folder=self.file.parent).replace(self.file)
 
     def module(self) -> tuple[IRModule, dict[str, Tensor]]:
         """As compiled here."""
@@ -165,10 +158,10 @@ class Racer:
         seconds = {"made_s": made - start, "compiled_s": time.perf_counter() - made}
         return {"device": facts["name"], "driver": facts.get("driver", ""), **seconds}
 
-    def compiled(self, target: str, records: list[autotvm.record.Pair]) -> Library:
+    def compiled(self, target: str, records: list[autotvm.record.Pair], module: IRModule | None = None) -> Library:
         """At the level of armc compile."""
         with PassContext(opt_level=3), autotvm.ApplyHistoryBest(records, warns=False):
-            library: Library = relay.build(self.module, target, params=self.params)
+            library: Library = relay.build(module or self.module, target, params=self.params)
         return library
 
     def loaded(self, library: Library) -> tuple[graph_executor.GraphModule, float, float]:
@@ -197,13 +190,16 @@ class Racer:
         return {**row, "programs": load_s / load_kept, "kernels": _slowest(graph)}
 
     def compile(self, what: str, log: Path) -> Row:
-        """Compile with the records of a log that are faster, or for textures."""
+        """Compile with the records of a log that are faster, in half, or for textures."""
         start, found = time.perf_counter(), {}
         if what == "tuned":
             tasks = tasks_of(self.module, self.params, self.args.target)
             records = gpu_tune.useful(log, tasks)
             found = {"tasks": len(tasks), "records": len(records)}
             self.libraries[what] = self.compiled(self.args.target, records) if records else self.libraries["default"]
+        elif what == "half":
+            module = convert_to_mixed_precision(self.module, None, "float16", "float32")
+            self.libraries[what] = self.compiled(self.args.target, [], module)
         else:
             self.libraries[what] = self.compiled(TEXTURES, [])
         return {**found, "compiled_s": time.perf_counter() - start}

@@ -96,7 +96,7 @@ def opencl_rows() -> list[tuple[str, str]]:
             ("  driver", facts["driver"]),
             ("  compute units", f"{facts['units']}, work-groups of up to {facts['items']}"),
             ("  memory", f"{_mebibytes(facts['memory'])}{shared}; {int(facts['local']) // 1024} KiB of a work-group"),
-            ("  half", "cl_khr_fp16" if facts["half"] == "1" else "none: compile networks in float32"),
+            ("  half", "cl_khr_fp16" if facts["half"] == "1" else "in memory only: float16 is computed in float32"),
             ("  images", _images(facts)),
         ]
     return rows or [("cl(0)", f"not available: {cl(0).objection()}")]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gpu import varied
 from mobilenet_v2 import mobilenet_v2
-from opencl_device import needs_half, needs_opencl
+from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
@@ -33,8 +33,8 @@ NETWORKS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
 HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16"}
 PRECISIONS = (
     pytest.param(None, 1e-4, id="float32"),
-    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 2e-2, id="float16_acc32", marks=needs_half),
-    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 1e-1, id="float16", marks=needs_half),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 2e-2, id="float16_acc32"),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 1e-1, id="float16"),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_device import needs_half, needs_opencl
+from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
@@ -69,7 +69,7 @@ def test_the_numbers_are_those_of_the_cpu(rows: int) -> None:
     np.testing.assert_allclose(output(built(module), armillary.opencl(), value), wanted, rtol=1e-5, atol=1e-6)
 
 
-@needs_half
+@needs_opencl
 @pytest.mark.parametrize(("sums", "bound"), [("float32", 3e-3), ("float16", 1e-2)])
 def test_the_numbers_in_half_are_those_of_the_cpu(sums: str, bound: float) -> None:
     module = layers(16)

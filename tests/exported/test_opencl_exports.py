@@ -12,7 +12,7 @@ from typing import Any
 import e2e_models as models
 import numpy as np
 import pytest
-from opencl_device import needs_half, needs_opencl
+from opencl_device import needs_opencl
 from test_exported import NAMES, cases
 
 import armillary
@@ -24,8 +24,8 @@ from armillary.ir import IRModule
 HALF = {"mixed_precision": True, "mixed_precision_calculation_type": "float16"}
 PRECISIONS = (
     pytest.param(None, 1e-5, id="float32"),
-    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 1e-2, id="float16_acc32", marks=needs_half),
-    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 2e-2, id="float16", marks=needs_half),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float32"}, 1e-2, id="float16_acc32"),
+    pytest.param({**HALF, "mixed_precision_acc_type": "float16"}, 2e-2, id="float16"),
 )
 QUICK = ("lookup", "video")
 TARGETS = ("opencl", "opencl -device=adreno")

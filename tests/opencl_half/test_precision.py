@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_device import HAS_HALF, needs_half, needs_opencl
+from opencl_device import needs_half, needs_opencl
 
 import armillary
 from armillary import relay
 from armillary.cli.main import main
 from armillary.contrib import graph_executor
 from armillary.driver.tvmc.transform import apply_graph_transforms
-from armillary.errors import ArmillaryError
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.op import OPS
@@ -94,8 +93,8 @@ def error(got: Array, wanted: Array) -> float:
 def test_kernels_compute_in_half_or_with_sums_in_float() -> None:
     half = source(relay.build(apply_graph_transforms(NETWORK, options("float16")), "opencl"))
     wide = source(relay.build(apply_graph_transforms(NETWORK, options("float32")), "opencl"))
-    assert "half conv2d_nchw[" in half and "float conv2d_nchw[" not in half
-    assert "float conv2d_nchw[" in wide and "half conv2d_nchw[" not in wide
+    assert "half_t conv2d_nchw[" in half and "float conv2d_nchw[" not in half
+    assert "float conv2d_nchw[" in wide and "half_t conv2d_nchw[" not in wide
     assert "vload_half(" in wide and "__global half* restrict p1" in wide
     assert half.count("#pragma OPENCL EXTENSION cl_khr_fp16 : enable") == 1
     assert "half" not in source(relay.build(NETWORK, "opencl"))
@@ -110,17 +109,17 @@ def test_operators_called_by_name_in_half_compute_in_float(name: str) -> None:
     params = [relay.var(f"x{k}", type_annotation=ty) for k, ty in enumerate(types)]
     body = Call(op, tuple(params), sample.attrs)
     text = source(relay.build(armillary.IRModule.from_expr(relay.Function(params, body)), "opencl"))
-    assert "float" in text and not re.search(r"^ *half \w+\[", text, re.M)
+    assert "float" in text and not re.search(r"^ *half_t \w+\[", text, re.M)
 
 
-@needs_half
+@needs_opencl
 @pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
 @pytest.mark.parametrize(("sums", "bound"), [("float16", 4e-3), ("float32", 1.5e-3), ("", 1e-6)])
 def test_results_are_as_near_as_the_types_allow(target: str, sums: str, bound: float) -> None:
     module = apply_graph_transforms(NETWORK, options(sums) if sums else None)
     library = relay.build(module, target)
     if "adreno" in target:
-        assert ("read_imageh(" in source(library)) == bool(sums) and "image2d_t" in source(library)
+        assert ("half_read_image(" in source(library)) == bool(sums) and "image2d_t" in source(library)
     found = error(output(library), in_float64(NETWORK))
     print(f"error of {sums or 'float32'}: {found:.2e}")
     assert (1e-5 if sums else 0.0) < found < bound
@@ -128,9 +127,9 @@ def test_results_are_as_near_as_the_types_allow(target: str, sums: str, bound: f
 
 @needs_half
 def test_sums_of_many_halves_are_worse_in_half_than_in_float() -> None:
-    """4096 products of about 1 add up to a number between whose neighbours lie 4."""
+    """4096 products of about 1 add up to a number between whose neighbours lie 4, by way of 64 sums of 64."""
     x, w = relay.var("x", shape=(8, 4096), dtype="float16"), relay.var("w", shape=(8, 4096), dtype="float16")
-    values = [np.full((8, 4096), 0.999, "float16"), np.full((8, 4096), 1.001, "float16")]
+    values = [np.random.default_rng(seed).uniform(0.5, 1.5, (8, 4096)).astype("float16") for seed in (1, 2)]
     wanted = values[0].astype("float64") @ values[1].astype("float64").T
     errors = []
     for sums in ("float16", "float32", ""):
@@ -139,15 +138,23 @@ def test_sums_of_many_halves_are_worse_in_half_than_in_float() -> None:
         module = graph_executor.GraphModule(library["default"](armillary.opencl()))
         module.run(x=values[0], w=values[1])
         errors.append(float(np.abs(module.get_output(0).numpy() / wanted - 1).max()))
-    assert errors[0] > 1e-3 and errors[1] < 1e-6 and errors[2] < 5e-4
+    assert errors[0] > 5e-4 > errors[2] and errors[1] < 1e-6
 
 
 @needs_opencl
-@pytest.mark.skipif(HAS_HALF, reason="the device computes in half")
-def test_a_device_without_half_is_told() -> None:
-    library = relay.build(apply_graph_transforms(NETWORK, options("float16")), "opencl")
-    with pytest.raises(ArmillaryError, match=r"in half, and .* has no cl_khr_fp16; compile the network in float32"):
-        library["default"](armillary.opencl())
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
+def test_bits_of_a_half_are_those_of_numpy(target: str) -> None:
+    """By way of int16 and back, where a device has no half, too."""
+    values = np.array([0.0, -0.0, 1.0, -2.5, 65504.0, 6e-8, np.inf, -np.inf] * 2, "float16")
+    x = relay.var("x", shape=(16,), dtype="float16")
+    bits = relay.reinterpret(x, "int16")
+    back = relay.reinterpret(bits, "float16")
+    function = relay.Function([x], relay.Tuple([bits, back]))
+    library = relay.build(armillary.IRModule.from_expr(function), target)
+    module = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    module.run(x=values)
+    np.testing.assert_array_equal(module.get_output(0).numpy(), values.view("int16"))
+    np.testing.assert_array_equal(module.get_output(1).numpy().view("int16"), values.view("int16"))
 
 
 @pytest.fixture
@@ -167,5 +174,5 @@ def test_the_command_chooses_the_type_of_sums(model: Path, tmp_path: Path, sums:
     command = ["compile", str(model), "-o", str(package), "--target", "opencl", *words.split()]
     assert main([*command, "--mixed-precision-acc-type", sums, "--dump-code", "cl"]) == 0
     text = (tmp_path / "net.tar.cl").read_text()
-    kinds = set(re.findall(r"^ +(half|float)\d* sums\[", text, re.MULTILINE))
-    assert "__global half* restrict p0" in text and kinds == {"half" if sums == "float16" else "float"}
+    kinds = set(re.findall(r"^ +(half_t|float)\d* sums\[", text, re.MULTILINE))
+    assert "__global half* restrict p0" in text and kinds == {"half_t" if sums == "float16" else "float"}

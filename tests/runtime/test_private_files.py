@@ -16,9 +16,10 @@ import pytest
 from opencl_device import needs_opencl
 
 import armillary
-from armillary import te
+from armillary import relay, te
 from armillary.base.files import read_private, replacing, write_private
 from armillary.codegen.workers.cache import Cache, cache_key
+from armillary.contrib import graph_executor
 from armillary.driver.devices.cached_record import read_cached, write_cached
 from armillary.driver.roof import VERSION, Roof
 from armillary.runtime import external
@@ -235,6 +236,25 @@ def test_a_kept_program_is_checked_and_made_again(programs: Path, tmp_path: Path
     kept.write_bytes(data)
     run_on_the_device()
     assert kept.read_bytes()[8:24] == whole[8:24]
+
+
+@needs_opencl
+def test_kernels_of_a_long_source_are_built_in_parts_that_are_kept(programs: Path) -> None:
+    x, values = relay.var("x", shape=(12, 16)), np.linspace(-1, 1, 192, dtype="float32").reshape(12, 16)
+    fields = [relay.nn.softmax(relay.strided_slice(x, [0, 0], [12, 3 + n])) for n in range(12)]
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.Tuple(fields)))
+    library = relay.build(module, "opencl")
+    (code,) = [m for m in library.get_lib().imported_modules if m.type_key == "opencl"]
+    count = min(len(os.sched_getaffinity(0)), max(1, len(code.get_source()) // 6144))
+    assert len(code.get_source()) > 2 * 6144
+    for _ in range(2):  # from source, then from what was kept
+        graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+        graph.run(x=values)
+        for n in range(12):
+            wanted = np.exp(values[:, : 3 + n])
+            got = graph.get_output(n).numpy()
+            np.testing.assert_allclose(got, wanted / wanted.sum(1, keepdims=True), rtol=1e-5)
+        assert len(list(programs.iterdir())) == count
 
 
 @needs_opencl

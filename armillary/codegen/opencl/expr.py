@@ -2,8 +2,8 @@
 
 In: expression nodes. Out: text in C's vocabulary with OpenCL's functions; `spelled` gives it OpenCL's type names.
 Invariant: as in `codegen/c/expr.py`, of which this overrides rows; but indices have the type of their expressions, as
-64-bit arithmetic is slow on GPUs. float16 is half, computed in half; only a load that is cast to float32 and a store of
-what was cast from it need no cl_khr_fp16. bfloat16 is float between loads and stores.
+64-bit arithmetic is slow on GPUs. float16 is half in memory and computed as `half_t`: half where the device has
+cl_khr_fp16, else float (`half.py`). bfloat16 is float between loads and stores.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from armillary.codegen.base import LIBM, refuse, refuse_intrinsic
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.codegen.c.literals import float_text
+from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import REFUSE
-from armillary.target.texture import is_texture
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
 from armillary.tir.stmt import Buffer
@@ -45,10 +45,7 @@ HELPERS = {
     "refuse": REFUSE,
     "lane4": "static inline float armillary_lane4(float4 x, int lane) {\n"
     "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
-    "lane4h": "static inline half armillary_lane4h(half4 x, int lane) {\n"
-    "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
-    "maxh": "static inline half armillary_maxh(half a, half b) { return a > b || a != a ? a : b; }\n",
-    "minh": "static inline half armillary_minh(half a, half b) { return a < b || a != a ? a : b; }\n",
+    **half.HELPERS,
     "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
     "  return as_float((uint32_t)x << 16);\n}\n",
     "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n  uint32_t bits = as_uint(x);\n"
@@ -80,15 +77,16 @@ class ExprEmitter(C.ExprEmitter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.computes_in_half = False  # so that the device must have cl_khr_fp16
-        self.of_vectors: set[Buffer] = set()  # private arrays of float4 or half4
+        self.computes_in_half = False  # so that the program needs half.TYPES
+        self.of_vectors: set[Buffer] = set()  # private arrays of float4 or half_t4
+        self.in_memory: set[Buffer] = set()  # the arguments that are no images: others hold what is computed
 
     def kind(self, dtype: DType) -> str:
-        """The type of a value: half, where C has float."""
+        """The type of a value: half_t, where C has float."""
         if not is_half(dtype):
             return C.c_type(dtype)
         self.computes_in_half = True
-        return "half"
+        return half.TYPE
 
     def rounded(self, dtype: DType, text: str) -> str:
         """A result that may have been computed in float."""
@@ -176,7 +174,8 @@ def _load(m: C.ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
     if not is_half(e.buffer.dtype):
         return C.RULES[E.BufferLoad](m, e, lane)
     m.kind(e.buffer.dtype)
-    return m.index_of(e, lane)
+    assert isinstance(m, ExprEmitter), "the rules of this dialect"
+    return half.load(f"&{m.index_of(e, lane)}") if e.buffer in m.in_memory else m.index_of(e, lane)
 
 
 def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
@@ -185,7 +184,7 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
     if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
         return C.RULES[E.Cast](m, e, lane)
     assert isinstance(m, ExprEmitter), "the rules of this dialect"
-    if is_texture(load.buffer.scope) or load.buffer in m.of_vectors:
+    if load.buffer not in m.in_memory:
         return f"(float)({m.index_of(load, lane)})"
     return f"vload_half(0, &{m.index_of(load, lane)})"
 
@@ -194,7 +193,12 @@ def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, to = e.args[0].dtype.element, e.dtype.element
     if source.bits != to.bits or "bfloat16" in (source, to) or to.bits < 8:
         raise refuse(m.dialect, f"reinterpret from {source} to {to}")
-    return f"as_{spelled(m.kind(to))}(({m.kind(source)})({m.value(e.args[0], lane)}))"
+    value = f"({m.kind(source)})({m.value(e.args[0], lane)})"
+    if is_half(source) or is_half(to):
+        bits = m.helper("half_bits" if is_half(source) else "half_of")
+        value = f"{bits}({value})"
+        return value if is_half(to) else f"({m.kind(to)}){value}"
+    return f"as_{spelled(m.kind(to))}({value})"
 
 
 def _sync(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:

@@ -23,6 +23,7 @@ from armillary.codegen.c.statements import (
     write_seq,
     write_while,
 )
+from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import asserts_in, write_assert, write_note
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
@@ -41,10 +42,11 @@ _NAMES = """
     trunc rint abs fabs fmin fmax fmod ldexp erf erfc rotate popcount clz vload4 vstore4 isnan isinf
     image_sampler isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
 """
-_RESERVED = RESERVED | frozenset(_NAMES.split()) | CALLS.keys()  # a buffer would hide the function of its name
+_RESERVED = (
+    RESERVED | frozenset((*_NAMES.split(), *half.NAMES)) | CALLS.keys()
+)  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
-_FLOAT16_PRAGMA = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
 _AS_WRITTEN = "#pragma OPENCL FP_CONTRACT OFF"
 
 
@@ -95,7 +97,7 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
 
     def lane_helper(self, buffer: S.Buffer) -> str:
         """The function that takes a lane out of a pixel or vector of a buffer."""
-        return "lane4h" if self.kind(buffer.dtype) == "half" else "lane4"
+        return "lane4h" if self.kind(buffer.dtype) == half.TYPE else "lane4"
 
     def own_type(self, buffer: S.Buffer) -> str:
         """The type of an element of a buffer that the kernel declares."""
@@ -144,7 +146,7 @@ def emit_source(function: DeviceFunction) -> str:
     if any("double" in block for block in blocks):
         blocks.insert(0, _DOUBLES)
     if in_half:
-        blocks.insert(0, _FLOAT16_PRAGMA)
+        blocks.insert(0, half.TYPES)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -162,6 +164,7 @@ def _kernel(m: KernelEmitter) -> None:
         if is_texture(buffer.scope):
             arguments.append(f"{access_of(buffer, kernel.body)} image2d_t {name}")
             continue
+        m.in_memory.add(buffer)
         arguments.append(f"__global {memory_type(buffer.dtype)}* {restrict}{name}")
     casts = []
     for var in kernel.vars:
@@ -256,7 +259,7 @@ def _for(m: KernelEmitter, s: S.For) -> None:
 def _store(m: KernelEmitter, s: S.BufferStore) -> None:
     lanes = s.indices[-1].dtype.lanes if s.indices else 1
     if lanes == 1:
-        text = _narrowed(m, s) or f"{m.element(s, None)} = {_stored(m, s, None)};"
+        text = _to_memory(m, s) or f"{m.element(s, None)} = {_stored(m, s, None)};"
         m.flush()
         m.writer.line(text)
         return
@@ -277,7 +280,8 @@ def _store(m: KernelEmitter, s: S.BufferStore) -> None:
         m.flush()
         m.writer.line(f"{m.own_type(s.buffer)} {name}[{lanes}];")
         m.for_lanes(lanes, lines, f"{name}[lane] = {value};")
-        m.for_lanes(lanes, more, f"{place} = {name}[lane];")
+        in_memory = is_half(s.buffer.dtype) and s.buffer in m.in_memory
+        m.for_lanes(lanes, more, half.store(f"{name}[lane]", f"&{place}") if in_memory else f"{place} = {name}[lane];")
 
 
 def _store_pixel(m: KernelEmitter, loop: S.For, s: S.BufferStore) -> None:
@@ -317,14 +321,14 @@ def _store_lanes(m: KernelEmitter, s: S.BufferStore, lanes: int) -> None:
         m.write([*lines, text])
 
 
-def _narrowed(m: KernelEmitter, s: S.BufferStore) -> str | None:
-    """A float that memory holds as half; None for all else."""
+def _to_memory(m: KernelEmitter, s: S.BufferStore) -> str | None:
+    """A store of a half to memory, of a float as it is; None for all else."""
     value = s.value
-    if not is_half(s.buffer.dtype) or not isinstance(value, E.Cast) or value.value.dtype != "float32":
+    if not is_half(s.buffer.dtype) or s.buffer not in m.in_memory:
         return None
-    if s.buffer in m.of_vectors or is_texture(s.buffer.scope):
-        return None
-    return f"vstore_half_rte({m.value(value.value)}, {m.place(s, None)}, {m.name_of(s.buffer)});"
+    if isinstance(value, E.Cast) and value.value.dtype == "float32":
+        return f"vstore_half_rte({m.value(value.value)}, {m.place(s, None)}, {m.name_of(s.buffer)});"
+    return half.store(m.value(value), f"&{m.element(s, None)}")
 
 
 def _stored(m: KernelEmitter, s: S.BufferStore, lane: str | None) -> str:

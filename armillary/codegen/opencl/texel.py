@@ -14,6 +14,7 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.base.node import post_order
 from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.opencl import half
 from armillary.codegen.opencl.image_coordinates import Emitter as Places
 from armillary.codegen.opencl.image_coordinates import coordinate_text
 from armillary.codegen.opencl.linear import Terms, difference, linear
@@ -78,7 +79,7 @@ def read_sampled(m: Emitter, load: E.BufferLoad, dtype: DType, inside: str = "")
 
 
 def _reader(m: Emitter, dtype: DType) -> str:
-    return "read_imageh" if m.kind(dtype) == "half" else "read_imagef"
+    return half.READ_IMAGE if m.kind(dtype) == half.TYPE else "read_imagef"
 
 
 def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
@@ -88,13 +89,13 @@ def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
     known = build.as_int(last)
     if known is not None:
         return f"{pixel}.s{known}"
-    helper = "lane4h" if m.kind(load.buffer.dtype) == "half" else "lane4"
+    helper = "lane4h" if m.kind(load.buffer.dtype) == half.TYPE else "lane4"
     return f"{m.helper(helper)}({pixel}, {m.index(last, lane if last.dtype.lanes > 1 else None)})"
 
 
 def write_pixel(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str:
     """Store four numbers of type `dtype`. float16 as floats: write_imageh of Mesa's llvmpipe (26) writes zeros."""
-    value = f"convert_float4({value})" if m.kind(dtype) == "half" else value
+    value = f"convert_float4({value})" if m.kind(dtype) == half.TYPE else value
     return f"write_imagef({m.name_of(s.buffer)}, {place(m, s.indices)}, {value});"
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
+from armillary.codegen.opencl import half
 from armillary.codegen.opencl.linear import linear
 from armillary.codegen.opencl.texel import Emitter as Texels
 from armillary.codegen.opencl.texel import (
@@ -41,6 +42,8 @@ class Emitter(Texels, Protocol):
     def once(self, text: str, kind: str) -> str: ...
     @property
     def of_vectors(self) -> Set[S.Buffer]: ...
+    @property
+    def in_memory(self) -> Set[S.Buffer]: ...
 
 
 def vector_store(m: Emitter, s: S.BufferStore) -> str | None:
@@ -70,7 +73,10 @@ def stored_vector(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str
     base = _run(index)
     assert base is not None, "asked by _is_run"
     lanes = index.dtype.lanes
-    if is_aligned(s.buffer, base, lanes):
+    aligned = is_aligned(s.buffer, base, lanes)
+    if s.buffer in m.in_memory and str(s.buffer.dtype) == "float16":
+        return half.store_run(lanes, value, f"{m.name_of(s.buffer)} + {m.index(base)}", aligned=aligned)
+    if aligned:
         return f"{_in_place(m, s.buffer, base, lanes)} = {value};"
     return f"vstore{lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
 
@@ -87,7 +93,7 @@ def is_aligned(buffer: S.Buffer, base: E.Expr, lanes: int) -> bool:
 
 def _in_place(m: Emitter, buffer: S.Buffer, base: E.Expr, lanes: int) -> str:
     space = "__local" if buffer.scope == "shared" else "__global"
-    kind = "half" if str(buffer.dtype) == "float16" else "float"
+    kind = half.TYPE if str(buffer.dtype) == "float16" else "float"
     return f"*({space} {kind}{lanes}*)({m.name_of(buffer)} + {m.index(base)})"
 
 
@@ -150,7 +156,10 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
         case E.BufferLoad(buffer, indices):
             base = _run(flat_index(buffer, indices))
             assert base is not None, "asked by _fits"
-            if is_aligned(buffer, base, lanes):
+            aligned = is_aligned(buffer, base, lanes)
+            if buffer in m.in_memory and str(buffer.dtype) == "float16":
+                return half.load_run(lanes, f"{m.name_of(buffer)} + {m.index(base)}", aligned=aligned)
+            if aligned:
                 return _in_place(m, buffer, base, lanes)
             return f"vload{lanes}(0, {m.name_of(buffer)} + {m.index(base)})"
         case E.Max(a, b) | E.Min(a, b):
@@ -180,7 +189,7 @@ def _guarded(m: Emitter, test: E.Expr, yes: E.Expr, no: E.Expr, lanes: int) -> s
     if _is_zero(no) and (load is yes or yes.dtype.element == "float32"):
         left = without_column_tests(test, load)
         return read_sampled(m, load, yes.dtype, "" if left is None else m.value(left))
-    mask = f"({'short' if yes.dtype.bits == 16 else 'int'}{lanes})(-({m.value(test)}))"
+    mask = f"({half.MASK if yes.dtype.bits == 16 else 'int'}{lanes})(-({m.value(test)}))"
     found = read_sampled(m, load, yes.dtype if yes.dtype.element == "float32" else load.dtype)
     if load is not yes and yes.dtype.element != "float32":
         found = f"convert_{m.kind(yes.dtype)}{lanes}({found})"

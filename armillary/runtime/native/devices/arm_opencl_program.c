@@ -1,6 +1,7 @@
 /* OpenCL programs and launches: source built once, binaries kept in a folder, kernels with their arguments set.
  *
- * In: the source of a module's kernels, a device; then launches. Out: kernels in the device's queue. Invariant: a kept
+ * In: the source of a module's kernels, a device; then launches. Out: kernels in the device's queue. Kernels are built
+ * side by side, in as many programs as there are cores: drivers take 0.2 s for a product kernel. Invariant: a kept
  * binary is found again by source, device and driver, so one that fits no more is built anew, as is one that is damaged or
  * that somebody else may have written; an argument is set again only when its memory moved. A program that does not build
  * is an error with the compiler's own words.
@@ -22,8 +23,12 @@
 #define STANDARD "-cl-std=CL1.2"
 #define UNEVEN " -cl-arm-non-uniform-work-group-size"
 #define OLDEST_MALI 8 /* r8p0: the oldest that knows the option */
+#define HALF " -DARMILLARY_HALF"
 #define MAX_BINARY ((size_t)1 << 30)
 #define MAX_PATH 4096
+#define MAX_PARTS 32
+#define PART_BYTES 6144       /* of text, at least, of each program of many: a driver takes 0.1 s for any */
+#define STACK ((size_t)8 << 20) /* of a thread that runs a driver's compiler */
 
 static char folder[MAX_PATH - 64]; /* where binaries are kept; "": nowhere */
 
@@ -51,18 +56,24 @@ static uint64_t mix(uint64_t hash, const char *text) {
 }
 
 /* A product and a sum may be one instruction, but where a kernel asks that they be not: the option would overrule it.
- * Mali's drivers of OpenCL 1.2 take groups that do not divide the global size by an option of Arm's. */
+ * Mali's drivers of OpenCL 1.2 take groups that do not divide the global size by an option of Arm's. That the device
+ * computes in half is said: not every driver defines the extension's name for the preprocessor. */
 const char *arm_opencl_options(const char *device, const char *extensions, const char *source) {
-  static const char *const OPTIONS[] = {STANDARD " -cl-mad-enable", STANDARD, STANDARD " -cl-mad-enable" UNEVEN,
-                                        STANDARD UNEVEN};
+  static const char *const OPTIONS[] = {
+      STANDARD " -cl-mad-enable",      STANDARD,      STANDARD " -cl-mad-enable" UNEVEN,      STANDARD UNEVEN,
+      STANDARD " -cl-mad-enable" HALF, STANDARD HALF, STANDARD " -cl-mad-enable" UNEVEN HALF, STANDARD UNEVEN HALF};
   int is_strict = strstr(source, "FP_CONTRACT OFF") != NULL;
   int is_uneven = strstr(device, "Mali") != NULL && strstr(extensions, "cl_arm_non_uniform_work_group_size") != NULL;
-  return OPTIONS[is_strict + 2 * is_uneven];
+  int in_half = strstr(extensions, "cl_khr_fp16") != NULL && strstr(source, "ARMILLARY_HALF") != NULL;
+  return OPTIONS[is_strict + 2 * is_uneven + 4 * in_half];
 }
 
 static const char *options_of(const arm_cl_state *s, const char *source) {
-  int is_uneven = strstr(s->name, "Mali") != NULL && arm_cl_has(s, "cl_arm_non_uniform_work_group_size");
-  return arm_opencl_options(s->name, is_uneven ? "cl_arm_non_uniform_work_group_size" : "", source);
+  char extensions[64] = "";
+  if (strstr(s->name, "Mali") != NULL && arm_cl_has(s, "cl_arm_non_uniform_work_group_size"))
+    strcat(extensions, "cl_arm_non_uniform_work_group_size ");
+  if (arm_cl_has(s, "cl_khr_fp16")) strcat(extensions, "cl_khr_fp16");
+  return arm_opencl_options(s->name, extensions, source);
 }
 
 /* The release of Mali's driver: 8 of "OpenCL 1.2 v1.r8p0-02rel0"; -1: the text has none. */
@@ -79,8 +90,8 @@ typedef struct { char path[MAX_PATH]; unsigned char head[28]; } kept_binary;
 #define MAGIC "ARMCLB2\n"
 #define NAME_SIZE 16
 
-static void name_binary(const arm_cl_state *s, const char *source, kept_binary *out) {
-  const char *parts[] = {source, s->name, s->driver, s->version, options_of(s, source)};
+static void name_binary(const arm_cl_state *s, const char *source, const char *options, kept_binary *out) {
+  const char *parts[] = {source, s->name, s->driver, s->version, options};
   uint64_t names[2] = {UINT64_C(0xCBF29CE484222325), UINT64_C(0x9AE16A3B2F90404F)};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     for (int k = 0; k < 2; k++) names[k] = mix(names[k], parts[i]);
@@ -203,11 +214,11 @@ static int build_failed(const arm_cl_state *s, cl_program program, const char *s
   return -1;
 }
 
-static cl_program build_source(const arm_cl_state *s, const char *source, arm_error *error) {
+static cl_program build_source(const arm_cl_state *s, const char *source, const char *options, arm_error *error) {
   cl_int code;
   cl_program made = arm_cl()->clCreateProgramWithSource(s->context, 1, &source, NULL, &code);
   if (arm_cl_check(code, "making a program", error) != 0) return NULL;
-  code = arm_cl()->clBuildProgram(made, 1, &s->device, options_of(s, source), NULL, NULL);
+  code = arm_cl()->clBuildProgram(made, 1, &s->device, options, NULL, NULL);
   if (code == CL_SUCCESS) return made;
   build_failed(s, made, source, code, error);
   (void)arm_cl()->clReleaseProgram(made);
@@ -217,7 +228,6 @@ static cl_program build_source(const arm_cl_state *s, const char *source, arm_er
 /* The driver's release, and extensions that kernels ask for, with what they are for. */
 static int check_device(const arm_cl_state *s, const char *source, arm_error *error) {
   static const char *const WANTED[][3] = {
-      {"cl_khr_fp16", "half", "compile the network in float32"},
       {"cl_khr_fp64", "double", "take float64 out of the network"},
   };
   for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++)
@@ -234,27 +244,152 @@ static int check_device(const arm_cl_state *s, const char *source, arm_error *er
   return 0;
 }
 
+/* ---- parts of a source, built side by side ---- */
+
+/* A program of the device for each part. */
+typedef struct { int32_t count; cl_program parts[MAX_PARTS]; } built_programs;
+
+/* A part on its way: `text` is written first with what all kernels share, then with its own. */
+typedef struct {
+  const arm_cl_state *state;
+  const char *options; /* the whole source's: numbers do not depend on how it is divided */
+  char *text;
+  size_t size;
+  cl_program program;
+  char message[1024];
+  pthread_t thread;
+} part_build;
+
+static size_t block_size(const char *block) {
+  const char *end = strstr(block, "\n\n");
+  return end == NULL ? strlen(block) : (size_t)(end - block);
+}
+
+static const char *next_block(const char *block) {
+  const char *next = block + block_size(block);
+  return *next == 0 ? NULL : next + 2;
+}
+
+static int is_kernel(const char *block) { return strncmp(block, "__kernel", 8) == 0; }
+
+/* How many parts a source is built in: 1 where its blocks are not those of our own emitter, each kernel in one. */
+static int32_t count_parts(const char *source) {
+  size_t kernels = 0, most = (size_t)arm_cpu_count();
+  for (const char *block = source; block != NULL; block = next_block(block)) {
+    const char *end = block + block_size(block);
+    while (end > block && end[-1] == '\n') end--;
+    if (is_kernel(block) && end[-1] != '}') return 1;
+    kernels += (size_t)is_kernel(block);
+  }
+  if (most > strlen(source) / PART_BYTES) most = strlen(source) / PART_BYTES;
+  if (most > kernels) most = kernels;
+  return most < 1 ? 1 : most > MAX_PARTS ? MAX_PARTS : (int32_t)most;
+}
+
+static void append(part_build *part, const char *block) {
+  size_t size = block_size(block);
+  memcpy(part->text + part->size, block, size);
+  memcpy(part->text + part->size + size, "\n\n", 3);
+  part->size += size + 2;
+}
+
+static int longest_first(const void *one, const void *other) {
+  const char *a = *(const char *const *)one, *b = *(const char *const *)other;
+  size_t first = block_size(a), second = block_size(b);
+  if (first != second) return first < second ? 1 : -1;
+  return a < b ? -1 : 1;
+}
+
+/* What is no kernel to all parts; kernels, the longest first, each to the part that has least so far. */
+static int divide(const char *source, part_build *parts, int32_t count, arm_error *error) {
+  size_t kernels = 0;
+  const char **order = arm_zalloc(strlen(source) / 8 + 1, sizeof *order);
+  if (order == NULL) return arm_fail(error, "out of memory");
+  for (const char *block = source; block != NULL; block = next_block(block)) {
+    if (is_kernel(block)) order[kernels++] = block;
+    else
+      for (int32_t k = 0; k < count; k++) append(&parts[k], block);
+  }
+  qsort(order, kernels, sizeof *order, longest_first);
+  for (size_t i = 0; i < kernels; i++) {
+    int32_t least = 0;
+    for (int32_t k = 1; k < count; k++)
+      if (parts[k].size < parts[least].size) least = k;
+    append(&parts[least], order[i]);
+  }
+  free(order);
+  return 0;
+}
+
+static void *build_part(void *argument) {
+  part_build *part = argument;
+  kept_binary kept;
+  arm_error error = {part->message, sizeof part->message};
+  if (*folder) name_binary(part->state, part->text, part->options, &kept);
+  if (*folder) part->program = load_binary(part->state, &kept, part->options);
+  if (part->program != NULL) return NULL;
+  part->program = build_source(part->state, part->text, part->options, &error);
+  if (part->program != NULL && *folder) keep_binary(&kept, part->program);
+  return NULL;
+}
+
+/* Each part on a thread of its own, the first here; so is one whose thread cannot be made. */
+static void build_parts(part_build *parts, int32_t count) {
+  pthread_attr_t attributes;
+  int has_thread[MAX_PARTS] = {0};
+  (void)pthread_attr_init(&attributes);
+  (void)pthread_attr_setstacksize(&attributes, STACK);
+  for (int32_t k = 1; k < count; k++)
+    has_thread[k] = pthread_create(&parts[k].thread, &attributes, build_part, &parts[k]) == 0;
+  (void)pthread_attr_destroy(&attributes);
+  for (int32_t k = 0; k < count; k++)
+    if (!has_thread[k]) (void)build_part(&parts[k]);
+  for (int32_t k = 1; k < count; k++)
+    if (has_thread[k]) (void)pthread_join(parts[k].thread, NULL);
+}
+
+void arm_cl_drop(void *program) {
+  built_programs *built = program;
+  for (int32_t k = 0; k < built->count; k++)
+    if (built->parts[k] != NULL) (void)arm_cl()->clReleaseProgram(built->parts[k]);
+  free(built);
+}
+
 static double spent; /* on programs; devices are opened one at a time when packages are loaded */
 
 double arm_opencl_program_seconds(void) { return spent; }
 
-int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
-  double begin = arm_now();
-  kept_binary kept;
-  const arm_cl_state *s = arm_cl_open(id, error);
-  if (s == NULL || check_device(s, source, error) != 0) return -1;
-  if (*folder) name_binary(s, source, &kept);
-  cl_program made = *folder ? load_binary(s, &kept, options_of(s, source)) : NULL;
-  int is_new = made == NULL;
-  if (is_new) made = build_source(s, source, error);
-  if (made == NULL) return -1;
-  if (is_new && *folder) keep_binary(&kept, made);
-  spent += arm_now() - begin;
-  *program = made;
+static int build_all(const arm_cl_state *s, const char *source, part_build *parts, built_programs *built, arm_error *error) {
+  size_t room = strlen(source) + 3;
+  for (int32_t k = 0; k < built->count; k++) {
+    parts[k] = (part_build){.state = s, .options = options_of(s, source), .text = malloc(room)};
+    if (parts[k].text == NULL) return arm_fail(error, "out of memory");
+  }
+  if (built->count == 1) memcpy(parts->text, source, room - 2);
+  else if (divide(source, parts, built->count, error) != 0) return -1;
+  build_parts(parts, built->count);
+  for (int32_t k = 0; k < built->count; k++) built->parts[k] = parts[k].program;
+  for (int32_t k = 0; k < built->count; k++)
+    if (parts[k].program == NULL) return arm_fail(error, "%s", parts[k].message);
   return 0;
 }
 
-void arm_cl_drop(void *program) { (void)arm_cl()->clReleaseProgram(program); }
+int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
+  double begin = arm_now();
+  const arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL || check_device(s, source, error) != 0) return -1;
+  built_programs *built = arm_zalloc(1, sizeof *built);
+  part_build *parts = arm_zalloc(MAX_PARTS, sizeof *parts);
+  int status = built == NULL || parts == NULL ? arm_fail(error, "out of memory") : 0;
+  if (status == 0) built->count = count_parts(source);
+  if (status == 0) status = build_all(s, source, parts, built, error);
+  for (int32_t k = 0; parts != NULL && k < MAX_PARTS; k++) free(parts[k].text);
+  free(parts);
+  spent += arm_now() - begin;
+  if (status == 0) *program = built;
+  else if (built != NULL) arm_cl_drop(built);
+  return status;
+}
 
 /* ---- launches ---- */
 
@@ -284,6 +419,14 @@ static int failed(const prepared_launch *p, const char *what, cl_int code, arm_e
   return arm_cl_check(code, text, error);
 }
 
+static cl_kernel find_kernel(const built_programs *built, const char *name, cl_int *code) {
+  cl_kernel kernel = NULL;
+  *code = CL_INVALID_KERNEL_NAME;
+  for (int32_t k = 0; k < built->count && *code == CL_INVALID_KERNEL_NAME; k++)
+    kernel = arm_cl()->clCreateKernel(built->parts[k], name, code);
+  return kernel;
+}
+
 int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error) {
   cl_int code;
   arm_cl_state *s = arm_cl_open(id, error);
@@ -292,7 +435,7 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
   if (made == NULL) return arm_fail(error, "out of memory");
   *made = (prepared_launch){.state = s, .launch = launch};
   snprintf(made->name, sizeof made->name, "%s", launch->kernel);
-  made->kernel = arm_cl()->clCreateKernel(program, launch->kernel, &code);
+  made->kernel = find_kernel(program, launch->kernel, &code);
   if (code != CL_SUCCESS) {
     (void)failed(made, "making", code, error);
     free(made);

@@ -1,0 +1,77 @@
+"""float16 where a device may have no arithmetic in half (cl_khr_fp16): texts that the preprocessor decides.
+
+In: nothing. Out: types, loads and stores that mean half where the device computes in it, else float between loads from
+memory and stores to it, which every device has. Invariant: memory holds half either way, so a package runs on both.
+Without cl_khr_fp16 a value is rounded when it is stored, not after each operation, and what a group shares takes four
+bytes. Who writes them: `expr.py`, `vector.py`, `texel.py`, `source.py`.
+"""
+
+from __future__ import annotations
+
+TYPE = "half_t"
+MASK = "half_mask"  # of a vector: what `select` takes beside it
+READ_IMAGE = "half_read_image"
+
+_LANES = (2, 4, 8, 16)
+TYPES = "\n".join(
+    (
+        "#if defined(ARMILLARY_HALF) || defined(cl_khr_fp16)",  # the first by our runtime
+        "#pragma OPENCL EXTENSION cl_khr_fp16 : enable",
+        "typedef half half_t;",
+        *(f"typedef half{n} half_t{n}; typedef short{n} half_mask{n};" for n in _LANES),
+        "#define half_read_image read_imageh",
+        "#define half_load(at) (*(at))",
+        "#define half_store(value, at) (*(at) = (value))",
+        "#define half_load_run(n, at) vload##n(0, at)",
+        "#define half_store_run(n, value, at) vstore##n(value, 0, at)",
+        "#define half_load_aligned(n, at) (*(__global half##n*)(at))",
+        "#define half_store_aligned(n, value, at) (*(__global half##n*)(at) = (value))",
+        *(f"#define convert_half_t{n} convert_half{n}" for n in _LANES),
+        "#else",
+        "typedef float half_t;",
+        *(f"typedef float{n} half_t{n}; typedef int{n} half_mask{n};" for n in _LANES),
+        "#define half_read_image read_imagef",
+        "#define half_load(at) vload_half(0, at)",
+        "#define half_store(value, at) vstore_half_rte(value, 0, at)",
+        "#define half_load_run(n, at) vload_half##n(0, at)",
+        "#define half_store_run(n, value, at) vstore_half##n##_rte(value, 0, at)",
+        "#define half_load_aligned(n, at) vloada_half##n(0, at)",
+        "#define half_store_aligned(n, value, at) vstorea_half##n##_rte(value, 0, at)",
+        *(f"#define convert_half_t{n} convert_float{n}" for n in _LANES),
+        "#endif",
+    )
+)
+NAMES = frozenset(
+    f"half_{name}"
+    for name in ("t", "read_image", "load", "store", "load_run", "store_run", "load_aligned", "store_aligned")
+)
+HELPERS = {
+    "lane4h": "static inline half_t armillary_lane4h(half_t4 x, int lane) {\n"
+    "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
+    "maxh": "static inline half_t armillary_maxh(half_t a, half_t b) { return a > b || a != a ? a : b; }\n",
+    "minh": "static inline half_t armillary_minh(half_t a, half_t b) { return a < b || a != a ? a : b; }\n",
+    "half_bits": "static inline ushort armillary_half_bits(half_t x) {\n"
+    "  ushort bits;\n  vstore_half_rte((float)x, 0, (half*)&bits);\n  return bits;\n}\n",
+    "half_of": "static inline half_t armillary_half_of(ushort bits) {\n"
+    "  return (half_t)vload_half(0, (half*)&bits);\n}\n",
+}
+
+
+def load(address: str) -> str:
+    """An element of memory."""
+    return f"half_load({address})"
+
+
+def store(value: str, address: str) -> str:
+    """The statement that stores an element to memory."""
+    return f"half_store({value}, {address});"
+
+
+def load_run(lanes: int, address: str, *, aligned: bool) -> str:
+    """Neighbours in memory."""
+    return f"half_load_{'aligned' if aligned else 'run'}({lanes}, {address})"
+
+
+def store_run(lanes: int, value: str, address: str, *, aligned: bool) -> str:
+    """The statement that stores neighbours to memory."""
+    return f"half_store_{'aligned' if aligned else 'run'}({lanes}, {value}, {address});"
