@@ -359,6 +359,9 @@ def test_programs_are_built_as_the_device_asks() -> None:
     assert flag not in options(b"QUALCOMM Adreno(TM)", uneven, b"") and b"CL1.2" in options(b"Mali-G76", uneven, b"")
     strict = options(b"Mali-G76", uneven, b"#pragma OPENCL FP_CONTRACT OFF")
     assert flag in strict and b"mad-enable" not in strict
+    in_half = options(b"Mali-G76", uneven, b"#if defined(ARMILLARY_HALF)")
+    assert flag in in_half and b"-DARMILLARY_HALF" in in_half and b"HALF" not in strict
+    assert b"HALF" not in options(b"PoCL", b"cl_khr_fp64", b"#if defined(ARMILLARY_HALF)")
     assert release(b"OpenCL 1.2 v1.r8p0-02rel0.0fb0a2") == 8 and release(b"OpenCL 2.0 v1.r26p0-01eac0.abc") == 26
     assert release(b"OpenCL 3.0 PoCL HSTR: pthread-x86_64") == -1
 
