@@ -108,6 +108,29 @@ def _expected() -> Floats:
     return (scores / scores.sum()).astype(np.float32)[None]
 
 
+HINTED = {
+    None: "p1",
+    ConvolutionMethod.GEMM: "blocked_gemm_8x12",
+    ConvolutionMethod.DIRECT: "direct_convolution",
+    ConvolutionMethod.WINOGRAD: "winograd_batched_gemm",
+}
+
+
+@pytest.mark.parametrize("method", HINTED)
+def test_a_hint_chooses_the_stages_of_its_method(method: ConvolutionMethod | None) -> None:
+    graph, keep = Graph(), Keep()
+    graph << Target.NEON << Tensor(INFO, NumPyAccessor(IMAGE))
+    if method is not None:
+        graph << method
+    graph << ConvolutionLayer(3, 3, 4, NumPyAccessor(W1), NumPyAccessor(B1), SAME) << Tensor(keep)
+    graph.run()
+    wanted = convolved(IMAGE, W1, SAME, Size2D()) + B1[:, None, None]
+    np.testing.assert_allclose(keep.values.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4)
+    (stage,) = graph.pipeline()
+    names = [kernel.name for kernel in stage.function.kernels()]
+    assert any(HINTED[method] in name for name in names), names
+
+
 def test_a_graph_with_branches_computes_what_its_layers_say_and_goes_to_relay_and_back() -> None:
     graph, keep = _network()
     graph.run()

@@ -31,7 +31,7 @@ from armillary.compute import (
     Tensor,
     Window,
 )
-from armillary.errors import ExecutionError
+from armillary.errors import ExecutionError, TypeMismatch
 from armillary.transform import PassContext
 from tests.compute.nn_oracles import activated, convolved, pooled, requantized, tensor
 
@@ -126,23 +126,95 @@ def test_winograd(name: str, seed: int) -> None:
     assert any("winograd" in kernel.name for kernel in function.kernels())
 
 
-@pytest.mark.parametrize("outputs", [8, 24, 32])
-def test_the_stages_of_winograd_come_in_the_order_of_the_text(outputs: int) -> None:
+STAGES = {
+    "NEGEMMConvolutionLayer": (
+        ["reshape_weights", "transpose_1x12"],
+        ["fill_border_float32", "im2col", "interleave_8x4", "blocked_gemm_8x12", "col2im"],
+    ),
+    "NEDirectConvolutionLayer": ([], ["fill_border_float32", "direct_convolution"]),
+    "NEWinogradConvolutionLayer": (
+        ["permute_weights", "winograd_transform_weights"],
+        [
+            "permute_input",
+            "winograd_transform_input",
+            "winograd_batched_gemm",
+            "winograd_transform_output",
+            "permute_output",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("outputs", [12, 24])
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_come_in_the_order_of_the_text(name: str, outputs: int) -> None:
     rng = np.random.default_rng(outputs)
-    x, w, b = _floats(rng, 1, 19, 9, 11), _floats(rng, outputs, 19, 3, 3), _floats(rng, outputs)
-    function, output = compute.NEWinogradConvolutionLayer(), tensor(shape=(1, outputs, 9, 11))
+    x, w, b = _floats(rng, 1, 19, 8, 11), _floats(rng, outputs, 19, 3, 3), _floats(rng, outputs)
+    function, output = getattr(compute, name)(stages=True), tensor(shape=(1, outputs, 8, 11))
     function.configure(tensor(x), tensor(w), tensor(b), output, PadStrideInfo(1, 1, 1, 1))
     output.allocator().allocate()
     kernels = function.kernels()
-    assert function.STAGES == ("permute_input", "transform_input", "batched_gemm", "transform_output", "permute_output")
-    assert len(kernels) == len(function.STAGES)
-    assert ["winograd" in k.name for k in kernels] == [False, True, True, True, False]
-    assert [k.name[-2:] for k in kernels[1:4]] == ["p0", "p1", "p2"]
+    once = function._pipeline.once_kernels()
+    assert ([k.name for k in once], [k.name for k in kernels]) == STAGES[name]
     for kernel in kernels:
         assert not output.array().any(), "only the last stage writes the output"
         Scheduler.get().schedule(kernel, Window.DimX)
     wanted = convolved(x.astype(float), w.astype(float), PadStrideInfo(1, 1, 1, 1), Size2D()) + b[:, None, None]
     _close(output.array(), wanted, 19 * 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_of_convolutions(name: str, seed: int) -> None:
+    """Sizes, strides, holes, paddings of memory, activations and a memory manager at random."""
+    rng = np.random.default_rng(seed)
+    n, channels, outputs, height, width = (int(v) for v in rng.integers(1, (3, 20, 30, 40, 40)))
+    side = 3 if name.startswith("NEWino") else int(rng.integers(1, 6))
+    strides, dilation = (1, 1), Size2D()
+    if side != 3:
+        strides = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    if name == "NEGEMMConvolutionLayer":
+        dilation = Size2D(*map(int, rng.integers(1, 3, 2)))
+    x, w = _floats(rng, n, channels, height + 9, width + 9), _floats(rng, outputs, channels, side, side)
+    b, act = _floats(rng, outputs), CLAMPS[int(rng.integers(4))]
+    info = PadStrideInfo(*strides, *map(int, rng.integers(0, side, 4)))
+    manager = compute.MemoryManagerOnDemand(compute.OffsetLifetimeManager(), compute.PoolManager())
+    function, output, image = getattr(compute, name)(manager, stages=True), Tensor(), Tensor()
+    image.allocator().init(compute.TensorInfo(compute.TensorShape(width + 9, height + 9, channels, n), 1, F32))
+    image.info().extend_padding(compute.PaddingSize(*map(int, rng.integers(0, 4, 4))))
+    image.allocator().allocate()
+    image.array()[...] = x.reshape(image.array().shape)
+    more = {"dilation": dilation} if name == "NEGEMMConvolutionLayer" else {}
+    function.configure(image, tensor(w), tensor(b), output, info, act_info=act, **more)
+    output.info().extend_padding(compute.PaddingSize(*map(int, rng.integers(0, 4, 4))))
+    manager.set_allocator(compute.Allocator())
+    manager.set_num_pools(1)
+    manager.finalize()
+    wanted = activated(convolved(x.astype(float), w.astype(float), info, dilation, 1) + b[:, None, None], act)
+    _close(_result(function, output), wanted, 4 * channels * side * side)  # one sum, in order
+    _close(_result(function, output), wanted, 4 * channels * side * side)  # one sum, in order
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_stages_of_products(seed: int, once: bool) -> None:
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(v) for v in rng.integers(1, 70, 3))
+    a, b, c = _floats(rng, m, k), _floats(rng, k, n), _floats(rng, m, n)
+    function, output = compute.NEGEMM(stages=True), Tensor()
+    function.configure(tensor(a), tensor(b), tensor(c), output, 1.5, -0.5, compute.GEMMInfo(once))
+    assert {kernel.name for kernel in function._pipeline.once_kernels()} <= {"transpose_1x12", "transpose_1x16"}
+    _close(_result(function, output), 1.5 * (a.astype(float) @ b) - 0.5 * c, k)
+
+
+def test_layers_without_stages_say_so() -> None:
+    rng = np.random.default_rng(0)
+    x, w = tensor(_floats(rng, 1, 4, 9, 9)), tensor(_floats(rng, 4, 1, 3, 3))
+    grouped, depthwise = compute.NEGEMMConvolutionLayer(stages=True), compute.NEDepthwiseConvolutionLayer(stages=True)
+    with pytest.raises(TypeMismatch, match="stages take one group, got 4"):
+        grouped.configure(x, w, None, Tensor(), PadStrideInfo(), num_groups=4)
+    with pytest.raises(TypeMismatch, match="it has no stages"):
+        depthwise.configure(x, tensor(_floats(rng, 4, 3, 3)), None, Tensor(), PadStrideInfo())
 
 
 def test_the_rule_for_the_method() -> None:

@@ -1,7 +1,8 @@
 """The operations that the library has for its targets, registered when this module is imported.
 
 In: a `NodeContext`. Out: a configured function, `NE…` or `CL…`. Invariant: the tensors of a node come in the order
-values, weights, biases; a convolution follows the method hint, or the function's own rule without one.
+values, weights, biases; a convolution follows the method hint, by that
+method's own stages where it has some, or the function's own rule without one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from armillary import compute
 from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.types import ConvolutionMethod
+from armillary.compute.functions.nn.staged import objection_to_stages
 from armillary.compute.graph.hints import OperationType, Target
 from armillary.compute.graph.registry import IFunction, NodeContext, Operation, OperationRegistry
 from armillary.errors import UnsupportedError
@@ -26,9 +28,9 @@ _METHODS = {
 Rule = Callable[[NodeContext], IFunction]
 
 
-def _made(ctx: NodeContext, name: str) -> Any:  # Any: one of the functions
+def _made(ctx: NodeContext, name: str, **options: bool) -> Any:  # Any: one of the functions
     """A function of the node's target."""
-    return getattr(compute, _PREFIX[ctx.target()] + name)(ctx.memory_manager())
+    return getattr(compute, _PREFIX[ctx.target()] + name)(ctx.memory_manager(), **options)
 
 
 # What joins channels, the third dimension of an image or the first.
@@ -36,7 +38,11 @@ _CHANNELS = {DataLayout.NCHW: "DepthConcatenateLayer", DataLayout.NHWC: "WidthCo
 
 
 def _convolution(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, _METHODS[ctx.hints().convolution_method])
+    hint, options = ctx.hints().convolution_method, {}
+    if hint is not None and ctx.target() is Target.NEON:
+        activation, groups = ctx.parameter("ActivationInfo"), ctx.parameter("NumGroups")
+        options["stages"] = not objection_to_stages(ctx.input(0).info(), groups, activation)
+    function = _made(ctx, _METHODS[hint], **options)
     given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
     more = {"act_info": ctx.parameter("ActivationInfo")}
     groups = ctx.parameter("NumGroups")

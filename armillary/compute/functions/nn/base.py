@@ -50,8 +50,9 @@ class NeuralFunction(ConfiguredFunction):
 
     _pipeline_type: ClassVar[Callable[..., RunsKernels]] = Pipeline
 
-    def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
-        self._memory_manager = memory_manager
+    def __init__(self, memory_manager: MemoryManagerOnDemand | None = None, *, stages: bool = False) -> None:
+        """`stages`: kernels that are scheduled one by one in place of the compiler's fused ones."""
+        self._memory_manager, self._stages = memory_manager, stages
         self._pipeline: RunsKernels | None = None
 
     def _refuse(self, status: Status) -> None:

@@ -24,8 +24,10 @@ from armillary.compute.core.types import (
     WeightsInfo,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.body import ImageShape, Node
+from armillary.compute.functions.nn.body import Body, ImageShape, Node
+from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.functions.nn.requantize import activation_limits, requantized, scale_ratio
+from armillary.compute.functions.nn.staged import Moves, objection_to_stages, staged_convolution
 from armillary.compute.runtime.tensor import Tensor
 
 PER_CHANNEL = DataType.QSYMM8_PER_CHANNEL
@@ -100,6 +102,7 @@ class _Convolution(base.NeuralFunction):
     """A convolution by one method."""
 
     _config: ClassVar[dict[str, object]] = {}  # Any: options of passes
+    _method: ClassVar[ConvolutionMethod | None] = None  # whose stages there are
 
     def _build(self, tensors: _Tensors, asked: _Asked) -> None:
         self._refuse(_objections(type(self).__name__, _infos(tensors), asked))
@@ -130,13 +133,31 @@ class _Convolution(base.NeuralFunction):
             return base.activated(value if b is None else relay.nn.bias_add(value, b), act_info)
 
         given = {"w": weights} | ({"b": biases} if biases is not None else {})
+        if self._stages:
+            moves = _moves(input.info(), kernel, made, outputs, asked)
+            self._pipeline = self._staged(Body({"x": input}, given, output, body, shapes), moves, groups)
+            return
         self._pipeline = self._pipeline_type(
             {"x": input}, given, output, body, shapes, self._config, self._memory_manager
         )
 
+    def _staged(self, body: Body, moves: Moves, groups: int) -> base.RunsKernels:
+        name, info = type(self).__name__, body.inputs["x"].info()
+        wrong = "" if self._method and self._pipeline_type is Pipeline else "it has no stages"
+        self._refuse(base.status_of(name, wrong, objection_to_stages(info, groups, moves.act_info)))
+        assert self._method is not None, "what has none is refused"
+        return staged_convolution(self._method, body, moves, self._memory_manager)
+
     def _product(self, x: Node, w: Node, inputs: int, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
         del inputs
         return relay.nn.conv2d(x, w, **attrs)
+
+
+def _moves(image: TensorInfo, kernel: Size2D, made: tuple[int, int], outputs: int, asked: _Asked) -> Moves:
+    batch, channels, height, width = base.nchw(image)
+    info, dilation = asked.conv_info, (asked.dilation.width, asked.dilation.height)
+    size, pads, stride = (kernel.width, kernel.height), (info.pad_left(), info.pad_top()), info.stride()
+    return Moves(batch, channels, outputs, (width, height), size, made, stride, dilation, pads, asked.act_info)
 
 
 def _attrs(
@@ -196,6 +217,7 @@ def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[
 class NEGEMMConvolutionLayer(_Convolution):
     """A convolution as a product of matrices on register tiles."""
 
+    _method = ConvolutionMethod.GEMM
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
 
     @classmethod
@@ -236,6 +258,7 @@ class NEGEMMConvolutionLayer(_Convolution):
 class NEDirectConvolutionLayer(_Convolution):
     """A convolution that multiplies where the image lies."""
 
+    _method = ConvolutionMethod.DIRECT
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
 
     @classmethod
@@ -286,8 +309,8 @@ class NEWinogradConvolutionLayer(_Convolution):
     directly, which keeps their sums exact.
     """
 
+    _method = ConvolutionMethod.WINOGRAD
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
-    STAGES = ("permute_input", "transform_input", "batched_gemm", "transform_output", "permute_output")
 
     @classmethod
     def validate(
@@ -453,8 +476,8 @@ class NEConvolutionLayer(base.NeuralFunction):
         self._refuse(status)
         method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
         if method is ConvolutionMethod.WINOGRAD:
-            winograd = self._pipeline = NEWinogradConvolutionLayer(self._memory_manager)
+            winograd = self._pipeline = NEWinogradConvolutionLayer(self._memory_manager, stages=self._stages)
             winograd.configure(input, weights, biases, output, conv_info, act_info, enable_fast_math)
         else:
-            gemm = self._pipeline = NEGEMMConvolutionLayer(self._memory_manager)
+            gemm = self._pipeline = NEGEMMConvolutionLayer(self._memory_manager, stages=self._stages)
             gemm.configure(input, weights, biases, output, conv_info, weights_info, dilation, act_info, num_groups)

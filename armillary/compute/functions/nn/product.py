@@ -16,9 +16,11 @@ from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.body import Node
+from armillary.compute.functions.nn.body import Body, Node
+from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
 from armillary.compute.functions.nn.requantize import requantized, scale_ratio
+from armillary.compute.functions.nn.staged import objection_to_stages, staged_product
 from armillary.compute.runtime.tensor import Tensor
 
 
@@ -89,6 +91,13 @@ class NEGEMM(base.NeuralFunction):
             inputs["c"] = c
         names = [name for name in (*inputs, *weights) if name != "a"]
         shapes = {"a": _matrix(a.info()), "b": _matrix(b.info()), "c": _matrix(c.info()) if c is not None else (1, 1)}
+        if self._stages:
+            wrong = "" if self._pipeline_type is Pipeline else "it has no stages"
+            wrong = wrong or objection_to_stages(a.info(), 1, info.activation_info)
+            self._refuse(base.status_of(type(self).__name__, wrong))
+            staged = Body(inputs, weights, d, body, shapes)
+            self._pipeline = staged_product(staged, (alpha, beta), info.activation_info, self._memory_manager)
+            return
         self._pipeline = self._pipeline_type(inputs, weights, d, body, shapes, None, self._memory_manager)
 
 

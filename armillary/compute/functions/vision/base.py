@@ -67,8 +67,8 @@ class RunsKernels(Protocol):
 class Work:
     """Kernels that run one after another: by one call, or one by one by a scheduler of the user's own."""
 
-    def __init__(self, kernels: Sequence[IKernel]) -> None:
-        self._kernels = tuple(kernels)
+    def __init__(self, kernels: Sequence[IKernel], split_dimension: int = Window.DimY) -> None:
+        self._kernels, self._split = tuple(kernels), split_dimension
         self._native: tuple[NativeKernel, ...] = tuple(kernels)  # type: ignore[arg-type]  # all of them are
         self._tensors = tuple({id(t): t for k in self._native for t in k.tensors()}.values())
         self._programs: dict[tuple[int, ...], Program] = {}
@@ -85,7 +85,7 @@ class Work:
             return
         for kernel in self._kernels:
             if kernel.is_parallelisable():
-                Scheduler.get().schedule(kernel, Window.DimY)
+                Scheduler.get().schedule(kernel, self._split)
             else:
                 kernel.run(kernel.window())
 
