@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
+from armillary.backends.base import backend_of
 from armillary.backends.registry import Fused, Implementation, choose, is_implemented, scripted
 from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
@@ -27,7 +28,7 @@ from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
 from armillary.te.constant import spelled_out
 from armillary.tir import build as T
-from armillary.tir.stmt import Buffer, PrimFunc
+from armillary.tir.stmt import KERNEL_SYMBOL, Buffer, PrimFunc
 from armillary.tir.substitute import rename_buffers
 
 Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
@@ -43,7 +44,10 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         workload = workload_of(function, anchor, target)
     else:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
-    return _in_scopes(_lowered(function, anchor, workload, name), scopes_of(function))
+    lowered = _in_scopes(_lowered(function, anchor, workload, name), scopes_of(function))
+    if backend_of(target).device:  # sources of devices are read beside those of old scripts
+        return lowered.with_attr(KERNEL_SYMBOL, f"tvmgen_default_{name}")  # type: ignore[no-any-return]
+    return lowered
 
 
 def _in_scopes(func: PrimFunc, scopes: Mapping[int, str]) -> PrimFunc:

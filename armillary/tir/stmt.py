@@ -262,6 +262,9 @@ class Evaluate(Stmt):
     value: Expr
 
 
+KERNEL_SYMBOL = "kernel_symbol"  # attribute of a function: what its kernels on a device are called, if not as itself
+
+
 @node
 class PrimFunc(BaseFunc):
     """A function over buffers and scalars. Inputs come first, then outputs; attrs: see tir/lower.py."""

@@ -1,11 +1,13 @@
 """OpenCL kernels from schedules with bound axes: run on a device, and what their source says."""
 
+import re
+
 import numpy as np
 import pytest
 from opencl_device import needs_opencl
 
 import armillary
-from armillary import te
+from armillary import relay, te
 from armillary.artifact import Descriptor
 from armillary.artifact.json_form import Reader
 from armillary.artifact.launches import read_launch
@@ -205,3 +207,10 @@ def test_a_buffer_called_like_a_function_does_not_hide_it():
     library = armillary.build(te.create_schedule(b.op), [a, b], "opencl", name="named")
     data = _random(8) * 0.3
     np.testing.assert_allclose(_run(library, data, shape=(8,)), data, rtol=1e-5)
+
+
+def test_kernels_of_networks_are_called_as_old_sources_call_them() -> None:
+    x = relay.var("x", shape=(1, 4, 8, 8))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.relu(x)))
+    source = relay.build(module, "opencl").get_source("cl")
+    assert "__kernel" in source and re.search(r"void tvmgen_default_fused_nn_relu_\w+_kernel0\(", source)

@@ -130,6 +130,33 @@ def _depthwise(x: Expr, kernel: int, stride: int, zero: int, out: str) -> Expr:
     return made
 
 
+I8MM = "+v8.2a,+i8mm"
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype", "weights", "instruction"),
+    [
+        (DOT, "int8", "int8", "sdot"),
+        (DOT, "uint8", "uint8", "udot"),
+        (I8MM, "int8", "int8", "smmla"),
+        (I8MM, "uint8", "uint8", "ummla"),
+        (I8MM, "uint8", "int8", "usmmla"),
+    ],
+)
+def test_plain_convolutions_of_bytes_use_the_instruction_of_their_signs(
+    features: str, dtype: str, weights: str, instruction: str, cross_runner: Path, tmp_path: Path
+) -> None:
+    rng, of_data, of_weights = np.random.default_rng(5), np.iinfo(dtype), np.iinfo(weights)
+    x = relay.var("x", shape=(1, 16, 9, 7), dtype=dtype)
+    weight = const(rng.integers(of_weights.min, of_weights.max, (32, 16, 3, 3), endpoint=True).astype(weights))
+    options = {"kernel_size": (3, 3), "channels": 32, "padding": (1, 1), "out_dtype": "int32"}
+    function = Function([x], relay.nn.conv2d(x, weight, **options))
+    value = rng.integers(of_data.min, of_data.max, (1, 16, 9, 7), endpoint=True).astype(dtype)
+    library = _built(IRModule.from_expr(function), features)
+    np.testing.assert_array_equal(_run(library, value, cross_runner, tmp_path), evaluate(function, [value]))
+    assert f"\t{instruction}\t" in _disassembled(library.lib.objects, tmp_path)
+
+
 @pytest.mark.parametrize(("features", "instruction"), [("+neon", "smlal"), (DOT, "sdot"), (f"{DOT},+i8mm", "usdot")])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_depthwise_convolutions_are_exact(

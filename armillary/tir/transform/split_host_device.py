@@ -43,7 +43,8 @@ def split_host_device(func: S.PrimFunc, name: str = "") -> DeviceFunction:
     splitter.flush()
     workspace, total = _places(splitter.global_buffers, label)
     known = (*tensors, *workspace)
-    kernels = [_kernel(f"{label}_kernel{k}", body, known, scalars) for k, body in enumerate(splitter.bodies)]
+    symbol = func.get_attr(S.KERNEL_SYMBOL, label)
+    kernels = [_kernel(f"{symbol}_kernel{k}", body, known, scalars) for k, body in enumerate(splitter.bodies)]
     return DeviceFunction(
         name=label,
         params=tensors,

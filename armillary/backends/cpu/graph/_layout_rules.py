@@ -67,7 +67,7 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     cpu, is_of_bytes = cpu_of(request), _is_of_bytes(expr, request, is_depthwise(expr, shape, weight))
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape[1])
-    if is_of_bytes and weight[1] % LONG == 0 and cpu is not None and cpu.has_byte_matrices:
+    if weight[1] % LONG == 0 and _multiplies_matrices(expr, cpu):
         found = _conv2d_dot_operands(expr, have, request, weight, LONG)
         if found is not None:
             return found
@@ -115,14 +115,27 @@ def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
 
 def _is_of_bytes(expr: Call, request: Request, is_depthwise: bool) -> bool:
     """Whether the convolution multiplies bytes on the target: by dot products, a depthwise one perhaps one by one."""
-    (data, weight), cpu = (a.checked_type for a in expr.args), cpu_of(request)
-    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or cpu is None:
+    signs, cpu = _signs_of(expr), cpu_of(request)
+    if cpu is None or signs is None:
         return False
-    if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
-        return False
-    if is_depthwise and cpu.widens_bytes:
-        return True
-    return (data.dtype.code, "int") in cpu.dot_signs or joins_products(expr, cpu)
+    if is_depthwise:
+        return signs[1] == "int" and (cpu.widens_bytes or signs in cpu.dot_signs or joins_products(expr, cpu))
+    return signs in cpu.dot_signs or joins_products(expr, cpu)
+
+
+def _signs_of(expr: Call) -> tuple[str, str] | None:
+    """Signs ("int", "uint") of a convolution's bytes, whose sums are int32; None where it multiplies something else."""
+    data, weight = (a.checked_type for a in expr.args)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or expr.attrs.out_dtype != "int32":
+        return None
+    signs = data.dtype.code, weight.dtype.code
+    is_of_bytes = data.dtype.bits == weight.dtype.bits == 8 and set(signs) <= {"int", "uint"}
+    return signs if is_of_bytes and signs != ("int", "uint") else None
+
+
+def _multiplies_matrices(expr: Call, cpu: CpuModel | None) -> bool:
+    """Whether one instruction multiplies two rows of eight of the convolution's bytes with two columns (i8mm)."""
+    return cpu is not None and cpu.has_byte_matrices and _signs_of(expr) is not None
 
 
 def joins_products(expr: Call, cpu: CpuModel) -> bool:

@@ -36,7 +36,7 @@ from armillary.base.dtype import DType
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import Op, register_op_attr
+from armillary.relay.op import OPS, Op, register_op_attr
 from armillary.relay.op.facts import Precision
 from armillary.relay.transform._rules import call, on_functions
 from armillary.relay.types import TensorType, TupleType, Type
@@ -60,6 +60,43 @@ def register_mixed_precision_conversion(
     """
     held: AnyFunction = register_op_attr(op_name, _RULE, func, level)
     return held
+
+
+def generic_always_op(call_node: Call, mixed_precision_type: str) -> list[object]:
+    """A rule for `register_mixed_precision_conversion`: always in the mixed type, sums and result too."""
+    return [int(Precision.ALWAYS), mixed_precision_type, mixed_precision_type]
+
+
+def generic_follow_op(call_node: Call, mixed_precision_type: str) -> list[object]:
+    """A rule: in the mixed type where the inputs are."""
+    return [int(Precision.FOLLOW), mixed_precision_type, mixed_precision_type]
+
+
+def generic_never_op(call_node: Call, mixed_precision_type: str) -> list[object]:
+    """A rule: never in the mixed type."""
+    return [int(Precision.NEVER), mixed_precision_type, mixed_precision_type]
+
+
+def register_func_to_op_list(list_ops: Sequence[str]) -> Callable[[AnyFunction], AnyFunction]:
+    """Decorate a rule that holds for all of these operators."""
+
+    def decorator(rule: AnyFunction) -> AnyFunction:
+        for name in list_ops:
+            register_mixed_precision_conversion(name, func=rule)
+        return rule
+
+    return decorator
+
+
+MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW, MIXED_PRECISION_NEVER = map(int, Precision)
+_LISTS = {"DEFAULT_ALWAYS_LIST": 0, "DEFAULT_FOLLOW_LIST": 1, "DEFAULT_NEVER_LIST": 2}
+
+
+def __getattr__(name: str) -> list[str]:
+    """The operators of a category, as they state it themselves."""
+    if name not in _LISTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return [op for op in OPS if OPS[op].precision == _LISTS[name]]
 
 
 @define_pass("to-mixed-precision")

@@ -57,11 +57,13 @@ depthwise_bytes.macs(convolution_macs)
 conv2d_bytes.attrs(BytesConv2DAttrs)
 
 
-def _check_dtypes(op: str, attrs: BytesConv2DAttrs, x: TensorType, w: TensorType, of_weight: str = "int8") -> None:
-    if str(x.dtype) not in ("uint8", "int8") or str(w.dtype) != of_weight or attrs.out_dtype != "int32":
+def _check_dtypes(
+    op: str, attrs: BytesConv2DAttrs, x: TensorType, w: TensorType, of_weight: tuple[str, ...] = ("int8",)
+) -> None:
+    if str(x.dtype) not in ("uint8", "int8") or str(w.dtype) not in of_weight or attrs.out_dtype != "int32":
         raise TypeMismatch(
             f"{op}: data of {x.dtype}, weight of {w.dtype}, sums of {attrs.out_dtype}; "
-            f"wanted bytes, {of_weight} and int32"
+            f"wanted bytes, {' or '.join(of_weight)} and int32"
         )
 
 
@@ -70,7 +72,7 @@ def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_bytes.name
     x = need_rank(op, data, 5)
     w = need_rank(op, weight, 7, "weight")
-    _check_dtypes(op, attrs, x, w)
+    _check_dtypes(op, attrs, x, w, ("int8", "uint8") if x.dtype == "uint8" else ("int8",))
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     o_blocks, i_blocks, quads, taken = (known(w.shape[n]) for n in (0, 1, 4, 6))
     own = (taken or 0) * (quads or 0)
@@ -167,7 +169,7 @@ def _infer_depthwise(attrs: BytesDepthwiseAttrs, data: Type, weight: Type) -> Te
     x = need_rank(op, data, 5)
     w = need_rank(op, weight, 5, "weight")
     taken = 1 if w.shape[4] == 1 else BYTES
-    _check_dtypes(op, attrs, x, w, "int16" if taken == 1 else "int8")
+    _check_dtypes(op, attrs, x, w, ("int16",) if taken == 1 else ("int8",))
     kh, kw = attrs.kernel_size or (0, 0)
     wanted = (x.shape[1], kh, -(-kw // taken), x.shape[4], taken)
     if w.shape != wanted:
