@@ -10,7 +10,7 @@ BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/r
 # translate the package again (0.9 s of processor time for a compile worker, 0.3 s with it).
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test tests tiny fuzz lint clean
+.PHONY: demo test tests tiny fuzz lint docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -35,6 +35,11 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+
+# The site of these pages, in build/site; a dead link is an error.
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
