@@ -23,7 +23,6 @@ import pytest
 from emulators import qemu_aarch64, qemu_arm
 from onnx import TensorProto, helper
 
-from armillary.cli.main import main
 from armillary.relay.op import OPS
 
 ROOT = Path(__file__).parents[2]
@@ -68,21 +67,20 @@ def test_lesson_runs_and_prints_what_it_shows(
             assert matches(text, printed), f"{lesson}: expected\n{text}\ngot\n{printed}"
 
 
-def test_the_example_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_examples_of_the_first_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / page).read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("input", "output"))
     graph = helper.make_graph([helper.make_node("Relu", ["input"], ["output"])], "network", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "network.onnx")
-    (example,) = (block for kind, block in _BLOCK.findall(text) if kind == "python")
-    run_python(example, {"image": np.full((1, 8), -1, np.float32)}, ROOT / "README.md")
-    commands = re.findall(r"`armc (compile .*?|run .*?|build-runner)`", text)
-    assert [line.split()[0] for line in commands] == ["compile", "run", "build-runner"]
-    for line in commands[:2]:
-        assert main(line.split()) == 0, capsys.readouterr().err
-    assert "mean (ms)" in capsys.readouterr().out
+    lines = [block for kind, block in _BLOCK.findall(text) if kind == "console"]
+    commands = [line for block in lines for line in re.findall(r"^\$ armc (.*)$", block, re.MULTILINE)]
+    assert [line.split()[0] for line in commands] == ["compile", "run"]
+    for command in commands:
+        subprocess.run([sys.executable, "-m", "armillary.cli", *command.split()], check=True, capture_output=True)
+    for example in (block for kind, block in _BLOCK.findall(text) if kind == "python"):
+        run_python(example, {"image": np.full((1, 8), -1, np.float32)}, ROOT / page)
 
 
 def run_python(text: str, scope: dict[str, object], lesson: Path) -> str:
