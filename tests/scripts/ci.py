@@ -2,8 +2,8 @@
 """The shell of the Adreno guide: `tests/scripts/ci.py adreno -i`, in the image that docker/build.sh ci_adreno makes.
 
 In: adreno, and -i for a shell in the end. Out: build-adreno-target/ with what runs on a phone: armrun (rtvm of old),
-armrpc (tvm_rpc), and, where ANDROID_NDK_HOME is set, libarmillary_runtime.so (libtvm_runtime.so). Phones are shared with
-the host through its adb server. ADRENO_OPENCL, Qualcomm's SDK, is mounted where it is set.
+armrpc (tvm_rpc), and, where ANDROID_NDK_HOME is set, libarmillary_runtime.so (libtvm_runtime.so). Phones are shared
+with the host through its adb server. ADRENO_OPENCL, Qualcomm's SDK, is mounted where it is set.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def main() -> int:
         print("ci.py: docker is not installed; without it: pip install 'armillary[cross]', then", file=sys.stderr)
         print("\n".join(f"  {step}" for step in steps()), file=sys.stderr)
         return 2
-    return subprocess.run(
-        docker_command(args.docker_image or IMAGES[args.what], args.interactive), check=False
-    ).returncode
+    command = docker_command(args.docker_image or IMAGES[args.what], args.interactive)
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
