@@ -57,7 +57,7 @@ from armillary.cli._model import (
     positive,
 )
 from armillary.cli._targets import add_target_arguments, target_of
-from armillary.cli._tune_output import closing_table, named, shown
+from armillary.cli.pages.tune_output import closing_table, named, shown
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.op import get_op

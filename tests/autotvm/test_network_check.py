@@ -11,7 +11,7 @@ from armillary.autotvm.record import Pair
 from armillary.autotvm.tuner import RandomTuner
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.network_check import Network, check
-from armillary.cli._tune_output import closing_table
+from armillary.cli.pages.tune_output import closing_table
 from armillary.ir import IRModule
 from armillary.transform import PassContext
 

@@ -20,8 +20,8 @@ from armillary.autotvm.measure.measure import MeasureInput
 from armillary.autotvm.record import LogFile, best_of, load_from_file
 from armillary.autotvm.task.task import create
 from armillary.autotvm.tuner.gains import Gains
-from armillary.cli._tune_output import closing_table, columns, line
 from armillary.cli.main import main
+from armillary.cli.pages.tune_output import closing_table, columns, line
 from armillary.cli.tune import _withdrawn, places
 
 

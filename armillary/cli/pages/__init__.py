@@ -1,1 +1,1 @@
-"""Pages of HTML that sub-commands write: each is one file with its styles and scripts inside."""
+"""What sub-commands show: pages of HTML, each one file with its styles and scripts inside, and a terminal's table."""

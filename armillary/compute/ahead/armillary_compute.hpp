@@ -1,7 +1,7 @@
 // The compute library without Python: images, windows, schedulers and filters over kernels that were compiled ahead.
 //
 // In: a library that `armillary.compute.build` wrote, and `armillary_compute_kernels.hpp` beside this file, which lists
-// its kernels. Out: classes with the names and the order of arguments of Arm Compute Library's. Invariant: memory is
+// its kernels; `armillary_compute_memory.hpp` and `armillary_compute_layers.hpp`. Out: classes with the names and the order of arguments of Arm Compute Library's. Invariant: memory is
 // taken by `allocate` alone; valid regions, paddings and bytes are those of the Python library (`core/compiled.py`).
 #pragma once
 
@@ -13,19 +13,25 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <vector>
 
 #include "armillary_compute_kernels.hpp"
+#if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
+#include <omp.h>
+#endif
 
 namespace armillary { namespace compute {
 
-enum class Format { U8, S16 };
-enum class DataType { U8, S16 };
+enum class Format { U8, S16, F32 };
+enum class DataType { U8, S16, F32 };
 enum class BorderMode { UNDEFINED, CONSTANT, REPLICATE };
 
 struct BorderSize {
@@ -46,8 +52,20 @@ public:
 
 class TensorShape : public std::array<size_t, 6> {
 public:
-  explicit TensorShape(size_t x = 1, size_t y = 1) : std::array<size_t, 6>{{x, y, 1, 1, 1, 1}} {}
+  TensorShape(size_t x = 1, size_t y = 1, size_t z = 1, size_t w = 1, size_t v = 1, size_t u = 1)
+      : std::array<size_t, 6>{{x, y, z, w, v, u}} {}
+  size_t x() const { return (*this)[0]; }
+  size_t y() const { return (*this)[1]; }
+  size_t z() const { return (*this)[2]; }
+  size_t num_dimensions() const {
+    size_t count = 6;
+    while (count > 0 && (*this)[count - 1] == 1) count--;
+    return count;
+  }
+  size_t total_size() const { return x() * y() * planes(); }
+  size_t planes() const { return z() * (*this)[3] * (*this)[4] * (*this)[5]; }
 };
+using Strides = std::array<size_t, 3>; // of a value, a row and a plane
 
 struct ValidRegion {
   Coordinates anchor;
@@ -61,21 +79,31 @@ public:
   TensorInfo() = default;
   TensorInfo(unsigned int width, unsigned int height, Format format) { set(TensorShape(width, height), format); }
   TensorInfo(const TensorShape &shape, Format format) { set(shape, format); }
+  TensorInfo(const TensorShape &shape, size_t num_channels, DataType type) {
+    if (num_channels != 1) throw std::invalid_argument("a tensor has one channel");
+    set(shape, Format(int(type)));
+  }
 
   size_t dimension(size_t n) const { return shape_[n]; }
   const TensorShape &tensor_shape() const { return shape_; }
   Format format() const { return format_; }
-  DataType data_type() const { return format_ == Format::U8 ? DataType::U8 : DataType::S16; }
-  size_t element_size() const { return format_ == Format::U8 ? 1 : 2; }
+  DataType data_type() const { return DataType(int(format_)); }
+  size_t element_size() const { return size_t(1) << int(format_); }
+  size_t num_dimensions() const { return shape_.num_dimensions(); }
   PaddingSize padding() const { return padding_; }
   ValidRegion valid_region() const { return region_; }
   void set_valid_region(const ValidRegion &region) { region_ = region; }
   int64_t columns() const { return int64_t(shape_[0]) + padding_.left + padding_.right; }
   int64_t rows() const { return int64_t(shape_[1]) + padding_.top + padding_.bottom; }
-  size_t total_size() const { return size_t(columns() * rows()) * element_size(); }
-  std::array<size_t, 2> strides_in_bytes() const { return {{element_size(), element_size() * size_t(columns())}}; }
+  size_t total_size() const { return size_t(columns() * rows()) * element_size() * shape_.planes(); }
+  Strides strides_in_bytes() const {
+    return {{element_size(), element_size() * size_t(columns()), element_size() * size_t(columns() * rows())}};
+  }
   size_t offset_element_in_bytes(const Coordinates &at) const {
-    return size_t((at.y() + int(padding_.top)) * columns() + at.x() + int(padding_.left)) * element_size();
+    int64_t plane = 0;
+    for (size_t n = 5; n >= 2; n--) plane = plane * int64_t(shape_[n]) + at[n];
+    const int64_t row = plane * rows() + at.y() + padding_.top;
+    return size_t(row * columns() + at.x() + padding_.left) * element_size();
   }
   size_t offset_first_element_in_bytes() const { return offset_element_in_bytes(Coordinates()); }
   bool is_resizable() const { return is_resizable_; }
@@ -90,6 +118,17 @@ public:
     if (!is_there && !is_resizable_) return false;
     padding_ = wanted;
     return true;
+  }
+  void init(const TensorShape &shape, Format format) { set(shape, format); }
+  // With padding that follows from strides, from where the first value is, and from the size of all.
+  void init(const TensorShape &shape, Format format, const Strides &strides, size_t offset, size_t total) {
+    set(shape, format);
+    const size_t size = element_size(), row = strides[1], top = row ? offset / row : 0;
+    const size_t left = row ? offset % row / size : 0, height = row ? total / shape.planes() / row : 0;
+    if (row < (shape[0] + left) * size || height < shape[1] + top || total != height * row * shape.planes() || row % size)
+      throw std::invalid_argument("strides, offset and size do not hold the tensor");
+    padding_ = PaddingSize{unsigned(top), unsigned(row / size - shape[0] - left), unsigned(height - shape[1] - top),
+                           unsigned(left)};
   }
   // Enough for every function: 4 elements around, 32 more at the end of a row.
   void init_auto_padding(const TensorShape &shape, Format format) {
@@ -110,6 +149,7 @@ private:
 };
 
 class Tensor;
+class MemoryGroup;
 
 class TensorAllocator {
 public:
@@ -130,34 +170,24 @@ public:
   TensorInfo *info() { return &info_; }
   const TensorInfo *info() const { return &info_; }
   TensorAllocator *allocator() { return &allocator_; }
-  uint8_t *buffer() {
-    if (!memory_) throw std::runtime_error("the tensor has no memory: call allocator()->allocate() first");
-    return memory_.get();
+  uint8_t *buffer() const {
+    if (!bytes_) throw std::runtime_error("the tensor has no memory: call allocator()->allocate(), or acquire its group");
+    return bytes_;
   }
-  uint8_t *ptr_to_element(const Coordinates &at) { return buffer() + info_.offset_element_in_bytes(at); }
+  uint8_t *ptr_to_element(const Coordinates &at) const { return buffer() + info_.offset_element_in_bytes(at); }
 
 private:
   friend class TensorAllocator;
+  friend class MemoryGroup;
   TensorInfo info_;
   TensorAllocator allocator_;
   std::unique_ptr<uint8_t[]> memory_;
+  uint8_t *bytes_ = nullptr;
+  MemoryGroup *group_ = nullptr;
 };
 using ITensor = Tensor;
 class Image : public Tensor {};
 using IImage = Tensor;
-
-inline void TensorAllocator::init(const TensorInfo &info) {
-  if (owner_.memory_) throw std::runtime_error("the tensor is allocated: free it before it gets other information");
-  owner_.info_ = TensorInfo(info.tensor_shape(), info.format());
-}
-inline void TensorAllocator::allocate() {
-  owner_.memory_.reset(new uint8_t[owner_.info_.total_size()]());
-  owner_.info_.set_is_resizable(false);
-}
-inline void TensorAllocator::free() {
-  owner_.memory_.reset();
-  owner_.info_.set_is_resizable(true);
-}
 
 class Window {
 public:
@@ -216,15 +246,28 @@ private:
 // Call a function for each place of a window, with the iterators there.
 template <typename Body, typename... Iterators>
 void execute_window_loop(const Window &window, Body &&body, Iterators &&...iterators) {
-  for (int z = window.z().start(); z < window.z().end(); z += window.z().step())
-    for (int y = window.y().start(); y < window.y().end(); y += window.y().step())
-      for (int x = window.x().start(); x < window.x().end(); x += window.x().step()) {
-        const Coordinates at(x, y, z);
-        const int moved[] = {0, (iterators.move(at), 0)...};
-        (void)moved;
-        body(at);
-      }
+  Coordinates at;
+  for (size_t n = 0; n < Coordinates::num_max_dimensions; n++) {
+    if (window.num_iterations(n) == 0) return;
+    at[n] = window[n].start();
+  }
+  for (;;) {
+    const int moved[] = {0, (iterators.move(at), 0)...};
+    (void)moved;
+    body(const_cast<const Coordinates &>(at));
+    size_t n = 0; // the first dimension changes fastest
+    while (n < Coordinates::num_max_dimensions && (at[n] += window[n].step()) >= window[n].end()) {
+      at[n] = window[n].start();
+      n++;
+    }
+    if (n == Coordinates::num_max_dimensions) return;
+  }
 }
+
+}} // namespace armillary::compute
+#include "armillary_compute_memory.hpp"
+
+namespace armillary { namespace compute {
 
 struct CPUInfo {};
 struct ThreadInfo {
@@ -255,6 +298,16 @@ public:
   virtual void schedule(IKernel *kernel, unsigned int split_dimension) = 0;
 };
 
+// A line of a log, in libraries that were built with logging.
+inline void log_schedule(const IKernel &kernel, unsigned int threads) {
+#ifdef ARM_COMPUTE_LOGGING_ENABLED
+  std::clog << "schedule " << typeid(kernel).name() << " over " << kernel.window().num_iterations(0) << "x"
+            << kernel.window().num_iterations(1) << " on " << threads << " threads\n";
+#else
+  (void)kernel, (void)threads;
+#endif
+}
+
 class SingleThreadScheduler final : public IScheduler {
 public:
   static SingleThreadScheduler &get() {
@@ -263,7 +316,10 @@ public:
   }
   void set_num_threads(unsigned int) override {}
   unsigned int num_threads() const override { return 1; }
-  void schedule(IKernel *kernel, unsigned int) override { kernel->run(kernel->window()); }
+  void schedule(IKernel *kernel, unsigned int) override {
+    log_schedule(*kernel, 1);
+    kernel->run(kernel->window());
+  }
 };
 
 // Splits windows over threads; the calling thread takes the last part, and an error of any part reaches the caller.
@@ -279,6 +335,7 @@ public:
     const Window &window = kernel->window();
     const unsigned int parts = unsigned(std::min<size_t>(window.num_iterations(split_dimension), threads_));
     if (parts == 0) return;
+    log_schedule(*kernel, parts);
     if (!kernel->is_parallelisable() || parts == 1) return kernel->run(window);
     std::vector<std::exception_ptr> errors(parts);
     auto body = [&](unsigned int t) {
@@ -303,24 +360,75 @@ private:
   unsigned int threads_ = cores();
 };
 
+#if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
+// Splits windows over OpenMP's threads.
+class OMPScheduler final : public IScheduler {
+public:
+  static OMPScheduler &get() {
+    static OMPScheduler one;
+    return one;
+  }
+  void set_num_threads(unsigned int count) override { threads_ = count ? count : unsigned(omp_get_max_threads()); }
+  unsigned int num_threads() const override { return threads_; }
+  void schedule(IKernel *kernel, unsigned int split_dimension) override {
+    const Window &window = kernel->window();
+    const int parts = int(std::min<size_t>(window.num_iterations(split_dimension), threads_));
+    if (parts == 0) return;
+    log_schedule(*kernel, unsigned(parts));
+    if (!kernel->is_parallelisable() || parts == 1) return kernel->run(window);
+    std::exception_ptr error;
+#pragma omp parallel for num_threads(parts)
+    for (int t = 0; t < parts; t++) {
+      ThreadInfo info;
+      info.thread_id = t, info.num_threads = parts;
+      try {
+        kernel->run(window.split_window(split_dimension, size_t(t), size_t(parts)), info);
+      } catch (...) {
+#pragma omp critical
+        error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+private:
+  unsigned int threads_ = unsigned(omp_get_max_threads());
+};
+#endif
+
 class Scheduler {
 public:
-  enum class Type { ST, CPP, CUSTOM };
+  enum class Type { ST, CPP, OMP, CUSTOM };
   static void set(Type type) {
+    if (type == Type::OMP && !is_available(type))
+      throw std::invalid_argument("there is no OpenMP: build with openmp=1, and compile programs with -fopenmp");
     if (type == Type::CUSTOM) throw std::invalid_argument("a scheduler of your own is set as an object");
     present() = {type, nullptr};
   }
   static void set(std::shared_ptr<IScheduler> own) { present() = {Type::CUSTOM, std::move(own)}; }
   static Type get_type() { return present().first; }
-  static bool is_available(Type type) { return type != Type::CUSTOM; }
+  static bool is_available(Type type) {
+#if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
+    return type != Type::CUSTOM;
+#else
+    return type == Type::ST || type == Type::CPP;
+#endif
+  }
   static IScheduler &get() {
     if (present().second) return *present().second;
+#if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
+    if (present().first == Type::OMP) return OMPScheduler::get();
+#endif
     return present().first == Type::ST ? static_cast<IScheduler &>(SingleThreadScheduler::get()) : CPPScheduler::get();
   }
 
 private:
   static std::pair<Type, std::shared_ptr<IScheduler>> &present() {
+#ifdef ARM_COMPUTE_CPP_SCHEDULER
     static std::pair<Type, std::shared_ptr<IScheduler>> it{Type::CPP, nullptr};
+#else
+    static std::pair<Type, std::shared_ptr<IScheduler>> it{Type::ST, nullptr};
+#endif
     return it;
   }
 };
@@ -343,6 +451,13 @@ inline void call(const kernels::Kernel &kernel, const std::vector<void *> &tenso
   for (const char *const *name = kernel.values; *name != nullptr; name++) numbers.push_back(values.at(*name));
   if (kernel.run(data.data(), numbers.data(), begin, end, thread) != 0)
     throw std::runtime_error(std::string("a compiled kernel failed: ") + kernel.name);
+}
+
+// Reals are given as the bits of a double.
+inline int64_t bits_of(double value) {
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
 }
 
 inline void add_plane(Values &values, const std::string &name, const TensorInfo &info) {
@@ -493,4 +608,5 @@ using NEConvolution7x7 = Convolution<7>;
 using NEConvolution9x9 = Convolution<9>;
 
 }} // namespace armillary::compute
+#include "armillary_compute_layers.hpp"
 namespace arm_compute = armillary::compute; // the name that programs written for Arm's library use

@@ -1,8 +1,9 @@
 """Functions of the compute library compiled ahead of time, for programs in C++ that have no Python where they run.
 
-In: names of functions, a target, a folder. Out: in the folder a static and a shared library, `armillary_compute.hpp`
-with the classes, and a header that lists what was built. Invariant: the kernels are those that the Python library runs
-(`core/compiled.py`, `core/borders.py`), of any size; each file is written whole. Archives: `archive.py`.
+In: names of functions, a target, a folder, the text's build options (`options.py`). Out: in the folder a static and a
+shared library, headers with the classes and one that lists what was built, OpenCL sources on request. Invariant: the
+kernels are those that the Python library runs (`core/compiled.py`, `core/borders.py`, `functions/stages/`), of any
+size; each file is written whole. Archives: `archive.py`. OpenCL: `device.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,25 @@ from armillary.artifact import FunctionRow
 from armillary.base.boundary import boundary
 from armillary.base.files import make_folder, write_atomic
 from armillary.compute.ahead.archive import archive
+from armillary.compute.ahead.device import write_sources
+from armillary.compute.ahead.options import BuildOptions
 from armillary.compute.core.borders import border_function
 from armillary.compute.core.compiled import STEP, Formula, row_function
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas import filters
+from armillary.compute.functions.stages import images, products, rows, winograd
+from armillary.compute.functions.stages.stage import Stage, stage_function
 from armillary.driver.te_build import build as build_functions
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.transform import PassContext
 
 _PREFIX = "armillary_compute_"
-FUNCTIONS: dict[str, tuple[Formula, ...]] = {
+_PRODUCTS = products.STAGES
+_GEMM = (*_PRODUCTS, images.FILL_BORDER, images.IM2COL, images.RESHAPE_WEIGHTS, images.COL2IM)
+_DIRECT = (images.FILL_BORDER, images.direct(True), images.direct(False))
+_WINOGRAD = (images.FILL_BORDER, *winograd.STAGES)
+FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEGaussian3x3": (filters.GAUSSIAN_3X3,),
     "NEGaussian5x5": (filters.GAUSSIAN_5X5,),
     "NEBox3x3": (filters.BOX_3X3,),
@@ -36,43 +46,69 @@ FUNCTIONS: dict[str, tuple[Formula, ...]] = {
         f"NEConvolution{n}x{n}": tuple(filters.convolution(n, n, kind) for kind in (DataType.U8, DataType.S16))
         for n in (3, 5, 7, 9)
     },
+    "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
+    "NEGEMMConvolutionLayer": _GEMM,
+    "NEDirectConvolutionLayer": _DIRECT,
+    "NEWinogradConvolutionLayer": _WINOGRAD,
+    "NEGEMM": _PRODUCTS,
+    "NEFullyConnectedLayer": (*_PRODUCTS, images.RESHAPE_WEIGHTS),
+    "NESoftmaxLayer": (rows.SOFTMAX,),
+    "NEActivationLayer": tuple(rows.activation(name) for name in rows.ACTIVATIONS),
+    "NEPoolingLayer": (rows.pooling(True), rows.pooling(False)),
 }
+_HEADERS = ("armillary_compute.hpp", "armillary_compute_memory.hpp", "armillary_compute_layers.hpp")
 
 
 @boundary("compute.build", arguments=True)
 def build(
-    functions: Iterable[str | type], target: object = "llvm", out: str | os.PathLike[str] = "armillary_compute"
+    functions: Iterable[str | type] = tuple(FUNCTIONS),
+    target: object = "llvm",
+    out: str | os.PathLike[str] = "armillary_compute",
+    options: BuildOptions | None = None,
 ) -> Path:
     """Compile functions, by name or class, for a target; returns the folder with libraries and headers.
 
     c++ -std=c++11 program.cpp -Iarmillary_compute armillary_compute/libarmillary_compute.a -lpthread
     """
-    names = [each if isinstance(each, str) else each.__name__ for each in functions]
+    given, names = options or BuildOptions(), [each if isinstance(each, str) else each.__name__ for each in functions]
     unknown = [name for name in names if name not in FUNCTIONS]
     if unknown or not names:
         told = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"
         raise ConfigError(f"compute.build: {told}", hint=f"known: {', '.join(FUNCTIONS)}")
-    formulas = {formula.name: formula for name in names for formula in FUNCTIONS[name]}
-    parts = [row_function(formula, _PREFIX) for formula in formulas.values()] + [border_function("uint8", _PREFIX)]
-    library = build_functions([IRModule({str(f.get_attr("global_symbol")): f}) for f in parts], target=target)
-    folder = Path(out)
-    make_folder(folder)
-    rows = library.descriptor.functions
-    symbols = [phase.symbol for row in rows.values() for phase in row.phases]
-    write_atomic(folder / "libarmillary_compute.a", archive(library.objects, symbols))
-    library.export_library(folder / "libarmillary_compute.so")
-    write_atomic(folder / "armillary_compute_kernels.hpp", _header(rows, formulas).encode())
-    header = files("armillary.compute.ahead").joinpath("armillary_compute.hpp").read_bytes()
-    write_atomic(folder / "armillary_compute.hpp", header)
+    kernels = {kernel.name: kernel for name in names for kernel in FUNCTIONS[name]}
+    formulas = {name: kernel for name, kernel in kernels.items() if isinstance(kernel, Formula)}
+    folder = make_folder(Path(out))
+    if given.opencl:
+        write_sources(folder, formulas.values(), given.embed_kernels)
+    if given.neon:
+        _write_library(folder, kernels, target, given)
     return folder
 
 
-def _header(rows: Mapping[str, FunctionRow], formulas: dict[str, Formula]) -> str:
+def _write_library(folder: Path, kernels: Mapping[str, Formula | Stage], target: object, options: BuildOptions) -> None:
+    parts = [
+        row_function(kernel, _PREFIX) if isinstance(kernel, Formula) else stage_function(kernel, _PREFIX)
+        for kernel in kernels.values()
+    ]
+    parts.append(border_function("uint8", _PREFIX))
+    with PassContext(config=options.kernel_config()):
+        library = build_functions([IRModule({str(f.get_attr("global_symbol")): f}) for f in parts], target=target)
+    rows = library.descriptor.functions
+    symbols = [phase.symbol for row in rows.values() for phase in row.phases]
+    write_atomic(folder / "libarmillary_compute.a", archive(library.objects, symbols))
+    library.export_library(folder / options.library_name(), options=options.link_options())
+    options.link_names(folder)
+    write_atomic(folder / "armillary_compute_kernels.hpp", _header(rows, kernels, options).encode())
+    for name in _HEADERS:
+        write_atomic(folder / name, files("armillary.compute.ahead").joinpath(name).read_bytes())
+
+
+def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Formula | Stage], options: BuildOptions) -> str:
     """Declarations of the kernels, and the table in which the classes find them."""
     lines = [
         "// Kernels of this library, their numbers by name, and how far each reads. Written by armillary.compute.build."
     ]
-    lines += ["#pragma once", "#include <cstdint>", ""]
+    lines += ["#pragma once", "#include <cstdint>", *options.definitions(), ""]
     arguments = "(void *const *data, const int64_t *values, int64_t begin, int64_t end, int64_t thread)"
     lines += [f'extern "C" int32_t {row.phases[0].symbol}{arguments};' for row in rows.values()]
     lines += ["", "namespace armillary { namespace compute { namespace kernels {", f"constexpr int STEP = {STEP};"]
@@ -81,7 +117,8 @@ def _header(rows: Mapping[str, FunctionRow], formulas: dict[str, Formula]) -> st
     table = []
     for symbol, row in rows.items():
         name = symbol.removeprefix(_PREFIX)
-        border = formulas[name].border() if name in formulas else None
+        kernel = kernels.get(name)
+        border = kernel.border() if isinstance(kernel, Formula) else None
         reach = f"{border.left}, {border.top}" if border is not None else "0, 0"
         numbers = "".join(f'"{var.name}", ' for var in row.vars)
         lines.append(f"  static const char *const {name}[] = {{{numbers}nullptr}};")

@@ -21,7 +21,7 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.cli import tune as command
 from armillary.cli._targets import with_attributes
-from armillary.cli._tune_output import named
+from armillary.cli.pages.tune_output import named
 from armillary.driver.tvmc.compiler import Attributes
 from armillary.driver.tvmc.model import TVMCModel
 from armillary.driver.tvmc.transform import apply_graph_transforms

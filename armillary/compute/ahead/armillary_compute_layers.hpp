@@ -1,0 +1,460 @@
+// Layers of float32 as stages that the scheduler in place splits one by one. Part of `armillary_compute.hpp`.
+//
+// In: tensors (width, height, channels, batch). Out: the same. Invariant: the stages, their order and their numbers are
+// those of the Python library (`functions/nn/staged.py`); weights are turned at the first run; memory between stages is
+// managed, so that functions of one memory manager share it.
+#pragma once
+
+namespace armillary { namespace compute {
+
+enum class DimensionRoundingType { FLOOR, CEIL };
+class PadStrideInfo {
+public:
+  PadStrideInfo(unsigned int stride_x = 1, unsigned int stride_y = 1, unsigned int pad_x = 0, unsigned int pad_y = 0,
+                DimensionRoundingType round = DimensionRoundingType::FLOOR)
+      : PadStrideInfo(stride_x, stride_y, pad_x, pad_x, pad_y, pad_y, round) {}
+  PadStrideInfo(unsigned int stride_x, unsigned int stride_y, unsigned int left, unsigned int right, unsigned int top,
+                unsigned int bottom, DimensionRoundingType round)
+      : x_(stride_x), y_(stride_y), left_(left), right_(right), top_(top), bottom_(bottom), round_(round) {}
+  std::pair<unsigned int, unsigned int> stride() const { return {x_, y_}; }
+  std::pair<unsigned int, unsigned int> pad() const { return {left_, top_}; }
+  unsigned int pad_left() const { return left_; }
+  unsigned int pad_right() const { return right_; }
+  unsigned int pad_top() const { return top_; }
+  unsigned int pad_bottom() const { return bottom_; }
+  DimensionRoundingType round() const { return round_; }
+  // How often a kernel fits.
+  std::pair<int, int> scaled(int width, int height, int kernel_x, int kernel_y) const {
+    return {steps(width + int(left_ + right_) - kernel_x, int(x_)), steps(height + int(top_ + bottom_) - kernel_y, int(y_))};
+  }
+
+private:
+  int steps(int room, int stride) const {
+    if (room < 0 || stride < 1) throw std::invalid_argument("the kernel does not fit the image");
+    return (room + (round_ == DimensionRoundingType::CEIL ? stride - 1 : 0)) / stride + 1;
+  }
+  unsigned int x_, y_, left_, right_, top_, bottom_;
+  DimensionRoundingType round_;
+};
+
+class ActivationLayerInfo {
+public:
+  enum class ActivationFunction {
+    LOGISTIC, TANH, RELU, BOUNDED_RELU, LU_BOUNDED_RELU, LEAKY_RELU, SOFT_RELU, ABS, SQUARE, SQRT, LINEAR
+  };
+  ActivationLayerInfo() = default;
+  ActivationLayerInfo(ActivationFunction f, float a = 0.0f, float b = 0.0f) : f_(f), a_(a), b_(b), enabled_(true) {}
+  ActivationFunction activation() const { return f_; }
+  float a() const { return a_; }
+  float b() const { return b_; }
+  bool enabled() const { return enabled_; }
+  const char *name() const {
+    static const char *const names[] = {"LOGISTIC", "TANH", "RELU", "BOUNDED_RELU", "LU_BOUNDED_RELU", "LEAKY_RELU",
+                                        "SOFT_RELU", "ABS", "SQUARE", "SQRT", "LINEAR"};
+    return names[int(f_)];
+  }
+
+private:
+  ActivationFunction f_ = ActivationFunction::RELU;
+  float a_ = 0.0f, b_ = 0.0f;
+  bool enabled_ = false;
+};
+
+enum class PoolingType { MAX, AVG };
+class PoolingLayerInfo {
+public:
+  PoolingLayerInfo(PoolingType type, unsigned int size, PadStrideInfo pad_stride = PadStrideInfo())
+      : type(type), size(int(size)), info(pad_stride) {}
+  PoolingType type;
+  int size;
+  PadStrideInfo info;
+};
+enum class ConvolutionMethod { GEMM, DIRECT, WINOGRAD };
+struct WeightsInfo {};
+struct GEMMInfo {};
+
+namespace detail {
+constexpr int LANES = 16, OUTPUTS = 4;
+inline int filled(int count, int unit) { return (count + unit - 1) / unit * unit; }
+
+// One stage: a window of `count` iterations; `in` and `out` are tensors whose padding its numbers tell.
+class StageKernel final : public IKernel {
+public:
+  using Tensors = std::vector<std::pair<const char *, const Tensor *>>;
+  StageKernel(const std::string &name, Tensors tensors, int count, Values values, const char *image_name = "",
+              const Tensor *image = nullptr)
+      : kernel_(find(name)), tensors_(std::move(tensors)), values_(std::move(values)), image_name_(image_name),
+        image_(image), count_(count) {
+    Window window;
+    window.set(Window::DimX, Window::Dimension(0, count));
+    configure(window);
+  }
+  void also_at(const char *name, const Tensor *tensor) { more_name_ = name, more_ = tensor; }
+  void run(const Window &part, const ThreadInfo &info) override {
+    Values v(values_);
+    std::vector<void *> data;
+    for (auto &each : tensors_) {
+      v[std::string(each.first) + "_size"] = int64_t(each.second->info()->total_size() / 4);
+      data.push_back(each.second->buffer());
+    }
+    v["count"] = count_;
+    place(v, image_name_, image_);
+    place(v, more_name_, more_);
+    call(kernel_, data, v, part.x().start(), part.x().end(), info.thread_id);
+  }
+
+private:
+  static void place(Values &v, const std::string &prefix, const Tensor *tensor) {
+    if (tensor == nullptr) return;
+    const Strides strides = tensor->info()->strides_in_bytes();
+    v[prefix + "offset"] = int64_t(tensor->info()->offset_first_element_in_bytes() / 4);
+    v[prefix + "pitch"] = int64_t(strides[1] / 4), v[prefix + "plane"] = int64_t(strides[2] / 4);
+  }
+  const kernels::Kernel &kernel_;
+  Tensors tensors_;
+  Values values_;
+  std::string image_name_, more_name_;
+  const Tensor *image_, *more_ = nullptr;
+  int count_;
+};
+
+inline void limits(Values &v, const ActivationLayerInfo &act) {
+  using F = ActivationLayerInfo::ActivationFunction;
+  const double inf = std::numeric_limits<double>::infinity();
+  const F f = act.activation();
+  if (act.enabled() && f != F::RELU && f != F::BOUNDED_RELU && f != F::LU_BOUNDED_RELU)
+    throw std::invalid_argument("a layer takes an activation that clamps; others are layers of their own");
+  v["high"] = bits_of(act.enabled() && f != F::RELU ? double(act.a()) : inf);
+  v["low"] = bits_of(!act.enabled() ? -inf : f == F::LU_BOUNDED_RELU ? double(act.b()) : 0.0);
+}
+} // namespace detail
+
+// A function of stages: those of the weights once, the others at each run.
+class StagedFunction : public IFunction {
+public:
+  explicit StagedFunction(std::shared_ptr<IMemoryManager> manager = nullptr) : group_(std::move(manager)) {}
+  void prepare() {
+    if (is_prepared_) return;
+    for (auto &kernel : once_) Scheduler::get().schedule(kernel.get(), Window::DimX);
+    is_prepared_ = true;
+  }
+  void run() override {
+    if (each_.empty()) throw std::runtime_error("the function is not configured: call configure first");
+    prepare();
+    group_.acquire();
+    try {
+      for (auto &kernel : each_) Scheduler::get().schedule(kernel.get(), Window::DimX);
+    } catch (...) {
+      group_.release();
+      throw;
+    }
+    group_.release();
+  }
+
+protected:
+  using Stage = detail::StageKernel;
+  Tensor *begin(size_t size) {
+    Tensor *tensor = make(size);
+    group_.manage(tensor);
+    return tensor;
+  }
+  void end(Tensor *tensor) { tensor->allocator()->allocate(); }
+  Tensor *constant(size_t size) {
+    Tensor *tensor = make(size);
+    tensor->allocator()->allocate();
+    return tensor;
+  }
+  void clear() { once_.clear(), each_.clear(), is_prepared_ = false; }
+  Stage *add(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
+             const char *image_name = "", const Tensor *image = nullptr) {
+    each_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
+    return static_cast<Stage *>(each_.back().get());
+  }
+  void add_once(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
+                const char *image_name = "", const Tensor *image = nullptr) {
+    once_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
+  }
+  static void init_output(Tensor *output, const TensorShape &shape) {
+    if (output->info()->total_size() <= 1) output->allocator()->init(TensorInfo(shape, 1, DataType::F32));
+    if (output->info()->tensor_shape() != shape) throw std::invalid_argument("the output has another shape");
+  }
+  static void want_dense(const Tensor *weights) {
+    const PaddingSize pad = weights->info()->padding();
+    if (pad.top + pad.bottom + pad.left + pad.right) throw std::invalid_argument("weights have padding");
+  }
+
+private:
+  Tensor *make(size_t size) {
+    memory_.emplace_back(new Tensor);
+    memory_.back()->allocator()->init(TensorInfo(TensorShape(size), 1, DataType::F32));
+    return memory_.back().get();
+  }
+  std::vector<std::unique_ptr<Tensor>> memory_;
+  std::vector<std::unique_ptr<IKernel>> once_, each_;
+  bool is_prepared_ = false;
+  MemoryGroup group_;
+};
+
+class NEGEMM : public StagedFunction {
+public:
+  using StagedFunction::StagedFunction;
+  void configure(const ITensor *a, const ITensor *b, const ITensor *c, ITensor *d, float alpha, float beta,
+                 const GEMMInfo & = GEMMInfo()) {
+    const TensorShape &left = a->info()->tensor_shape(), &right = b->info()->tensor_shape();
+    if (left[0] != right[1]) throw std::invalid_argument("NEGEMM: the inner sizes differ");
+    clear();
+    const int rows = int(left[1]), terms = int(left[0]), columns = int(right[0]);
+    init_output(d, TensorShape(right[0], left[1]));
+    const bool is_wide = detail::filled(rows, 8) * int64_t(detail::filled(columns, 12)) <=
+                         detail::filled(rows, 4) * int64_t(detail::filled(columns, 16));
+    const int high = is_wide ? 8 : 4, wide = is_wide ? 12 : 16;
+    const int whole_rows = detail::filled(rows, high), whole = detail::filled(columns, wide);
+    const std::string tile = std::to_string(high) + "x" + std::to_string(wide);
+    detail::Values v{{"rows", rows}, {"terms", terms}, {"columns", columns}, {"whole", whole}};
+    Tensor *panels = constant(size_t(terms) * whole), *blocks = begin(size_t(whole_rows) * terms);
+    add_once("transpose_1x" + std::to_string(wide), {{"b", b}, {"out", panels}}, whole / wide, v, "", b);
+    add("interleave_" + std::to_string(high) + "x4", {{"a", a}, {"out", blocks}}, whole_rows / high, v, "", a);
+    Tensor *product = begin(size_t(whole_rows) * whole);
+    detail::Values of_product(v);
+    of_product["columns"] = whole;
+    add("blocked_gemm_" + tile, {{"a", blocks}, {"b", panels}, {"out", product}}, whole_rows / high, of_product);
+    end(blocks);
+    v["c_offset"] = 0, v["c_pitch"] = 0, v["c_step"] = c != nullptr;
+    v["alpha"] = detail::bits_of(alpha), v["beta"] = detail::bits_of(beta);
+    detail::limits(v, ActivationLayerInfo());
+    const Tensor *added = c != nullptr ? c : constant(1);
+    auto *last = add("gemm_matrix_addition", {{"product", product}, {"c", added}, {"out", d}}, rows, v, "", d);
+    if (c != nullptr) last->also_at("c_", c);
+    end(product);
+  }
+};
+
+class NEConvolutionLayer : public StagedFunction {
+public:
+  using StagedFunction::StagedFunction;
+  // The text's rule.
+  static ConvolutionMethod get_convolution_method(const TensorInfo *input, const TensorInfo *weights,
+                                                  const TensorInfo *biases, const TensorInfo *, const PadStrideInfo &info,
+                                                  const WeightsInfo & = WeightsInfo()) {
+    const bool is_small = weights->dimension(0) == 3 && weights->dimension(1) == 3 && weights->num_dimensions() <= 4;
+    const bool is_winograd = input->data_type() == DataType::F32 && is_small && info.stride().first == 1 &&
+                             info.stride().second == 1 && biases != nullptr;
+    return is_winograd ? ConvolutionMethod::WINOGRAD : ConvolutionMethod::GEMM;
+  }
+  void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,
+                 const PadStrideInfo &info, const WeightsInfo & = WeightsInfo(),
+                 const ActivationLayerInfo &act = ActivationLayerInfo()) {
+    const TensorInfo *b = biases != nullptr ? biases->info() : nullptr;
+    const auto method = get_convolution_method(input->info(), weights->info(), b, output->info(), info);
+    configure_as(method, input, weights, biases, output, info, act);
+  }
+
+protected:
+  void configure_as(ConvolutionMethod method, const ITensor *input, const ITensor *weights, const ITensor *biases,
+                    ITensor *output, const PadStrideInfo &info, const ActivationLayerInfo &act) {
+    const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
+    if (in[2] != k[2]) throw std::invalid_argument("NEConvolutionLayer: weights are for another number of channels");
+    clear();
+    want_dense(weights);
+    const auto size = info.scaled(int(in[0]), int(in[1]), int(k[0]), int(k[1]));
+    init_output(output, TensorShape(size_t(size.first), size_t(size.second), k[3], in[3]));
+    detail::Values v{{"channels", int(in[2])}, {"outputs", int(k[3])}, {"kernel_x", int(k[0])}, {"kernel_y", int(k[1])},
+                     {"stride_x", info.stride().first}, {"stride_y", info.stride().second}, {"dilation_x", 1},
+                     {"dilation_y", 1}, {"out_columns", size.first}, {"out_rows", size.second},
+                     {"rows", int(in[1])}, {"columns", int(in[0])}, {"left", info.pad_left()}, {"top", info.pad_top()}};
+    detail::limits(v, act);
+    const int batch = int(in[3]);
+    if (method == ConvolutionMethod::WINOGRAD) return winograd(input, weights, biases, output, v, batch);
+    if (method == ConvolutionMethod::DIRECT) return direct(input, weights, biases, output, v, batch);
+    gemm(input, weights, biases, output, v, batch);
+  }
+
+private:
+  using V = detail::Values;
+  // Biases filled up with zeros, copied at the first run by the stage that turns weights.
+  const Tensor *biases_or_zeros(const ITensor *biases, int count) {
+    if (biases == nullptr) return constant(size_t(count));
+    Tensor *filled = constant(size_t(count));
+    V v{{"padded_rows", 1}, {"padded", count}, {"rows", 1}, {"columns", int(biases->info()->dimension(0))}};
+    v["top"] = v["left"] = 0;
+    add_once("fill_border_float32", {{"image", biases}, {"out", filled}}, 1, v, "", biases);
+    return filled;
+  }
+  Tensor *bordered(const ITensor *input, V &v, int batch, int64_t columns) {
+    auto reach = [&](int64_t count, const char *axis) {
+      const std::string a(axis);
+      return (count - 1) * v["stride_" + a] + (v["kernel_" + a] - 1) + 1;
+    };
+    v["padded"] = std::max(reach(columns, "x"), v["left"] + v["columns"]);
+    v["padded_rows"] = std::max(reach(v["out_rows"], "y"), v["top"] + v["rows"]);
+    const int planes = batch * int(v["channels"]);
+    Tensor *out = begin(size_t(planes * v["padded"] * v["padded_rows"]));
+    add("fill_border_float32", {{"image", input}, {"out", out}}, planes, v, "", input);
+    return out;
+  }
+  void direct(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
+    const Tensor *added = biases_or_zeros(biases, int(v["outputs"]));
+    Tensor *image = bordered(input, v, batch, detail::filled(int(v["out_columns"]), detail::LANES));
+    const int blocks = detail::filled(int(v["outputs"]), detail::OUTPUTS) / detail::OUTPUTS;
+    const char *name = v["stride_x"] == 1 ? "direct_convolution" : "direct_convolution_strided";
+    add(name, {{"image", image}, {"weights", weights}, {"biases", added}, {"out", output}}, batch * blocks, v, "", output);
+    end(image);
+  }
+  void gemm(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
+    const int outputs = int(v["outputs"]), lines = batch * int(v["out_rows"]), rows = lines * int(v["out_columns"]);
+    const int terms = int(v["channels"] * v["kernel_x"] * v["kernel_y"]);
+    const bool is_wide = detail::filled(rows, 8) * int64_t(detail::filled(outputs, 12)) <=
+                         detail::filled(rows, 4) * int64_t(detail::filled(outputs, 16));
+    const int high = is_wide ? 8 : 4, wide = is_wide ? 12 : 16;
+    const int whole_rows = detail::filled(rows, high), whole = detail::filled(outputs, wide);
+    const Tensor *added = biases_or_zeros(biases, outputs);
+    Tensor *turned = constant(size_t(terms) * outputs), *panels = constant(size_t(terms) * whole);
+    const V of_weights{{"terms", terms}, {"outputs", outputs}, {"columns", outputs}, {"offset", 0}, {"pitch", outputs}};
+    add_once("reshape_weights", {{"weights", weights}, {"out", turned}}, terms, of_weights);
+    add_once("transpose_1x" + std::to_string(wide), {{"b", turned}, {"out", panels}}, whole / wide, of_weights);
+    Tensor *image = bordered(input, v, batch, v["out_columns"]), *matrix = begin(size_t(rows) * terms);
+    add("im2col", {{"image", image}, {"out", matrix}}, lines, v);
+    end(image);
+    const V p{{"rows", rows}, {"terms", terms}, {"offset", 0}, {"pitch", terms}, {"columns", whole}};
+    Tensor *blocks = begin(size_t(whole_rows) * terms);
+    add("interleave_" + std::to_string(high) + "x4", {{"a", matrix}, {"out", blocks}}, whole_rows / high, p);
+    end(matrix);
+    Tensor *product = begin(size_t(whole_rows) * whole);
+    add("blocked_gemm_" + std::to_string(high) + "x" + std::to_string(wide),
+        {{"a", blocks}, {"b", panels}, {"out", product}}, whole_rows / high, p);
+    end(blocks);
+    v["whole"] = whole;
+    add("col2im", {{"product", product}, {"biases", added}, {"out", output}}, lines, v, "", output);
+    end(product);
+  }
+  void winograd(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
+    const int rows = int(v["rows"]), columns = int(v["columns"]), out_rows = int(v["out_rows"]);
+    const int whole = detail::filled(int(v["channels"]), detail::LANES);
+    const int whole_outputs = detail::filled(int(v["outputs"]), detail::LANES);
+    v["tile_rows"] = (out_rows + 1) / 2, v["tile_columns"] = (v["out_columns"] + 1) / 2;
+    const int lines = batch * int(v["tile_rows"]), whole_tiles = detail::filled(lines * int(v["tile_columns"]), 4);
+    v["whole"] = v["whole_channels"] = whole, v["whole_outputs"] = whole_outputs, v["whole_tiles"] = whole_tiles;
+    const Tensor *added = biases_or_zeros(biases, whole_outputs);
+    Tensor *turned = constant(size_t(9) * whole * whole_outputs), *panels = constant(size_t(16) * whole * whole_outputs);
+    add_once("permute_weights", {{"weights", weights}, {"out", turned}}, whole, v);
+    add_once("winograd_transform_weights", {{"weights", turned}, {"out", panels}}, whole_outputs / detail::LANES, v);
+    Tensor *image = begin(size_t(batch) * rows * columns * whole);
+    add("permute_input", {{"image", input}, {"out", image}}, batch * rows, v, "", input);
+    Tensor *tiled = begin(size_t(16) * whole_tiles * whole);
+    add("winograd_transform_input", {{"image", image}, {"out", tiled}}, lines, v);
+    end(image);
+    Tensor *product = begin(size_t(16) * whole_tiles * whole_outputs);
+    add("winograd_batched_gemm", {{"a", tiled}, {"b", panels}, {"out", product}}, 16, v);
+    end(tiled);
+    v["rows"] = out_rows, v["columns"] = v["out_columns"], v["whole"] = whole_outputs, v["channels"] = v["outputs"];
+    Tensor *made = begin(size_t(batch) * out_rows * size_t(v["columns"]) * whole_outputs);
+    add("winograd_transform_output", {{"product", product}, {"biases", added}, {"out", made}}, lines, v);
+    end(product);
+    add("permute_output", {{"image", made}, {"out", output}}, batch * out_rows, v, "", output);
+    end(made);
+  }
+};
+
+#define ARMILLARY_COMPUTE_CONVOLUTION(NAME, METHOD)                                                                     \
+  class NAME : public NEConvolutionLayer {                                                                              \
+  public:                                                                                                               \
+    using NEConvolutionLayer::NEConvolutionLayer;                                                                       \
+    void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,                \
+                   const PadStrideInfo &info, const ActivationLayerInfo &act = ActivationLayerInfo()) {                 \
+      configure_as(ConvolutionMethod::METHOD, input, weights, biases, output, info, act);                               \
+    }                                                                                                                   \
+  };
+ARMILLARY_COMPUTE_CONVOLUTION(NEGEMMConvolutionLayer, GEMM)
+ARMILLARY_COMPUTE_CONVOLUTION(NEDirectConvolutionLayer, DIRECT)
+ARMILLARY_COMPUTE_CONVOLUTION(NEWinogradConvolutionLayer, WINOGRAD)
+#undef ARMILLARY_COMPUTE_CONVOLUTION
+using NEWinogradLayer = NEWinogradConvolutionLayer;
+
+// Every output from every value of an image: a convolution by kernels of the image's size.
+class NEFullyConnectedLayer : public NEGEMMConvolutionLayer {
+public:
+  using NEGEMMConvolutionLayer::NEGEMMConvolutionLayer;
+  void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output) {
+    const TensorShape &in = input->info()->tensor_shape(), &w = weights->info()->tensor_shape();
+    if (in[0] != w[0] || in.planes() != 1) throw std::invalid_argument("NEFullyConnectedLayer: rows of as many values as weights have");
+    if (in[1] != 1) throw std::invalid_argument("NEFullyConnectedLayer: one row at a time");
+    init_output(output, TensorShape(w[1]));
+    detail::Values v{{"rows", 1}, {"terms", int(w[0])}, {"outputs", int(w[1])}};
+    rows_of(input, weights, biases, output, v);
+  }
+
+private:
+  void rows_of(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, detail::Values v) {
+    clear();
+    want_dense(weights);
+    const int terms = int(v["terms"]), outputs = int(v["outputs"]), whole = detail::filled(outputs, 16);
+    Tensor *turned = constant(size_t(terms) * outputs), *panels = constant(size_t(terms) * whole);
+    v["columns"] = v["pitch"] = outputs, v["offset"] = 0;
+    add_once("reshape_weights", {{"weights", weights}, {"out", turned}}, terms, v);
+    add_once("transpose_1x16", {{"b", turned}, {"out", panels}}, whole / 16, v);
+    Tensor *blocks = begin(size_t(4) * terms);
+    add("interleave_4x4", {{"a", input}, {"out", blocks}}, 1, v, "", input);
+    Tensor *product = begin(size_t(4) * whole);
+    detail::Values p(v);
+    p["columns"] = whole;
+    add("blocked_gemm_4x16", {{"a", blocks}, {"b", panels}, {"out", product}}, 1, p);
+    end(blocks);
+    v["whole"] = whole, v["c_offset"] = v["c_pitch"] = 0, v["c_step"] = biases != nullptr;
+    v["alpha"] = v["beta"] = detail::bits_of(1.0);
+    detail::limits(v, ActivationLayerInfo());
+    const Tensor *added = biases != nullptr ? biases : constant(1);
+    auto *last = add("gemm_matrix_addition", {{"product", product}, {"c", added}, {"out", output}}, 1, v, "", output);
+    if (biases != nullptr) last->also_at("c_", biases);
+    end(product);
+  }
+};
+
+// A layer that writes one row of its output at a time.
+class RowsLayer : public StagedFunction {
+public:
+  using StagedFunction::StagedFunction;
+
+protected:
+  void set(const std::string &name, const ITensor *input, ITensor *output, const TensorShape &shape, detail::Values v) {
+    clear();
+    init_output(output, shape);
+    v["out_rows"] = int64_t(shape[1]), v["out_columns"] = int64_t(shape[0]);
+    auto *stage = add(name, {{"x", input}, {"out", output}}, int(shape[1] * shape.planes()), std::move(v), "in_", input);
+    stage->also_at("out_", output);
+  }
+};
+
+class NESoftmaxLayer : public RowsLayer {
+public:
+  using RowsLayer::RowsLayer;
+  void configure(ITensor *input, ITensor *output, float beta = 1.0f) {
+    set("softmax", input, output, input->info()->tensor_shape(), {{"beta", detail::bits_of(beta)}});
+  }
+};
+
+class NEActivationLayer : public RowsLayer {
+public:
+  using RowsLayer::RowsLayer;
+  void configure(ITensor *input, ITensor *output, const ActivationLayerInfo &info) {
+    const detail::Values v{{"a", detail::bits_of(info.a())}, {"b", detail::bits_of(info.b())}};
+    ITensor *target = output != nullptr ? output : input;
+    set(std::string("activation_") + info.name(), input, target, input->info()->tensor_shape(), v);
+  }
+};
+
+class NEPoolingLayer : public RowsLayer {
+public:
+  using RowsLayer::RowsLayer;
+  void configure(ITensor *input, ITensor *output, const PoolingLayerInfo &pool) {
+    TensorShape shape = input->info()->tensor_shape();
+    const int width = int(shape[0]), height = int(shape[1]);
+    const auto size = pool.info.scaled(width, height, pool.size, pool.size);
+    shape[0] = size_t(size.first), shape[1] = size_t(size.second);
+    set(pool.type == PoolingType::MAX ? "pooling_MAX" : "pooling_AVG", input, output, shape,
+        {{"rows", height}, {"columns", width}, {"pool_x", pool.size}, {"pool_y", pool.size},
+         {"stride_x", pool.info.stride().first}, {"stride_y", pool.info.stride().second}, {"left", pool.info.pad_left()},
+         {"top", pool.info.pad_top()}, {"right", pool.info.pad_right()}, {"bottom", pool.info.pad_bottom()}});
+  }
+};
+
+}} // namespace armillary::compute

@@ -1,0 +1,109 @@
+"""Layers that go row by row, in stages: softmax, activations, pooling.
+
+In: tensors of float32 whose rows lie `pitch` and planes `plane` values apart, from `offset` on, input and output each
+by itself. Out: the same. Invariant: an iteration writes one row of the output, so any split gives the same bytes.
+Users: programs without Python (`ahead/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from armillary import tir
+from armillary.base.once import once
+from armillary.compute.functions.stages.stage import Body, Stage
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+
+_PLACES = ("in_offset", "in_plane", "in_pitch", "out_offset", "out_plane", "out_pitch", "out_rows", "out_columns")
+_LOWEST = T.const(-3.4028234663852886e38, "float32")
+
+
+def _start(body: Body, side: str, plane: Expr, row: Expr) -> Expr:
+    n = body.numbers
+    return T.add(n[f"{side}_offset"], T.add(T.mul(plane, n[f"{side}_plane"]), T.mul(row, n[f"{side}_pitch"])))
+
+
+def _softmax(body: Body, line: Expr) -> None:
+    x, out, n, loop = body.tensors["x"], body.tensors["out"], body.numbers, body.builder.for_range
+    plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
+    source, target = _start(body, "in", plane, row), _start(body, "out", plane, row)
+    state = body.registers(2, "state")  # the largest value, the sum
+    state[0], state[1] = _LOWEST, T.const(0.0, "float32")
+    with loop(0, n["out_columns"], name="x") as at:
+        state[0] = T.maximum(state[0], x[T.add(source, at)])
+    with loop(0, n["out_columns"], name="x") as at:
+        power = tir.exp(T.mul(T.sub(x[T.add(source, at)], state[0]), n["beta"]))
+        out[T.add(target, at)] = power
+        state[1] = T.add(state[1], out[T.add(target, at)])
+
+    def divide(at: Expr) -> None:
+        out[T.add(target, at)] = T.div(out[T.add(target, at)], state[1])
+
+    body.row(n["out_columns"], divide)
+
+
+_Function = Callable[[Expr, Expr, Expr], Expr]
+_ONE, _ZERO = T.const(1.0, "float32"), T.const(0.0, "float32")
+ACTIVATIONS: dict[str, _Function] = {
+    "RELU": lambda x, a, b: T.maximum(_ZERO, x),
+    "BOUNDED_RELU": lambda x, a, b: T.minimum(a, T.maximum(_ZERO, x)),
+    "LU_BOUNDED_RELU": lambda x, a, b: T.minimum(a, T.maximum(b, x)),
+    "LEAKY_RELU": lambda x, a, b: T.select(T.greater(x, _ZERO), x, T.mul(a, x)),
+    "LOGISTIC": lambda x, a, b: T.div(_ONE, T.add(_ONE, tir.exp(T.sub(_ZERO, x)))),
+    "TANH": lambda x, a, b: T.mul(a, tir.tanh(T.mul(b, x))),
+    "SOFT_RELU": lambda x, a, b: tir.log(T.add(_ONE, tir.exp(x))),
+    "ABS": lambda x, a, b: T.maximum(x, T.sub(_ZERO, x)),
+    "SQUARE": lambda x, a, b: T.mul(x, x),
+    "SQRT": lambda x, a, b: tir.sqrt(x),
+    "LINEAR": lambda x, a, b: T.add(T.mul(a, x), b),
+}
+
+
+@once
+def activation(name: str) -> Stage:
+    """y = f(x), with the parameters a and b."""
+
+    def emit(body: Body, line: Expr) -> None:
+        x, out, n = body.tensors["x"], body.tensors["out"], body.numbers
+        plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
+        source, target = _start(body, "in", plane, row), _start(body, "out", plane, row)
+
+        def store(at: Expr) -> None:
+            out[T.add(target, at)] = ACTIVATIONS[name](x[T.add(source, at)], n["a"], n["b"])
+
+        body.row(n["out_columns"], store)
+
+    return Stage(f"activation_{name}", ("x", "out"), _PLACES, emit, ("a", "b"))
+
+
+@once
+def pooling(is_max: bool) -> Stage:
+    """The largest value under a window, or the mean of a window that padding fills up with zeros."""
+
+    def emit(body: Body, line: Expr) -> None:
+        x, out, n, loop = body.tensors["x"], body.tensors["out"], body.numbers, body.builder.for_range
+        plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
+        target, best = _start(body, "out", plane, row), body.registers(1, "best")
+        top = T.sub(T.mul(row, n["stride_y"]), n["top"])
+        first_y, end_y = T.maximum(top, T.const(0)), T.minimum(T.add(top, n["pool_y"]), n["rows"])
+        high = T.sub(T.minimum(T.add(top, n["pool_y"]), T.add(n["rows"], n["bottom"])), top)
+        with loop(0, n["out_columns"], name="column") as column:
+            left = T.sub(T.mul(column, n["stride_x"]), n["left"])
+            first_x, end_x = T.maximum(left, T.const(0)), T.minimum(T.add(left, n["pool_x"]), n["columns"])
+            wide = T.sub(T.minimum(T.add(left, n["pool_x"]), T.add(n["columns"], n["right"])), left)
+            best[0] = _LOWEST if is_max else _ZERO
+            with loop(0, T.maximum(T.sub(end_y, first_y), T.const(0)), name="y") as y:
+                source = T.add(_start(body, "in", plane, T.add(first_y, y)), first_x)
+                with loop(0, T.maximum(T.sub(end_x, first_x), T.const(0)), name="x") as step:
+                    value = x[T.add(source, step)]
+                    best[0] = T.maximum(best[0], value) if is_max else T.add(best[0], value)
+            mean = T.div(best[0], T.cast(T.mul(high, wide), "float32"))
+            out[T.add(target, column)] = best[0] if is_max else mean
+
+    sizes = ("rows", "columns", "pool_x", "pool_y", "stride_x", "stride_y", "left", "top", "right", "bottom")
+    return Stage(f"pooling_{'MAX' if is_max else 'AVG'}", ("x", "out"), (*_PLACES, *sizes), emit)
+
+
+SOFTMAX = Stage("softmax", ("x", "out"), _PLACES, _softmax, ("beta",))
+STAGES = (SOFTMAX, pooling(True), pooling(False), *(activation(name) for name in ACTIVATIONS))
