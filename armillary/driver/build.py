@@ -47,7 +47,7 @@ from armillary.relay.transform.normal_form.states import declare_states, states_
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
-from armillary.target.target import host_target
+from armillary.target.target import host_target, warn_of_attributes
 from armillary.transform import PassContext
 
 with deferred():
@@ -90,6 +90,8 @@ def build(
     is_package = is_aot(executor, where)
     if is_package and isinstance(where, Target):
         where = kernel_target(where)
+    for each in where.all if isinstance(where, DeviceTargets) else (where,):
+        warn_of_attributes(each)
     progress("passes", 0, 1)
     module = with_libraries(declare_states(_as_module(ir_mod), states or {}), libraries, params, mod_name)
     report = report_of(module, libraries)

@@ -22,6 +22,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.target import Target
 from armillary.target.grammar import BUILD, script_kind
+from armillary.target.target import warn_of_attributes
 from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
@@ -124,7 +125,7 @@ def build(
         return _of_targets(inputs, args, target, target_host, name)
     if not isinstance(name, str):
         raise TypeMismatch(f"build: the name is {type(name).__name__}, wanted a string")
-    where = target_with_host(target, target_host)
+    where = warn_of_attributes(target_with_host(target, target_host))
     if script_kind(where.kind.name) is not None:
         return _by_script(inputs, args, where, name, binds)
     backend = backend_of(where)

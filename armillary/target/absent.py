@@ -41,6 +41,7 @@ _VULKAN: dict[str, type] = {
 }
 _ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int | str]], ...] = (
     ("cuda", 2, ("cuda", "gpu"), {"arch": "sm_50", "max_num_threads": 1024, "thread_warp_size": 32}),
+    ("ext_dev", 12, ("ext_dev",), {}),
     ("hexagon", 16, ("hexagon", "cpu"), {}),
     ("metal", 8, ("metal", "gpu"), {"max_num_threads": 256, "thread_warp_size": 16}),
     ("nvptx", 2, ("cuda", "gpu"), {"max_num_threads": 1024, "thread_warp_size": 32}),

@@ -17,12 +17,15 @@ Attribute = str | int | float | bool | tuple[str, ...]
 COMMON: Mapping[str, type] = MappingProxyType(
     {"device": str, "from_device": int, "libs": tuple, "model": str, "tag": str}
 )  # attributes every kind has, besides keys and host
-REFUSED: Mapping[str, str] = MappingProxyType(
+UNHEEDED: Mapping[str, str] = MappingProxyType(
     {
-        "libs": "kernels of other libraries are not called",
+        "libs": "kernels of other libraries are called where a graph is partitioned for them",
         "from_device": "facts are not read from a device; state them as attributes",
+        "system-lib": "kernels are found in the package that holds them; armc build-runner links it into a program",
+        "unpacked-api": "kernels take one argument, their window; executor=aot has a function of plain pointers",
+        "interface-api": "kernels take one argument, their window; executor=aot has a function of plain pointers",
     }
-)
+)  # attributes that scripts state and a build warns of: name -> what holds instead
 
 
 HOSTED: Mapping[str, type] = MappingProxyType(
@@ -38,21 +41,14 @@ HOSTED: Mapping[str, type] = MappingProxyType(
 HOSTED_DEFAULTS: Mapping[str, str | bool] = MappingProxyType(
     {"system-lib": False, "unpacked-api": False, "interface-api": "packed"}
 )  # these state what every build does
-HOSTED_REFUSED: Mapping[str, str] = MappingProxyType(
-    {
-        "system-lib": "kernels are found in the package that holds them; link armrun to it with `armc build-runner`",
-        "unpacked-api": "kernels take one argument, their window (docs/architecture.md)",
-        "interface-api": "kernels take one argument, their window (docs/architecture.md)",
-    }
-)
 
 
 @record(slots=True)
 class TargetKind:
     """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings).
 
-    Every attribute either has an effect, is a label (device, model, tag), or stands in `refused`: scripts may state it,
-    and a build says why it cannot be followed.
+    Every attribute either has an effect, is a label (device, model, tag), or stands in `refused` or UNHEEDED: scripts
+    may state it, and a build refuses it or warns, and says why it cannot be followed.
     """
 
     name: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from armillary.base.json_types import JsonObject
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
 from armillary.target.features import TargetFeatures
-from armillary.target.kind import HOSTED_DEFAULTS, REFUSED, Attribute, TargetKind
+from armillary.target.kind import HOSTED_DEFAULTS, UNHEEDED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
 T = TypeVar("T")
@@ -266,13 +267,27 @@ def check_attributes(target: Target) -> None:
             f"target {target}: code for {system} is not supported: objects and libraries are written in the ELF format",
             hint="compile for Linux or Android, for example -mtriple=aarch64-linux-gnu",
         )
-    refused = {**REFUSED, **target.kind.refused}
-    for name in target.attrs:
-        if name in refused and target.attrs[name] != {**HOSTED_DEFAULTS, **target.kind.defaults}.get(name):
+    refused = target.kind.refused
+    for name in _stated(target):
+        if name in refused:
             raise UnsupportedError(
                 f"target attribute {name!r} of kind {target.kind.name} is not supported: {refused[name]}",
                 hint=f"leave -{name} out of the target",
             )
+
+
+def warn_of_attributes(target: Target) -> Target:
+    """The target; a warning for each word of scripts that changes nothing in a build."""
+    for name in _stated(target):
+        if name in UNHEEDED:
+            warnings.warn(f"target attribute {name!r} has no effect: {UNHEEDED[name]}", stacklevel=4)
+    return target
+
+
+def _stated(target: Target) -> list[str]:
+    """The attributes whose values are not the usual ones."""
+    usual = {**HOSTED_DEFAULTS, **target.kind.defaults}
+    return [name for name, value in target.attrs.items() if value != usual.get(name)]
 
 
 def host_target(target: Target) -> Target:

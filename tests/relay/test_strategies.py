@@ -139,3 +139,29 @@ def test_kernels_of_a_scripts_operators_are_not_read_from_the_cache() -> None:
     for factor in (2.0, 3.0):
         op.compute(lambda attrs, x, by=factor: te.compute(te.static_shape(x), lambda *i: x(*i) * by, tag="elemwise"))
         np.testing.assert_array_equal(run(op(x), x), DATA * factor)
+
+
+def test_batch_norm_reaches_a_strategy_where_simplify_inference_is_off() -> None:
+    def compute(attrs: relay.op.Attrs, ins: list[te.Tensor], out_type: object) -> list[te.Tensor]:
+        x, gamma, beta, mean, variance = ins
+        norm = te.compute(
+            x.shape, lambda n, c: (x[n, c] - mean[c]) / te.sqrt(variance[c] + attrs.epsilon) * gamma[c] + beta[c]
+        )
+        return [norm, te.compute(mean.shape, lambda c: mean[c]), te.compute(mean.shape, lambda c: variance[c])]
+
+    def rule(attrs: object, inputs: object, out_type: object, target: object) -> OpStrategy:
+        made = OpStrategy()
+        made.add_implementation(compute, None, name="norm.own")
+        return made
+
+    strategy.register_strategy("nn.batch_norm", rule)
+    x = relay.var("x", shape=(4, 6))
+    scale, shift, mean, variance = (np.full(6, value, "float32") for value in (2, 1, 3, 4))
+    body = relay.nn.batch_norm(x, *map(relay.const, (scale, shift, mean, variance)))[0]
+    with armillary.transform.PassContext(opt_level=3, disabled_pass=["SimplifyInference"]):
+        module, _ = relay.optimize(relay.Function([x], body), "llvm")
+        library = relay.build(relay.Function([x], body), "llvm")
+    assert "nn.batch_norm" in str(module)
+    runner = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    runner.run(x=DATA)
+    np.testing.assert_allclose(runner.get_output(0).numpy(), (DATA - 3) / 2.000001 * 2 + 1, rtol=1e-5, atol=1e-5)

@@ -42,3 +42,26 @@ def test_lanes_are_those_of_the_current_target(cpu: str, lanes: int) -> None:
 
 def test_an_operator_is_found_by_its_class() -> None:
     assert armillary.ir.Op.get("nn.conv2d") is relay.op.get("nn.conv2d")
+
+
+def test_without_assertions_the_c_text_has_none() -> None:
+    def loops(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        x, y = ib.buffer_ptr(ins[0]), ib.buffer_ptr(outs[0])
+        with ib.for_range(0, 8, name="i") as i:
+            ib.emit(tir.AssertStmt(x[i] < 5.0, "a large number", tir.Evaluate(tir.const(0, "int32"))))
+            y[i] = x[i]
+        return ib.get()
+
+    x = armillary.te.placeholder((8,), name="x")
+    y = armillary.te.extern((8,), [x], loops, dtype="float32")
+    schedule = armillary.te.create_schedule(y.op)
+    checked = armillary.build(schedule, [x, y], "c").get_source()
+    with PassContext(config={"tir.disable_assert": True}):
+        bare = armillary.build(schedule, [x, y], "c").get_source()
+    assert "return 1" in checked and "return 1" not in bare
+
+
+@pytest.mark.parametrize("name", ["te_compiler", "compile_engine", "graph_executor_codegen", "lower_call"])
+def test_what_lowers_calls_is_an_attribute_of_the_back_end(name: str) -> None:
+    assert hasattr(relay.backend, name)

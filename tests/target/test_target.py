@@ -18,7 +18,7 @@ from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
 from armillary.target.boards import BOARDS
 from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.grammar import find_kind
-from armillary.target.target import check_attributes
+from armillary.target.target import check_attributes, warn_of_attributes
 
 
 @pytest.mark.parametrize(
@@ -245,13 +245,20 @@ def test_fast_math_flags_are_llvms() -> None:
     assert fast_math_flags(Target("llvm -fast-math-nsz -fast-math-nnan")) == "nnan nsz"
 
 
-@pytest.mark.parametrize(
-    "text", ["llvm -num-cores=4", "llvm -cl-opt=-x", "llvm -libs=cblas", "c -workspace-byte-alignment=8"]
-)
+@pytest.mark.parametrize("text", ["llvm -num-cores=4", "llvm -cl-opt=-x", "c -workspace-byte-alignment=8"])
 def test_an_attribute_without_effect_is_refused_by_name_when_building(text: str) -> None:
     name = text.split(" -", 1)[1].split("=")[0]
     with pytest.raises(UnsupportedError, match=f"'{name}'"):
         check_attributes(Target(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["llvm -libs=cblas", "opencl -from_device=0", "c -system-lib", "llvm -unpacked-api", "c -interface-api=c"]
+)
+def test_a_word_of_a_script_that_changes_nothing_is_warned_of(text: str) -> None:
+    name = text.split(" -", 1)[1].split("=")[0]
+    with pytest.warns(UserWarning, match=f"'{name}' has no effect"):
+        warn_of_attributes(Target(text))
 
 
 def test_importing_targets_does_not_load_llvm() -> None:
@@ -280,8 +287,8 @@ def test_words_of_hosted_targets_are_read_and_printed(text: str) -> None:
     target = Target(text)
     assert str(target) == text and Target(target.to_json()) == target
     if "-system-lib=1" in text or "-unpacked-api=1" in text:
-        with pytest.raises(UnsupportedError, match="is not supported: kernels"):
-            check_attributes(target)
+        with pytest.warns(UserWarning, match="has no effect: kernels"):
+            warn_of_attributes(target)
     else:
         check_attributes(target)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from armillary.base.lazy import lazy_names
 from armillary.base.record import record
 from armillary.errors import ConfigError
 
+__getattr__, __dir__ = lazy_names(__name__, {})  # modules and functions of old scripts
 _TYPES: dict[type, str] = {bool: "runtime.BoxBool", int: "runtime.BoxInt", str: "runtime.String"}
 _Options = Mapping[str, type]
 _LINK: _Options = {"link-params": bool}

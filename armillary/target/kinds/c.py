@@ -6,7 +6,7 @@ In: nothing. Out: `KIND`, facts only. Invariant: the source is C11 and needs not
 
 from __future__ import annotations
 
-from armillary.target.kind import HOSTED, HOSTED_REFUSED, TargetKind
+from armillary.target.kind import HOSTED, TargetKind
 
 KIND = TargetKind(
     name="c",
@@ -26,6 +26,5 @@ KIND = TargetKind(
     refused={
         "workspace-byte-alignment": "workspaces are aligned to 64 bytes",
         "constants-byte-alignment": "constants are aligned to 64 bytes",
-        **HOSTED_REFUSED,
     },
 )

@@ -6,7 +6,7 @@ all its features. Derived facts about the CPU (vector width, caches): `target/cp
 
 from __future__ import annotations
 
-from armillary.target.kind import HOSTED, HOSTED_REFUSED, TargetKind
+from armillary.target.kind import HOSTED, TargetKind
 
 FAST_MATH = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
 KIND = TargetKind(
@@ -31,7 +31,6 @@ KIND = TargetKind(
     },
     defaults={"link-params": False},  # a label: parameters are in the library either way
     refused={
-        **HOSTED_REFUSED,
         "cl-opt": "LLVM's command-line options are global to the process",
         "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },

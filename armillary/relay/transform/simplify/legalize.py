@@ -1,9 +1,9 @@
 """legalize: write operators as the target wants them.
 
 In: a module. Out: one in which each call was offered to the rule that a user registered for its operator
-(`relay.op.register_legalize`), and an operator without a tensor-expression form is written in terms of others, by the
-`decompose` rule of its record. Invariant: a call is offered to its rule once; the result computes the same values; a
-build needs the pass even when simplify-inference and qnn-canonicalize, which do this and more, are switched off.
+(`relay.op.register_legalize`), and an operator that neither a tensor expression nor a script's strategy computes is
+written in terms of others, by the `decompose` rule of its record. Invariant: a call is offered to its rule once; the
+result computes the same values; a build needs the pass even when simplify-inference and qnn-canonicalize are off.
 `keeps_blocks`: data layouts in blocks that a target's kernels compute (backends/base.py).
 
     def @main(%x: Tensor[(2, 2), float32]) { nn.l2_normalize(%x, eps=1e-05f, axis=[1]) }
@@ -56,6 +56,8 @@ def legalize(
 
 def _without_compute(kept: tuple[str, ...], expr: Expr) -> Expr | None:
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+        return None
+    if expr.op.is_scripted:
         return None
     return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr, kept) else None
 
