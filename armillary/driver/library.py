@@ -72,6 +72,11 @@ class FunctionLibrary:
         self.other_names: dict[str, str] = {}  # of functions, by what else they may be asked for
 
     @property
+    def externs(self) -> tuple[str, ...]:
+        """Foreign functions that the objects call."""
+        return self._externs
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """Names of the compiled functions."""
         return tuple(self.descriptor.functions)

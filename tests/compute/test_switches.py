@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,3 +78,34 @@ def test_histogram_kernels_count_in_memory_of_threads() -> None:
         kernel.run(kernel.window(), ThreadInfo(3, 4, CPUInfo()))
     with pytest.raises(TypeMismatch, match="wanted 4096 for each thread"):
         kernel.configure(image, counts, scratch[:100], np.empty(256, np.uint32))
+
+
+FRESH = """
+import sys
+import numpy as np
+from armillary.compute import BorderMode, Format, Image, NEGaussian3x3, TensorInfo
+src, dst, f = Image(), Image(), NEGaussian3x3()
+for image in (src, dst):
+    image.allocator().init(TensorInfo(40, 30, Format.U8))
+f.configure(src, dst, BorderMode.REPLICATE)
+for image in (src, dst):
+    image.allocator().allocate()
+src.write((np.arange(1200) % 251).astype(np.uint8).reshape(30, 40))
+f.run()
+print(int(dst.read().sum()), "armillary.driver.te_build" in sys.modules)
+"""
+
+
+def test_a_fresh_process_finds_what_was_compiled_before(tmp_path: Path) -> None:
+    """The second one neither lowers nor compiles; a damaged entry is compiled anew."""
+    environment, printed = {**os.environ, "ARMILLARY_CACHE_DIR": str(tmp_path)}, []
+    for turn in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True, env=environment
+        )
+        printed.append(done.stdout.split())
+        if turn == 1:
+            for file in (file for file in (tmp_path / "kernels").rglob("*") if file.is_file()):
+                file.write_bytes(file.read_bytes()[:-7] + b"damaged")
+    assert [word for _, word in printed] == ["True", "False", "True"]
+    assert len({value for value, _ in printed}) == 1

@@ -15,13 +15,12 @@ from ctypes import c_int32, c_int64, c_void_p
 from armillary.artifact import FunctionRow
 from armillary.codegen.object.jit import LoadedObjects
 from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.compute.core.stored_loops import library_of
 from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.library import FunctionLibrary
-from armillary.driver.te_build import build
 from armillary.errors import ExecutionError, InternalError
 from armillary.tir.stmt import PrimFunc
-from armillary.transform import PassContext
 
 _MOST_THREADS = 1 << 20
 _Phase = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64)
@@ -101,9 +100,7 @@ class CompiledLoops:
     @classmethod
     def built(cls, function: PrimFunc) -> CompiledLoops:
         """A function, built for this process."""
-        with PassContext(config=kernel_config()):
-            library = build(function, target="llvm")
-        return cls.of(library)[str(function.get_attr("global_symbol"))]
+        return cls.of(library_of(function, kernel_config()))[str(function.get_attr("global_symbol"))]
 
     @staticmethod
     def of(library: FunctionLibrary) -> dict[str, CompiledLoops]:
