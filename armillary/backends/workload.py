@@ -33,6 +33,7 @@ class Workload:
     types: tuple[Type, ...]
     target: Target
     inner: tuple[Workload, ...] = ()
+    named: frozenset[int] = frozenset()  # axes of the first tensor that have named sizes, where those are typical
 
     @property
     def name(self) -> str:
@@ -57,7 +58,9 @@ class Workload:
         values = {name: size.typical for name, size in sizes_of(self._dims()).items()}
         types = tuple(bind_type(ty, values) for ty in self.types)
         attrs, inner = bind_attrs(self.attrs, values), tuple(w.typical for w in self.inner)
-        return replace(self, attrs=attrs, types=types, inner=inner)
+        shape = next((t.shape for ty in self.types for t in tensor_fields(ty)), ())
+        named = frozenset(axis for axis, dim in enumerate(shape) if isinstance(dim, Extent))
+        return replace(self, attrs=attrs, types=types, inner=inner, named=named)
 
     def _dims(self) -> Iterator[object]:
         for ty in self.types:

@@ -31,7 +31,8 @@ def _two_inputs() -> relay.Function:
 
 
 def _executor(function: relay.Function) -> graph_executor.GraphModule:
-    library = relay.build(armillary.IRModule.from_expr(function), "llvm")
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(armillary.IRModule.from_expr(function), "llvm")
     return graph_executor.GraphModule(library["default"](armillary.cpu()))
 
 
@@ -139,6 +140,16 @@ def test_images_with_an_open_batch_have_the_algorithms_of_a_fixed_one() -> None:
         x = RNG.standard_normal((batch, 3, 40, 56)).astype("float32")
         network.run(x=x)
         for index, expected in enumerate(_all_expected(function, x, b=batch)):
+            np.testing.assert_allclose(network.get_output(index).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_images_of_any_height_and_width_have_them_too() -> None:
+    function = _blocks(size("h", 1, 512), size("w", 1, 512))
+    network = _executor(function)
+    for batch, height, width in ((1, 40, 56), (2, 33, 9), (1, 7, 130), (1, 1, 1), (3, 64, 31)):
+        x = RNG.standard_normal((batch, 3, height, width)).astype("float32")
+        network.run(x=x)
+        for index, expected in enumerate(_all_expected(function, x, b=batch, h=height, w=width)):
             np.testing.assert_allclose(network.get_output(index).numpy(), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -70,6 +70,8 @@ def in_bands(stage: te.Stage, chunk: IterVar, row: IterVar) -> list[IterVar]:
     either way.
     """
     extent = static_extent(row)
+    if extent == UNKNOWN_EXTENT:
+        return [chunk, row]
     bands = next((n for n in BANDS if -extent % n <= 1 and extent >= n * MIN_BAND), 1)  # the last may lack a row
     if bands == 1:
         return [chunk, row]

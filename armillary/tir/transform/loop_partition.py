@@ -17,14 +17,14 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from armillary.base.node import post_order, reachable, replace, structural_equal
+from armillary.base.node import children, post_order, reachable, replace, structural_equal
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars
 from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interval
 from armillary.tir.linear import Linear
-from armillary.tir.rules import INDEX_TYPES, TRUE
+from armillary.tir.rules import FALSE, INDEX_TYPES, TRUE
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import fresh_copy, map_all, map_stmt, substitute
 from armillary.tir.transform.loop_pass import is_nothing, prim_pass, sequence, with_body
@@ -36,6 +36,8 @@ LOOP_PARTITION = register_config_option(
 )
 MIN_EXTENT = 8
 MAX_VERSIONS = 12  # of the body of a parallel loop, beside the main one
+MAX_SPELLED = 1024  # statements of all of them: else those of a tile that is full, and one that tests
+MAX_RESTS = 16  # iterations of a tile of unknown count: it has a version for each
 _SPLITTABLE = frozenset({S.LoopKind.SERIAL, S.LoopKind.VECTORIZED})
 
 
@@ -113,8 +115,68 @@ class _Partitioner:
         parts = self.split(item, only_likely) if item.kind in _SPLITTABLE or _is_around_a_loop(item) else None
         if parts is None:
             return self.inside(item, only_likely)
-        done = [self.piece(part, only_likely or not is_main) for part, is_main in parts]
-        return sequence(done)
+        return sequence([self.part(part, only_likely, is_main) for part, is_main in parts])
+
+    def part(self, item: S.For, only_likely: bool, is_main: bool) -> S.Stmt:
+        """One of the loops that replace one; of a symbolic count, a careful one has versions of its last iterations."""
+        if is_main or build.as_int(item.extent) is not None:
+            return self.piece(item, only_likely or not is_main)
+        simplifier = Simplifier(dict(self.ranges))
+        body = self.by_rest(item, simplifier)
+        if simplifier.bound(simplifier(item.extent))[1] > 1:
+            return self.piece(replace(item, body=body), True)
+        once = substitute(body, {item.var: item.min})
+        return S.IfThenElse(build.greater(item.extent, 0), self.stmt(once, True), None)
+
+    def by_rest(self, item: S.For, simplifier: Simplifier) -> S.Stmt:
+        """The body of a careful loop, a version for each number of elements that are left from its iteration on.
+
+        if likely(i * 4 + r < n) {…}  ->  if n - i * 4 > 4 {…} else if n - i * 4 == 1 {…} else …
+
+        Which conditions hold is then known in each of them (tir/transform/simplify.py, when loops are unrolled): a tile
+        that is not full tests nothing in its sums.
+        """
+        groups = self.ends(item, simplifier)
+        step = min((step for step in groups if step > 1), default=0)
+        if not 0 < step <= MAX_RESTS or not any(isinstance(n, S.For) for n in all_statements(item.body)):
+            return item.body
+        first = groups[step]
+        tests = [build.greater(first.expr(E.INT32), step)]
+        tests += [build.equal(first.expr(E.INT32), rest) for rest in range(1, step + 1)]
+        for factor, other in groups.items():
+            if factor == 1:  # the iteration is one of those that are left
+                tests = [build.logical_and(test, other.expr(E.INT32) >= 1) for test in tests]
+            between = _difference_of(other, first, factor // step, simplifier) if factor % step == 0 else None
+            if between is None or factor == step:
+                continue
+            for rest in range(1, step + 1):
+                low, high = (factor // step * rest + end for end in between)
+                value = other.expr(E.INT32)
+                tests[rest] = reduce(build.logical_and, (tests[rest], value >= low, value <= high))
+        result: S.Stmt | None = None
+        if _spelled(item.body) * step > MAX_SPELLED:
+            tests, result = [tests[0], tests[step]], item.body
+        for test in reversed(tests):
+            result = S.IfThenElse(test, fresh_copy(item.body), result)
+        assert result is not None, "there are tests"
+        return result
+
+    def ends(self, item: S.For, simplifier: Simplifier) -> dict[int, Linear]:
+        """What is left of each symbolic range that likely conditions test, by how much an iteration takes of it."""
+        found: dict[int, Linear] = {}
+        inner = {n.var for n in all_statements(item.body) if isinstance(n, S.For)}
+        for node in post_order(item.body):
+            tested = _condition_of(node)
+            for comparison in _conjuncts(tested[0]) if tested is not None and tested[1] else ():
+                form = _below_zero(comparison, simplifier)
+                step = 0 if form is None else form.terms.get(item.var, 0)
+                if form is None or step <= 0:
+                    continue
+                left = {atom: -k for atom, k in form.terms.items() if not inner & set(free_vars(atom))}
+                known = found.get(step, Linear(left, -form.constant))
+                if len(left) > 1 and known.terms == left:  # what a tile stores ends before what its windows read
+                    found[step] = Linear(left, min(known.constant, -form.constant))
+        return found
 
     def versions(self, item: S.For, only_likely: bool) -> S.Stmt:
         """A parallel loop stays one loop: its body becomes a test between a main version and careful ones."""
@@ -172,18 +234,41 @@ class _Partitioner:
         if found is None:
             return None
         low, high, stop = found
+        is_idle = self.is_idle_outside(item, decided)
         main_body = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
         parts: list[tuple[S.For, bool]] = []
         start = item.min
         for end, is_main in ((low, False), (high, True), (stop, False)):
             extent = Simplifier()(build.sub(end, start))
             count = build.as_int(extent)
+            if count is None and not is_main and is_idle:
+                start = end
+                continue
             if count is None or count > 0:
                 body = main_body if is_main else item.body
                 body = fresh_copy(body) if parts else body
                 parts.append((replace(item, min=start, extent=extent, body=body), is_main))
             start = end
         return parts if len(parts) > 1 else None
+
+    def is_idle_outside(self, item: S.For, decided: set[int]) -> bool:
+        """Whether nothing happens in iterations in which one of the conditions does not hold: all ask the loop alone.
+
+        Rows of a band that the image does not have are such.
+        """
+        inner = {n.var for n in all_statements(item.body) if isinstance(n, S.For)}
+        asked = [n for n in post_order(item.body) if id(n) in decided and isinstance(n, E.Expr)]
+        if any(inner & set(free_vars(n)) for n in asked):
+            return False
+        tried: list[E.Expr] = []
+        for comparison in asked:
+            if any(_is_same(comparison, other) for other in tried):
+                continue
+            tried.append(comparison)
+            same = {id(n) for n in asked if _is_same(n, comparison)}
+            if not is_nothing(StatementSimplifier().stmt(_with_false(item.body, same))):
+                return False
+        return True
 
     def main_range(self, item: S.For, only_likely: bool, decided: set[int]) -> tuple[E.Expr, E.Expr, E.Expr] | None:
         """First and end of the part where the conditions hold, end of the loop; `decided` gets those conditions."""
@@ -203,6 +288,9 @@ class _Partitioner:
                     is_likely = is_likely or tested[1]
         if len(lows) + len(highs) == 2:
             return None
+        if not only_likely and any(build.as_int(v) is None for v in (*lows, *highs)):
+            decided.clear()  # a test of rows outside the sums costs less than a loop of its own
+            return self.main_range(item, True, decided)
         return self.choose(item, lows, highs, is_likely)
 
     def choose(
@@ -256,15 +344,45 @@ class _Partitioner:
         return True, build.add(build.floordiv(rest, build.const(-factor, dtype)), 1)
 
     def worst(self, form: Linear, s: Simplifier) -> Linear | None:
-        """The largest value of the sum over loop variables; function dimensions stay symbolic."""
+        """The largest value of the sum over loop variables; function dimensions stay symbolic.
+
+        So do outer loops of symbolic counts: bands of a row whose length is a size.
+        """
         kept: dict[E.Expr, int] = {}
         total: Interval = (form.constant, form.constant)
         for atom, k in form.terms.items():
-            if self.dims.issuperset(free_vars(atom)):
+            variables = free_vars(atom)
+            part = scale_interval(s.bound(atom), k)
+            is_outer = part[1] >= INFINITE and all(v in self.dims or v in self.ranges for v in variables)
+            if self.dims.issuperset(variables) or is_outer:
                 kept[atom] = k
             else:
-                total = add_intervals(total, scale_interval(s.bound(atom), k))
+                total = add_intervals(total, part)
         return Linear(kept, total[1]) if total[1] < INFINITE else None
+
+
+def _difference_of(form: Linear, other: Linear, times: int, s: Simplifier) -> Interval | None:
+    """The values of form - times * other: a number, or what a division by a number drops; None if it may be any."""
+    rest = form.minus(Linear({a: times * k for a, k in other.terms.items()}, times * other.constant))
+    if not rest.terms:
+        return rest.constant, rest.constant
+    for atom, k in rest.terms.items():
+        divisor = build.as_int(atom.b) if isinstance(atom, E.FloorDiv) else None
+        if divisor is None or divisor <= 0 or k != -divisor or not isinstance(atom, E.FloorDiv):
+            continue
+        dropped = rest.minus(Linear({atom: k}, 0)).minus(s.linear(atom.a))  # rest = atom.a % divisor + dropped
+        if not dropped.terms:
+            return dropped.constant, dropped.constant + divisor - 1
+    return None
+
+
+def _spelled(item: S.Stmt, times: int = 1) -> int:
+    """Statements of a body when its loops are unrolled that are marked so."""
+    if isinstance(item, S.For):
+        count = (build.as_int(item.extent) or 1) if item.kind is S.LoopKind.UNROLLED else 1
+        return _spelled(item.body, times * count)
+    inside = [n for n in children(item) if isinstance(n, S.Stmt)]
+    return sum(_spelled(n, times) for n in inside) if inside else times
 
 
 @dataclass(frozen=True)
@@ -291,6 +409,11 @@ class _Term:
         if not 0 < last - high + low - first <= MAX_VERSIONS:
             return []
         return [*range(first, low), *range(high + 1, last + 1)]
+
+
+def _with_false(body: S.Stmt, conditions: set[int]) -> S.Stmt:
+    """The body where these conditions (their ids) do not hold."""
+    return map_all(body, lambda e: FALSE if id(e) in conditions else None)
 
 
 def _decided(body: S.Stmt, terms: Sequence[_Term]) -> S.Stmt:

@@ -29,8 +29,8 @@ from armillary.backends.winograd import MAX_TILE
 from armillary.base.data_layout import choose_block
 from armillary.base.record import record
 from armillary.ops.nn.conv import window
-from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.transform._rules import op_name, tensor
+from armillary.relay.expr import Call, Expr, Function, shape_of, typical_of
+from armillary.relay.transform._rules import op_name
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext
@@ -55,8 +55,8 @@ def ragged_channels(
 
 
 def _channels(expr: Expr) -> int:
-    ty = tensor(expr)
-    return ty.static[1] if ty is not None and ty.ndim == 4 else 0
+    shape = shape_of(expr)
+    return shape[1] if shape is not None and len(shape) == 4 and isinstance(shape[1], int) else 0
 
 
 def _joined(expr: Call) -> list[tuple[Expr, int]]:
@@ -198,7 +198,7 @@ class _Group:
         return choose_block(self._width(expr, wide), self.lanes) or self.lanes
 
     def _elements(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
-        result = tensor(expr)
+        result = typical_of(expr)
         return self._width(expr, wide) * math.prod(result.static[2:]) * result.static[0] if result is not None else 0
 
     def _vectors(self, expr: Expr, wide: Mapping[int, Channels]) -> float:
@@ -222,7 +222,7 @@ class _Group:
         return self._copy(expr, wide) + (0 if is_whole else CHANGE * self._elements(expr, wide))
 
     def _convolution(self, expr: Call, wide: Mapping[int, Channels]) -> float:
-        data, weight, result = expr.args[0], expr.args[1].held, tensor(expr)  # type: ignore[attr-defined]
+        data, weight, result = expr.args[0], expr.args[1].held, typical_of(expr)  # type: ignore[attr-defined]
         if result is None or op_name(expr) != "nn.conv2d":
             return 0.0
         (batch, _, height, width), inputs = result.static, self._width(data, wide)

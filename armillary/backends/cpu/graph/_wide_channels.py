@@ -17,9 +17,9 @@ from armillary.backends.cpu.conv2d.direct.operator_fill import Runs, real_places
 from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.ops.shape.slice import slices
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, shape_of
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.transform._rules import call, op_name
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 
@@ -192,8 +192,8 @@ def sliced_reads(expr: Expr, wide: Mapping[int, Channels]) -> list[Expr]:
 
 def _is_small(expr: Expr) -> bool:
     """1x1 images: a slice of them costs nothing."""
-    ty = tensor(expr)
-    return ty is not None and all(d == 1 for d in ty.static[2:])
+    shape = shape_of(expr)
+    return shape is not None and all(d == 1 for d in shape[2:])
 
 
 def _is_nchw(call: Call) -> bool:
@@ -204,8 +204,8 @@ def _is_nchw(call: Call) -> bool:
 
 def _carried(expr: Call, wide: Mapping[int, Channels], merged: Callable[[Call], int]) -> Channels | None:
     """The channels of the result if the call of a wide value may itself be wide."""
-    name, result = op_name(expr), tensor(expr)
-    if result is None or result.ndim != 4 or not _is_nchw(expr):
+    name, result = op_name(expr), shape_of(expr)
+    if result is None or len(result) != 4 or not isinstance(result[1], int) or not _is_nchw(expr):
         return None
     if name == "concatenate":
         return _joined(expr, wide)
@@ -236,21 +236,22 @@ def _completes(expr: Call, data: Channels, merged: int) -> bool:
 def _joined(expr: Call, wide: Mapping[int, Channels]) -> Channels | None:
     """Of a concatenation along channels of which a part is wide: the runs of all parts."""
     parts = flat_arguments(expr)
-    types = [tensor(a) for a in parts]
-    if expr.attrs.axis % 4 != 1 or not any(id(a) in wide for a in parts) or None in types:
+    channels = [shape[1] for a in parts if (shape := shape_of(a)) is not None]
+    known = [n for n in channels if isinstance(n, int)]
+    if expr.attrs.axis % 4 != 1 or not any(id(a) in wide for a in parts) or len(known) != len(parts):
         return None
-    runs = (wide[id(a)].runs if id(a) in wide else ((ty.static[1], 0),) for a, ty in zip(parts, types) if ty)
+    runs = (wide[id(a)].runs if id(a) in wide else ((n, 0),) for a, n in zip(parts, known, strict=True))
     return Channels(sum(runs, ())).merged()
 
 
 def channel_slice(expr: Call) -> tuple[int, int] | None:
     """First channel and number of channels of a slice along channels alone."""
-    data = tensor(expr.args[0])
-    if data is None or data.ndim != 4:
+    data = shape_of(expr.args[0])
+    if data is None or len(data) != 4:
         return None
-    plan = slices(expr.attrs, data.static)
+    plan = slices(expr.attrs, data)
     rest = [part for axis, part in enumerate(plan) if axis != 1]
-    is_whole = rest == [(0, 1, size) for axis, size in enumerate(data.static) if axis != 1]
+    is_whole = rest == [(0, 1, size) for axis, size in enumerate(data) if axis != 1]
     start, step, count = plan[1]
     is_run = is_whole and step == 1
     return (start, count) if is_run and isinstance(start, int) and isinstance(count, int) else None
@@ -269,15 +270,15 @@ def _axes(call: Call) -> tuple[int, ...]:
 def _carried_binary(call: Call, wide: Mapping[int, Channels]) -> Channels | None:
     """Each operand has the same channels, or one for all, or is a constant per channel."""
     found = {wide[id(a)] for a in call.args if id(a) in wide}
-    ty = tensor(call)
-    if len(found) != 1 or ty is None:
+    shape = shape_of(call)
+    if len(found) != 1 or shape is None:
         return None
-    channels = ty.static[1]
+    channels = shape[1]
     for arg in call.args:
-        of = tensor(arg)
+        of = shape_of(arg)
         if of is None:
             return None
-        size = of.static[-3] if of.ndim >= 3 else 1
+        size = of[-3] if len(of) >= 3 else 1
         fits = id(arg) in wide and size == channels
         if not fits and size != 1 and not isinstance(arg, Constant):
             return None
@@ -332,11 +333,11 @@ class _Widener:
         return self.plain.get(id(expr), expr)
 
     def _without_added(self, expr: Expr) -> Expr:
-        wide, channels, ty = self.wide[id(expr)], self.channels[id(expr)], tensor(expr)
-        assert ty is not None, "wide values are tensors"
+        wide, channels, shape = self.wide[id(expr)], self.channels[id(expr)], shape_of(expr)
+        assert shape is not None, "wide values are tensors"
         if not channels.added:
             return wide
-        n, _, *image = ty.static
+        n, _, *image = shape
         parts = [
             get_op("strided_slice")(wide, begin=[0, start, 0, 0], end=[n, start + count, *image])
             for start, count in channels.places
@@ -361,10 +362,10 @@ class _Widener:
         return Call(expr.op, tuple(args), expr.attrs, expr.span)
 
     def _wide_slice(self, expr: Call, channels: Channels) -> Expr:
-        data, part, ty = expr.args[0], channel_slice(expr), tensor(expr)
-        assert part is not None and ty is not None, "_cut asks for it"
+        data, part, shape = expr.args[0], channel_slice(expr), shape_of(expr)
+        assert part is not None and shape is not None, "_cut asks for it"
         begin = self.channels[id(data)].cut(0, part[0]).width
-        n, _, *image = ty.static
+        n, _, *image = shape
         end = [n, begin + channels.width, *image]
         return get_op("strided_slice")(self.wide[id(data)], begin=[0, begin, 0, 0], end=end)
 
@@ -386,9 +387,9 @@ class _Widener:
     def _operand(self, arg: Expr, reader: Call, channels: Channels) -> Expr:
         if id(arg) in self.wide:
             return self.wide[id(arg)]
-        ty, result = tensor(arg), tensor(reader)
-        if isinstance(arg, Constant) and ty is not None and result is not None and ty.ndim >= 3:
-            return _padded(arg, ty.ndim - 3, channels) if ty.static[-3] != 1 else arg
+        shape = shape_of(arg)
+        if isinstance(arg, Constant) and shape is not None and len(shape) >= 3:
+            return _padded(arg, len(shape) - 3, channels) if shape[-3] != 1 else arg
         return self._get(arg)
 
 

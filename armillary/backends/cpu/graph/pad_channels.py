@@ -30,8 +30,8 @@ from armillary.backends.cpu.graph.alter_op_layout import image_lanes
 from armillary.backends.cpu.graph.merge_groups import mergeable_lanes, merged
 from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._rules import on_functions, op_name, tensor
+from armillary.relay.expr import Call, Constant, Expr, Function, typical_of
+from armillary.relay.transform._rules import on_functions, op_name
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
@@ -88,7 +88,7 @@ def _extra(call: Call, lanes: int, cpu: CpuModel) -> int:
     """Channels to add to a convolution; 0: none."""
     if op_name(call) not in CHANNEL_AXES or not isinstance(call.args[1], Constant):
         return 0
-    attrs, result = call.attrs, tensor(call)
+    attrs, result = call.attrs, typical_of(call)
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     kernel = "OIHW" if op_name(call) == "nn.conv2d" else "IOHW"
     if attrs.groups != 1 or layouts != ("NCHW", kernel, "NCHW") or result is None:

@@ -18,6 +18,7 @@ from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
+    IMAGE,
     explain_direct,
     flat_bands,
     has_dot_operands,
@@ -193,12 +194,14 @@ def _tile_output(
     batch, chunk, height, width, block = stage.op.axis
     nest = nest_of(workload, cpu)
     tile = tile_of(chosen(workload, DIRECT))
-    if nest.taps and sums_by_parts(nest, tile, cpu):
+    if nest.taps and sums_by_parts(nest, tile, cpu) and not workload.named & IMAGE:
         return _tile_by_parts(schedule, output, accumulator, tile, workload)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
-    tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
+    rows_below, columns = workload.result.static[2:4]
+    tiles_below, tiles_beside = -(-rows_below // tile.tall), -(-columns // tile.rows)
+    is_open = bool(workload.named & IMAGE)  # the numbers above then are typical ones
     images, together = images_together(workload, cpu), list[te.IterVar]()
     if images > 1:
         batch, *together = stage.split(batch, factor=images)
@@ -213,7 +216,10 @@ def _tile_output(
         bands = 1 if together else flat_bands(tiles_beside, workload, cpu)
         chunk_loops = [chunk_outer]
         if bands > 1:
-            band, width_outer = stage.split(width_outer, nparts=bands)
+            if is_open:
+                band, width_outer = stage.split(width_outer, factor=-(-tiles_beside // bands))
+            else:
+                band, width_outer = stage.split(width_outer, nparts=bands)
             chunk_loops = [band, chunk_outer]
             tiles_beside = -(-tiles_beside // bands)
         at = width_outer
@@ -230,11 +236,11 @@ def _tile_output(
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    if at is width_outer and tiles_beside <= MAX_SPELLED and has_wide_border(workload, tile.rows):
+    if at is width_outer and not is_open and tiles_beside <= MAX_SPELLED and has_wide_border(workload, tile.rows):
         stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
-    if has_prefetch(nest, tile, cpu):
+    if has_prefetch(nest, tile, cpu) and not is_open:
         number, _, row, column, _ = sums[-1].op.axis[-5:]
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
         prefetch_weights(

@@ -44,6 +44,8 @@ from armillary.target.cpu import CpuModel, cpu_model
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr
 
+IMAGE = {2, 3}  # axes
+MAX_OPEN_ROWS = 8  # of a tile where the width is a size: the last tile has a version for each count of columns
 DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
@@ -76,7 +78,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     is_row = is_flat(workload, cpu) and not _is_small(workload, cpu)
     takes_rest = chunks % 2 == 1 or is_row or cpu.multiplies_lanes
     has_rest = takes_rest and workload.attrs.groups == 1 and cpu.fma_ports > 1
-    below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
+    is_padded = has_padded_rows(workload) and not _spells_rows(height, cpu)
+    below = 1 if workload.named & IMAGE or is_banded(workload) or is_padded else height
     in_words = has_dot_operands(weight.static)
     has_pairs = in_words and weight.static[-1] == LONG
     is_spread = in_words and not has_pairs and cpu.widens_bytes and getattr(workload.attrs, "is_symmetric", False)
@@ -102,6 +105,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         is_spread=is_spread,
         register_bytes=2 * cpu.vector_bits // 8 if has_pairs else 0,
         repeats=batch // images,
+        max_rows=MAX_OPEN_ROWS if workload.named & IMAGE else width,
     )
 
 

@@ -9,7 +9,10 @@ tile before it is stored.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from armillary import te
+from armillary.backends.cpu.conv2d.direct.space import IMAGE
 from armillary.backends.cpu.conv2d.winograd.cost import (
     Layer,
     Plan,
@@ -48,6 +51,8 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]
     inline_others(schedule, fused, stages.values())
+    if plan.strip and fused.workload.named & IMAGE:  # so that the loop over its tiles is one that can be cut
+        plan = replace(plan, strip=max(2, -(-plan.strip // tile.rows)) * tile.rows)
     at = _schedule_output(schedule, output, stages, plan, layer)
     if at is not None:
         schedule[stages["data"]].compute_at(schedule[output], at)

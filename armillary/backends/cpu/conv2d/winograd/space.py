@@ -6,6 +6,9 @@ expression is imported; schedule.py makes the loops. Estimates: conv2d/winograd/
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from armillary.backends.cpu.conv2d.direct.space import IMAGE, MAX_OPEN_ROWS
 from armillary.backends.cpu.conv2d.winograd.cost import (
     TILES,
     Layer,
@@ -16,7 +19,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     product_nest,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import Estimate, Tile, tiles, weight_bandwidth
+from armillary.backends.cpu.cost.model import Estimate, Nest, Tile, tiles, weight_bandwidth
 from armillary.backends.cpu.space import (
     Algorithm,
     Config,
@@ -48,21 +51,22 @@ def _config(plan: Plan, tile: Tile) -> Config:
     return (("tile", plan.tile), ("strip", plan.strip), *tile_config(tile))
 
 
-def _tiles(layer: Layer, plan: Plan, cpu: CpuModel) -> list[Tile]:
-    return list(dict.fromkeys(tiles(product_nest(layer, plan, cpu, weight_bandwidth(cpu)), cpu)))
+def _nest(workload: Workload, plan: Plan, cpu: CpuModel) -> Nest:
+    nest = product_nest(layer_of_call(workload), plan, cpu, weight_bandwidth(cpu))
+    return replace(nest, max_rows=MAX_OPEN_ROWS) if workload.named & IMAGE else nest
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     layer = layer_of_call(workload)
     forms = plans(layer, workload.attrs.tile_size)
-    return [_config(plan, tile) for plan in forms for tile in _tiles(layer, plan, cpu)]
+    return [_config(plan, tile) for plan in forms for tile in dict.fromkeys(tiles(_nest(workload, plan, cpu), cpu))]
 
 
 def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
     layer, size = layer_of_call(workload), workload.attrs.tile_size
     strip = Choice(config=given).knob("strip")
     plan = Plan(size, strip) if strip >= 0 else best_plan(layer, size, cpu)
-    nest = product_nest(layer, plan, cpu, weight_bandwidth(cpu))
+    nest = _nest(workload, plan, cpu)
     wanted = tuple(knob for knob in given if knob[0] not in ("tile", "strip"))
     return (("tile", size), ("strip", plan.strip), *best_tile_config(nest, cpu, wanted))
 
