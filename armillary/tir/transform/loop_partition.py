@@ -138,7 +138,8 @@ class _Partitioner:
         """
         groups = self.ends(item, simplifier)
         step = min((step for step in groups if step > 1), default=0)
-        if not 0 < step <= MAX_RESTS or not any(isinstance(n, S.For) for n in all_statements(item.body)):
+        loops = (n for n in all_statements(item.body) if isinstance(n, S.For))
+        if not 0 < step <= MAX_RESTS or all(n.kind is not S.LoopKind.SERIAL for n in loops):
             return item.body
         first = groups[step]
         tests = [build.greater(first.expr(E.INT32), step)]
@@ -164,13 +165,14 @@ class _Partitioner:
     def ends(self, item: S.For, simplifier: Simplifier) -> dict[int, Linear]:
         """What is left of each symbolic range that likely conditions test, by how much an iteration takes of it."""
         found: dict[int, Linear] = {}
-        inner = {n.var for n in all_statements(item.body) if isinstance(n, S.For)}
+        loops = [n for n in all_statements(item.body) if isinstance(n, S.For)]
+        inner, serial = {n.var for n in loops}, {n.var for n in loops if n.kind is S.LoopKind.SERIAL}
         for node in post_order(item.body):
             tested = _condition_of(node)
             for comparison in _conjuncts(tested[0]) if tested is not None and tested[1] else ():
                 form = _below_zero(comparison, simplifier)
                 step = 0 if form is None else form.terms.get(item.var, 0)
-                if form is None or step <= 0:
+                if form is None or step <= 0 or serial & set(free_vars(comparison)):
                     continue
                 left = {atom: -k for atom, k in form.terms.items() if not inner & set(free_vars(atom))}
                 known = found.get(step, Linear(left, -form.constant))

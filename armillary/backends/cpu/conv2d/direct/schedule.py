@@ -241,15 +241,19 @@ def _tile_output(
     schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
     if has_prefetch(nest, tile, cpu) and not is_open:
-        number, _, row, column, _ = sums[-1].op.axis[-5:]
-        sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
-        prefetch_weights(
-            sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers]
-        )
+        _prefetch(sums[-1], tile, nest.steps, (images if together else 1, tiles_below, tiles_beside))
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and has_padded_rows(workload) else ("kw",)
         schedule_sum(inside, (*spelled, *lane_axes(cpu)), is_tall=tile.tall > 1)
     return at
+
+
+def _prefetch(inside: te.Stage, tile: Tile, steps: int, counts: tuple[int, int, int]) -> None:
+    """Ask for the weights of the next group, which as many images, lines and tiles beside each other share."""
+    number, _, row, column, _ = inside.op.axis[-5:]
+    images, below, beside = counts
+    sharers = [te.Sharer(row, tile.tall, below), te.Sharer(column, tile.rows, beside)]
+    prefetch_weights(inside, tile.vectors * steps, [*([te.Sharer(number, 1, images)] if images > 1 else []), *sharers])
 
 
 def _tile_by_parts(
