@@ -62,14 +62,14 @@ def library_of(function: PrimFunc, config: Mapping[str, object]) -> FunctionLibr
 
 
 def _packed(library: FunctionLibrary) -> bytes:
-    head = {"sizes": [len(code) for code in library.objects], "descriptor": library.descriptor.to_json()}
+    head = {"lengths": [len(code) for code in library.objects], "descriptor": library.descriptor.to_json()}
     return b"\n".join([json.dumps(head).encode(), b"".join(library.objects)])
 
 
 def _unpacked(data: bytes, target: Target) -> FunctionLibrary:
     head, _, code = data.partition(b"\n")
     row, objects, start = json.loads(head), [], 0
-    for size in row["sizes"]:
+    for size in row["lengths"]:
         objects.append(code[start : start + size])
         start += size
     return FunctionLibrary(target, objects, Descriptor.from_json(row["descriptor"]))
