@@ -3,8 +3,8 @@
 In: data in a plain layout, the spatial size wanted; `scales` may give the exact factors behind that size. Out: data of
 that size. Invariant: every method is separable: one axis at a time, each output element is a weighted sum of a few
 input elements whose places and weights are known when compiling. So the operator is decomposed into `take` and
-arithmetic, or, with many taps (antialias), into a product with a small matrix. The ONNX rules are in
-rules/nn/resize.py.
+arithmetic, or, with many taps (antialias), into a product with a small matrix. Along axes of open sizes places and
+weights are computed when the network runs (_open_resize.py). The ONNX rules are in rules/nn/resize.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import numpy as np
 
 from armillary.base.aliases import NumpyDtype
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Known
 from armillary.base.record import record
 from armillary.budgets import TENSOR_BYTES
 from armillary.errors import TypeMismatch
+from armillary.ops.nn import _open_resize
+from armillary.ops.nn._open_resize import OpenAxis
 from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows, Precision
-from armillary.relay.types import ANY_DIM, TensorType, Type
+from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
 
 MAX_UNROLLED_TAPS = 4  # elements of a weighted sum that are read one by one
 MOST_TAPS = 16  # that are no matrix product
@@ -42,7 +45,7 @@ ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
 
 @record
 class ResizeAttrs:
-    size: tuple[int, ...] = ()
+    size: tuple[Known, ...] = ()
     roi: tuple[float, ...] = ()
     layout: str = ""
     method: str = "linear"
@@ -111,6 +114,12 @@ def _nearest(x: Array, rounding: str) -> Array:
     return np.ceil(x - 0.5) if rounding == "round_prefer_floor" else np.floor(x + 0.5)
 
 
+def _rounding(attrs: ResizeAttrs) -> str:
+    """How a coordinate becomes a place; where nothing is said, as in Relay."""
+    default = "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"
+    return attrs.rounding_method or default
+
+
 def _cubic(t: Array, a: float) -> Array:
     t = np.abs(t)
     near = ((a + 2) * t - (a + 3)) * t * t + 1
@@ -128,8 +137,7 @@ def taps(axis: Axis) -> tuple[Array, Array]:
     _check_weights(axis, 1)
     x = _coordinates(axis)
     if method == "nearest_neighbor":
-        default = "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"  # as in Relay
-        places = _nearest(np.round(x, 9), attrs.rounding_method or default)[:, None]
+        places = _nearest(np.round(x, 9), _rounding(attrs))[:, None]
         weights = np.ones_like(places)
     else:
         stretch = min(axis.scale, 1.0) if attrs.antialias else 1.0
@@ -158,9 +166,11 @@ def outside(axis: Axis) -> Array | None:
 def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[int]) -> list[tuple[int, Axis]]:
     """(axis of the data, what to do along it) for the axes that change."""
     layout = attrs.layout or "NC" + SPATIAL[rank]
-    where, wanted = spatial_axes(op, layout, rank), per_axis(op, "size", attrs.size, rank)
+    where, wanted = spatial_axes(op, layout, rank), _sizes(op, attrs, rank)
     plan = []
     for n, (a, out) in enumerate(zip(where, wanted, strict=True)):
+        if isinstance(out, Extent) or shape[a] == 0:
+            continue  # open: _open_plan
         scale = attrs.scales[n] if attrs.scales else out / shape[a]
         area = attrs.roi or ()
         roi = (float(area[n]), float(area[n + rank])) if len(area) == 2 * rank else (0.0, 1.0)
@@ -171,6 +181,29 @@ def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[int]) -> list[
             np.all(np.where(here, 0, weights) == 0) and np.all((weights * here).sum(1) == 1)
         )
         if not same or outside(axis) is not None:
+            plan.append((a, axis))
+    return plan
+
+
+def _sizes(op: str, attrs: ResizeAttrs, rank: int) -> tuple[Known, ...]:
+    """The size wanted along each spatial axis."""
+    numbers = tuple(1 if isinstance(v, Extent) else v for v in attrs.size)
+    checked = per_axis(op, "size", numbers, rank)
+    return checked if numbers == attrs.size else attrs.size if len(attrs.size) == rank else attrs.size * rank
+
+
+def _open_plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[Dim]) -> list[tuple[int, OpenAxis]]:
+    """(axis of the data, what to do along it) for the axes of open sizes that change."""
+    where = spatial_axes(op, attrs.layout or "NC" + SPATIAL[rank], rank)
+    plan = []
+    for n, (a, out) in enumerate(zip(where, _sizes(op, attrs, rank), strict=True)):
+        size = shape[a]
+        if isinstance(size, int) and isinstance(out, int):
+            continue
+        if not isinstance(size, int | Extent):
+            raise TypeMismatch(f"{op}: the size of axis {a} is not known", hint="bind the dimension with shape=")
+        axis = OpenAxis(size, out, attrs.scales[n] if attrs.scales else None, attrs)
+        if not axis.keeps:
             plan.append((a, axis))
     return plan
 
@@ -190,7 +223,7 @@ def _infer(op: str, rank: int, attrs: ResizeAttrs, data: Type) -> TensorType:
     if attrs.scales and len(attrs.scales) != rank:
         raise TypeMismatch(f"{op}: scales must be {rank} numbers, got {attrs.scales}")
     shape = list(x.shape)
-    for a, size in zip(spatial_axes(op, layout, rank), per_axis(op, "size", attrs.size, rank), strict=True):
+    for a, size in zip(spatial_axes(op, layout, rank), _sizes(op, attrs, rank), strict=True):
         if shape[a] == 0:
             raise TypeMismatch(f"{op}: {x} has no pixels to interpolate")
         shape[a] = size
@@ -257,18 +290,36 @@ def _blend(y: Expr, a: int, axis: Axis) -> Expr:
     return total if total is not None else y * 0.0
 
 
+def _open_blend(y: Expr, a: int, axis: OpenAxis) -> Expr:
+    """The weighted sum along one axis of an open size."""
+    is_linear, ndim = _method(axis.attrs) == "linear", type_of(y).ndim
+    weight = _open_resize.linear if is_linear else _open_resize.cubic(axis.attrs.cubic_alpha)
+    total: Expr | None = None
+    for place, part in zip(*_open_resize.taps(axis, 1 if is_linear else 2, weight), strict=True):
+        row = tuple(-1 if n == a else 1 for n in range(ndim))
+        term = call("take", y, place, axis=a) * call("reshape", part, newshape=row)
+        total = term if total is None else total + term
+    assert total is not None, "there are taps"
+    return total
+
+
 def _decompose(op: str, rank: int, attrs: ResizeAttrs, x: Expr) -> Expr:
     ty = type_of(x)
     dtype = DType(attrs.out_dtype) if attrs.out_dtype else ty.dtype
     plan = _plan(op, attrs, rank, [d if isinstance(d, int) else 0 for d in ty.shape])
+    open_plan = _open_plan(op, attrs, rank, ty.shape)
     crop = attrs.coordinate_transformation_mode == "tf_crop_and_resize"
     if _method(attrs) == "nearest_neighbor" and not crop:
         for a, axis in plan:
             x = call("take", x, const(taps(axis)[0][:, 0]), axis=a)
+        for a, row in open_plan:
+            x = call("take", x, _open_resize.nearest(row, _rounding(attrs)), axis=a)
         return x if dtype == ty.dtype else call("cast", x, dtype=dtype)
     y = x if ty.dtype == "float32" else call("cast", x, dtype="float32")
     for a, axis in plan:
         y = _blend(y, a, axis)
+    for a, row in open_plan:
+        y = _open_blend(y, a, row)
     for a, axis in plan:
         mask = outside(axis)
         if mask is not None:
