@@ -26,13 +26,14 @@ with deferred():
 @boundary("from_exported_program")
 def from_exported_program(
     program: object,  # a torch.export.ExportedProgram
-    shape: Mapping[str, Sequence[int]] | None = None,
+    shape: Mapping[str, Sequence[int | str]] | None = None,
     *,
     freeze_params: bool = False,
 ) -> tuple[IRModule, dict[str, Array]]:
     """Import a program of `torch.export.export(model.eval(), example_inputs)`.
 
-    `shape` fixes the sizes of inputs by name, where the program was exported with dynamic shapes. Parameters and
+    Sizes that the program leaves open (`dynamic_shapes=`) stay open, with its ranges and the names of its Dims; `shape`
+    fixes or names those of an input: `{"x": ("batch", 3, 224, 224)}`. Parameters and
     buffers are inputs of the module, named as in the model, unless `freeze_params` makes them constants. Weights on the
     CPU are shared with the model, not copied. Raises UnsupportedError, naming all of them, for unknown operators.
     """
@@ -42,6 +43,17 @@ def from_exported_program(
         raise ModelError(f"from_exported_program takes an ExportedProgram of torch.export, got {what}", hint=hint)
     result: tuple[IRModule, dict[str, Array]] = _import_program(program, shape or {}, freeze_params)
     return result
+
+
+def states_of(module: IRModule) -> dict[str, str]:
+    """The buffers that an imported program changes, with the outputs that are their next values.
+
+    They are what `relay.build(module, target, params=params, states=states_of(module))` takes, without these buffers
+    among the params: they are inputs then, zero until they are set, and what a run makes of them stays.
+    """
+    names = module["main"].attrs["output_names"]
+    inputs = {p.name_hint for p in module["main"].params}
+    return {n.removesuffix(".new"): n for n in names if n.endswith(".new") and n.removesuffix(".new") in inputs}
 
 
 from_torch = from_exported_program

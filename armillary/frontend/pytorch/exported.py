@@ -16,6 +16,7 @@ from armillary.base.aliases import Array
 from armillary.base.node import Pairs, post_order
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.pytorch.fx_graph import FxWalk, refuse_missing, target_name
+from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.table import aten_rule
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
 from armillary.frontend.pytorch.values import Value, is_tensor, scalar
@@ -24,6 +25,7 @@ from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import TensorType, tensor_type
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.export import ExportedProgram
     from torch.export.graph_signature import InputSpec
 
@@ -32,7 +34,7 @@ _SMALL = 64  # elements of a buffer of integers that is a constant: it decides s
 
 
 def import_program(
-    program: ExportedProgram, shape: Mapping[str, Sequence[int]], freeze: bool
+    program: ExportedProgram, shape: Mapping[str, Sequence[object]], freeze: bool
 ) -> tuple[IRModule, dict[str, Array]]:
     """What entry.py says of `from_exported_program`."""
     lowered = decomposed(program)
@@ -52,11 +54,13 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 
 class _Import:
-    def __init__(self, program: ExportedProgram, shape: dict[str, Sequence[int]], freeze: bool) -> None:
+    def __init__(self, program: ExportedProgram, shape: dict[str, Sequence[object]], freeze: bool) -> None:
         self.program, self.shape, self.freeze = program, shape, freeze
-        self.walk = FxWalk("<exported program>")
+        self.sizes = _sizes_of(program)
+        self.walk = FxWalk("<exported program>", self.sizes)
         self.params: dict[str, tuple[Var, Array]] = {}
         self.inputs: list[Var] = []
+        self.changed = {s.target for s in program.graph_signature.output_specs if s.kind.name in _CHANGED}
         self.by_placeholder = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
 
     def run(self) -> tuple[IRModule, dict[str, Array]]:
@@ -92,16 +96,15 @@ class _Import:
 
     def user_input(self, spec: InputSpec, name: str) -> Value:
         if not type(spec.arg).__name__.startswith("Tensor"):
-            return getattr(spec.arg, "value", None)
+            value = self.by_placeholder[name].meta.get("val")
+            is_open = type(value).__name__ == "SymInt"
+            return self.sizes.extent(value) if is_open else getattr(spec.arg, "value", None)
         meta = self.by_placeholder[name].meta["val"]
         sizes = self.shape.get(name, meta.shape)
         if len(sizes) != len(meta.shape):
             raise ModelError(f"shape= gives {name!r} {len(sizes)} sizes, the program has {len(meta.shape)}")
-        if not all(type(d) is int for d in sizes):
-            hint = f'fix them: from_exported_program(program, shape={{"{name}": (…)}}), or export without open sizes'
-            shown = ", ".join(map(str, sizes))
-            raise UnsupportedError(f"the input {name!r} has open sizes: ({shown})", hint=hint)
-        made = Var(name, tensor_type(tuple(sizes), dtype_name(meta.dtype)), Span("<exported program>", name))
+        known = self.sizes.shape(name, meta.shape, sizes, _dim_names(meta, name))
+        made = Var(name, tensor_type(known, dtype_name(meta.dtype)), Span("<exported program>", name))
         self.inputs.append(made)
         return made
 
@@ -110,9 +113,28 @@ class _Import:
         held = self.program.constants if target in self.program.constants else self.program.state_dict
         array = array_of(held[target])
         is_index = array.dtype.kind in "iub" and array.size <= _SMALL
+        if target in self.changed:
+            return parameter(self.walk, self.params, target, array)
         if self.freeze or is_index or kind == "CONSTANT_TENSOR":
             return self.walk.folder.give(Constant(array, Span("<exported program>", target)))
         return parameter(self.walk, self.params, target, array)
+
+
+def _sizes_of(program: ExportedProgram) -> OpenSizes:
+    """The open sizes of a program: their ranges, and what they are in the example."""
+    shapes = [getattr(n.meta.get("val"), "shape", ()) for n in program.graph.nodes if n.op == "placeholder"]
+    examples = {}
+    for dim in (d for shape in shapes for d in shape if not isinstance(d, int)):
+        if dim.node.expr.is_Symbol and dim.node.has_hint():
+            examples[str(dim.node.expr)] = int(dim.node.hint)
+    return OpenSizes(numeric_ranges(program.range_constraints), examples)
+
+
+def _dim_names(meta: Tensor, name: str) -> dict[int, str]:
+    """The names of an input's axes, where it was exported with a Dim of that name and not loaded from a file."""
+    env = next((d.node.shape_env for d in meta.shape if not isinstance(d, int)), None)
+    names = getattr(env, "source_name_to_debug_name", None) or {}
+    return {k: n for k in range(meta.ndim) if (n := names.get(f"L['{name}'].size()[{k}]")) and n.isidentifier()}
 
 
 def parameter(walk: FxWalk, params: dict[str, tuple[Var, Array]], name: str, array: Array) -> Var:

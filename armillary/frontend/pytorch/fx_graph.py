@@ -2,7 +2,8 @@
 
 In: a graph module and a value for each of its placeholders (expressions of tensors, numbers). Out: the values that the
 graph returns. Invariant: a call of an operator becomes what its rule says, settled by the folder, so that every call
-has a span and what is constant and small is known; numbers (sizes too) are computed now, as types are static.
+has a span and what is constant and small is known; numbers are computed now, those of open sizes as extents
+(sizes.py) where they are whole, as tensors where not. What only assertions read is left out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from armillary.budgets import EXPANDED_NODES
 from armillary.errors import ArmillaryError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.fold import Folder
 from armillary.frontend.pytorch.control import HIGHER_ORDER
+from armillary.frontend.pytorch.sizes import OpenSizes, has_open
 from armillary.frontend.pytorch.table import AtenCall, aten_rule
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.pytorch.values import Value, is_tensor, type_of
+from armillary.frontend.pytorch.values import DEFAULT_FLOAT, Value, cast, is_tensor, op, type_of
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.types import TensorType, TupleType
 
@@ -29,14 +31,22 @@ if TYPE_CHECKING:
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "neg", "truediv", "pow", "eq", "ne", "lt", "le", "gt", "ge")
 _PLAIN = {*(getattr(operator, name) for name in _ARITHMETIC), operator.getitem, max, min}  # of numbers: sizes
+_FLOAT_ARITHMETIC = {"float": "", "truediv": "divide", "mul": "multiply", "add": "add", "sub": "subtract"} | {
+    "pow": "power",
+    "sqrt": "sqrt",
+    "neg": "negative",
+    "log": "log",
+    "exp": "exp",
+}
 _NOTHING = ("_assert", "sym_constrain", "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_set_grad")
 
 
 class FxWalk:
     """One import of a graph module and of the graph modules that its control flow calls."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, sizes: OpenSizes | None = None) -> None:
         self.source = source
+        self.sizes = sizes or OpenSizes({}, {})
         self.folder = Folder()
         self._walked = 0
 
@@ -46,8 +56,10 @@ class FxWalk:
         self._walked += len(nodes)
         EXPANDED_NODES.check(self._walked, "graphs of control flow", Span(self.source), free=len(nodes))
         values: dict[str, Value] = {}
-        pending = iter(inputs)
+        pending, live = iter(inputs), _read_nodes(nodes)
         for node in nodes:
+            if node.op == "call_function" and node.name not in live:
+                continue
             if node.op == "placeholder":
                 values[node.name] = self.settled(next(pending), node)
             elif node.op == "get_attr":
@@ -87,14 +99,32 @@ class FxWalk:
             error.span = error.span or self.span(node)
             raise
         except _MALFORMED as error:
+            self.refuse_open(node, values, error)
             told = f"{target_name(node.target)}: {type(error).__name__}: {error}"
             raise UnsupportedError(told, span=self.span(node), hint=_summary(node)) from error
+
+    def refuse_open(self, node: Node, values: Mapping[str, Value], error: Exception) -> None:
+        """Raise UnsupportedError where what failed has arguments of open sizes."""
+        arguments = [v for n in node.all_input_nodes for v in _flat([values.get(n.name)])]
+        shapes = [type_of(v).shape if is_tensor(v) and isinstance(v.checked_type, TensorType) else v for v in arguments]
+        if has_open([list(s) if isinstance(s, tuple) else s for s in shapes]):
+            shown = ", ".join(map(str, shapes))
+            raise UnsupportedError(
+                f"{target_name(node.target)}: it is not supported over open sizes: ({shown})",
+                span=self.span(node),
+                hint='fix the sizes of the inputs: from_exported_program(program, shape={"x": (1, 3, 224, 224)})',
+            ) from error
 
     def _called(self, node: Node, values: Mapping[str, Value]) -> Value:
         target, name = node.target, target_name(node.target)
         arguments, named = resolved(list(node.args), values), resolved(dict(node.kwargs), values)
         if target in _PLAIN or getattr(target, "__module__", "") in ("math", "torch", "torch.fx.experimental.sym_node"):
-            return target(*arguments, **named)
+            is_open = has_open([*arguments, *named.values()]) or any(map(is_tensor, arguments))
+            return (
+                self.number(node, arguments)
+                if is_open and target is not operator.getitem
+                else target(*arguments, **named)
+            )
         if name.split(".")[1:2] and name.split(".")[1].startswith(_NOTHING):
             return None
         special = HIGHER_ORDER.get(name)
@@ -106,6 +136,18 @@ class FxWalk:
         call = AtenCall(name, self.span(node), self.folder, _dtypes(node))
         result = rule(call, *bound(target._schema, arguments, named))
         return self.checked(unpacked(self.settled(result, node)), node)
+
+    def number(self, node: Node, arguments: Sequence[Value]) -> Value:
+        """Arithmetic over open sizes: an extent where PyTorch has a whole number, else a tensor without dimensions."""
+        value = node.meta.get("val")
+        if type(value).__name__ == "SymInt" and not any(map(is_tensor, arguments)):
+            return self.sizes.extent(value)
+        name = str(getattr(node.target, "__name__", "")).removeprefix("_sym_").removeprefix("sym_")
+        rule = _FLOAT_ARITHMETIC.get(name)
+        if rule is None or type(value).__name__ != "SymFloat":
+            raise TypeError(f"{name} of open sizes")
+        parts = [cast(v, DEFAULT_FLOAT) for v in arguments]
+        return self.settled(op(rule, *parts) if rule else parts[0], node)
 
     def checked(self, value: Value, node: Node) -> Value:
         """A value whose shape and dtype are those of the program, which is where a wrong rule shows."""
@@ -126,6 +168,16 @@ def _check_type(got: TensorType, wanted: Tensor, node: Node) -> None:
             f"{target_name(node.target)}: its rule gives {got}, the program says {tuple(wanted.shape)} of {dtype}",
             hint="this is a fault of the importer; please report it with the model",
         )
+
+
+def _read_nodes(nodes: Sequence[Node]) -> set[str]:
+    """Names of the nodes on which the results depend; assertions are no results."""
+    live: set[str] = set()
+    for node in reversed(nodes):
+        if node.op == "output" or node.name in live:
+            live.add(node.name)
+            live.update(n.name for n in node.all_input_nodes)
+    return live
 
 
 def missing_operators(module: GraphModule) -> Counter[str]:

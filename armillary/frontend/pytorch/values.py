@@ -14,10 +14,13 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.errors import UnsupportedError
+from armillary.ops._types import broadcast_shapes
 from armillary.ops.nn._windows import call as op
 from armillary.ops.nn._windows import reshape_to, type_of
 from armillary.relay.expr import Expr, const
+from armillary.relay.types import TensorType
 
 Number = int | float | bool
 Value = Any  # Any: an Expr, a number, None, a string, or a list of them
@@ -31,8 +34,12 @@ def is_tensor(value: object) -> TypeGuard[Expr]:
 
 
 def shape_of(x: Expr) -> tuple[int, ...]:
-    """The sizes of a tensor."""
-    return type_of(x).static
+    """The sizes of a tensor.
+
+    Open ones are extents, typed as the numbers that they stand for: most rules compute with both alike, and a rule that
+    cannot is refused by the walk.
+    """
+    return type_of(x).known  # type: ignore[return-value]  # as the text above says
 
 
 def rank_of(x: Expr) -> int:
@@ -46,7 +53,7 @@ def dtype_of(value: Value) -> str:
         return str(type_of(value).dtype)
     if isinstance(value, complex):
         raise UnsupportedError(f"the complex number {value}: complex tensors are not supported")
-    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else DEFAULT_FLOAT
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int | Extent) else DEFAULT_FLOAT
 
 
 def category(dtype: str) -> int:
@@ -96,9 +103,12 @@ def cast(value: Value, dtype: str) -> Expr:
     return scalar(value, dtype)
 
 
-def scalar(value: Number, dtype: str) -> Expr:
-    """A constant without dimensions."""
+def scalar(value: Number | Extent, dtype: str) -> Expr:
+    """A constant without dimensions, or an open size as a tensor."""
     kind = DType(dtype)
+    if isinstance(value, Extent):
+        count = op("sizes", values=(value,), shape=(), dtype="int64")
+        return count if dtype == "int64" else op("cast", count, dtype=dtype)
     if kind.is_int and not isinstance(value, bool) and math.isfinite(value):
         span = 1 << kind.bits
         wrapped = int(value) % span
@@ -140,6 +150,11 @@ def repeated(value: int | Sequence[int] | None, count: int, default: Sequence[in
     return numbers * count if len(numbers) == 1 else numbers
 
 
+def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to."""
+    return TensorType(broadcast_shapes("broadcast", *shapes), DType("bool")).known  # type: ignore[return-value]
+
+
 def broadcast(x: Expr, shape: Iterable[int]) -> Expr:
     """A tensor repeated until it has the shape."""
     target = tuple(shape)
@@ -154,6 +169,7 @@ __all__ = [
     "axes_in",
     "axis_in",
     "broadcast",
+    "broadcast_sizes",
     "cast",
     "category",
     "dtype_of",

@@ -13,6 +13,7 @@ import numpy as np
 from armillary.frontend.pytorch.rules.activation import safe_softmax
 from armillary.frontend.pytorch.rules.product import linear, matmul
 from armillary.frontend.pytorch.rules.shape import transpose
+from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, const
@@ -39,13 +40,21 @@ def attention(
     scores = op("multiply", scores, scalar(factor, dtype_of(query)))
     if is_causal:
         rows, columns = shape_of(query)[-2], shape_of(key)[-2]
-        mask = const(np.tril(np.ones((rows, columns), bool)))
+        mask = _causal(rows, columns)
     has_empty = mask is not None and not is_causal and dtype_of(mask) == "bool"
     if mask is not None:
         scores = _masked(scores, mask)
     weights = safe_softmax(call, scores, -1) if has_empty else op("nn.softmax", scores, axis=rank_of(scores) - 1)
     result: Expr = matmul(call, weights, value)
     return result
+
+
+def _causal(rows: int, columns: int) -> Expr:
+    """The mask of positions that are not behind the row's."""
+    if not has_open([rows, columns]):
+        return const(np.tril(np.ones((rows, columns), bool)))
+    down, across = (op("arange", 0, n, 1, dtype="int64") for n in (rows, columns))
+    return op("less_equal", op("expand_dims", across, axis=0), op("expand_dims", down, axis=1))
 
 
 def _masked(scores: Expr, mask: Expr) -> Expr:

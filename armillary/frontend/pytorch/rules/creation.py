@@ -13,7 +13,9 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.budgets import FOLDED_BYTES
+from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import DEFAULT_FLOAT, Value, broadcast, cast, dtype_of, op, scalar, shape_of
 from armillary.relay.expr import Expr, Tuple, const
@@ -23,10 +25,10 @@ _SMALL = 65_536  # elements of a filled tensor that is a constant
 
 def filled(shape: Sequence[int], value: Value, dtype: str) -> Expr:
     """A tensor of one number."""
-    sizes = tuple(int(s) for s in shape)
+    sizes = tuple(shape)
     if isinstance(value, Expr):
         return broadcast(cast(value, dtype), sizes)
-    if math.prod(sizes) <= _SMALL:
+    if not has_open(list(sizes)) and not isinstance(value, Extent) and math.prod(sizes) <= _SMALL:
         return const(np.full(sizes, _number(scalar(value, dtype))))
     return op("full", scalar(value, dtype), shape=sizes, dtype=dtype)
 
@@ -155,6 +157,8 @@ def iota(call: AtenCall, length: int, start: int, step: int, dtype: str, *_: obj
 def arange(call: AtenCall, start: Value, end: Value, step: Value, dtype: str | None) -> Expr:
     """Numbers from start to before end."""
     first, last, by = (call.known(v, "bound").item() if isinstance(v, Expr) else v for v in (start, end, step))
+    if has_open([first, last, by]):
+        return op("arange", first, last, by, dtype=dtype or "int64")
     is_whole = all(isinstance(v, int) for v in (first, last, by))
     wanted = dtype or ("int64" if is_whole else DEFAULT_FLOAT)
     count = max(0, -((first - last) // by) if is_whole else math.ceil((last - first) / by))

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.extent import bounds
 from armillary.frontend.pytorch.rules.shape import bounds_of
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import (
     Value,
     axis_in,
     broadcast,
+    broadcast_sizes,
     cast,
     category,
     dtype_of,
@@ -62,7 +64,7 @@ def index_(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
         return op("take", x, tensors[0], axis=used[0])
     others = [k for k in range(rank_of(x)) if k not in used]
     front = x if used == list(range(len(used))) else op("transpose", x, axes=(*used, *others))
-    shape = np.broadcast_shapes(*(shape_of(t) for t in tensors))
+    shape = broadcast_sizes(*(shape_of(t) for t in tensors))
     result = op("adv_index", Tuple((front, *(broadcast(t, shape) for t in tensors))))
     is_together = used == list(range(used[0], used[0] + len(used)))
     before = used[0] if is_together else 0
@@ -93,7 +95,7 @@ def index_put(
     others = [k for k in range(rank_of(x)) if k not in used]
     order = (*used, *others)
     front = op("transpose", x, axes=order)
-    shape = np.broadcast_shapes(*(shape_of(t) for t in tensors))
+    shape = broadcast_sizes(*(shape_of(t) for t in tensors))
     rest = tuple(shape_of(x)[k] for k in others)
     is_together = used == list(range(used[0], used[0] + len(used)))
     before = used[0] if is_together else 0
@@ -121,13 +123,13 @@ def copy_into(x: Expr, values: Expr) -> Expr:
 
 @aten("masked_fill")
 def masked_fill(call: AtenCall, x: Expr, mask: Expr, value: Value) -> Expr:
-    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    shape = broadcast_sizes(shape_of(x), shape_of(mask))
     return op("where", broadcast(mask, shape), cast(value, dtype_of(x)), broadcast(x, shape))
 
 
 @aten("masked_select")
 def masked_select(call: AtenCall, x: Expr, mask: Expr) -> Expr:
-    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    shape = broadcast_sizes(shape_of(x), shape_of(mask))
     hits = np.flatnonzero(np.broadcast_to(call.known(mask, "mask"), shape))
     return op("take", reshape_to(broadcast(x, shape), (-1,)), const(hits.astype(np.int64)), axis=0)
 
@@ -135,7 +137,7 @@ def masked_select(call: AtenCall, x: Expr, mask: Expr) -> Expr:
 @aten("masked_scatter")
 def masked_scatter(call: AtenCall, x: Expr, mask: Expr, source: Expr) -> Expr:
     """Elements of the source, one after another, where the mask is set."""
-    shape = np.broadcast_shapes(shape_of(x), shape_of(mask))
+    shape = broadcast_sizes(shape_of(x), shape_of(mask))
     x, flags = broadcast(x, shape), reshape_to(broadcast(mask, shape), (-1,))
     number = op("subtract", op("cumsum", cast(flags, "int64"), axis=0), scalar(1, "int64"))
     values = op("take", reshape_to(source, (-1,)), op("maximum", number, scalar(0, "int64")), axis=0)
@@ -153,7 +155,8 @@ def gather(call: AtenCall, x: Expr, dim: int, index: Expr, *_: object) -> Expr:
         return broadcast(x, shape_of(index))
     axis = axis_in(dim, rank_of(x))
     for k in range(rank_of(x)):  # positions may cover a part of the other axes
-        if k != axis and shape_of(index)[k] < shape_of(x)[k]:
+        part, size = shape_of(index)[k], shape_of(x)[k]
+        if k != axis and part != size and bounds(part - size)[0] < 0:
             x = op("strided_slice", x, begin=(0,), end=(shape_of(index)[k],), axes=(k,))
     return op("gather", x, cast(index, "int64"), axis=axis)
 

@@ -10,8 +10,17 @@ from collections.abc import Sequence
 
 from armillary.frontend.pytorch.rules.arithmetic import add, times
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import Value, broadcast, cast, dtype_of, op, rank_of, reshape_to, shape_of
-from armillary.ops._types import broadcast_shapes
+from armillary.frontend.pytorch.values import (
+    Value,
+    broadcast,
+    broadcast_sizes,
+    cast,
+    dtype_of,
+    op,
+    rank_of,
+    reshape_to,
+    shape_of,
+)
 from armillary.relay.expr import Call, Expr, Tuple
 
 
@@ -85,7 +94,7 @@ def _product(a: Expr, b: Expr) -> Expr:
     if rank_of(b) == 2:
         rows = reshape_to(a, (_count(shape_of(a)[:-1]), shape_of(a)[-1]))
         return reshape_to(matrix_product(rows, b), (*shape_of(a)[:-1], shape_of(b)[-1]))
-    batch = tuple(int(d) for d in broadcast_shapes("matmul", shape_of(a)[:-2], shape_of(b)[:-2]) if isinstance(d, int))
+    batch = broadcast_sizes(shape_of(a)[:-2], shape_of(b)[:-2])
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     count = _count(batch)
     left = reshape_to(broadcast(a, (*batch, m, k)), (count, m, k))

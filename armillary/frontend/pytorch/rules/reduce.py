@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from armillary.base.extent import most
 from armillary.frontend.pytorch.rules.elementwise import logical_not
+from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import (
     Value,
@@ -144,7 +146,8 @@ def _variance(x: Expr, dims: Dims, correction: float, keepdim: bool) -> Expr:
     count = math.prod(shape_of(x)[a] for a in axes)
     centred = op("subtract", wide, op("mean", wide, axis=axes, keepdims=True)) if axes else op("subtract", wide, wide)
     total = _reduced("sum", op("multiply", centred, centred), axes, keepdim)
-    divisor = scalar(max(0.0, count - correction), dtype_of(wide))
+    left = most(count - int(correction), 0) if has_open([count]) else max(0.0, count - correction)
+    divisor = scalar(left, dtype_of(wide))
     return cast(op("divide", total, divisor), dtype_of(x))
 
 

@@ -13,12 +13,15 @@ from itertools import pairwise
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.extent import bounds, least, most
+from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import (
     Value,
     axes_in,
     axis_in,
     broadcast,
+    broadcast_sizes,
     cast,
     dtype_of,
     joined,
@@ -32,12 +35,22 @@ from armillary.frontend.pytorch.values import (
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 
 
+@aten("sym_size")
+def sym_size(call: AtenCall, x: Expr, dim: int) -> int:
+    return shape_of(x)[dim]
+
+
+@aten("sym_numel")
+def sym_numel(call: AtenCall, x: Expr) -> int:
+    return math.prod(shape_of(x))
+
+
 @aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy", "reshape_as", "view_as")
 def view(call: AtenCall, x: Expr, size: Value, *_: object) -> Expr:
-    sizes = shape_of(size) if isinstance(size, Expr) else tuple(int(s) for s in size)
+    sizes = shape_of(size) if isinstance(size, Expr) else tuple(size)
     if -1 in sizes:
         rest = math.prod(s for s in sizes if s != -1)
-        sizes = tuple((math.prod(shape_of(x)) // max(rest, 1)) if s == -1 else s for s in sizes)
+        sizes = tuple((math.prod(shape_of(x)) // (rest or 1)) if s == -1 else s for s in sizes)
     return x if sizes == shape_of(x) else reshape_to(x, sizes)
 
 
@@ -67,7 +80,7 @@ def unflatten(call: AtenCall, x: Expr, dim: int, sizes: Sequence[int]) -> Expr:
 def _filled(sizes: Sequence[int], total: int) -> list[int]:
     """Sizes of which one may be -1: what is left of the total."""
     rest = math.prod(s for s in sizes if s != -1)
-    return [total // max(rest, 1) if s == -1 else s for s in sizes]
+    return [total // (rest or 1) if s == -1 else s for s in sizes]
 
 
 @aten("permute", "permute_copy")
@@ -120,7 +133,7 @@ def squeeze(call: AtenCall, x: Expr, dims: Value = None) -> Expr:
 
 @aten("expand", "expand_copy", "expand_as", "broadcast_to")
 def expand(call: AtenCall, x: Expr, size: Value, *_: object) -> Expr:
-    sizes = shape_of(size) if isinstance(size, Expr) else [int(s) for s in size]
+    sizes = shape_of(size) if isinstance(size, Expr) else list(size)
     missing = len(sizes) - rank_of(x)
     return broadcast(x, (d if s == -1 else s for s, d in zip(sizes, (*[1] * missing, *shape_of(x)), strict=True)))
 
@@ -128,7 +141,7 @@ def expand(call: AtenCall, x: Expr, size: Value, *_: object) -> Expr:
 @aten("broadcast_tensors", "meshgrid", "meshgrid.indexing")
 def together(call: AtenCall, tensors: Sequence[Expr], indexing: str | None = None) -> list[Expr]:
     if "meshgrid" not in call.name:
-        shape = np.broadcast_shapes(*(shape_of(x) for x in tensors))
+        shape = broadcast_sizes(*(shape_of(x) for x in tensors))
         return [broadcast(x, shape) for x in tensors]
     flat = [reshape_to(x, (-1,)) for x in tensors]
     order = list(range(len(flat)))
@@ -144,13 +157,18 @@ def together(call: AtenCall, tensors: Sequence[Expr], indexing: str | None = Non
 
 def sliced(x: Expr, axis: int, begin: int, end: int, step: int = 1) -> Expr:
     """A regular part of one axis."""
-    if begin == 0 and end >= shape_of(x)[axis] and step == 1:
+    size = shape_of(x)[axis]
+    if begin == 0 and step == 1 and bounds(end - size)[0] >= 0:
         return x
-    return op("strided_slice", x, begin=(begin,), end=(max(begin, end),), strides=(step,), axes=(axis,))
+    return op("strided_slice", x, begin=(begin,), end=(most(begin, end),), strides=(step,), axes=(axis,))
 
 
 def bounds_of(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     """Begin and end of a slice within an axis."""
+    if has_open([size, start, end]):
+        ends = [size + v if bounds(v)[1] < 0 else v for v in (start or 0, size if end is None else end)]
+        first, last = (most(least(v, size), 0) for v in ends)
+        return first, most(first, last)  # type: ignore[return-value]  # see shape_of
     begin, stop, _ = slice(start, end).indices(size)
     return begin, max(begin, stop)
 
@@ -166,8 +184,8 @@ def slice_(
 @aten("narrow", "narrow_copy")
 def narrow(call: AtenCall, x: Expr, dim: int, start: Value, length: int) -> Expr:
     axis = axis_in(dim, rank_of(x))
-    begin = start if isinstance(start, int) else int(call.known(start, "start"))
-    begin += shape_of(x)[axis] if begin < 0 else 0
+    begin = int(call.known(start, "start")) if isinstance(start, Expr) else start
+    begin += shape_of(x)[axis] if bounds(begin)[1] < 0 else 0
     return sliced(x, axis, begin, begin + length)
 
 
@@ -176,7 +194,7 @@ def select(call: AtenCall, x: Expr, dim: int, index: Value) -> Expr:
     axis = axis_in(dim, rank_of(x))
     if isinstance(index, Expr):
         return op("take", x, index, axis=axis, mode="wrap")
-    position = index % shape_of(x)[axis]
+    position = index + shape_of(x)[axis] if bounds(index)[1] < 0 else index
     return reshape_to(sliced(x, axis, position, position + 1), [d for a, d in enumerate(shape_of(x)) if a != axis])
 
 
@@ -314,7 +332,7 @@ def roll(call: AtenCall, x: Expr, shifts: Value, dims: Value) -> Expr:
     for shift, dim in zip(moves, axes, strict=True):
         axis = axis_in(dim, rank_of(x))
         size = shape_of(x)[axis]
-        place = shift % max(size, 1)
+        place = shift % (size or 1)
         if place:
             parts = (sliced(x, axis, size - place, size), sliced(x, axis, 0, size - place))
             x = op("concatenate", Tuple(parts), axis=axis)
@@ -386,8 +404,13 @@ def unfold(call: AtenCall, x: Expr, dim: int, size: int, step: int) -> Expr:
         return reshape_to(x, (1,)) if size == 1 else op("zeros", shape=(0,), dtype=dtype_of(x))
     axis = axis_in(dim, rank_of(x))
     count = (shape_of(x)[axis] - size) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    taken = op("take", x, const(places.astype(np.int64)), axis=axis)
+    within = np.arange(size)[None, :]
+    if has_open([count]):
+        begins = op("expand_dims", op("arange", 0, count * step, step, dtype="int64"), axis=1)
+        taken = op("take", x, op("add", begins, const(within.astype(np.int64))), axis=axis)
+    else:
+        places = np.arange(count)[:, None] * step + within
+        taken = op("take", x, const(places.astype(np.int64)), axis=axis)
     order = [*range(axis + 1), *range(axis + 2, rank_of(x) + 1), axis + 1]
     return op("transpose", taken, axes=tuple(order)) if order != sorted(order) else taken
 
@@ -395,6 +418,8 @@ def unfold(call: AtenCall, x: Expr, dim: int, size: int, step: int) -> Expr:
 @aten("tril", "triu")
 def triangle(call: AtenCall, x: Expr, diagonal_: int) -> Expr:
     is_upper = "triu" in call.name
+    if has_open(list(shape_of(x))):
+        return op("trilu", x, k=diagonal_, upper=is_upper)
     mask = (np.triu if is_upper else np.tril)(np.ones(shape_of(x)[-2:], bool), diagonal_)
     return op("where", const(mask), x, scalar(0, dtype_of(x)))
 

@@ -1,0 +1,163 @@
+"""Programs of torch.export with open sizes give what PyTorch gives, after one compile, at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_runs import built, check_close, run, torch
+
+from armillary import relay
+from armillary.base.extent import bounds, sizes_of
+from armillary.errors import ArmillaryError, ModelError, UnsupportedError
+from armillary.frontend.pytorch import states_of
+
+nn = torch.nn
+Dim = torch.export.Dim
+
+
+class Encoder(nn.Module):
+    """Embedding, causal attention and shapes made of open sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(50, 16), nn.Parameter(torch.randn(64, 16))
+        self.into, self.out, self.norm = nn.Linear(16, 48), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        b, t = ids.shape
+        x = self.embed(ids) + self.places[:t] + torch.arange(t)[None, :, None] * 0.01
+        q, k, v = self.into(x).view(b, t, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = self.norm(x + self.out(y.transpose(1, 2).reshape(b, t, 16)))
+        mask = torch.full((t, t), -1.0).triu(1)
+        return x / (t**0.5), x[:, -1], mask, torch.cat([x, x], 1), x.new_zeros(b, 2 * t), x[:, None].expand(b, 2, t, 16)
+
+
+def check_sizes(model: Any, inputs: Sequence[Any], dims: Any) -> Any:
+    """Export with the first input, compile once, compare for all."""
+    model = model.eval()
+    with torch.no_grad():
+        program = torch.export.export(model, (inputs[0],), dynamic_shapes=(dims,))
+        module, params = relay.frontend.from_exported_program(program)
+        graph = built(module, params)
+        for x in inputs:
+            check_close(run(graph, [x]), model(x))
+    return module["main"].params[0].checked_type
+
+
+def test_an_encoder_of_any_batch_and_length() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randint(0, 50, shape) for shape in ((3, 6), (1, 5), (2, 17), (5, 64))]
+    ty = check_sizes(Encoder(), inputs, {0: Dim("batch"), 1: Dim("time", min=4, max=64)})
+    assert set(sizes_of(ty.shape)) == {"batch", "time"}
+    assert bounds(ty.shape[1]) == (4, 64)
+
+
+def convolutional() -> Any:
+    """A small network of images."""
+    body = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3)]
+    return nn.Sequential(*body, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+def test_a_convolutional_network_of_any_batch() -> None:
+    torch.manual_seed(0)
+    check_sizes(convolutional(), [torch.randn(n, 3, 12, 12) for n in (3, 1, 8)], {0: Dim("batch")})
+
+
+def test_a_convolutional_network_of_any_image() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(*shape) for shape in ((3, 3, 20, 24), (1, 3, 12, 30), (8, 3, 40, 8))]
+    check_sizes(convolutional(), inputs, {0: Dim("batch"), 2: Dim.AUTO, 3: Dim.AUTO})
+
+
+def test_a_multiple_of_a_size() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 2, stride=2), nn.ReLU())
+    check_sizes(model, [torch.randn(1, 3, h, 8) for h in (20, 12, 4)], {2: 4 * Dim("fourth", max=20)})
+
+
+class Of(nn.Module):
+    """A module of one function."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "pad": lambda x: nn.functional.pad(x, (1, 2)),
+    "roll": lambda x: x.roll(1, -1),
+    "repeat": lambda x: x.flip(-1).repeat(2, 1, 1),
+    "std": lambda x: x.std(-1),
+    "mask": lambda x: x.masked_fill(x > 0, 1.0),
+    "product": lambda x: x @ x.transpose(1, 2),
+    "positions": lambda x: x[:, :, torch.arange(x.shape[2])],
+    "part": lambda x: x[:, 1, :-1],
+    "windows": lambda x: x.unfold(2, 3, 1),
+    "flat": lambda x: x.flatten(1) * x.shape[2],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_operators_over_open_sizes(name: str) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(*shape) for shape in ((2, 4, 9), (3, 4, 6), (1, 4, 33))]
+    check_sizes(Of(FUNCTIONS[name]), inputs, {0: Dim.AUTO, 2: Dim.AUTO})
+
+
+def test_names_and_numbers_of_a_user() -> None:
+    program = torch.export.export(convolutional().eval(), (torch.randn(2, 3, 12, 12),), dynamic_shapes=({0: Dim.AUTO},))
+    module, _ = relay.frontend.from_exported_program(program, shape={"input": ("many", 3, 12, 12)})
+    assert set(sizes_of(module["main"].params[0].checked_type.shape)) == {"many"}
+    with pytest.raises(ModelError, match="the program fixes it to 12"):
+        relay.frontend.from_exported_program(program, shape={"input": (2, 3, "rows", 12)})
+
+
+def test_what_has_no_form_over_sizes_is_refused_by_name() -> None:
+    model = Of(lambda x: x.as_strided((x.shape[0], 2), (3, 1)))
+    program = torch.export.export(model, (torch.randn(4, 3),), dynamic_shapes=({0: Dim.AUTO},))
+    with pytest.raises(UnsupportedError, match=r"as_strided.*not supported over open sizes: .*x_0"):
+        relay.frontend.from_exported_program(program)
+
+
+def test_sizes_out_of_the_range_are_refused() -> None:
+    dims = ({0: Dim("batch", max=4)},)
+    program = torch.export.export(nn.Linear(3, 2), (torch.randn(2, 3),), dynamic_shapes=dims)
+    graph = built(*relay.frontend.from_exported_program(program))
+    with pytest.raises(ArmillaryError, match="batch"):
+        run(graph, [torch.randn(5, 3)])
+
+
+class Total(nn.Module):
+    """A module that changes buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.ones(3))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        self.count.add_(1)
+        return self.total * self.count
+
+
+def test_changed_buffers_are_states() -> None:
+    module, params = relay.frontend.from_exported_program(torch.export.export(Total(), (torch.ones(3),)))
+    states = states_of(module)
+    assert states == {"total": "total.new", "count": "count.new"}
+    first = {name: params.pop(name) for name in states}
+    graph = relay.build(module, target="llvm", params=params, states=states)["default"]()
+    for name, value in first.items():
+        graph.set_input(name, value)
+    model = Total()
+    for _ in range(3):
+        x = torch.rand(3)
+        graph.set_input("x", x.numpy())
+        graph.run()
+        np.testing.assert_allclose(graph.get_output(0).numpy(), model(x).numpy(), rtol=1e-6)
