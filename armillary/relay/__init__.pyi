@@ -675,15 +675,15 @@ class _Image:
         """Interpolation at given places."""
 
     @staticmethod
-    def resize1d(data: _Operand, size: _Numbers = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
+    def resize1d(data: _Operand, size: Sequence[typing.Any] = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
         """Interpolation to another spatial size."""
 
     @staticmethod
-    def resize2d(data: _Operand, size: _Numbers = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
+    def resize2d(data: _Operand, size: Sequence[typing.Any] = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
         """Interpolation to another spatial size."""
 
     @staticmethod
-    def resize3d(data: _Operand, size: _Numbers = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
+    def resize3d(data: _Operand, size: Sequence[typing.Any] = (), roi: Sequence[float] = (), layout: str = '', method: str = 'linear', coordinate_transformation_mode: str = 'half_pixel', rounding_method: str = '', cubic_alpha: float = -0.5, cubic_exclude: int = 0, extrapolation_value: float = 0.0, out_dtype: str = '', antialias: bool = False, scales: Sequence[float] = ()) -> _Call:
         """Interpolation to another spatial size."""
 
 
