@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import load, nest, store
-from armillary.ops._types import check_kind, ints
+from armillary.ops._types import check_kind, fixed_shape, ints, number
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
 
 NAME = "check_values"
-Bounds = tuple[tuple[int, int], ...]
+Bounds = tuple[tuple[Known, Known], ...]
 STRICT = register_config_option(
     "strict.values",
     str,
@@ -78,7 +79,8 @@ def violation(data: Array, attrs: CheckValuesAttrs) -> str:
     rows = data.reshape(-1, len(attrs.bounds)) if data.size else data.reshape(0, len(attrs.bounds))
     for column, (low, high) in enumerate(attrs.bounds):
         values = rows[:, column]
-        bad = values[values == 0] if low > high else values[(values < low) | (values > high)]
+        least, most = fixed_shape(NAME, (low, high))
+        bad = values[values == 0] if least > most else values[(values < least) | (values > most)]
         if bad.size:
             return message(attrs, column).replace("{}", str(bad[0]))
     return ""
@@ -88,7 +90,7 @@ def message(attrs: CheckValuesAttrs, column: int) -> str:
     """What an error says of the values along a column, with {} for the value."""
     low, high = attrs.bounds[column]
     which = f" (component {column})" if len(attrs.bounds) > 1 else ""
-    wanted = "not allowed" if low > high else f"not in [{low}, {high}]"
+    wanted = "not allowed" if (low, high) == NOT_ZERO else f"not in [{low}, {high}]"
     return f"{attrs.what}{which} {{}} is {wanted}"
 
 
@@ -114,13 +116,13 @@ def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
     return made
 
 
-def holds(value: Scalar, low: int, high: int) -> Scalar:
+def holds(value: Scalar, low: Known, high: Known) -> Scalar:
     """Whether a value is within bounds."""
     dtype = value.dtype
-    if low > high:
+    if (low, high) == NOT_ZERO:
         return T.not_equal(value, T.const(0, dtype))
-    below = T.less_equal(value, T.const(high, dtype))
-    return below if dtype.code == "uint" else T.logical_and(T.greater_equal(value, T.const(low, dtype)), below)
+    below = T.less_equal(value, number(high, dtype))
+    return below if dtype.code == "uint" else T.logical_and(T.greater_equal(value, number(low, dtype)), below)
 
 
 @check_values.decompose

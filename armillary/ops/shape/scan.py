@@ -14,6 +14,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, least
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._convert import convert
@@ -70,8 +71,8 @@ def _define(name: str, combine: Callable[[Scalar, Scalar], Scalar], numpy_scan: 
     @op.compute
     def compute(attrs: ScanAttrs, data: te.Tensor) -> te.Tensor:
         if attrs.axis is None:
-            data = reshape_compute(data, (math.prod(te.static_shape(data)),), "flatten")
-        shape = te.static_shape(data)
+            data = reshape_compute(data, (math.prod(te.extents(data)),), "flatten")
+        shape = te.extents(data)
         axis = axis_of(name, attrs.axis or 0, len(shape))
 
         def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
@@ -104,7 +105,7 @@ def _define(name: str, combine: Callable[[Scalar, Scalar], Scalar], numpy_scan: 
 def _scan(
     data: Buffer,
     out: Buffer,
-    shape: tuple[int, ...],
+    shape: tuple[Known, ...],
     axis: int,
     attrs: ScanAttrs,
     combine: Callable[[Scalar, Scalar], Scalar],
@@ -126,16 +127,27 @@ def _scan(
             value = convert(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)
 
-        steps = loop("k", last, lambda step: run_apart(tail, lambda i: later(step, i)))
-        return S.seq(run_apart(tail, first), steps)
+        steps = loop("k", last, lambda step: _each(tail, lambda i: later(step, i)))
+        if isinstance(last, int):
+            return S.seq(_each(tail, first), steps)
+        return S.seq(
+            loop("first", least(last + 1, 1), lambda _: _each(tail, first)), steps
+        )  # of no steps there is none
 
     if 0 in shape:
         return nest(shape, lambda i: store(out, T.const(neutral, out.dtype), *i))
-    count = math.prod(shape[:axis])
-    beside = next((n for n in ROWS_TOGETHER if not tail and count % n == 0), 0)
+    fixed = tuple(d for d in shape if isinstance(d, int))
+    count = math.prod(fixed[:axis])
+    beside = next((n for n in ROWS_TOGETHER if not tail and len(fixed) == len(shape) and count % n == 0), 0)
     if beside:
-        return rows((count // beside,), lambda at: _beside(data, out, shape, attrs, combine, neutral, beside, at[0]))
+        return rows((count // beside,), lambda at: _beside(data, out, fixed, attrs, combine, neutral, beside, at[0]))
     return rows(shape[:axis], row)
+
+
+def _each(shape: tuple[Known, ...], body: Callable[[list[Scalar]], Stmt]) -> Stmt:
+    """Elements that do not depend on one another, as one run where their number is known."""
+    fixed = tuple(d for d in shape if isinstance(d, int))
+    return run_apart(fixed, body) if len(fixed) == len(shape) else nest(shape, body)
 
 
 def _beside(

@@ -89,7 +89,15 @@ def attr_sizes(attrs: object) -> Iterator[Extent]:
     """The extents in the attributes of an operator."""
     values = [getattr(attrs, f.name) for f in dataclasses.fields(attrs)] if dataclasses.is_dataclass(attrs) else []
     for value in values:
-        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Extent))
+        yield from _extents(value)
+
+
+def _extents(value: object) -> Iterator[Extent]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _extents(item)
+    elif isinstance(value, Extent):
+        yield value
 
 
 def _dims(function: Function) -> Iterator[object]:

@@ -12,28 +12,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.ops.check_values import NOT_ZERO, CheckValuesAttrs, check_values, violation
 from armillary.relay.expr import Call, Expr
 
 
-def along(size: int) -> tuple[int, int]:
+def along(size: Known) -> tuple[Known, Known]:
     """Bounds of a position on an axis: ONNX counts negative ones from the end."""
-    return -size, size - 1
+    return 0 - size, size - 1
 
 
-def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[int, int]], what: str, moved: int) -> Expr:
+def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[Known, Known]], what: str, moved: int) -> Expr:
     """Input `index` of an ONNX node, whose values lie within bounds: looked at now if known, else when run."""
     value, ty = node.input(index), node.type_of(index)
     attrs = CheckValuesAttrs(tuple(bounds), f"{node.op_type}: {what}", moved)
     known = node.constants[index] if index < len(node.constants) else None
-    if known is not None:
+    fixed = [(low, high) for low, high in bounds if isinstance(low, int) and isinstance(high, int)]
+    if known is not None and len(fixed) == len(bounds):
         found = violation(np.asarray(known), attrs)
         if found:
             raise TypeMismatch(f"{node.op_type} node {node.name!r}: {found.partition(': ')[2]}")
         return value
-    if 0 in ty.shape or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
+    if 0 in ty.shape or any(high < low for low, high in fixed if (low, high) != NOT_ZERO):
         return value  # nothing to check, or an axis without elements, which other rules refuse
     return Call(check_values, (value,), attrs)
 
@@ -54,9 +56,10 @@ def one_way(node: OnnxNode, index: int, wanted: Sequence[object]) -> Expr:
 
 def checked_points(node: OnnxNode, batch_dims: int = 0) -> Expr:
     """Input 1, whose last axis has one position for each of the leading axes of input 0."""
-    shape, places = node.type_of(0).static, node.type_of(1).static
-    sizes = shape[batch_dims : batch_dims + places[-1]] if places else ()
-    if not sizes or len(sizes) != places[-1]:
+    shape, places = node.type_of(0), node.type_of(1)
+    count = places.shape[-1] if places.ndim else 0
+    sizes = shape.known[batch_dims : batch_dims + count] if isinstance(count, int) else ()
+    if not sizes or len(sizes) != count:
         return node.input(1)  # refused by the operator, with its shapes
-    moved = math.prod(places[:-1]) * math.prod(shape[batch_dims + len(sizes) :])
+    moved = math.prod(places.typical[:-1]) * math.prod(shape.typical[batch_dims + len(sizes) :])
     return checked(node, 1, [along(size) for size in sizes], "index", moved)

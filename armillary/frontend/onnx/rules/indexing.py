@@ -86,8 +86,8 @@ def from_onnx_gather(node: OnnxNode) -> Expr:
 @from_onnx("GatherElements")
 def from_onnx_gather_elements(node: OnnxNode) -> Expr:
     axis = node.int("axis", default=0)
-    size = node.type_of(0).static[axis_of("GatherElements", axis, node.type_of(0).ndim)]
-    return gather(node.input(0), checked(node, 1, [along(size)], "index", node.type_of(1).size), axis)
+    size = node.type_of(0).known[axis_of("GatherElements", axis, node.type_of(0).ndim)]
+    return gather(node.input(0), checked(node, 1, [along(size)], "index", node.type_of(1).typical_size), axis)
 
 
 @from_onnx("GatherND")
