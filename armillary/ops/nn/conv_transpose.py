@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from armillary.base.extent import bounds, is_known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -121,9 +122,9 @@ def _infer(op: str, rank: int, attrs: TransposeAttrs, data: Type, weight: Type) 
     out: dict[str, Dim] = {"N": d["N"], "C": units}
     for axis, a in enumerate(sp):
         kernel_extent(op, w[a])
-        unknown = isinstance(d[a], AnyDim) or isinstance(w[a], AnyDim)
+        unknown = not is_known(d[a]) or isinstance(w[a], AnyDim)
         out[a] = ANY_DIM if unknown else output_size(d[a], win, axis, w[a], extra[axis])
-        if not unknown and out[a] < 1:  # type: ignore[operator]
+        if not unknown and bounds(out[a])[1] < 1:  # type: ignore[arg-type]  # known
             raise TypeMismatch(f"{op}: the padding {attrs.padding} leaves no output along {a}")
     return TensorType(tuple(placed(attrs.out_layout or attrs.data_layout, out)), result_dtype(attrs, x))
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from armillary.base.extent import Extent
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -38,7 +39,7 @@ from armillary.ops.nn.activation import along
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
+from armillary.relay.types import ANY_DIM, Dim, TensorType, TupleType, Type
 
 
 @record
@@ -393,10 +394,10 @@ def _decompose_group(attrs: GroupNormAttrs, x: Expr, gamma: Expr, beta: Expr) ->
     """On the data with groups and their channels apart, scale and shift too, so that all is one kernel."""
     shape, axis = type_of(x).shape, attrs.axis % type_of(x).ndim
     channels = known(shape[axis])
-    sizes = tuple(d for d in shape[1:] if not isinstance(d, AnyDim))
+    sizes = tuple(d for d in shape[1:] if isinstance(d, int | Extent))
     if channels is None or len(sizes) < len(shape) - 1:
         raise TypeMismatch(f"nn.group_norm: the sizes after the batch must be known, got {shape}")
-    batch = -1 if isinstance(shape[0], AnyDim) else shape[0]
+    batch = shape[0] if isinstance(shape[0], int | Extent) else -1
     groups = (attrs.num_groups, channels // attrs.num_groups)
     split = (batch, *sizes[: axis - 1], *groups, *sizes[axis:])
     axes = tuple(a for a in range(1, len(split)) if a != axis)

@@ -73,6 +73,20 @@ def test_a_convolutional_network_of_any_image() -> None:
     check_sizes(convolutional(), inputs, {0: Dim("batch"), 2: Dim.AUTO, 3: Dim.AUTO})
 
 
+def test_groups_are_normalised_over_any_image() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AvgPool2d(2), nn.GroupNorm(2, 8))
+    inputs = [torch.randn(*shape) for shape in ((1, 3, 32, 40), (1, 3, 17, 64), (1, 3, 50, 33))]
+    check_sizes(model, inputs, {2: Dim.AUTO, 3: Dim.AUTO})
+
+
+def test_a_transposed_convolution_of_any_length() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(4, 8, 3, padding=1), nn.ConvTranspose1d(8, 4, 2, stride=2))
+    inputs = [torch.randn(*shape) for shape in ((2, 4, 32), (1, 4, 17), (3, 4, 99))]
+    check_sizes(model, inputs, {0: Dim("batch"), 2: Dim.AUTO})
+
+
 def test_a_multiple_of_a_size() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 2, stride=2), nn.ReLU())
     check_sizes(model, [torch.randn(1, 3, h, 8) for h in (20, 12, 4)], {2: 4 * Dim("fourth", max=20)})

@@ -104,7 +104,7 @@ def grid_sampler(call: AtenCall, x: Expr, grid: Expr, mode: int, border: int, co
         layout="NCHW" if rank == 2 else "NCDHW",
         padding_mode=("zeros", "border", "reflection")[border],
         align_corners=bool(corners),
-        grid_axis=rank_of(grid) - 1,
+        grid_axis=-1,
     )
 
 
