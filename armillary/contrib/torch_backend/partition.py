@@ -79,7 +79,8 @@ class Divided:
                 is_new = not self.whole.sessions
                 result = self.whole(*arguments)
                 if is_new:
-                    self.tell(f"{len(self.module.graph.nodes)} nodes compiled as one")
+                    each = f", for each shape anew: {self.whole.reason}" if self.whole.reason else ""
+                    self.tell(f"{len(self.module.graph.nodes)} nodes compiled as one{each}")
                 return result
             except ArmillaryError as error:
                 self.reasons.append(str(error).splitlines()[0])

@@ -1,27 +1,31 @@
-"""A graph of ATen operators, compiled for the shapes it is called with.
+"""A graph of ATen operators, compiled for any size that Dynamo leaves open, or else for the shapes of each call.
 
 In: a graph module of FX, and the tensors of a call. Out: its results, as tensors. Invariant: a graph is compiled once
-for each set of shapes and of weights (as many as are kept, the oldest goes); weights and inputs that lie in order are
-used where they lie, and results are written to new tensors' own memory. A weight that has been changed in place, or
-another in its place, is seen: the graph is compiled anew. `build` is all that knows that shapes are fixed.
+for each set of fixed sizes and of weights (as many as are kept, the oldest goes); weights and inputs that lie in order
+are used where they lie, and results are written to new tensors' own memory. A weight that has been changed in place,
+or another in its place, is seen: the graph is compiled anew. What cannot be compiled over open sizes is compiled for
+each shape, and `CompiledGraph.reason` says why.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from armillary.autotvm import apply_history_best
 from armillary.base.aliases import Array
+from armillary.base.extent import Extent, Known, as_size, evaluate
 from armillary.base.record import record
 from armillary.contrib.torch_backend.options import Options
 from armillary.driver.build import build as _build
+from armillary.errors import ArmillaryError
 from armillary.frontend.pytorch.exported import module_of, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk
+from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
 from armillary.frontend.pytorch.values import Value, is_tensor
 from armillary.ir import IRModule
@@ -46,34 +50,42 @@ Key = tuple[object, ...]
 class Result:
     """Where a result comes from: an output of the executor, an argument, or a value that does not change."""
 
-    kind: str  # "output", "argument" or "value"
+    kind: str  # "output", "argument", "value", or "size": an extent
     place: int = -1
     value: Value = None
 
 
 @record
 class Session:
-    """A graph compiled for one set of shapes: which arguments it reads, and what it gives."""
+    """A graph compiled for one set of shapes: which arguments it reads, and what it gives.
+
+    `sizes` are the open ones, each with the argument and the axis that it is.
+    """
 
     executor: GraphExecutor | None
     arguments: tuple[int, ...]
-    shapes: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    shapes: tuple[tuple[tuple[Known, ...], torch.dtype], ...]
     results: tuple[Result, ...]
     weights: tuple[NDArray | Tensor, ...]  # held: their memory is in use
+    sizes: tuple[tuple[str, int, int], ...] = ()
 
     def run(self, values: Sequence[Value]) -> list[Value]:
         """The results for arguments of the shapes that it was compiled for."""
-        made = [torch.empty(shape, dtype=dtype) for shape, dtype in self.shapes]
+        sizes = {name: int(values[place].shape[axis]) for name, place, axis in self.sizes}
+        shapes = [([evaluate(d, sizes) for d in shape], dtype) for shape, dtype in self.shapes]
+        made = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
         if self.executor is not None:
             for place, index in enumerate(self.arguments):
                 self.executor.set_input_zero_copy(place, view_of(values[index]))
             for place, tensor in enumerate(made):
                 self.executor.set_output_zero_copy(place, view_of(tensor))
             self.executor.run()
-        return [_result(row, made, values) for row in self.results]
+        return [_result(row, made, values, sizes) for row in self.results]
 
 
-def _result(row: Result, made: Sequence[Tensor], values: Sequence[Value]) -> Value:
+def _result(row: Result, made: Sequence[Tensor], values: Sequence[Value], sizes: Mapping[str, int]) -> Value:
+    if row.kind == "size":
+        return evaluate(row.value, sizes)
     if row.kind == "output":
         return made[row.place]
     return values[row.place] if row.kind == "argument" else row.value
@@ -90,9 +102,19 @@ class CompiledGraph:
     def __init__(self, module: GraphModule, static: frozenset[int], options: Options) -> None:
         self.module, self.static, self.options = module, static, options
         self.sessions: OrderedDict[Key, Session] = OrderedDict()
+        self.metas = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
+        self.free = free_symbols(self.metas)
+        self.reason = ""  # why each shape is compiled
 
     def __call__(self, *arguments: Value) -> list[Value]:
         """The results, in a list."""
+        try:
+            return self.session(arguments).run(arguments)
+        except ArmillaryError as error:
+            if not self.free:
+                raise
+            self.reason, self.free = str(error).splitlines()[0], frozenset()
+            self.sessions.clear()
         return self.session(arguments).run(arguments)
 
     def session(self, arguments: Sequence[Value]) -> Session:
@@ -100,7 +122,9 @@ class CompiledGraph:
         key = self.key(arguments)
         known = self.sessions.get(key)
         if known is None:
-            known = self.sessions[key] = build(self.module, arguments, self.static, self.options)
+            known = self.sessions[key] = build(
+                self.module, arguments, self.static, self.options, self.open_sizes(arguments)
+            )
             while len(self.sessions) > max(1, self.options.shapes):
                 self.sessions.popitem(last=False)
         self.sessions.move_to_end(key)
@@ -113,25 +137,66 @@ class CompiledGraph:
             if place in self.static:
                 parts.append((value.data_ptr(), -1 if value.is_inference() else value._version))
             else:
-                parts.append(tuple(value.shape) if isinstance(value, torch.Tensor) else value)
+                parts.append(self.fixed(value, self.metas[place]))
         return tuple(parts)
 
+    def fixed(self, value: Value, meta: Value) -> object:
+        """What of an argument's shape, or of a number, a session is compiled for: all but the open sizes."""
+        if not isinstance(value, torch.Tensor):
+            return None if is_open(meta, self.free) else value
+        return tuple(None if is_open(m, self.free) else d for d, m in zip(value.shape, meta.shape, strict=True))
 
-def build(module: GraphModule, arguments: Sequence[Value], static: frozenset[int], options: Options) -> Session:
-    """Compile a graph for the shapes of the arguments. Raises UnsupportedError where no rule imports an operator."""
-    walk = FxWalk("<torch.compile>")
+    def open_sizes(self, arguments: Sequence[Value]) -> OpenSizes:
+        """The sizes that stay open; any other symbol has the value that it has in this call."""
+        examples: dict[str, int] = {}
+        ranges: dict[str, tuple[int, int]] = {}  # as the guards of the graph have them by now
+        for value, meta in zip(arguments, self.metas, strict=True):
+            dims = zip(value.shape, meta.shape, strict=True) if isinstance(value, torch.Tensor) else [(value, meta)]
+            for number, symbol in dims:
+                if type(symbol).__name__ == "SymInt":
+                    examples[str(symbol.node.expr)] = int(number)
+                    ranges = ranges or numeric_ranges(symbol.node.shape_env.var_to_range)
+        sizes = OpenSizes(ranges, examples)
+        sizes.values.update({name: number for name, number in examples.items() if name not in self.free})
+        return sizes
+
+
+def free_symbols(metas: Sequence[Value]) -> frozenset[str]:
+    """The symbols that are sizes of tensors by themselves."""
+    dims = [d for m in metas if isinstance(m, torch.Tensor) for d in m.shape if type(d).__name__ == "SymInt"]
+    return frozenset(str(d.node.expr) for d in dims if d.node.expr.is_Symbol)
+
+
+def is_open(dim: Value, free: frozenset[str]) -> bool:
+    """Whether a size is made of symbols that are left open."""
+    return type(dim).__name__ == "SymInt" and {str(s) for s in dim.node.expr.free_symbols} <= free != frozenset()
+
+
+def build(
+    module: GraphModule, arguments: Sequence[Value], static: frozenset[int], options: Options, sizes: OpenSizes
+) -> Session:
+    """Compile a graph for the arguments. Raises UnsupportedError where no rule imports an operator."""
+    walk = FxWalk("<torch.compile>", sizes)
+    metas = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
+    shapes_of = {
+        place: sizes.shape(f"p{place}", metas[place].shape, [_choice(d, m, sizes) for d, m in pairs], {})
+        for place, value in enumerate(arguments)
+        if isinstance(value, torch.Tensor) and place not in static
+        for pairs in [list(zip(value.shape, metas[place].shape, strict=True))]
+    }
     params: dict[str, tuple[Var, Array]] = {}
     values: list[Value] = []
     places: dict[int, int] = {}  # by id of a variable: the argument it stands for
     for place, value in enumerate(arguments):
         if not isinstance(value, torch.Tensor):
-            values.append(value)
+            meta = metas[place]
+            values.append(sizes.extent(meta) if type(meta).__name__ == "SymInt" else value)
             continue
         name = f"p{place}"
         if place in static:
             values.append(parameter(walk, params, name, array_of(value)))
         else:
-            values.append(Var(name, tensor_type(tuple(value.shape), dtype_name(value.dtype))))
+            values.append(Var(name, tensor_type(shapes_of[place], dtype_name(value.dtype))))
         places[id(values[-1])] = place
     found = walk.run(module, values)
     outputs: list[Expr] = []
@@ -143,14 +208,28 @@ def build(module: GraphModule, arguments: Sequence[Value], static: frozenset[int
     relay, bound = module_of(inputs, params, [(f"out{k}", e) for k, e in enumerate(outputs)])
     executor = compiled(relay, bound, options)
     types = [e.checked_type for e in outputs]
-    shapes = tuple((t.static, getattr(torch, str(t.dtype))) for t in types)  # type: ignore[attr-defined]  # tensors
-    return Session(executor, tuple(places[id(v)] for v in inputs), shapes, tuple(results), held)
+    shapes = tuple((t.known, getattr(torch, str(t.dtype))) for t in types)  # type: ignore[attr-defined]  # tensors
+    read = tuple(places[id(v)] for v in inputs)
+    return Session(executor, read, shapes, tuple(results), held, _places_of(shapes_of))
+
+
+def _choice(number: int, meta: Value, sizes: OpenSizes) -> Value:
+    """A fixed size as the number that it is; an open one as it is."""
+    symbols = set() if isinstance(meta, int) else {str(s) for s in meta.node.expr.free_symbols}
+    is_fixed = all(type(sizes.values.get(s)) is int for s in symbols)
+    return int(number) if is_fixed else meta
+
+
+def _places_of(shapes: Mapping[int, Sequence[Known]]) -> tuple[tuple[str, int, int], ...]:
+    """Where each open size is an axis of an argument."""
+    rows = [(as_size(d), place, axis) for place, shape in shapes.items() for axis, d in enumerate(shape)]
+    return tuple({s.name: (s.name, place, axis) for s, place, axis in rows if s is not None}.values())
 
 
 def _placed(value: Value, walk: FxWalk, places: dict[int, int], outputs: list[Expr]) -> Result:
     """Where a result of the graph comes from; what is computed joins the outputs."""
     if not is_tensor(value):
-        return Result("value", value=value)
+        return Result("size" if isinstance(value, Extent) else "value", value=value)
     if id(value) in places:
         return Result("argument", places[id(value)])
     if isinstance(value, Constant):

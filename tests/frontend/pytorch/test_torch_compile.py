@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from torch_runs import torch
 
 backend = pytest.importorskip("armillary.contrib.torch_backend")
+sessions = pytest.importorskip("armillary.contrib.torch_backend.sessions")
 nn = torch.nn
 
 
@@ -129,3 +131,35 @@ def test_products_are_in_bfloat16_where_asked() -> None:
     result = compiled(x)
     assert result.dtype == torch.float32
     torch.testing.assert_close(result, model(x), atol=2e-2, rtol=2e-2)
+
+
+@torch.inference_mode()
+def test_a_graph_of_open_sizes_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, shapes, texts = sessions.build, list[object](), list[str]()
+
+    def counted(*arguments: Any) -> sessions.Session:
+        shapes.append(arguments)
+        return build(*arguments)
+
+    monkeypatch.setattr(sessions, "build", counted)
+    model = network()
+    compiled = torch.compile(model, backend="armillary", options={"report": texts.append})
+    for batch, side in ((2, 8), (3, 8), (4, 12), (7, 9), (5, 30)):
+        x = torch.randn(batch, 3, side, side + 1)
+        torch.testing.assert_close(compiled(x), model(x), atol=1e-5, rtol=1e-5)
+    assert len(shapes) == 3  # one of the first shape, one of any batch, one of any image
+    assert not any("anew" in text for text in texts)
+
+
+@torch.inference_mode()
+def test_what_cannot_be_open_is_compiled_for_each_shape_and_told() -> None:
+    texts: list[str] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(-1) * x.shape[0]
+
+    compiled = torch.compile(function, backend="armillary", dynamic=True, options={"report": texts.append})
+    for shape in ((2, 3), (4, 5)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert any("for each shape anew: " in text for text in texts)
