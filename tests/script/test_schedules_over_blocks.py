@@ -98,3 +98,36 @@ def test_what_a_block_touches_may_be_hidden() -> None:
         s.unsafe_hide_buffer_access(block, "opaque", [0])
     with pytest.raises(ScheduleError, match="block c reads 1 buffers, there is no number 1"):
         s.unsafe_hide_buffer_access(block, "read", [1])
+
+
+def test_a_block_is_computed_where_it_is_read() -> None:
+    k = te.reduce_axis((0, 24), "k")
+    a, b = te.placeholder((10, 24), name="a"), te.placeholder((16, 24), name="b")
+    twice = te.compute((10, 24), lambda i, j: a[i, j] * 2, name="twice")
+    c = te.compute((10, 16), lambda i, j: te.sum(twice[i, k] * b[j, k], axis=k), name="c")
+    s = tir.Schedule(te.create_prim_func([a, b, te.compute((10, 16), lambda i, j: c[i, j] + 1, name="d")]))
+    block = s.get_block("twice")
+    assert [x.name for x in s.get_consumers(block)] == ["c"]
+    assert [x.name for x in s.get_producers(s.get_block("c"))] == ["twice"]
+    s.compute_inline(block)
+    assert [x.name for x in s.get_child_blocks(s.get_block("root"))] == ["c", "d"]
+    assert sorted(r.buffer.name for r in s.get(s.get_block("c")).reads) == ["a", "b"]
+    assert [x.name for x in s.get(s.get_block("root")).alloc_buffers] == ["c"]
+    x, y = RNG.random((10, 24), dtype=np.float32), RNG.random((16, 24), dtype=np.float32)
+    d = np.zeros((10, 16), np.float32)
+    armillary.build(s.mod, target="llvm")(x, y, d)
+    np.testing.assert_allclose(d, 2 * x @ y.T + 1, rtol=1e-5)
+
+
+def test_what_cannot_be_computed_where_it_is_read() -> None:
+    s = tir.Schedule(_matmul())
+    with pytest.raises(ScheduleError, match="is not one store"):
+        s.compute_inline(s.get_block("c"))
+    with pytest.raises(ScheduleError, match="an argument of the function"):
+        s.compute_inline(s.get_block("d"))
+    loop = s.get_loops(s.get_block("d"))[0]
+    s.annotate(loop, "note", 3)
+    s.unannotate(loop, "note")
+    assert s.get(loop).annotations == ()
+    with pytest.raises(ScheduleError, match="no note 'note'"):
+        s.unannotate(loop, "note")

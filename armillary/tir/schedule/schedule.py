@@ -28,8 +28,11 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
+from armillary.tir.schedule import inline
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import Substitution, map_stmt
+
+_Touched = tuple[set[S.Buffer], set[S.Buffer]]
 
 
 @record(slots=True)
@@ -100,6 +103,21 @@ class Schedule:
         """The blocks inside a loop or a block."""
         inner = [s for s in all_statements(self.get(item)) if isinstance(s, Block)]
         return [BlockRV(item.function, s.name_hint) for s in inner if s is not self.get(item)]
+
+    def get_producers(self, block: BlockRV) -> list[BlockRV]:
+        """The blocks that write what a block reads."""
+        return self._neighbours(block, lambda other, own: bool(other[1] & own[0]))
+
+    def get_consumers(self, block: BlockRV) -> list[BlockRV]:
+        """The blocks that read what a block writes."""
+        return self._neighbours(block, lambda other, own: bool(other[0] & own[1]))
+
+    def _neighbours(self, block: BlockRV, near: Callable[[_Touched, _Touched], bool]) -> list[BlockRV]:
+        item = self.get(block)
+        assert isinstance(item, Block), "a schedule names blocks"
+        own, others = inline.touched(item), inline.leaves(self._function(block.function).body)
+        names = [b.name_hint for b in others if b is not item and near(inline.touched(b), own)]
+        return [BlockRV(block.function, name) for name in names]
 
     def get(self, item: BlockRV | LoopRV) -> S.Stmt:
         """The statement that a block or loop is now."""
@@ -254,6 +272,24 @@ class Schedule:
         assert isinstance(found, Block | S.For), "a schedule names blocks and loops"
         kept = tuple(pair for pair in found.annotations if pair[0] != ann_key)
         self._put(item.function, found, replace(found, annotations=(*kept, (ann_key, ann_val))))
+
+    def unannotate(self, item: BlockRV | LoopRV, ann_key: str) -> None:
+        """Take a note off a block or a loop."""
+        noted = self.get(item)
+        assert isinstance(noted, Block | S.For), "a schedule names blocks and loops"
+        rest = tuple(pair for pair in noted.annotations if pair[0] != ann_key)
+        if len(rest) == len(noted.annotations):
+            notes = ", ".join(key for key, _ in noted.annotations) or "none"
+            raise ScheduleError(f"unannotate: there is no note {ann_key!r}", hint=f"notes there: {notes}")
+        self._put(item.function, noted, replace(noted, annotations=rest))
+
+    # --- where blocks are computed
+
+    def compute_inline(self, block: BlockRV) -> None:
+        """Compute a block where it is read; the block and its buffer are gone."""
+        func = self._function(block.function)
+        path = _path_to(func.body, lambda s: _is_block(s, block.name))
+        self.mod = IRModule({**dict(self.mod.items()), block.function: inline.inlined(func, path)})
 
     def unsafe_hide_buffer_access(self, block: BlockRV, buf_type: str, buf_index_array: Sequence[int]) -> None:
         """Leave buffers, by number, out of what a block says that it reads ("read") or writes ("write").
