@@ -35,7 +35,8 @@ def lower_kernel(kernel: Kernel, target: Target) -> tuple[DeviceCode, PrimFunc]:
         backend = backend_of(target)
         function = backend.kernel_function(kernel.function, target)
         is_device = bool(backend.device)  # whose work-items rather test a condition than run two copies of a loop
-        loops = lower_function(lower_fused(function, target, kernel.name), target, simple=is_device)
+        written = lower_fused(function, target, kernel.name)
+        loops = lower_function(written, target, simple=is_device, constant_loops=True)
         phased = backend.lower(loops, kernel.name)
         count = len(tensor_fields(kernel.function.body.checked_type))
         shapes = phased.shapes if function is kernel.function else _shapes(kernel.function)

@@ -52,8 +52,10 @@ _NAME = "main"
 _PASS_KINDS = (Pass, PassDefinition)
 
 
-def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModule], IRModule]]:
-    """The passes in force, in order."""
+def passes(
+    simple: bool = False, target: object = None, constant_loops: bool = False
+) -> list[Callable[[IRModule], IRModule]]:
+    """The passes in force, in order; `constant_loops` are partitioned unless the context says otherwise."""
     context = PassContext.current()
     user = _user_passes(context)
     kind = _kind_name(target)
@@ -72,7 +74,7 @@ def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModu
         # no loop of one iteration; no condition that the loop ranges decide
         *user[1],
         # phase 2: loops take their final shape
-        *([] if simple else [LoopPartition()]),
+        *([] if simple else [LoopPartition(constant=constant_loops)]),
         # the main part of each loop tests no likely or padding condition
         VectorizeLoop(),
         # no loop is marked vectorized
@@ -100,13 +102,16 @@ def passes(simple: bool = False, target: object = None) -> list[Callable[[IRModu
     ]
 
 
-def lower_function(func: S.PrimFunc, target: object = None, simple: bool = False) -> S.PrimFunc:
+def lower_function(
+    func: S.PrimFunc, target: object = None, simple: bool = False, constant_loops: bool = False
+) -> S.PrimFunc:
     """Run the loop passes on one function; `simple` skips loop partitioning, for reading.
 
-    `target` chooses the rules that users registered for its kind. Raises UnsupportedError for programs nested too deep.
+    `target` chooses the rules that users registered for its kind; `constant_loops` as `passes` has it.
+    Raises UnsupportedError for programs nested too deep.
     """
     name = func.get_attr("global_symbol", _NAME)
-    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target)[name]
+    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target, constant_loops)[name]
     return lowered
 
 
@@ -117,14 +122,16 @@ def _kind_name(target: object) -> str:
     return str(getattr(getattr(target, "kind", None), "name", "") or str(target).split()[0])
 
 
-def lower_module(module: IRModule, simple: bool = False, target: object = None) -> IRModule:
+def lower_module(
+    module: IRModule, simple: bool = False, target: object = None, constant_loops: bool = False
+) -> IRModule:
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
     if not context.get(NOALIAS):
         module = module.map_functions(lambda _, f: f.with_attr("noalias", False) if isinstance(f, S.PrimFunc) else None)
     is_checked = context.get(VERIFY_EACH)
     try:
-        for item in passes(simple, target):
+        for item in passes(simple, target, constant_loops):
             if isinstance(item, Pass) and not context.pass_enabled(item.info):
                 continue
             module = item(module)

@@ -299,12 +299,12 @@ func @main[n: int32](A: Buffer[(8,), float32], B: Buffer[(n,), float32]) {
     assert moved.index("if n") < moved.index("for i")
 
 
-def test_constant_loops_are_left_whole_when_asked() -> None:
+def test_constant_loops_are_left_whole_until_asked() -> None:
     text = """
 func @main(A: Buffer[(64,), float32]) { for i in range(64) { if likely(i < 60) { A[i] = 0.0 } } }"""
-    assert "likely" not in str(apply("loop-partition", text)[1])
-    with PassContext(config={"tir.LoopPartition": {"partition_const_loop": False}}):
-        assert "likely" in str(apply("loop-partition", text)[1])
+    assert "likely" in str(apply("loop-partition", text)[1])
+    with PassContext(config={"tir.LoopPartition": {"partition_const_loop": True}}):
+        assert "likely" not in str(apply("loop-partition", text)[1])
 
 
 def test_loops_over_registers_are_unrolled_when_asked() -> None:

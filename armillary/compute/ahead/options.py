@@ -94,8 +94,9 @@ class BuildOptions:
 
     def kernel_config(self) -> dict[str, object]:
         """Options of the passes that make kernels; `debug` forces what the text says."""
-        checks: dict[str, object] = {"tir.instrument_bound_checkers": True} if self.asserts or self.debug else {}
-        return checks | ({"tir.debug_verify": True} if self.debug else {})
+        made: dict[str, object] = {"tir.LoopPartition": {"partition_const_loop": True}}
+        checks = {"tir.instrument_bound_checkers": True} if self.asserts or self.debug else {}
+        return made | checks | ({"tir.debug_verify": True} if self.debug else {})
 
     def definitions(self) -> list[str]:
         """Macros of the header."""

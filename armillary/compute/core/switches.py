@@ -18,7 +18,7 @@ def _is_on(name: str) -> bool:
 
 def kernel_config() -> dict[str, object]:
     """Options of the passes that make kernels."""
-    config: dict[str, object] = {}
+    config: dict[str, object] = {"tir.LoopPartition": {"partition_const_loop": True}}
     if _is_on("ASSERTS"):
         config["tir.instrument_bound_checkers"] = True
     if setting("ARMILLARY_COMPUTE_DEBUG"):

@@ -6,7 +6,8 @@ order. Unrolled loops are left alone unless there is a loop inside: the taps of 
 versions of their body: a main one and careful ones, told apart by the loop's variable or, where it was fused from
 several, by terms of it such as `i // 7 % 3`. A loop is split for a padding condition only when the main part is at
 least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once. Configuration:
-`tir.LoopPartition` {partition_const_loop}.
+`tir.LoopPartition` {partition_const_loop}; without it our own kernels' constant loops are split (`constant`), scripts'
+are not.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from armillary.tir.transform.simplify import StatementSimplifier
 from armillary.transform import PassContext, register_config_option
 
 LOOP_PARTITION = register_config_option(
-    "tir.LoopPartition", dict, {"partition_const_loop": True}, "False: loops of constant extent keep their conditions"
+    "tir.LoopPartition", dict, {"partition_const_loop": False}, "True: loops of constant extent lose their conditions"
 )
 MIN_EXTENT = 8
 MAX_VERSIONS = 12  # of the body of a parallel loop, beside the main one
@@ -41,14 +42,14 @@ MAX_RESTS = 16  # iterations of a tile of unknown count: it has a version for ea
 _SPLITTABLE = frozenset({S.LoopKind.SERIAL, S.LoopKind.VECTORIZED})
 
 
-def loop_partition(func: S.PrimFunc) -> S.PrimFunc:
-    """Split loops at their likely and padding conditions.
+def loop_partition(func: S.PrimFunc, *, constant: bool = False) -> S.PrimFunc:
+    """Split loops at their likely and padding conditions; those of constant extent as configured, else as `constant`.
 
     for i in range(20) { if likely(i < 16) { A[i] = 0.0 } }  ->  for i in range(16) { A[i] = 0.0 }
     """
     if not any(True for n in reachable(func.body) if _condition_of(n) is not None):
         return func
-    return with_body(func, _Partitioner(func).stmt(func.body, False))
+    return with_body(func, _Partitioner(func, constant).stmt(func.body, False))
 
 
 def _is_around_a_loop(item: S.For) -> bool:
@@ -99,11 +100,13 @@ class _Partitioner:
     """Visits loops from the outside in; `ranges` holds the loops passed so far."""
 
     func: S.PrimFunc
+    splits_constant: bool
 
     def __post_init__(self) -> None:
         self.ranges: dict[E.Var, Interval] = {}
         self.dims = frozenset(free_vars(self.func)) | {p for p in self.func.params if isinstance(p, E.Var)}
-        self.splits_constant = PassContext.current().get(LOOP_PARTITION)["partition_const_loop"]
+        stated = PassContext.current().config.get(LOOP_PARTITION.name, {})
+        self.splits_constant = stated.get("partition_const_loop", self.splits_constant)
 
     def stmt(self, item: S.Stmt, only_likely: bool) -> S.Stmt:
         if not isinstance(item, S.For):
