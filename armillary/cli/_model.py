@@ -98,7 +98,12 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     told = f"the form of the model is not known from its suffix {suffix!r}"
-    raise ModelError(told, span=Span(file), hint="use .onnx, .h5 or .relay")
+    raise ModelError(told, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5 or .relay"))
+
+
+_HINTS = {
+    ".keras": "in Keras, model.save('net.h5') or model.export('net.onnx', format='onnx') write forms that are read",
+}
 
 
 def _suffix_of(form: str) -> str:

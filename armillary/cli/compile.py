@@ -23,10 +23,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from armillary.artifact import FunctionRow, GraphSpec
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
@@ -100,8 +102,9 @@ def run(args: argparse.Namespace) -> int:
     check_writable(path)
     timing = PassTimingInstrument()
     with stages() as progress:
-        _compile(args, path, forms, progress, timing)
+        library = _compile(args, path, forms, progress, timing)
     print_times(args, timing)
+    note(types_of(library))
     size = path.stat().st_size
     note(f"{path}: {size / 1e6:.2f} MB in {time.perf_counter() - start:.1f} s")
     return 0
@@ -109,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _compile(
     args: argparse.Namespace, path: Path, forms: list[str], progress: Stages, timing: PassTimingInstrument
-) -> None:
+) -> GraphLibrary:
     progress.start(f"reading {args.FILE}")
     shapes, many = input_shapes(args.input_shapes), variants(args.variants)
     module, params = load_model(args.FILE, shapes, many, assume=True, form=args.model_format)
@@ -131,6 +134,23 @@ def _compile(
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}
     options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
     library.export_library(str(path), linked=not args.objects, **link, **options)
+    return library
+
+
+def types_of(library: GraphLibrary) -> str:
+    """How many calls of a network compute with which numbers, and how many a library takes, in one line."""
+    counts: Counter[str] = Counter()
+    for node in GraphSpec.from_json(library.get_graph_json()).nodes:
+        row = library.descriptor.functions.get(node.func_name)
+        if row is not None:
+            counts[row.external.kind if row.external is not None else _numbers(row)] += 1
+    return f"{sum(counts.values())} calls: " + (", ".join(f"{n} {kind}" for kind, n in counts.most_common()) or "none")
+
+
+def _numbers(row: FunctionRow) -> str:
+    """The narrowest numbers that a function reads: bytes before 16-bit floats before float32."""
+    types = [str(arg.dtype) for arg in row.args if arg.role == "in"] or [str(arg.dtype) for arg in row.args]
+    return next((t for t in ("int8", "uint8", "bfloat16", "float16", "float32") if t in types), types[0])
 
 
 def dump_code_of(library: GraphLibrary, path: Path, forms: Sequence[str]) -> None:

@@ -29,6 +29,9 @@ with deferred():
     from armillary.rpc.programs import parse_address
 
 
+_WIDEST = 110  # features of a processor are folded, in a pipe, too
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc devices`."""
     parser.add_argument("--target", default="llvm -mcpu=native", help="show the CPU facts of this target instead")
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     model = cpu_model(args.target)
     if as_target(args.target).kind.name == "llvm":  # a C compiler has names of its own
         check_target(as_target(args.target))
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = Table(box=None, show_header=False, pad_edge=False, width=min(output.width, _WIDEST))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in (*cpu_rows(model), *opencl_rows()):

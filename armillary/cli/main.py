@@ -14,6 +14,7 @@ import importlib
 import inspect
 import io
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -25,7 +26,7 @@ from typing import NoReturn
 
 import armillary
 from armillary.base.boundary import is_of_digits, translated
-from armillary.base.lazy import deferred
+from armillary.base.lazy import deferred, similar
 from armillary.cli._console import errors as console
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
 
@@ -49,7 +50,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print usage and the mistake; exit with 1."""
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+        wrong = re.match(r"argument .*: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        close = similar(wrong[1], re.findall(r"[\w.-]+", wrong[2]), 1, 0.6) if wrong else []
+        self.exit(USAGE, f"{self.prog}: error: {message}\n" + (f"did you mean {close[0]}?\n" if close else ""))
 
 
 def command() -> int:

@@ -256,6 +256,11 @@ class FunctionLibrary:
                 f"export_library: {path.name} would be a library of another system than Linux or Android",
                 hint="export to a .so file, or to a package (.tar)",
             )
+        if path.suffix.lower() in (".zip", ".gz", ".tgz", ".whl", ".onnx", ".json", ".params"):
+            raise ConfigError(
+                f"export_library: {path.name} would be no {path.suffix} file",
+                hint="export to a package (.tar), or to a .so file",
+            )
         compiler = fcompile or cc
         if getattr(fcompile, "output_format", "") == "tar":  # contrib.tar.tar: a package is what is asked for
             compiler = cc

@@ -108,12 +108,24 @@ def _parse(data: bytes, source: str) -> ModelProto:
     try:
         proto.ParseFromString(data)
     except (protobuf.DecodeError, ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"not a readable ONNX file ({len(data)} bytes): {error}",
-            span=Span(source),
-            hint="the file is damaged, cut short, or of another format",
-        ) from None
+        what, hint = _looks_like(data)
+        message = f"{what}, not an ONNX model" if what else f"not a readable ONNX file ({len(data)} bytes): {error}"
+        raise ModelError(message, span=Span(source), hint=hint) from None
     return proto
+
+
+def _looks_like(data: bytes) -> tuple[str, str]:
+    """What a file is that was meant to be a model, "" if that is not known; and what to do."""
+    start = data[:512].lstrip().lower()
+    if start.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS", "run `git lfs pull` where it was cloned"
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "a page of HTML", "the download gave a page instead of the file: take the address of the file itself"
+    if data.startswith(b"PK\x03\x04"):
+        return "a zip archive", "unpack it; a .pt file of PyTorch goes through torch.export or torch.onnx.export"
+    if data.startswith(b"\x89HDF"):
+        return "an HDF5 file", "name it .h5 if it is a model of Keras"
+    return "", "the file is damaged, cut short, or of another format"
 
 
 def _checked(proto: ModelProto, source: str, file: Path | None, opset: int | None) -> Model:
