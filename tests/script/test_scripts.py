@@ -407,3 +407,36 @@ def test_conversions_and_types_are_written_as_scripts_do() -> None:
     access = "T.evaluate(T.tvm_access_ptr(T.type_annotation(dtype='float32'), A.data, 0, 4, 1, dtype='handle'))"
     text = str(script.from_source(f"@T.prim_func\ndef f(A: T.Buffer((8,), 'float32')):\n    {access}\n"))
     assert "access_ptr" in text
+
+
+def test_a_module_of_blocks_runs_the_passes_over_blocks_first() -> None:
+    names: list[str] = []
+
+    class Names:
+        def run_before_pass(self, module: object, info: armillary.transform.PassInfo) -> None:
+            names.append(info.name)
+
+    @T.prim_func
+    def twice_the_sums(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")) -> None:
+        last = T.alloc_buffer((1,), "float32")
+        sums = T.alloc_buffer((16,), "float32")
+        for i in range(16):
+            with T.block("sums"):
+                v = T.axis.spatial(16, i)
+                if v == 0:
+                    last[0] = 0.0
+                last[0] = last[0] + A[v]
+                sums[v] = last[0]
+        for i in range(16):
+            with T.block("twice"):
+                v = T.axis.spatial(16, i)
+                B[v] = sums[v] * 2.0
+
+    with armillary.transform.PassContext(instruments=[Names()]):
+        library = armillary.build(twice_the_sums, target="llvm")
+    blocks = ["LowerInitBlock", "ConvertBlocksToOpaque", "LowerMatchBuffer", "LowerOpaqueBlock"]
+    blocks += ["PlanAndUpdateBufferAllocationLocation", "CompactBufferAllocation"]
+    assert names[:6] == [f"tir.{name}" for name in blocks] and "tir.StorageFlatten" in names[6:]
+    data, got = _floats(16), armillary.nd.array(np.zeros(16, "float32"))
+    library(armillary.nd.array(data), got)  # a value that stays from one iteration to the next is not moved inside
+    np.testing.assert_allclose(got.numpy(), np.cumsum(data) * 2, rtol=1e-5)

@@ -18,7 +18,9 @@ from armillary.tir import stmt as S
 from armillary.tir.blocks.block import Block, BlockRealize, has_blocks
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import ExprMapper, Mapper, Substitution, map_stmt
+from armillary.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from armillary.tir.transform.loop_pass import prim_pass, with_body
+from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation
 
 
 def _over_blocks(func: S.PrimFunc, rule: Callable[[BlockRealize], S.Stmt]) -> S.PrimFunc:
@@ -153,12 +155,14 @@ LowerOpaqueBlock = prim_pass("lower-opaque-block", "tir.LowerOpaqueBlock")(lower
 
 
 def lower_blocks(func: S.PrimFunc) -> S.PrimFunc:
-    """The function with plain loops in the place of its blocks, by the four passes, which instruments see."""
+    """The function with plain loops in the place of its blocks, its buffers as small as their uses; instruments see."""
     if not has_blocks(func):
         return func
     name = str(func.get_attr("global_symbol", "main"))
     module = IRModule({name: func})
     for make in (LowerInitBlock, ConvertBlocksToOpaque, LowerMatchBuffer, LowerOpaqueBlock):
+        module = make()(module)
+    for make in (PlanAndUpdateBufferAllocationLocation, CompactBufferAllocation):  # which see allocations, not blocks
         module = make()(module)
     lowered: S.PrimFunc = module[name]
     return lowered
