@@ -74,3 +74,26 @@ def test_what_has_no_form_over_sizes_is_refused_with_what_to_do() -> None:
         relay.build(module, target="llvm", params=params)
     with pytest.raises(UnsupportedError, match="no ratio of small numbers"):
         relay.frontend.from_onnx(_model((1, 1, 2.7182818, 1), mode="linear"))
+
+
+def test_sizes_that_exporters_write_for_strided_convolutions_are_floors() -> None:
+    """`(h - 1) / 2 + 1`, an integer division that ONNX cuts towards zero: a picture has rows."""
+    one, two = (helper.make_tensor(name, onnx.TensorProto.INT64, [], [n]) for name, n in (("one", 1), ("two", 2)))
+    image = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["b", 2, "h", "w"])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["first"], start=0, end=2),
+        helper.make_node("Shape", ["x"], ["sides"], start=2),
+        helper.make_node("Sub", ["sides", "one"], ["less"]),
+        helper.make_node("Div", ["less", "two"], ["half"]),
+        helper.make_node("Add", ["half", "one"], ["last"]),
+        helper.make_node("Concat", ["first", "last"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    graph = helper.make_graph(nodes, "net", [image], [helper.make_empty_tensor_value_info("y")], [one, two])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    reference = onnxruntime.InferenceSession(model.SerializeToString())
+    module, params = relay.frontend.from_onnx(model)
+    network = graph_executor.GraphModule(relay.build(module, target="llvm", params=params)["default"](armillary.cpu()))
+    for height, width in ((7, 8), (1, 5)):
+        x = np.random.default_rng(height).random((2, 2, height, width), np.float32)
+        np.testing.assert_allclose(network(x=x)[0], reference.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)

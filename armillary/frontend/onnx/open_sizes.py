@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _BATCH = re.compile(r"batch|^(n|b|bs|unk__\d+|none)$", re.IGNORECASE)
 _LENGTH = re.compile(r"seq|len|token|time|frames|words|past|cache|total|memory", re.IGNORECASE)
 _SIDE = re.compile(r"height|width|^(h|w)$|side|size|rows|cols", re.IGNORECASE)
-_TYPICAL = ((_BATCH, 1), (_LENGTH, 128), (_SIDE, 224))  # what most people mean by such names
+_USUAL_SIDE = 224
+_TYPICAL = ((_BATCH, 1), (_LENGTH, 128), (_SIDE, _USUAL_SIDE))  # what most people mean by such names
 _MOST = 200  # characters of an expression
 
 
@@ -66,13 +67,14 @@ class OpenSizes:
         return identifier(param) if param else identifier(f"{name}_{axis}")
 
     def _size(self, name: str) -> Extent:
-        low, high = 0, LARGEST
+        usual = self._usual.get(name, 0)
+        low, high = int(usual == _USUAL_SIDE), LARGEST  # a picture has rows: exporters' (h - 1) / 2 is a floor
         if name in self._bounds:
             pair = self._bounds[name]
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(type(n) is int for n in pair):
                 raise TypeMismatch(f"bounds={{{name!r}: {pair!r}}}: wanted the least and the largest, (1, 64)")
             low, high = pair
-        typical = self._hint.get(name, min(max(self._usual.get(name, 0), low), high))
+        typical = self._hint.get(name, min(max(usual, low), high))
         if not isinstance(typical, int) or typical < 0:
             raise TypeMismatch(f"hint={{{name!r}: {typical!r}}}: wanted a whole number")
         return size(name, low, high, 1, typical)
@@ -112,4 +114,4 @@ class OpenSizes:
 def _usual(param: str, axis: int, rank: int) -> int:
     """A typical value by the name of a dimension, or by its place: batches, images, sequences."""
     named = next((value for pattern, value in _TYPICAL if param and pattern.search(param)), None)
-    return named if named is not None else 1 if axis == 0 and rank > 1 else 224 if rank == 4 else 128
+    return named if named is not None else 1 if axis == 0 and rank > 1 else _USUAL_SIDE if rank == 4 else 128
