@@ -112,6 +112,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product": lambda x: x @ x.transpose(1, 2),
     "positions": lambda x: x[:, :, torch.arange(x.shape[2])],
     "part": lambda x: x[:, 1, :-1],
+    "elements": lambda x: x[torch.arange(x.shape[0])[:, None], :, torch.arange(x.shape[2])],
+    "running": lambda x: x.cumsum(-1) + x.cumsum(1),
     "windows": lambda x: x.unfold(2, 3, 1),
     "flat": lambda x: x.flatten(1) * x.shape[2],
 }

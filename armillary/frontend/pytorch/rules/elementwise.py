@@ -215,7 +215,7 @@ def to_copy(call: AtenCall, x: Expr, dtype: str | None, *_: object) -> Expr:
     return x if dtype is None else _converted(x, dtype)
 
 
-@aten("to.dtype", "type_as", "to.dtype_layout", "to.device", "to.other", "to.prim_dtype")
+@aten("to", "to.dtype", "type_as", "to.dtype_layout", "to.device", "to.other", "to.prim_dtype")
 def to(call: AtenCall, x: Expr, *arguments: object) -> Expr:
     dtype = next((a for a in arguments if isinstance(a, str)), None)
     other = next((a for a in arguments if isinstance(a, Expr)), None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from armillary.base.extent import bounds
 from armillary.frontend.pytorch.rules.shape import bounds_of
+from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import (
     Value,
@@ -65,7 +66,9 @@ def index_(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     others = [k for k in range(rank_of(x)) if k not in used]
     front = x if used == list(range(len(used))) else op("transpose", x, axes=(*used, *others))
     shape = broadcast_sizes(*(shape_of(t) for t in tensors))
-    result = op("adv_index", Tuple((front, *(broadcast(t, shape) for t in tensors))))
+    rows = [broadcast(t, shape) for t in tensors]
+    is_open = has_open([*shape, *shape_of(x)])
+    result = _taken_rows(front, rows) if is_open else op("adv_index", Tuple((front, *rows)))
     is_together = used == list(range(used[0], used[0] + len(used)))
     before = used[0] if is_together else 0
     if not before:
@@ -73,6 +76,16 @@ def index_(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     count = len(shape)
     axes = (*range(count, count + before), *range(count), *range(count + before, rank_of(result)))
     return op("transpose", result, axes=axes)
+
+
+def _taken_rows(x: Expr, places: Sequence[Expr]) -> Expr:
+    """Elements of the first axes, as one axis; `adv_index` takes no open sizes."""
+    sizes = shape_of(x)
+    flat = places[0]
+    for size, place in zip(sizes[1:], places[1:], strict=False):
+        flat = op("add", op("multiply", flat, scalar(size, "int64")), place)
+    count = len(places)
+    return op("take", reshape_to(x, (math.prod(sizes[:count]), *sizes[count:])), flat, axis=0)
 
 
 @aten("index_put", "_unsafe_index_put")

@@ -224,7 +224,20 @@ def norm_all(call: AtenCall, x: Expr, p: Value, dtype: str | None = None) -> Exp
 def _running(name: str, x: Expr, dim: int, dtype: str | None) -> Expr:
     wanted = dtype or ("int64" if category(dtype_of(x)) < 2 else dtype_of(x))
     data = cast(x, wanted)
+    if name == "cumsum" and has_open(list(shape_of(x))):
+        return _running_open(data, axis_in(dim, rank_of(x)))
     return op(name, data, axis=axis_in(dim, rank_of(x))) if rank_of(x) else data
+
+
+def _running_open(x: Expr, axis: int) -> Expr:
+    """Running sums over open sizes: of each element, a sum over those up to it. The kernel of `cumsum` takes none."""
+    size, rank = shape_of(x)[axis], rank_of(x)
+    across, down = (
+        reshape_to(op("arange", 0, size, 1, dtype="int64"), [size if k == at else 1 for k in range(rank + 1)])
+        for at in (axis + 1, axis)
+    )
+    rows = op("where", op("less_equal", across, down), op("expand_dims", x, axis=axis), scalar(0, dtype_of(x)))
+    return op("sum", rows, axis=(axis + 1,))
 
 
 @aten("cumsum", "cumprod")

@@ -397,6 +397,19 @@ def as_strided(call: AtenCall, x: Expr, size: Sequence[int], stride: Sequence[in
     return taken_flat(x, positions)
 
 
+@aten("diff")
+def diff(call: AtenCall, x: Expr, count: int, dim: int, before: Expr | None = None, after: Expr | None = None) -> Expr:
+    """Differences of neighbours, `count` times."""
+    axis = axis_in(dim, rank_of(x))
+    around = [part for part in (before, x, after) if part is not None]
+    result: Expr = cat(call, around, axis) if len(around) > 1 else x
+    name = "logical_xor" if dtype_of(x) == "bool" else "subtract"
+    for _ in range(count):
+        size = shape_of(result)[axis]
+        result = op(name, sliced(result, axis, 1, size), sliced(result, axis, 0, size - 1))
+    return result
+
+
 @aten("unfold", "unfold_copy")
 def unfold(call: AtenCall, x: Expr, dim: int, size: int, step: int) -> Expr:
     """Windows along one axis; a window's elements are a new last axis."""
