@@ -43,7 +43,7 @@ from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
-from armillary.relay.transform.normal_form.states import declare_states, states_of
+from armillary.relay.transform.normal_form._states import declare_states, states_of
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target

@@ -38,7 +38,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import Op, has, is_call, is_primitive
 from armillary.relay.op.facts import Fact
 from armillary.relay.printer import print_function
-from armillary.relay.transform.normal_form.states import states_of
+from armillary.relay.transform.normal_form._states import states_of
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import not_primitive
 from armillary.relay.walk import post_order as expressions

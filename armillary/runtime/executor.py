@@ -47,6 +47,7 @@ SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more i
 
 @bounded
 @bounded_methods("get_input_index", "adopt", "output_type", "is_load_time", "node", "num_node_outputs", "node_owner")
+@bounded_methods("is_parameter", "get_state")
 @bounded_methods("get_function", "time_evaluator")
 class GraphExecutor:
     """A graph of compiled functions with its memory."""

@@ -47,7 +47,7 @@ def test_no_layer_takes_more_instructions_or_reads_than_the_other_compiler_s() -
             assert float(row[what]) <= float(row[f"other {what}"]), row
 
 
-SPILLS = {("mobilenet-v2", "buffer", "float32", "tvmgen_default_fused_nn_conv2d_add_clip_1be87b16_kernel0")}
+SPILLS = {("mobilenet-v2", "buffer", "float32", "fused_nn_conv2d_add_clip_1be87b16_kernel0")}
 
 
 def test_kernels_do_not_spill_and_have_eight_waves_or_a_note_why_not() -> None:
