@@ -56,17 +56,31 @@ class ChainCase(Case):
         steps = [0] * len(self.tensors)
         for link in self.links:
             reads = [n for n in link.slots if n not in link.writes]
-            is_partial = any(regions[n][2:] != self.tensors[n].sizes for n in reads)
-            is_known = all(steps[n] == 0 and not self.is_whole(n) for n in reads) and not (
-                is_partial and link.reads_beside() and (link.params[0] == 2 or link.name in _RESIZING)
+            is_known = all(steps[n] == 0 and not self.is_whole(n) for n in reads) and not self._reads_elsewhere(
+                link, regions
             )
             for n in link.writes:
                 steps[n] = link.step if is_known else -1
         return steps
 
+    def _reads_elsewhere(self, link: Link, regions: Sequence[tuple[int, ...]]) -> bool:
+        is_partial = any(regions[n][2:] != self.tensors[n].sizes for n in link.slots if n not in link.writes)
+        return is_partial and link.reads_beside() and (link.params[:1] == [2] or link.name in _RESIZING)
+
+    def has_known_numbers(self, regions: Sequence[tuple[int, ...]]) -> bool:
+        """Whether the numbers that the last function gives are those of pixels that are known."""
+        last, steps = self.links[-1], self.steps(regions)
+        is_rounded = self.rounded(last.slots[0]) > 0
+        return all(steps[n] == 0 for n in last.slots) and not is_rounded and not self._reads_elsewhere(last, regions)
+
     def is_whole(self, at: int) -> bool:
-        """Whether the library says that all of a tensor is valid, whatever is valid of what it is made of."""
-        return any(at in link.writes for link in self.links if link.name == "NEThreshold")
+        """Whether the library says that all of a tensor is valid, whatever is valid of what it is made of.
+
+        It says so of a threshold's image, and so of what is made of that.
+        """
+        links = [link for link in self.links if at in link.writes]
+        sources = [n for link in links for n in link.slots if n not in link.writes]
+        return any(link.name == "NEThreshold" for link in links) or any(map(self.is_whole, sources))
 
     def rounded(self, at: int) -> int:
         """How many pixels of a tensor may lie at another place, where a place is at the edge of a pixel."""
@@ -174,13 +188,20 @@ def other(values: Array) -> Array:
     return -values - 1 if values.dtype.kind == "f" else ~values
 
 
+def _by_place(numbers: Sequence[float]) -> list[float]:
+    """Corners (x, y, strength) from left to right."""
+    return [value for corner in sorted(zip(*(iter(numbers),) * 3, strict=True)) for value in corner]
+
+
 def differences(case: ChainCase, mine: Result, theirs: Result) -> list[str]:
     """Where valid regions, pixels in the library's, or numbers differ."""
     told, ends = [], 4 * len(case.tensors)
     regions = [[tuple(map(int, r.numbers[n : n + 4])) for n in range(0, ends, 4)] for r in (mine, theirs)]
     steps = case.steps(regions[1])
-    found, wanted = mine.numbers[ends:], theirs.numbers[ends:]
-    if all(steps[n] == 0 for n in case.links[-1].slots) and case.rounded(case.links[-1].slots[0]) == 0:
+    found, wanted = (r.numbers[ends:] for r in (mine, theirs))
+    if "Corners" in case.links[-1].name:  # strongest first: two that are alike may change places
+        found, wanted = (_by_place(numbers) for numbers in (found, wanted))
+    if case.has_known_numbers(regions[1]):
         is_near = len(found) == len(wanted) and np.allclose(found, wanted, rtol=1e-4, atol=1e-6)  # strengths are F32
         told += [] if is_near else [f"numbers {found[:9]}, the library's {wanted[:9]}"]
     for n, (tensor, step) in enumerate(zip(case.tensors, steps, strict=True)):
