@@ -13,7 +13,7 @@ import contextvars
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from armillary.base.config import setting
 from armillary.base.lazy import deferred
@@ -24,14 +24,13 @@ GROUP = "armillary-records"
 logger = logging.getLogger("autotvm")
 
 
-class _Fallback(logging.StreamHandler[TextIO]):
+class _Fallback(logging.Handler):
     """Writes what no handler of a script takes, at every level that the script set; Python's own stops at warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         others = [handler for handler in (*logger.handlers, *logging.root.handlers) if handler is not self]
         if not others:
-            self.stream = sys.stderr
-            super().emit(record)
+            print(self.format(record), file=sys.stderr)
 
 
 logger.addHandler(_Fallback())
