@@ -1,15 +1,17 @@
 """ONNX's backend interface over the compiler: `prepare(model).run(inputs)`.
 
 In: a ModelProto or NodeProto and numpy inputs. Out: numpy outputs, computed by compiled code ("armillary") or by the
-operators' references ("reference"). Shapes are taken from the inputs of the first run; inputs whose *values* shape the
-network (a Reshape target, a TopK count) are found and fixed, and each combination is compiled once. Invariant: what is
-not supported raises UnsupportedError; nothing is approximated. The whole suite is run by score.py.
+operators' references ("reference"). Open dimensions stay named sizes: one compile for all shapes. Where the network has
+no form over them (a warning says why), or the *values* of inputs shape it (a Reshape target, a TopK count), each
+combination of shapes and values is compiled once. Invariant: what is not supported raises UnsupportedError; nothing is
+approximated. The whole suite is run by score.py.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
@@ -20,7 +22,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
-from armillary.errors import ConfigError, ExecutionError, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.inputs import part_names
@@ -44,7 +46,7 @@ def _engine(name: str) -> Callable[..., Runner]:
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
-    """A model ready to run: compiles on the first inputs, and again for other shapes or shape-like values."""
+    """A model ready to run: compiled once, or again for other shapes or shape-like values where it has to be."""
 
     def __init__(self, model: ModelProto, engine: str, options: dict[str, object]) -> None:
         self.model, self.engine, self.options = model, engine, options
@@ -54,7 +56,10 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self.output_names = [value.name for value in model.graph.output]
         self.static: set[str] = set()  # inputs whose values are compiled in
         self._compiled: dict[object, Compiled] = {}
-        self._lock = threading.Lock()  # of `_compiled` and `static`: one thread compiles, others of its shapes wait
+        self._lock = threading.Lock()  # of all that compiling changes: one thread compiles, others wait
+        self._is_open = engine == "armillary" and _has_open_dimensions(model, self.input_names)
+        self._for_all: Compiled | None = None  # for every shape
+        self.fixed: dict[str, int] = {}  # numbers for open dimensions
         self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
     def run(self, inputs: object, **_options: object) -> tuple[Any, ...]:  # Any: fields differ
@@ -65,6 +70,20 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
         result = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
         return result
+
+    def compile_open(self) -> bool:
+        """Compile once for every shape, if inputs have open dimensions and the network has a form over them."""
+        if self._is_open:
+            self._is_open = False  # tried once
+            try:
+                module, _ = from_onnx(self.source, bounds={name: (n, n) for name, n in self.fixed.items()})
+                self._for_all = _engine(self.engine)(module, **self.options), frozenset(), module["main"]
+            except NeedsValue as error:
+                self.static |= error.inputs
+            except ArmillaryError as error:  # what is wrong with the model itself is said for its shapes, too
+                what = f"the model is compiled for each shape that it meets: {error.message}"
+                warnings.warn(what, RuntimeWarning, stacklevel=4)
+        return self._for_all is not None
 
     def compile(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """Compile for these shapes now, unless the values of some inputs are needed for it."""
@@ -100,6 +119,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         return np.asarray(value)
 
     def _runner(self, arrays: dict[str, Value]) -> Compiled:
+        if self.compile_open() and self._for_all is not None:
+            return self._for_all
         shapes = tuple((name, repr(_shapes(value, True))) for name, value in arrays.items())
         while True:
             values = {name: value for name, value in arrays.items() if name in self.static and is_array(value)}
@@ -118,6 +139,14 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
                 self._compiled.clear()
             self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(self.static), module["main"]
             return self._compiled[key]
+
+
+def _has_open_dimensions(model: ModelProto, names: Sequence[str]) -> bool:
+    """Whether all inputs are tensors of known rank, and the size of some axis is open."""
+    inputs = [value.type for value in model.graph.input if value.name in names]
+    if not all(kind.HasField("tensor_type") and kind.tensor_type.HasField("shape") for kind in inputs):
+        return False
+    return any(not dim.HasField("dim_value") for kind in inputs for dim in kind.tensor_type.shape.dim)
 
 
 def is_array(value: object) -> TypeGuard[Array]:

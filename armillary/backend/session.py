@@ -1,8 +1,8 @@
 """ONNX models in sessions: `InferenceSession("net.onnx").run(None, {"input": array})`.
 
 In: an ONNX model (path, bytes or ModelProto) and numpy inputs by name. Out: the model's outputs. Invariant: as in ONNX
-Runtime, inputs have the model's types and ranks, and any number of threads may run a session at a time. Models whose
-inputs have fixed shapes are compiled by the constructor, others by the first run of new shapes. The session itself:
+Runtime, inputs have the model's types and ranks, and any number of threads may run a session at a time. A model is
+compiled by the constructor, once for all sizes that it leaves open. The session itself:
 `runtime/session.py`. What runs a model: `backend/__init__.py`.
 """
 
@@ -55,6 +55,10 @@ class OnnxEngine:
         if all(len(shapes[arg.name]) == len(arg.shape) and self._dtypes[arg.name] for arg in self.inputs):
             with unwarned():
                 prepared.compile(shapes)
+        else:
+            named = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+            prepared.fixed = {name: n for name, n in options.free_dimensions.items() if name in named}
+            prepared.compile_open()
 
     def dtype(self, name: str) -> DType | None:
         """The type of an input's elements."""

@@ -51,9 +51,23 @@ def test_outputs_come_in_the_order_that_was_asked_for(pair: tuple[Any, Any], nam
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_new_shapes_are_compiled_when_they_come(tmp_path: Path) -> None:
+def test_open_sizes_are_compiled_once_by_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
     session = armillary.InferenceSession(network("batch").SerializeToString())
+    monkeypatch.setattr("armillary.backend.compiled.build", None)  # whoever compiles now fails
     assert [session.run(["y"], {"x": np.ones((n, 4), np.float32)})[0].shape for n in (1, 5)] == [(1, 3), (5, 3)]
+
+
+def test_what_has_no_form_over_sizes_is_compiled_for_each_shape() -> None:
+    value = onnx.helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, ["n", 3])]
+    node = onnx.helper.make_node("TopK", ["x", "k"], ["y", "i"], axis=0)
+    k = onnx.helper.make_tensor("k", TensorProto.INT64, [1], [1])
+    graph = onnx.helper.make_graph([node], "net", inputs, [value("y", TensorProto.FLOAT, [1, 3])], [k])
+    with pytest.warns(RuntimeWarning, match="compiled for each shape that it meets: .*n"):
+        session = armillary.InferenceSession(onnx.helper.make_model(graph).SerializeToString())
+    for n in (2, 4):
+        x = np.random.default_rng(n).random((n, 3), np.float32)
+        np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], x.max(0, keepdims=True))
 
 
 def test_threads_may_share_a_session() -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from armillary.base.extent import LARGEST, Extent, Known, size
+from armillary.base.extent import LARGEST, Known, size
 from armillary.base.names import identifier
 from armillary.errors import Span, TypeMismatch
 
@@ -66,7 +66,7 @@ class OpenSizes:
     def _name(self, name: str, axis: int, param: str) -> str:
         return identifier(param) if param else identifier(f"{name}_{axis}")
 
-    def _size(self, name: str) -> Extent:
+    def _size(self, name: str) -> Known:
         usual = self._usual.get(name, 0)
         low, high = int(usual == _USUAL_SIDE), LARGEST  # a picture has rows: exporters' (h - 1) / 2 is a floor
         if name in self._bounds:
@@ -74,6 +74,8 @@ class OpenSizes:
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(type(n) is int for n in pair):
                 raise TypeMismatch(f"bounds={{{name!r}: {pair!r}}}: wanted the least and the largest, (1, 64)")
             low, high = pair
+            if low == high:
+                return int(low)
         typical = self._hint.get(name, min(max(usual, low), high))
         if not isinstance(typical, int) or typical < 0:
             raise TypeMismatch(f"hint={{{name!r}: {typical!r}}}: wanted a whole number")
