@@ -235,7 +235,7 @@ class _Emitter:
             second_nodes="0",
             states=str(len(states)),
             scans=str(len(types) - len(states) - 2),
-            trips=str(expr.trips),
+            trips=str(expr.trips if isinstance(expr.trips, int) else -1),  # then what the scans have rows for
         )
         for param in body.params:
             del values[id(param)]

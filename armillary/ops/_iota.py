@@ -11,21 +11,23 @@ import math
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, const
 
 SMALL = 1 << 16  # elements
 
 
-def iota(count: int, dtype: str | DType = "int64") -> Expr:
+def iota(count: Known, dtype: str | DType = "int64") -> Expr:
     """(count,): 0, 1, … count - 1."""
-    if count <= SMALL:
+    if isinstance(count, int) and count <= SMALL:
         return const(np.arange(count).astype(DType(str(dtype)).numpy))
     return call("arange", start=0, stop=count, step=1, dtype=str(dtype))
 
 
-def splat(shape: tuple[int, ...], value: float, dtype: str | DType) -> Expr:
+def splat(shape: tuple[Known, ...], value: float, dtype: str | DType) -> Expr:
     """A tensor of one value."""
-    if math.prod(shape) <= SMALL:
-        return const(np.full(shape, value, DType(str(dtype)).numpy))
+    fixed = [size for size in shape if isinstance(size, int)]
+    if len(fixed) == len(shape) and math.prod(fixed) <= SMALL:
+        return const(np.full(fixed, value, DType(str(dtype)).numpy))
     return call("full", const(np.asarray(value, DType(str(dtype)).numpy)), shape=shape, dtype=str(dtype))

@@ -100,10 +100,11 @@ class _Run:
         """Run a loop: see nodes.Loop for what its body reads and yields."""
         states, count, going = len(loop.states), 0, bool(self.arrays[loop.going].reshape(()))
         limit = int(self.arrays[loop.limit].reshape(()))
-        limit = min(limit, loop.trips) if loop.trips >= 0 else limit
         for name, first in zip(loop.outputs, loop.states):
             self.set(name, self.arrays[first].reshape(self.shape(name)))
         scans = loop.outputs[states:-2]
+        most = self.shape(scans[0])[0] if scans else loop.trips
+        limit = min(limit, most) if most >= 0 else limit
         for name in scans:
             self.set(name, np.zeros(self.shape(name), self.values[name].dtype))
         while True:
@@ -113,7 +114,7 @@ class _Run:
             again, *results = self.body(loop.body)
             for name, row in zip(scans, results[states:], strict=True):
                 self.arrays[name] = np.array(self.arrays[name])
-                self.arrays[name].reshape(loop.trips, -1)[count] = row.reshape(-1)
+                self.arrays[name].reshape(most, -1)[count] = row.reshape(-1)
             for name, array in zip(loop.outputs, results[:states]):
                 self.set(name, array.reshape(self.shape(name)))
             count, going = count + 1, bool(again.reshape(()))

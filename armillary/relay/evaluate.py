@@ -173,7 +173,7 @@ def _loop(e: Loop, frame: Frame) -> list[Task]:
     closure, values = frame.values[id(e.body)], [frame.values[id(a)] for a in e.args]
     states, fixed = values[: e.states], values[e.states :]
     limit, going = int(frame.values[id(e.limit)]), bool(frame.values[id(e.going)])
-    limit = min(limit, e.trips) if e.trips >= 0 else limit
+    limit = min(limit, e.trips) if isinstance(e.trips, int) and e.trips >= 0 else limit
     scans = [np.zeros(t.static, t.dtype.numpy) for t in tensor_fields(e.checked_type)[len(_flat(states)) : -1]]
     count = 0
     while going and count < limit:

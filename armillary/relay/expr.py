@@ -346,7 +346,8 @@ class Loop(Expr):
 
     body: fn (number, going, states…, fixed…) -> (going, states…, rows…). `args` are the first states, then the fixed
     values. Value: (states…, scans…, iterations done). A scan stacks its rows along a new first axis of `trips`; rows
-    after the last iteration are zero. A loop with rows has `trips` >= 0. number, limit and the count are int64 scalars.
+    after the last iteration are zero. A loop with rows has `trips` >= 0, or an expression over named sizes.
+    number, limit and the count are int64 scalars.
     """
 
     body: Expr
@@ -354,7 +355,7 @@ class Loop(Expr):
     going: Expr
     args: tuple[Expr, ...]
     states: int
-    trips: int = -1
+    trips: Known = -1
     span: Span | None = None
 
 

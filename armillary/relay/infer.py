@@ -298,7 +298,7 @@ def _type_of_loop(expr: Loop, walk: _Walk) -> Type:
 
 
 def _scan_type(expr: Loop, row: Type) -> Type:
-    if not isinstance(row, TensorType) or expr.trips < 0:
+    if not isinstance(row, TensorType) or expr.trips == -1:
         wanted = "trips= says how many rows there are at most" if isinstance(row, TensorType) else "rows are tensors"
         raise TypeMismatch(f"loop: it collects rows of {row}; {wanted}", span=expr.span)
     return TensorType((expr.trips, *row.shape), row.dtype)

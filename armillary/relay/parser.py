@@ -27,6 +27,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.base.lazy import deferred
 from armillary.errors import ArmillaryError, ModelError, ParseError, TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
@@ -314,7 +315,8 @@ class _Reader:
         """loop(body, limit, going, arguments…, states=1, trips=5)"""
         start, span = self.cursor.token, self.cursor.span()
         args, named = self.arguments()
-        if len(args) < 3 or set(named) != {"states", "trips"} or not all(type(n) is int for n in named.values()):
+        is_named = set(named) == {"states", "trips"} and type(named["states"]) is int
+        if len(args) < 3 or not is_named or type(named["trips"]) not in (int, Extent):
             raise self.error_at(start, "a loop is written loop(body, limit, condition, values…, states=N, trips=N)")
         if not 0 <= named["states"] <= len(args) - 3:
             raise self.error_at(start, f"a loop of {named['states']} states has {len(args) - 3} values")

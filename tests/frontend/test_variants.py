@@ -194,7 +194,6 @@ def test_damaged_variants_are_refused(library: Any, change: Any, message: str) -
         ("states", "2", "inputs and outputs are not those"),
         ("scans", "x", "is not a count"),
         ("trips", "4", "another size"),
-        ("trips", "-1", "has scans and no trips"),
     ],
 )
 def test_damaged_loops_are_refused(key: str, text: str, message: str) -> None:

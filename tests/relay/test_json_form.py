@@ -11,6 +11,7 @@ import pytest
 
 import armillary
 from armillary import ir, relay, te
+from armillary.base.extent import size
 from armillary.base.node import structural_equal
 from armillary.errors import ArmillaryError, InternalError, ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
@@ -76,6 +77,8 @@ def test_loops_come_back() -> None:
     step = Function((number, going, state), Tuple((going, state + const(1.0))))
     loop = Function((x,), Loop(step, most, Constant(np.array(True)), (x,), 1))
     assert structural_equal(back(loop), loop)
+    sized = Function((x,), Loop(step, most, Constant(np.array(True)), (x,), 1, size("n") + 1))
+    assert structural_equal(back(sized), sized)
     assert str(back(IRModule.from_expr(loop))) == str(IRModule.from_expr(loop))
 
 

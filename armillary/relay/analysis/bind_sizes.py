@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from armillary.base.extent import Extent, Known, Size, sizes_of, substitute
 from armillary.base.node import replace
-from armillary.relay.expr import Call, Expr, Function, Var
+from armillary.relay.expr import Call, Expr, Function, Loop, Var
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_type
 from armillary.relay.walk import map_children, post_order
 
@@ -62,6 +62,8 @@ def _bound(expr: Expr, values: Mapping[str, Known]) -> Expr:
         return replace(expr, type_annotation=_same(bind_type(expr.type_annotation, values), expr.type_annotation))
     if isinstance(expr, Call) and expr.attrs is not None:
         return replace(expr, attrs=bind_attrs(expr.attrs, values))
+    if isinstance(expr, Loop) and isinstance(expr.trips, Extent):
+        return replace(expr, trips=substitute(expr.trips, values))
     if isinstance(expr, Function) and expr.ret_type is not None:
         return replace(expr, ret_type=_same(bind_type(expr.ret_type, values), expr.ret_type))
     return expr
@@ -106,6 +108,8 @@ def _dims(function: Function) -> Iterator[object]:
             yield from _type_dims(expr.type_annotation)
         elif isinstance(expr, Call) and expr.attrs is not None:
             yield from attr_sizes(expr.attrs)
+        elif isinstance(expr, Loop):
+            yield expr.trips
 
 
 def _type_dims(ty: Type) -> Iterator[object]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent
 from armillary.base.node import Visits, replace
 from armillary.errors import ModelError, ParseError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
@@ -187,6 +188,8 @@ def _plain(value: object) -> Json:  # attribute values differ by operator
             return {"array": array_record(np.asarray(value))}
         case Type():
             return {"type": _plain_type(value)}
+        case Extent():
+            return {"extent": declared(value)}
     raise UnsupportedError(f"an attribute of type {type(value).__name__} has no JSON form: {value!r}")
 
 
@@ -312,10 +315,12 @@ class _Reader:
     def _field(self, node: dict[str, Json], name: str, rule: str) -> Any:  # Any: as the annotation `rule` says
         if rule == "tuple[Expr, ...]":
             return self.exprs(node, name)
-        if rule != "int":
+        if rule not in ("int", "Known"):
             made = self.expr(node, name)
             return self.var(made) if rule == "Var" else made
         value = node.get(name)
+        if rule == "Known" and isinstance(value, dict):
+            return self.value(value)
         if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 1 << 62:
             raise self.damaged(f"has {value!r} as {name!r}, wanted a number")
         return value
@@ -373,6 +378,8 @@ class _Reader:
                 return read_array(inside, f"an attribute of node {len(self.made)}")
             case "type", dict():
                 return self.type(inside)
+            case "extent", str():
+                return self.dim(inside)
         raise self.damaged(f"has an attribute value of the unknown kind {kind!r}")
 
     def dim(self, item: Json) -> Json:  # a number as it is, to be checked

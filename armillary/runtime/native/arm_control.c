@@ -64,7 +64,6 @@ int arm_control_read(const arm_json *json, int32_t attrs, arm_node *node, arm_er
       read_small(json, attrs, "scans", &c->scans, error) != 0 ||
       read_count(json, attrs, "trips", &c->trips, error) != 0)
     return -1;
-  if (c->scans > 0 && c->trips < 0) return arm_fail(error, "graph: loop %.80s has scans and no trips", node->name);
   return 0;
 }
 
@@ -76,6 +75,12 @@ static const arm_entry *input_of(const arm_graph *g, const arm_node *node, int32
 
 static const arm_entry *output_of(const arm_graph *g, const arm_node *node, int32_t index) {
   return &g->entries[node->first_entry + index];
+}
+
+/* How often a loop runs at most: without `trips`, as often as its scans have rows. -1: no bound. */
+static int64_t trips_of(const arm_graph *g, const arm_node *node) {
+  const arm_control *c = &node->control;
+  return c->trips >= 0 || c->scans == 0 ? c->trips : output_of(g, node, c->states)->shape[0];
 }
 
 static int is_scalar(const arm_entry *entry, uint8_t bits) {
@@ -99,6 +104,8 @@ static int check_owner(const arm_graph *g, const arm_node *node, arm_error *erro
   for (int32_t k = 0; k < node->num_outputs; k++)
     if (g->storages[output_of(g, node, k)->storage].is_input)
       return arm_fail(error, "graph: node %.80s overwrites an input of the graph", node->name);
+  if (!is_if && c->trips < 0 && c->scans > 0 && output_of(g, node, c->states)->tensor.ndim == 0)
+    return arm_fail(error, "graph: loop %.80s has scans and no trips", node->name);
   for (int32_t k = 0; !is_if && k < c->states; k++)
     if (input_of(g, node, 2 + k)->bytes != output_of(g, node, k)->bytes)
       return arm_fail(error, "graph: loop %.80s: state %d changes its size in bytes", node->name, k);
@@ -112,11 +119,12 @@ static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node
     return arm_fail(error, "graph: node %.80s yields a wrong number of values", owner->name);
   if (!is_if && !is_scalar(input_of(g, yield, 0), 1))
     return arm_fail(error, "graph: loop %.80s does not yield a condition", owner->name);
+  int64_t trips = is_if ? 0 : trips_of(g, owner);
   for (int32_t k = is_if ? 0 : 1; k < yield->num_inputs; k++) {
     int32_t out = is_if ? k : k - 1;
     int64_t bytes = input_of(g, yield, k)->bytes, wanted = output_of(g, owner, out)->bytes;
     int is_row = !is_if && out >= c->states;
-    if (is_row ? bytes * c->trips != wanted : bytes != wanted)
+    if (is_row ? bytes * trips != wanted : bytes != wanted)
       return arm_fail(error, "graph: node %.80s yields a value of another size", owner->name);
   }
   return 0;
@@ -205,9 +213,10 @@ static int take_yield(const arm_graph *g, const arm_node *node, const arm_node *
 /* Rows of the scans that no iteration wrote are zeros. */
 static int clear_rest(const arm_graph *g, const arm_node *node, int64_t count, arm_error *error) {
   const arm_control *c = &node->control;
+  int64_t trips = trips_of(g, node);
   for (int32_t k = c->states; k < c->states + c->scans; k++) {
     const arm_entry *out = output_of(g, node, k);
-    int64_t done = count * (c->trips > 0 ? out->bytes / c->trips : 0);
+    int64_t done = count * (trips > 0 ? out->bytes / trips : 0);
     char *rest = (char *)place(g, out) + done;
     if (arm_memory_clear(device_of(g, out), rest, (size_t)(out->bytes - done), error) != 0) return -1;
   }
@@ -220,10 +229,10 @@ static int run_loop(arm_graph *g, int32_t index, arm_clock *clock, arm_error *er
   const arm_node *yield = &g->nodes[index + c->first];
   const arm_entry *count_out = output_of(g, node, c->states + c->scans);
   const arm_entry *going_out = output_of(g, node, c->states + c->scans + 1);
-  int64_t limit, count = 0;
+  int64_t limit, count = 0, trips = trips_of(g, node);
   uint8_t going;
   if (look(g, input_of(g, node, 0), &limit, sizeof limit, error) != 0) return -1;
-  if (c->trips >= 0 && limit > c->trips) limit = c->trips;
+  if (trips >= 0 && limit > trips) limit = trips;
   for (int32_t k = 0; k < c->states; k++)
     if (move(g, input_of(g, node, 2 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes, error) != 0)
       return -1;

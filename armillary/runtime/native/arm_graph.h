@@ -13,7 +13,7 @@ typedef enum {
 /* What a branch or loop says of the nodes after it: sizes of its regions; for loops, what is carried and collected. */
 typedef struct {
   int32_t first, second, states, scans;
-  int64_t trips; /* rows of the scans; -1: no bound */
+  int64_t trips; /* rows of the scans; -1: what their shapes say, or no bound */
 } arm_control;
 
 typedef struct {
@@ -132,7 +132,7 @@ int arm_nodes_run(arm_graph *graph, int begin, int end, int32_t owner, arm_clock
 /* Branches and loops: arm_control.c. */
 int arm_control_kind(const char *function, arm_node_kind *kind); /* 0: a plain function */
 int arm_control_read(const arm_json *json, int32_t attrs, arm_node *node, arm_error *error);
-int arm_control_check(arm_graph *graph, arm_error *error); /* also fills in `owner` */
+int arm_control_check(arm_graph *graph, arm_error *error); /* at each change of sizes, too; also fills in `owner` */
 int arm_control_run(arm_graph *graph, int32_t index, arm_clock *clock, arm_error *error);
 
 /* Variants: arm_variants.c. */

@@ -299,7 +299,7 @@ int arm_sizes_bind(arm_graph *g, arm_error *error) {
   }
   memcpy(g->sizes.values, g->new_sizes, bytes);
   g->is_unplaced = 1; /* until all of it has succeeded */
-  if (arm_sizes_place(g, error) != 0 || point_all(g, error) != 0 || arm_graph_resize_calls(g, error) != 0) return -1;
+  if (arm_sizes_place(g, error) != 0 || arm_control_check(g, error) != 0 || point_all(g, error) != 0 || arm_graph_resize_calls(g, error) != 0) return -1;
   g->is_resized = g->is_unplaced = 0;
   g->is_unchecked = 1; /* places are others now */
   return 0;

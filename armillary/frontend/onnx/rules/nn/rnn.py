@@ -1,10 +1,10 @@
-"""ONNX RNN, GRU and LSTM over a static sequence length.
+"""ONNX RNN, GRU and LSTM.
 
 In: nodes of any opset with constant or computed weights; forward, reverse and bidirectional; initial states, clip,
 peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
 product for the whole sequence; each step then does one product with the hidden state. Which step it is is data
 (add_step.py), so that all steps share their kernels. Up to UNROLLED steps have nodes of their own, longer sequences
-are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros; of no
+and open lengths are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros; of no
 steps at all the last states are the initial ones.
 """
 
@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Known
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.nn.activation import elu_of, scalar, softplus_of
+from armillary.ops._deferred import by_name
 from armillary.ops._iota import iota, splat
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
@@ -27,6 +29,7 @@ from armillary.relay.types import scalar_type
 from armillary.relay.walk import children, map_children, post_order
 
 Activation = Callable[[Expr], Expr]
+sizes = by_name("sizes")
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0}
@@ -90,8 +93,16 @@ def _row(x: Expr, index: int, axis: int = 0) -> Expr:
     return call("squeeze", part, axis=(axis,))
 
 
-def _none_of(*shape: int, dtype: DType) -> Expr:
+def _none_of(*shape: Known, dtype: DType) -> Expr:
     return splat(shape, 0, dtype)
+
+
+def _number(value: Known) -> Expr:
+    """An integer scalar."""
+    if isinstance(value, int):
+        return const(np.array(value, np.int64))
+    result: Expr = sizes((value,))
+    return result
 
 
 def _slice(x: Expr, begin: int, end: int, axis: int) -> Expr:
@@ -139,7 +150,7 @@ class _Recurrent:
         self.batch_first = node.flag("layout", False)
         x = node.input(0)
         self.x = call("transpose", x, axes=(1, 0, 2)) if self.batch_first else x
-        self.steps, self.batch, self.features = type_of(self.x).static
+        self.steps, self.batch, self.features = type_of(self.x).known
         self.size = type_of(node.input(2)).static[-1]
         self.clip = node.float("clip")
         self.dtype = type_of(x).dtype
@@ -152,10 +163,11 @@ class _Recurrent:
         if self.node.missing(4) or not self.steps:
             return None
         value = self.node.constants[4]
-        if value is not None and (value == self.steps).all():
+        if value is not None and isinstance(self.steps, int) and (value == self.steps).all():
             return None
-        given = checked(self.node, 4, [(0, self.steps)], "length of a sequence", type_of(self.node.input(0)).size)
-        lengths = call("reshape", call("cast", given, dtype="int32"), newshape=(1, -1, 1))
+        moved = type_of(self.node.input(0)).typical_size
+        given = checked(self.node, 4, [(0, self.steps)], "length of a sequence", moved)
+        lengths = reshape_to(call("cast", given, dtype="int32"), (1, self.batch, 1))
         return call("cast", lengths > reshape_to(iota(self.steps, "int32"), (-1, 1, 1)), dtype=self.dtype)
 
     def _state(self, index: int, direction: int) -> Expr:
@@ -217,8 +229,8 @@ class _Recurrent:
         projected = call("nn.dense", flat, d.w)
         if d.input_bias is not None:
             projected = call("nn.bias_add", projected, d.input_bias, axis=-1)
-        projected = reshape_to(projected, (self.steps, self.batch, type_of(projected).static[-1]))
-        if self.steps > UNROLLED:
+        projected = reshape_to(projected, (self.steps, self.batch, GATES[self.kind] * self.size))
+        if isinstance(self.steps, Extent) or self.steps > UNROLLED:
             return self._looped(d, projected, reverse)
         h, c = d.hidden, d.cell
         ys = []
@@ -235,14 +247,14 @@ class _Recurrent:
         number, going = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
         params = [Var(f"p{k}", value.checked_type) for k, value in enumerate([*states, *fixed])]
         inputs, lengths = params[len(states)], params[-1] if self.lengths is not None else None
-        last = const(np.array(self.steps - 1, np.int64))
+        last = _number(self.steps - 1)
         index = call("cast", call("subtract", last, number) if reverse else number, dtype="int32")
         step = Step(inputs, call("reshape", index, newshape=(1,)))
         y, h, c = self._step(d, step, params[0], params[1] if d.cell is not None else None, lengths)
         ends = Tuple((going, h, *([] if c is None else [c]), y))
         ends, more = _closed(ends, [number, going, *params])
         body = Function((number, going, *params, *more), ends)
-        length, args = const(np.array(self.steps, np.int64)), (*states, *fixed, *more.values())
+        length, args = _number(self.steps), (*states, *fixed, *more.values())
         loop = Loop(body, length, const(np.array(True)), args, len(states), self.steps)
         after = [TupleGetItem(loop, k) for k in range(len(states) + 1)]
         ys = call("reverse", after[-1], axis=0) if reverse else after[-1]
