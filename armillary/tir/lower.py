@@ -76,7 +76,7 @@ def passes(
         # phase 2: loops take their final shape
         *([] if simple else [LoopPartition(constant=constant_loops)]),
         # the main part of each loop tests no likely or padding condition
-        VectorizeLoop(),
+        VectorizeLoop(masks=constant_loops and kind == "llvm"),
         # no loop is marked vectorized
         InjectVirtualThread(),
         InjectDoubleBuffer(),

@@ -2,9 +2,9 @@
 
 In: For(kind=VECTORIZED) of constant extent over scalar statements. Out: the body once, over Ramp and Broadcast. A
 statement that cannot be vectorised (its condition differs per lane, it stores to one place, it calls a foreign
-function)
-becomes a serial loop over the lanes, alone. Invariant: no VECTORIZED loop is left, and no load is made that the
-scalar program would not make. Configuration: `tir.disable_vectorize`.
+function) becomes a serial loop over the lanes, alone; where a target stores some lanes of a vector (`masks`), a store
+behind `i < n`, `n` a named size, is one of the lanes for which that holds. Invariant: no VECTORIZED loop is left, and
+no load is made that the scalar program would not make. Configuration: `tir.disable_vectorize`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from armillary.base.node import Visits, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import is_unsafe, uses_any
+from armillary.tir.analysis import free_vars, is_unsafe, uses_any
 from armillary.tir.intrinsics import INTRINSICS
 from armillary.tir.rules import as_vector
 from armillary.tir.substitute import ExprMapper, binary, map_stmt, substitute
@@ -43,18 +43,19 @@ _NOT_ELEMENTWISE = frozenset(
 )
 
 
-def vectorize_loop(func: S.PrimFunc, enable_vectorize: bool = True) -> S.PrimFunc:
-    """Turn vectorized loops into vector statements, or (`enable_vectorize` False) into serial loops.
+def vectorize_loop(func: S.PrimFunc, enable_vectorize: bool = True, masks: bool = False) -> S.PrimFunc:
+    """Turn vectorized loops into vector statements, or (`enable_vectorize` False) into serial loops; see above.
 
     for i in range(4) vectorized { B[i] = A[i] + 1.0 }
     ->
     B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
     """
     is_enabled = enable_vectorize and not PassContext.current().get(DISABLE_VECTORIZE)
+    sizes: frozenset[E.Var] = frozenset(free_vars(func)) if masks else frozenset()
 
     def visit(item: S.Stmt) -> S.Stmt:
         if isinstance(item, S.For) and item.kind is S.LoopKind.VECTORIZED:
-            return _loop(item, visit, is_enabled)
+            return _loop(item, visit, is_enabled, sizes)
         return map_stmt(item, _same, visit)
 
     return with_body(func, visit(func.body))
@@ -64,7 +65,7 @@ def _same(item: E.Expr) -> E.Expr:
     return item
 
 
-def _loop(item: S.For, visit: Callable[[S.Stmt], S.Stmt], is_enabled: bool) -> S.Stmt:
+def _loop(item: S.For, visit: Callable[[S.Stmt], S.Stmt], is_enabled: bool, sizes: frozenset[E.Var]) -> S.Stmt:
     lanes = build.as_int(item.extent)
     serial: S.For = replace(item, kind=S.LoopKind.SERIAL)
     if not is_enabled or lanes is None or lanes < 2 or _has_vector_loop(item.body):
@@ -75,7 +76,7 @@ def _loop(item: S.For, visit: Callable[[S.Stmt], S.Stmt], is_enabled: bool) -> S
             return map_stmt(serial, _same, visit)
         return visit(_split(item, width, lanes))
     base = item.min
-    return Vectorizer(item.var, base, lanes).stmt(visit(item.body))
+    return Vectorizer(item.var, base, lanes, sizes).stmt(visit(item.body))
 
 
 def _has_vector_loop(item: S.Stmt) -> bool:
@@ -106,10 +107,10 @@ class CannotVectorize(Exception):
 
 
 class Vectorizer:
-    """Rewrites one loop body; `vectors` holds the variables that differ per lane."""
+    """Rewrites one loop body; `vectors` holds the variables that differ per lane, `sizes` the named sizes."""
 
-    def __init__(self, var: E.Var, base: E.Expr, lanes: int) -> None:
-        self.var, self.base, self.lanes = var, base, lanes
+    def __init__(self, var: E.Var, base: E.Expr, lanes: int, sizes: frozenset[E.Var] = frozenset()) -> None:
+        self.var, self.base, self.lanes, self.sizes = var, base, lanes, sizes
         self.vectors: dict[E.Var, E.Expr] = {var: E.Ramp(base, build.const(1, var.dtype), lanes)}
         self.widened: dict[S.Buffer, S.Buffer] = {}
         self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
@@ -280,9 +281,31 @@ def _guard(v: Vectorizer, e: E.Call, args: tuple[E.Expr, ...]) -> E.Expr:
     test, yes, no = args
     if test.dtype.lanes == 1:
         return E.Call(e.dtype.with_lanes(v.lanes), e.name, (test, v.widen(yes), v.widen(no)))
-    if is_unsafe(yes) or is_unsafe(no):
+    if v.sizes and is_unsafe(yes) and uses_any(test, v.sizes) and test.dtype.lanes == v.lanes:
+        yes = _under_mask(v, test, yes)
+    if _is_unguarded(yes) or is_unsafe(no):
         raise CannotVectorize
     return E.Select(test, v.widen(yes), v.widen(no))
+
+
+def _under_mask(v: Vectorizer, mask: E.Expr, item: E.Expr) -> E.Expr:
+    """`item` with its loads of vectors from memory made of the lanes of a mask alone."""
+
+    def guarded(e: E.Expr) -> E.Expr | None:
+        is_load = isinstance(e, E.BufferLoad) and e.dtype.lanes == v.lanes and e.buffer.scope == "global"
+        return E.Call(e.dtype, "masked_load", (mask, e)) if is_load and e.dtype.bits >= 32 else None
+
+    return ExprMapper(guarded)(item)
+
+
+def _is_unguarded(item: E.Expr) -> bool:
+    """Whether it is unsafe for another reason than loads under a mask."""
+
+    def dropped(e: E.Expr) -> E.Expr | None:
+        is_masked = isinstance(e, E.Call) and e.name == "masked_load"
+        return E.Broadcast(build.const(0, e.dtype.element), e.dtype.lanes) if is_masked else None
+
+    return is_unsafe(ExprMapper(dropped)(item))
 
 
 def _already_vector(v: Vectorizer, e: E.Expr) -> E.Expr:
@@ -304,7 +327,7 @@ _EXPRS: Visits[Vectorizer, [], E.Expr] = {
 }
 
 
-def _store(v: Vectorizer, s: S.BufferStore) -> S.Stmt:
+def _store(v: Vectorizer, s: S.BufferStore) -> S.BufferStore:
     value = v.expr(s.value)
     wide = v.widened.get(s.buffer)
     if wide is not None:
@@ -320,9 +343,42 @@ def _for(v: Vectorizer, s: S.For) -> S.Stmt:
 
 
 def _if(v: Vectorizer, s: S.IfThenElse) -> S.Stmt:
+    if v.sizes and s.else_body is None and isinstance(s.then_body, S.BufferStore):
+        masked = _masked_store(v, s.condition, s.then_body)
+        if masked is not None:
+            return masked
     condition = v.uniform(s.condition)
     other = v.stmt(s.else_body) if s.else_body is not None else None
     return S.IfThenElse(condition, v.stmt(s.then_body), other)
+
+
+def _masked_store(v: Vectorizer, condition: E.Expr, store: S.BufferStore) -> S.Stmt | None:
+    """A store of the first lanes of a vector, if the condition bounds them: `first + lane < n`.
+
+    Where it does not hold for the first lane, nothing is evaluated. None if it is of another form.
+    """
+    test = condition.args[0] if isinstance(condition, E.Call) and condition.name == "likely" else condition
+    if (
+        not isinstance(test, E.LT)
+        or not uses_any(test, v.sizes)
+        or v.widened
+        or store.buffer.dtype.bits < 32
+        or store.buffer.dtype.lanes > 1
+    ):
+        return None
+    a, b = v.expr(test.a), v.expr(test.b)
+    if not (isinstance(a, E.Ramp) and (build.as_int(a.stride) or 0) > 0 and b.dtype.lanes == 1):
+        return None
+    made = _store(v, store)
+    index, mask = made.indices[-1], E.LT(a, E.Broadcast(b, v.lanes))
+    if not (isinstance(index, E.Ramp) and build.as_int(index.stride) == 1):
+        return None
+    value = _under_mask(v, mask, made.value)
+    if made.buffer.scope == "local":  # all of it is there: it stays in registers
+        value = E.Select(mask, value, E.BufferLoad(made.buffer, made.indices))
+    else:
+        value = E.Call(value.dtype, "masked_value", (mask, value))
+    return S.IfThenElse(build.less(a.base, b), S.BufferStore(made.buffer, value, made.indices), None)
 
 
 def _while(v: Vectorizer, s: S.While) -> S.Stmt:

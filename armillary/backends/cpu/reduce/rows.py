@@ -26,7 +26,7 @@ from armillary.backends.cpu.elementwise.default import (
 )
 from armillary.backends.cpu.loops import fuse_all, is_power_of_two, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.registry import Fused, ScheduleRule, implement
+from armillary.backends.registry import Fused, ScheduleRule, Sizes, implement
 from armillary.backends.workload import Reason, Workload
 from armillary.ops._types import unravelled
 from armillary.ops.nn.softmax import log_softmax, softmax
@@ -46,14 +46,14 @@ Compute = Callable[[Op, Any, te.Tensor], te.Tensor]  # of an operator, its attri
 
 
 def implement_rows(
-    kind: str, when: Callable[[Workload], Reason], compute: Compute, priority: int = 10
+    kind: str, when: Callable[[Workload], Reason], compute: Compute, priority: int = 10, sizes: Sizes = "fixed"
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule, and a way to compute, for every operator that walks rows."""
 
     def register(rule: ScheduleRule) -> ScheduleRule:
         for op in OPERATORS:
             name, own = f"{op.name.removeprefix('nn.')}_{kind}", partial(compute, op)
-            implement(op.name, family="cpu", name=name, when=when, compute=own, priority=priority)(rule)
+            implement(op.name, family="cpu", name=name, when=when, compute=own, priority=priority, sizes=sizes)(rule)
         return rule
 
     return register
@@ -95,10 +95,12 @@ def _is_last(workload: Workload) -> str | None:
 
 def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor) -> te.Tensor:
     """The operator over the last axes seen as one, in the shape of the data."""
-    shape, count = te.static_shape(data), 1 if isinstance(attrs.axis, int) else len(attrs.axis)
-    leading, sizes = len(shape) - count, shape[len(shape) - count :]
-    if count == 1 or (leading and shape[-1] == 1):
+    count = 1 if isinstance(attrs.axis, int) else len(attrs.axis)
+    leading = len(data.shape) - count
+    if count == 1 or (leading and te.extents(data)[-1] == 1):
         return computed(op, attrs, data)
+    shape = te.static_shape(data)
+    sizes = shape[leading:]
     flat = te.compute(
         (*shape[:leading], math.prod(sizes)),
         lambda *i: data(*i[:-1], *unravelled(i[-1], sizes)),
@@ -112,7 +114,7 @@ def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor
     return made
 
 
-@implement_rows("rows", _is_last, _as_one_axis)
+@implement_rows("rows", _is_last, _as_one_axis, sizes="any")
 def rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over rows."""
     output = fused.outputs[0]
