@@ -28,8 +28,17 @@ from armillary.transform import CONFIG_OPTIONS, Pass, find_pass
 with deferred():
     from armillary.driver.tvmc import transform
     from armillary.frontend.keras.entry import from_keras
+    from armillary.frontend.mxnet.entry import from_mxnet
     from armillary.relay.parser import parse as parse_relay
-FORMS = {"onnx": ".onnx", "keras": ".h5", "relay": ".relay", "pytorch": ".pth", "tflite": ".tflite", "pb": ".pb"}
+FORMS = {
+    "onnx": ".onnx",
+    "keras": ".h5",
+    "mxnet": ".json",
+    "relay": ".relay",
+    "pytorch": ".pth",
+    "tflite": ".tflite",
+    "pb": ".pb",
+}
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
 
@@ -79,7 +88,7 @@ def load_model(
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5 (Keras), or .relay/.txt for Relay text; "-" reads Relay text from stdin.
+    """A model by its suffix: .onnx, .h5 (Keras), -symbol.json (MXNet), .relay/.txt for Relay text ("-": from stdin).
 
     With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells. `form` overrules the suffix.
     """
@@ -89,8 +98,9 @@ def load_model(
     if suffix == ".onnx":
         return from_file(file, shapes, many, note if assume else None)
     if suffix == ".h5":
-        found = from_keras(file, shapes, "NHWC")
-        return found
+        return from_keras(file, shapes, "NHWC")
+    if suffix == ".json":
+        return from_mxnet(file, shapes)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
@@ -98,7 +108,7 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     told = f"the form of the model is not known from its suffix {suffix!r}"
-    raise ModelError(told, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5 or .relay"))
+    raise ModelError(told, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5, -symbol.json or .relay"))
 
 
 _HINTS = {

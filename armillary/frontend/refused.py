@@ -18,8 +18,6 @@ _EXPORT = {
     "caffe2": "export with onnx's caffe2 converter",
     "coreml": "export the original network to ONNX",
     "darknet": "export the weights to ONNX with the training repository's script",
-    "mxnet": "with mxnet 1.9, the last one, which reads -symbol.json and .params: "
-    "mxnet.onnx.export_model('net-symbol.json', 'net-0000.params', [shape], np.float32, 'model.onnx')",
     "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
     "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",

@@ -20,6 +20,7 @@ V = TypeVar("V")
 ROOTS = {  # folders of operators and import rules, and how the names of their files begin
     "ops": "",
     "frontend/onnx/rules": "",
+    "frontend/mxnet/rules": "",
     "frontend/pytorch/rules": "",
     "backends": "operator",
 }

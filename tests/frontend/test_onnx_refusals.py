@@ -13,7 +13,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from armillary.cli.main import main
 from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
-from armillary.frontend import from_mxnet, from_onnx, from_tflite
+from armillary.frontend import from_caffe, from_onnx, from_tflite
 from armillary.relay.evaluate import evaluate
 
 F32 = TensorProto.FLOAT
@@ -223,7 +223,7 @@ def test_ill_typed_node_is_named() -> None:
     assert "bad/add" in text
 
 
-@pytest.mark.parametrize("importer", [from_mxnet, from_tflite])
+@pytest.mark.parametrize("importer", [from_caffe, from_tflite])
 def test_other_importers_say_how_to_go_through_onnx(importer: Any) -> None:
     with pytest.raises(UnsupportedError, match="export to ONNX"):
         importer(object(), {"x": (1,)})

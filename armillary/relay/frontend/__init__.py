@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from armillary.frontend import from_exported_program as from_exported_program
     from armillary.frontend import from_keras as from_keras
+    from armillary.frontend import from_mxnet as from_mxnet
     from armillary.frontend import from_onnx as from_onnx
     from armillary.frontend import from_pytorch as from_pytorch
     from armillary.frontend import from_torch as from_torch

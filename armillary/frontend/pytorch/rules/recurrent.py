@@ -30,7 +30,9 @@ def _joined(parts: Sequence[Expr], axis: int) -> Expr:
     return op("concatenate", Tuple(tuple(parts)), axis=axis) if len(parts) > 1 else parts[0]
 
 
-def _layer(call: AtenCall, kind: str, x: Expr, weights: Sequence[Sequence[Expr]], states: Sequence[Expr]) -> list[Expr]:
+def _layer(
+    mode: str, name: str, kind: str, x: Expr, weights: Sequence[Sequence[Expr]], states: Sequence[Expr]
+) -> list[Expr]:
     """One layer, whose directions each have (w, r) or (w, r, b, c): the sequence and the last states."""
     w, r = (_joined([_gates(kind, row[k]) for row in weights], 0) for k in (0, 1))
     bias: Expr | None = None
@@ -43,10 +45,10 @@ def _layer(call: AtenCall, kind: str, x: Expr, weights: Sequence[Sequence[Expr]]
         attributes["direction"] = "bidirectional"
     if kind == "GRU":
         attributes["linear_before_reset"] = 1
-    if kind == "RNN" and "relu" in call.name:
+    if kind == "RNN" and "relu" in mode:
         attributes["activations"] = ["Relu"] * len(weights)
     outputs = ["y", "h", "c"][: 3 if kind == "LSTM" else 2]
-    sequence, *last = recurrent(OnnxNode(kind, call.name, "", 14, inputs, [None] * len(inputs), attributes, outputs))
+    sequence, *last = recurrent(OnnxNode(kind, name, "", 14, inputs, [None] * len(inputs), attributes, outputs))
     time, directions, batch, hidden = shape_of(sequence)
     merged = op("transpose", sequence, axes=(0, 2, 1, 3))
     return [reshape_to(merged, (time, batch, directions * hidden)), *last]
@@ -64,14 +66,23 @@ def _run(
         call.refuse("projections of the states", "an LSTM without proj_size")
     data = op("transpose", x, axes=(1, 0, 2)) if batch_first else x
     rows = [weights[k : k + each] for k in range(0, len(weights), each)]
+    result, *last = stacked(call.name, call.name, kind, data, states, rows, count)
+    return [op("transpose", result, axes=(1, 0, 2)) if batch_first else result, *last]
+
+
+def stacked(
+    mode: str, name: str, kind: str, x: Expr, states: Sequence[Expr], rows: Sequence[Sequence[Expr]], count: int
+) -> list[Expr]:
+    """Layers of `count` directions, one row of weights each: the sequence and the last states of all.
+
+    `mode` says with "relu" which activation an RNN has; `name` is what errors call the layers.
+    """
     last: list[list[Expr]] = []
-    for layer in range(int(str(layers))):
-        begin, end = layer * count, (layer + 1) * count
-        first = [op("strided_slice", s, begin=(begin,), end=(end,), axes=(0,)) for s in states]
-        data, *ends = _layer(call, kind, data, rows[begin:end], first)
+    for begin in range(0, len(rows), count):
+        first = [op("strided_slice", s, begin=(begin,), end=(begin + count,), axes=(0,)) for s in states]
+        x, *ends = _layer(mode, name, kind, x, rows[begin : begin + count], first)
         last.append(ends)
-    result = op("transpose", data, axes=(1, 0, 2)) if batch_first else data
-    return [result, *(_joined([ends[k] for ends in last], 0) for k in range(len(states)))]
+    return [x, *(_joined([ends[k] for ends in last], 0) for k in range(len(states)))]
 
 
 @aten("lstm.input", "lstm")

@@ -1,0 +1,111 @@
+"""A node of MXNet's graph as rules see it, and the table of the rules.
+
+In: `@mxnet("Convolution")` in a file of rules/. Out: the rule of an operator (`MXNET_RULES`). Invariant: attributes are
+texts in the file; each is read as the type that the rule asks for, or refused with its name. A rule returns one
+expression, or a list of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from armillary.base.record import record
+from armillary.errors import Span, UnsupportedError
+from armillary.frontend.pytorch.values import shape_of
+from armillary.relay.expr import Expr
+from armillary.relay.lazy_registry import LazyRegistry
+
+Axes = tuple[int | None, ...]
+
+
+@record
+class MxnetNode:
+    """One operator with typed inputs."""
+
+    op: str
+    name: str
+    inputs: Sequence[Expr]
+    attrs: dict[str, str]
+    span: Span
+
+    @property
+    def x(self) -> Expr:
+        return self.inputs[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the first input."""
+        return shape_of(self.x)
+
+    def text(self, name: str, default: str = "") -> str:
+        """An attribute as it stands; "None" is the default."""
+        found = self.attrs.get(name, "None")
+        return default if found == "None" else found
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number with a fraction."""
+        found = self.text(name)
+        try:
+            return float(found) if found or default is None else default
+        except ValueError:
+            self.refuse(f"{name} is {found!r}, wanted a number")
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number."""
+        found = self.wholes(name, None if default is None else (default,))
+        return found[0] if len(found) == 1 else self.refuse(f"{name} is {self.text(name)!r}, wanted one whole number")
+
+    def wholes(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Whole numbers: "(3, 3)", "[3, 3]" or "3"; older files write "3L"."""
+        found = self.axes(name, default)
+        if None in found:
+            self.refuse(f"{name} is {self.text(name)!r}, wanted whole numbers")
+        return tuple(n for n in found if n is not None)
+
+    def axes(self, name: str, default: Axes | None = None) -> Axes:
+        """Whole numbers, or None in their places."""
+        found = self.text(name)
+        if not found:
+            return self.refuse(f"it lacks {name}") if default is None else default
+        words = [word for word in re.split(r"[\s,()\[\]]+", found) if word]
+        if not all(re.fullmatch(r"-?\d+L?|None", word) for word in words):
+            self.refuse(f"{name} is {found!r}, wanted whole numbers")
+        return tuple(None if word == "None" else int(word.rstrip("L")) for word in words)
+
+    def numbers(self, name: str, default: tuple[float, ...] = ()) -> tuple[float, ...]:
+        """Numbers with fractions."""
+        try:
+            words = [word for word in re.split(r"[\s,()\[\]]+", self.text(name)) if word]
+            return tuple(map(float, words)) or default
+        except ValueError:
+            self.refuse(f"{name} is {self.text(name)!r}, wanted numbers")
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True and 1, or not."""
+        return self.text(name, str(default)) in ("True", "true", "1")
+
+    def one_of(self, name: str, allowed: Sequence[str], default: str = "") -> str:
+        """A word out of several."""
+        found = self.text(name, default)
+        return found if found in allowed else self.refuse(f"{name} is {found!r}", f"supported: {', '.join(allowed)}")
+
+    def refuse(self, what: str, hint: str = "") -> NoReturn:
+        """Raise UnsupportedError about this node."""
+        raise UnsupportedError(f"{self.op} {self.name!r}: {what}", span=self.span, hint=hint)
+
+
+MxnetRule = Callable[[MxnetNode], Expr | list[Expr]]
+MXNET_RULES: LazyRegistry[str, MxnetRule] = LazyRegistry(lambda name: f"mxnet:{name}")
+
+
+def mxnet(*names: str) -> Callable[[MxnetRule], MxnetRule]:
+    """Register the rule of operators."""
+
+    def register(rule: MxnetRule) -> MxnetRule:
+        for name in names:
+            MXNET_RULES[name] = rule
+        return rule
+
+    return register

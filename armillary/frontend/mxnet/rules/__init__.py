@@ -1,0 +1,1 @@
+"""What MXNet's operators are in Relay, by family; frontend/mxnet/node.py has the table."""
