@@ -66,3 +66,23 @@ def test_what_follows_a_product_is_computed_with_it() -> None:
         net.run(a=a, b=b, mask=mask, row=row)
         wanted = a @ b.transpose(0, 2, 1) * 0.25 + mask + row
         np.testing.assert_allclose(net.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_divided_by_a_size_are_found_once_for_all_rows() -> None:
+    text = """def @main(%mask: Tensor[(n, s), int64], %x: Tensor[(n, s, s), float32]) {
+        %0 = reshape(%mask, newshape=[n*s, 1]);
+        %1 = arange(start=0, stop=s, dtype="int64");
+        %2 = take(%0, %1, axis=0, mode="wrap");
+        %3 = reshape(%2, newshape=[1, 1, -1]);
+        %4 = cast(%3, dtype="float32");
+        add(%x, %4)
+    }"""
+    with PassContext(opt_level=3):
+        library = relay.build(parse(text), "llvm -mcpu=native")
+    net = GraphModule(library["default"](armillary.cpu()))
+    for n, s in SIZES:
+        mask, x = RNG.integers(0, 2, (n, s)), f32(n, s, s)
+        net.run(mask=mask, x=x)
+        np.testing.assert_array_equal(net.get_output(0).numpy(), x + mask[0].astype("float32"))
+    before, positions, rows = library.get_source("tir").split(" parallel {")
+    assert "alloc" in before and "% broadcast(" in positions and "% broadcast(" not in rows

@@ -23,6 +23,7 @@ from armillary.backends.cpu.access import (
 from armillary.backends.cpu.contiguous import axes_of_run, is_looked_up, rows_of_block
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
+from armillary.backends.cpu.elementwise.repeated import keep_divided
 from armillary.backends.cpu.loops import (
     CACHE_LINE,
     fuse_all,
@@ -57,7 +58,7 @@ MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
     cpu = cpu_model(fused.workload.target)
-    kept = keep_transpositions(schedule, schedule_injective(schedule, fused))
+    kept = keep_transpositions(schedule, keep_divided(schedule, schedule_injective(schedule, fused)))
     rows = gathered_rows(schedule, kept[0]) if len(kept) == 1 else []  # else others may read them, too
     if rows:
         _schedule_gather(schedule, kept[0], rows, cpu)
