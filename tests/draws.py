@@ -3,7 +3,7 @@
 In: the tests of a run, and a seed. Out: those to leave out. Invariant: the seed alone decides, so that processes agree
 and a run can be repeated; without `--draw` nothing is left out; a case marked `always` stays. A list is drawn from only
 where `LISTS` names it: its cases differ in sizes, types and levels. Lists of defects that were met, of refusals and of
-hostile input stay whole. What a share sees, and what runs always: docs/notes/129-a-quarter-of-an-hour.md, and 139.
+hostile input stay whole. What a share sees, and what runs always: docs/decisions/test-time.md, and 139.
 """
 
 from __future__ import annotations

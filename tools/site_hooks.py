@@ -23,8 +23,6 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:  # Any: mkdo
 def _replaced(match: re.Match[str], here: str) -> str:
     text, target = match[1], match[2]
     place = posixpath.normpath(posixpath.join(here, target))
-    if place.startswith("notes"):
-        return text
     if place.startswith("../"):
         name = place.removeprefix("../")
         return text if text.startswith("`") or name.startswith(text) else f"{text} (`{name}`)"

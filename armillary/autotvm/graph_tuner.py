@@ -3,7 +3,7 @@
 In: a graph, the shapes of its inputs, records of its convolutions (`autotvm.task.extract_from_program`). Out: for each
 convolution the record that makes the network least, kernels and changes of layout between them together. Invariant:
 only records that were given are chosen, one for each workload; a record of other blocks of channels than a build takes
-has paid for changes of layout on both sides (docs/notes/092), which is taken off before neighbours are weighed.
+has paid for changes of layout on both sides (decisions/tuning.md), which is taken off before neighbours are weighed.
 The solver: `tuner/pairwise_costs.py`. `armc tune` does this by itself, by trials of its own (`tuner/joint_layouts.py`).
 """
 

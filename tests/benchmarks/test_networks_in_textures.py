@@ -1,6 +1,6 @@
 """An OpenCL device computes MobileNet v2 and ResNet-50 in textures as the CPU does, in three precisions.
 
-Images are of 64 pixels, so that a driver on a CPU ends; errors that were measured are in docs/notes/113.
+Images are of 64 pixels, so that a driver on a CPU ends; errors that were measured are in docs/decisions/opencl.md.
 Half needs a driver that has it: the Python that `.ci/rusticl` prints runs these tests with one.
 """
 

@@ -1,7 +1,7 @@
 """Networks that PyTorch exported, on an OpenCL device, in buffers and textures, in three precisions: the CPU's numbers.
 
 Half needs a driver that has it: the Python that `.ci/rusticl` prints runs these tests with one. Bounds are of the
-largest value of an output; what was measured is in docs/notes/096.
+largest value of an output; what was measured is in docs/decisions/opencl.md.
 """
 
 from __future__ import annotations

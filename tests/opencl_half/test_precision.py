@@ -1,6 +1,6 @@
 """float32, float16 and float16 with float32 sums on OpenCL: what kernels compute in, and how far results are off.
 
-Bounds are a few times what was measured (docs/notes/075).
+Bounds are a few times what was measured (docs/decisions/opencl-half.md).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from armillary.relay.op import OPS
 
 SEVERAL_DEVICES = ("annotation.on_device", "device_copy")
 HALF_TOLERANCE = 1e-2  # of a result in half, where the sample allows less
-# Transformed weights in half are the transform of no kernel: exact sums of them are off by 0.056 (docs/notes/112).
+# Transformed weights in half are the transform of no kernel: exact sums of them are off by 0.056.
 OF_ROUNDED_TRANSFORMS = {"cpu.conv2d_winograd_NCHWc": 1e-1, "opencl.conv2d_winograd": 1e-1}
 LONGEST = 600  # letters of a message
 

@@ -5,7 +5,7 @@ and of each task what its kernel takes in each blocks of channels that it may be
 Invariant: the sum of kernels and of changes of layout between them, as it is counted here, is never above that of the
 blocks that the tasks have by themselves; it is a local least, as no single task can lower it by other blocks. Whether
 it holds in the network: `network_check.together`. A trial of a task in other blocks pays for changes of layout on both
-sides (docs/notes/092); the trials here are of the call in its blocks alone, and pay for none.
+sides (docs/decisions/tuning.md); the trials here are of the call in its blocks alone, and pay for none.
 """
 
 from __future__ import annotations

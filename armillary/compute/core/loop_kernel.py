@@ -3,7 +3,7 @@
 In: compiled objects and the rows that describe their functions. Out: `NativeLoop`, a function pointer with its
 arguments, `Program`, such loops in a row that one call runs, and `LoopKernel`, an `IKernel` over [0, extent) whose
 parts any scheduler may run. Invariant: a loop's arguments are bound in the thread that schedules it; the function
-writes what [begin, end) covers and, of its scratch memory, the part of its thread. Kernel ABI: docs/notes/003.
+writes what [begin, end) covers and, of its scratch memory, the part of its thread. ABI: docs/decisions/kernel-abi.md.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 _NO_LOOP = "it cannot run as a loop"
-SHORT = 8  # iterations: as many are unrolled though they could run, docs/notes/011-control-flow-and-variants.md
+SHORT = 8  # iterations: as many are unrolled though they could run, docs/decisions/control-flow.md
 
 
 def branch_taken(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:

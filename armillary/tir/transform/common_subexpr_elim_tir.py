@@ -2,7 +2,7 @@
 
 In: any loop program. Out: lets in front of the bodies where a repeated expression's variables become known. Invariant:
 only expressions that read no memory, call nothing with effects and cannot fault move; values do not change. Off below
-opt_level 4: code generators do the same, and see more where an index is written out (docs/notes/012-pass-defaults.md).
+opt_level 4: code generators do the same, and see more where an index is written out (docs/decisions/pass-defaults.md).
 Configuration: `tir.disable_cse_tir`, `tir.enable_equiv_terms_in_cse_tir` (a + b and b + a are one).
 """
 

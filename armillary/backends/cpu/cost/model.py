@@ -3,7 +3,7 @@
 In: a `CpuModel` and the sizes of a problem. Out: tiles, `Estimate`s, and for people an `Explanation`. Invariant:
 arithmetic on facts of the target (target/cpu_table.py), no operator and no schedule in sight, so graph passes and
 schedules ask the same model. An estimate is for one thread; parameters come from beyond the L2 cache, as in a network.
-Winograd's algorithm: winograd/cost.py. Measured against search: docs/notes/007-cost-model.md.
+Winograd's algorithm: winograd/cost.py. Measured against search: docs/decisions/cost-model.md.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def _tile(
 def shares_tiles(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     """Whether threads share the tiles of a single line, all blocks each, rather than the blocks.
 
-    Each tile then reads all weights, which must be near (note 017).
+    Each tile then reads all weights, which must be near.
     """
     weights = nest.chunks * nest.wide * nest.steps * (nest.register_bytes or cpu.vector_bits // 8)
     if nest.lines * nest.repeats > 1 or weights > cpu.l2 // 4:

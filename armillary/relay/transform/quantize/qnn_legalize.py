@@ -5,7 +5,7 @@ q - 128 as int8 is the same real number, no correction is left to do in the prod
 Convolutions that are exact in float32 (ops/qnn/product.py) stay: there a correction is free. qnn.dense chooses its
 signs by the target's dot products (ops/qnn/_byte_products.py). Rules that users register
 (`relay.qnn.op.register_qnn_legalize`) go first. Invariant: the same bits; the result stays in the qnn dialect. What it
-gains: docs/notes/012-pass-defaults.md.
+gains: docs/decisions/pass-defaults.md.
 
     def @main(%x: Tensor[(1, 4, 1, 1), uint8], %w: Tensor[(2, 4, 1, 1), int8]) {
       qnn.conv2d(%x, %w, 128, 0, 0.5f, 1f)

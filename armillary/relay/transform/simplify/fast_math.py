@@ -2,7 +2,7 @@
 
 In: a module. Out: calls of fast_exp, fast_erf, fast_tanh and nn.fast_softmax (errors: ops/elementwise/fast_math.py).
 Invariant: results differ in the sixth digit, infinities become large numbers; so the pass is off below opt_level 4.
-What it gains, and why level 3 keeps the exact functions: docs/notes/012-pass-defaults.md.
+What it gains, and why level 3 keeps the exact functions: docs/decisions/pass-defaults.md.
 
     def @main(%x: Tensor[(2,), float32], %y: Tensor[(2,), float64]) { (exp(%x), exp(%y)) }
     ->

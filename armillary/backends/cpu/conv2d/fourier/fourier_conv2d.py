@@ -9,7 +9,7 @@ sums are exact, are left alone. `relay.FourierConv2D.use`: 0 switches the pass o
     ->
     cpu.conv2d_fourier_NCHWc(%x, layout_transform(weight))
 
-The model: backends/cpu/conv2d/fourier/cost.py. Measurements: docs/notes/016-large-kernels.md.
+The model: backends/cpu/conv2d/fourier/cost.py. Measurements: docs/decisions/fourier.md.
 """
 
 from __future__ import annotations

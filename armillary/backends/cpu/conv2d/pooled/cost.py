@@ -3,7 +3,7 @@
 In: the sizes of both (`Pooled`), a `CpuModel`. Out: rows of a band and blocks of channels of a task; no band: two
 kernels are as good. Invariant: bands divide the pooled image; rows of the convolution that two bands share are computed
 twice, at most `OVERLAP` of all.
-Who asks: the pass fuse-pool whether to, the schedule conv2d_pooled for the sizes. Measurements: note 025.
+Who asks: the pass fuse-pool whether to, the schedule conv2d_pooled for the sizes.
 """
 
 from __future__ import annotations

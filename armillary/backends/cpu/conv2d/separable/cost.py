@@ -2,7 +2,7 @@
 
 In: the sizes of both (`Separable`), a `CpuModel`. Out: rows of a band; 0: two kernels are as good. Invariant: a band's
 rows divide the image, so that no row is computed twice or beside the image.
-Who asks: the pass fuse-depthwise whether to, the schedule conv2d_separable for the rows. Measurements: note 024.
+Who asks: the pass fuse-depthwise whether to, the schedule conv2d_separable for the rows.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ ten times less exact.
     ->
     cpu.conv2d_winograd_NCHWc(%x, cpu.conv2d_winograd_weight_transform(weight))
 
-The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/notes/002-winograd.md, docs/notes/007-cost-model.md.
+The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/decisions/winograd.md, docs/decisions/cost-model.md.
 """
 
 from __future__ import annotations

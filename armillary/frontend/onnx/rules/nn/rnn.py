@@ -33,7 +33,7 @@ sizes = by_name("sizes")
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0}
-UNROLLED = 128  # steps: a loop copies its states, docs/notes/011-control-flow-and-variants.md has what that costs
+UNROLLED = 128  # steps: a loop copies its states, docs/decisions/control-flow.md has what that costs
 BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
