@@ -1,4 +1,4 @@
-"""Attention on an OpenCL device in three kernels: orders of axes, masks, shared heads; against numpy in float64."""
+"""Attention on an OpenCL device, in one kernel or three: orders of axes, masks, shared heads; against numpy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import armillary
 from armillary import relay
@@ -14,12 +15,24 @@ from armillary.relay.op import get_op
 from tests.opencl_device import needs_opencl
 
 pytestmark = needs_opencl
-CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [  # Any: attributes
+Case = tuple[str, list[tuple[int, ...]], dict[str, Any]]  # Any: attributes
+STREAMED: list[Case] = [
     ("nn.attention", [(1, 197, 3, 64)] * 3, {"scale": 0.125}),
+    (
+        "nn.attention",
+        [(1, 4, 33, 24), (1, 2, 24, 130), (1, 2, 130, 32)],
+        {"query_layout": "BHTD", "key_layout": "BHDT", "value_layout": "BHTD", "shared": 2},
+    ),
+    ("nn.attention", [(2, 70, 9, 128)] * 3, {"heads": 3, "offsets": (0, 3, 6), "out_layout": "BHTD", "scale": 0.1}),
+    ("nn.attention", [(60, 65, 3, 64)] * 3, {"scale": 0.125}),
+    ("nn.masked_attention", [(2, 80, 3, 64), (2, 60, 3, 64), (2, 60, 3, 64), (2, 1, 1, 60)], {}),
+    ("nn.masked_attention", [(1, 80, 3, 16)] * 3 + [(1, 3, 80, 80)], {}),
+]
+CASES: list[Case] = [
     ("nn.attention", [(2, 9, 6, 16)] * 3, {"scale": 0.25, "heads": 2, "offsets": (0, 2, 4), "out_layout": "BHTD"}),
     (
         "nn.attention",
-        [(1, 4, 33, 8), (1, 2, 8, 21), (1, 2, 21, 16)],
+        [(1, 4, 33, 8), (1, 2, 8, 21), (1, 2, 21, 12)],
         {"query_layout": "BHTD", "key_layout": "BHDT", "value_layout": "BHTD", "shared": 2},
     ),
     ("nn.attention", [(1, 1, 4, 32), (1, 70, 4, 32), (1, 70, 4, 32)], {"scale": 0.2}),
@@ -27,12 +40,11 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [  # Any: attri
 ]
 
 
-@pytest.mark.parametrize(("name", "shapes", "attrs"), CASES)
-def test_attention_is_three_kernels(name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any]) -> None:
+def _compare(case: Case, values: list[NDArray[np.float32]]) -> str:
+    """The source of a compiled attention whose result was compared with the reference in float64."""
+    name, shapes, attrs = case
     op = get_op(name)
     variables = [relay.var(f"v{n}", shape=shape) for n, shape in enumerate(shapes)]
-    random = np.random.default_rng(0)
-    values = [random.standard_normal(shape).astype("float32") for shape in shapes]
     function = relay.Function(variables, op(*variables, **attrs))
     library = relay.build(armillary.IRModule.from_expr(function), "opencl")
     graph = graph_executor.GraphModule(library["default"](armillary.opencl(0)))
@@ -42,4 +54,30 @@ def test_attention_is_three_kernels(name: str, shapes: list[tuple[int, ...]], at
     wanted = op.reference_rule(op.make_attrs(named=attrs), *(value.astype("float64") for value in values))
     got = graph.get_output(0).numpy()
     np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6 * float(np.abs(wanted).max()))
-    assert library.get_lib().get_source().count("__kernel") == 3
+    return str(library.get_lib().get_source())
+
+
+def _drawn(shapes: list[tuple[int, ...]]) -> list[NDArray[np.float32]]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_of_few_queries_or_other_features_is_three_kernels(case: Case) -> None:
+    assert _compare(case, _drawn(case[1])).count("__kernel") == 3
+
+
+@pytest.mark.parametrize("case", STREAMED)
+def test_attention_is_one_kernel_without_scores_in_memory(case: Case) -> None:
+    source = _compare(case, _drawn(case[1]))
+    assert source.count("__kernel") == 1
+    assert source.count("restrict") == len(case[1]) + 1  # operands and the result, nothing between
+
+
+def test_masked_keys_and_rows_of_lowest_scores_are_as_the_reference_says() -> None:
+    case: Case = ("nn.masked_attention", [(1, 130, 2, 64)] * 3 + [(1, 1, 130, 130)], {"scale": 0.125})
+    *operands, _ = _drawn(case[1])
+    causal = np.where(np.tri(130, dtype=bool), 0, -np.inf).astype("float32")
+    causal[7] = np.finfo("float32").min  # as padding is masked: the row is a mean
+    operands[0][0, 100] *= 60.0  # scores that grow from block to block
+    _compare(case, [*operands, causal[None, None]])

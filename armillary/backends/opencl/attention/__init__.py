@@ -1,1 +1,1 @@
-"""Attention as three kernels: scores by the product kernel, their softmax by rows, and the mix of values."""
+"""Attention in one kernel that streams keys; of few queries as scores, their softmax by rows, and a mix of values."""

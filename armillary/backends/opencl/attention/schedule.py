@@ -1,9 +1,9 @@
 """nn.attention and nn.masked_attention: products of queries and keys, rows of their softmax, products with values.
 
-In: the stages of a fused function anchored at an attention (ops/nn/attention.py). Out: its loops: the scores go to
-memory, exponentials and their sums once more, and the last product divides by the sums; whatever order of axes the
-operands and the result have, they are read and stored where they lie. Invariant: what follows the attention, if it is
-not computed from it in place, is a kernel of its own, by elements.
+In: the stages of a fused function anchored at an attention (ops/nn/attention.py). Out: its loops: one kernel
+(streaming.py); for few queries, or features that it does not take, three, whose scores are in memory. Whatever order of
+axes the operands and the result have, they are read and stored where they lie. Invariant: what follows the attention,
+if it is not computed from it in place, is a kernel of its own, by elements.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 
 from armillary import te
-from armillary.backends.opencl.gemm.contraction import contraction_of
+from armillary.backends.opencl.attention.streaming import StreamingKernel, plan_of, streaming_products
+from armillary.backends.opencl.gemm.contraction import contraction_of, count
 from armillary.backends.opencl.gemm.kernel import Emit, ProductKernel
-from armillary.backends.opencl.gemm.tile import Size, choose_tile
+from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile
 from armillary.backends.opencl.rows.analysis import rows_of
 from armillary.backends.opencl.rows.kernel import RowKernel
 from armillary.backends.opencl.schedules.default import group_items, schedule_default
@@ -64,14 +65,18 @@ class _Attention:
         assert isinstance(source, te.ComputeOp), "attention is computed"
         if rows is None or order is None or not _is_plain(output, scores, source):
             return None
-        kernels = [self._product(scores, lambda indices, value: self._keep(scores, indices, value))]
-        self._hold(scores)
-        kernels.append(RowKernel(self.elements, rows).body(self._keep))
-        self.elements.held.clear()
-        self._hold(powers)
-        self._hold(total)
         is_last = is_in_place(output.op, source, te.static_shape(anchor))
-        kernels.append(self._product(mix, self._emit(mix, output if is_last else anchor, order)))
+        emit = self._emit(mix, output if is_last else anchor, order)
+        streaming = self._streaming(emit)
+        kernels = [streaming] if streaming is not None else []
+        if not kernels:
+            kernels.append(self._product(scores, lambda indices, value: self._keep(scores, indices, value)))
+            self._hold(scores)
+            kernels.append(RowKernel(self.elements, rows).body(self._keep))
+            self.elements.held.clear()
+            self._hold(powers)
+            self._hold(total)
+            kernels.append(self._product(mix, emit))
         if not is_last:
             self._hold(anchor)
             kernels.append(by_elements(self.elements, output))
@@ -79,6 +84,20 @@ class _Attention:
         for buffer in self.memory.values():
             body = S.Allocate(buffer, body)
         return self.elements.function(body)
+
+    def _streaming(self, emit: Emit) -> S.Stmt | None:
+        """One kernel that keeps no scores; None where it does not pay or fit."""
+        works = streaming_products(self.stages)
+        if works is None:
+            return None
+        scores, mix = works
+        shared = max(self.fused.workload.target.max_shared_memory_per_block, SHARED_BYTES)
+        plan = plan_of(count(scores.batch), count(scores.rows), count(mix.columns), shared)
+        if plan is None:
+            return None
+        kernel = StreamingKernel(self.elements, self.stages, works, plan).loops(emit)
+        self.elements.held.clear()
+        return kernel
 
     def _product(self, tensor: te.Tensor, emit: Emit) -> S.Stmt:
         work = contraction_of(tensor.op)

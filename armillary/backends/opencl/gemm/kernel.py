@@ -120,7 +120,7 @@ class ProductKernel:
             place = T.add(first, part * count)
             return E.BufferLoad(memory, (E.Ramp(place, T.const(1), lanes) if lanes > 1 else place,))
 
-        own = (_vector(0) if lanes > 1 else T.const(0),)
+        own = (vector(0) if lanes > 1 else T.const(0),)
         value = at(0)
         for part in range(1, self.parts):
             value = T.add(value, at(part))
@@ -158,7 +158,7 @@ class ProductKernel:
     def _clear(self) -> S.Stmt:
         zero = E.Broadcast(T.const(0, self.sums.dtype), LANES)
         count = self.own_rows * self.own_columns // LANES
-        return S.seq(*(S.BufferStore(self.sums, zero, (_vector(n * LANES),)) for n in range(count)))
+        return S.seq(*(S.BufferStore(self.sums, zero, (vector(n * LANES),)) for n in range(count)))
 
     def _sum(self) -> S.Stmt:
         """Two steps in each turn of the loop, so that each stage of shared memory has a name of its own."""
@@ -200,12 +200,12 @@ class ProductKernel:
             row = T.add(T.mul(self.slice, self.tile.step), term)
             for n in range(own // size):
                 base = T.add(T.mul(row, line(side.places)), T.add(at, n * size * many))
-                statements += _copied(part, n * size, buffer, base, size)
+                statements += copied(part, n * size, buffer, base, size)
         for i in range(self.own_rows):
             for j in range(self.own_columns // LANES):
-                place = _vector(i * self.own_columns + j * LANES)
+                place = vector(i * self.own_columns + j * LANES)
                 factor: E.Expr = E.Broadcast(E.BufferLoad(self.left_part, (T.const(i),)), LANES)
-                other: E.Expr = E.BufferLoad(self.right_part, (_vector(j * LANES),))
+                other: E.Expr = E.BufferLoad(self.right_part, (vector(j * LANES),))
                 factor, other = (T.cast(x, self.sums.dtype) for x in (factor, other))
                 total = T.call("fma", factor, other, E.BufferLoad(self.sums, (place,)))
                 statements.append(S.BufferStore(self.sums, total, (place,)))
@@ -230,17 +230,15 @@ class ProductKernel:
 
             give = [
                 S.BufferStore(
-                    shared, E.BufferLoad(self.sums, (_vector(n * LANES),)), (place(n, T.sub(self.slice, half)),)
+                    shared, E.BufferLoad(self.sums, (vector(n * LANES),)), (place(n, T.sub(self.slice, half)),)
                 )
                 for n in range(count)
             ]
             take = [
                 S.BufferStore(
                     self.sums,
-                    T.add(
-                        E.BufferLoad(self.sums, (_vector(n * LANES),)), E.BufferLoad(shared, (place(n, self.slice),))
-                    ),
-                    (_vector(n * LANES),),
+                    T.add(E.BufferLoad(self.sums, (vector(n * LANES),)), E.BufferLoad(shared, (place(n, self.slice),))),
+                    (vector(n * LANES),),
                 )
                 for n in range(count)
             ]
@@ -302,13 +300,14 @@ class ProductKernel:
         return emit(tuple(where[axis] for axis in self.anchor_axes), E.BufferLoad(sums or self.sums, (place,)))
 
 
-def _vector(begin: int) -> E.Expr:
+def vector(begin: int) -> E.Expr:
+    """The places of four neighbours."""
     return E.Ramp(T.const(begin), T.const(1), LANES)
 
 
-def _copied(part: S.Buffer, at: int, source: S.Buffer, base: E.Expr, size: int) -> list[S.Stmt]:
+def copied(part: S.Buffer, at: int, source: S.Buffer, base: E.Expr, size: int) -> list[S.Stmt]:
     """Copy neighbours from shared memory to registers."""
     if size == LANES:
         value = E.BufferLoad(source, (E.Ramp(base, T.const(1), LANES),))
-        return [S.BufferStore(part, value, (_vector(at),))]
+        return [S.BufferStore(part, value, (vector(at),))]
     return [S.BufferStore(part, E.BufferLoad(source, (T.add(base, n),)), (T.const(at + n),)) for n in range(size)]
