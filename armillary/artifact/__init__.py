@@ -9,7 +9,7 @@ Parsing helpers are in `artifact/json_form.py`; the C twins of these readers in 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from typing import Literal
 
 from armillary.artifact.json_form import Reader, dump, parse
@@ -309,6 +309,7 @@ class SizeRow:
     low: int
     high: int
     step: int = 1
+    typical: int = 0  # what kernels were chosen for; 0: not said
 
 
 def _read_size(reader: Reader) -> SizeRow:
@@ -318,6 +319,7 @@ def _read_size(reader: Reader) -> SizeRow:
         low,
         reader.get("high").integer(low, LARGEST),
         reader.get("step").integer(1, LARGEST),
+        reader.get("typical").integer(0, LARGEST) if reader.has("typical") else 0,
     )
 
 
@@ -386,7 +388,7 @@ class GraphSpec:
             attrs["lifetime"] = ["list_int", list(self.lifetimes)]
         more: dict[str, object] = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
         if self.sizes:
-            more["sizes"] = [{"name": s.name, "low": s.low, "high": s.high, "step": s.step} for s in self.sizes]
+            more["sizes"] = [asdict(row) for row in self.sizes]
         return dump(
             {
                 "nodes": [_node_to_json(node) for node in self.nodes],

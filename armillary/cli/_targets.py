@@ -31,6 +31,11 @@ def add_target_arguments(parser: argparse.ArgumentParser, default: str = "llvm -
     shown.help = "an attribute of a target of the list: --target-llvm-mtriple=…, --target-opencl-device=adreno"
 
 
+def takes_fixed_shapes(targets: str) -> bool:
+    """Whether one of a list of targets is a device, or C, whose kernels take no open sizes."""
+    return any(part.split()[0] not in ("llvm", "cpu") and not is_offload(part.split()[0]) for part in _parts(targets))
+
+
 def target_of(args: argparse.Namespace) -> str:
     """The list of targets with the attributes that other options say."""
     given: dict[str, dict[str, str]] = {}

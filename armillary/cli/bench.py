@@ -10,12 +10,15 @@ examples:
   armc bench resnet18.onnx --against onnxruntime,openvino --threads 1,2 --rounds 10
   armc bench resnet18.tar --threads 1 --streams 1,2 --json figures.json
   armc bench resnet18.onnx --trace trace.json
+  armc bench bert.onnx --sizes seq=8,128,512 --against onnxruntime
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 
@@ -26,7 +29,8 @@ from armillary.backend.bench.race import Lane, difference, race
 from armillary.base.files import check_writable, scratch_folder, write_atomic
 from armillary.cli._console import errors, note, output, stages
 from armillary.cli._model import input_shapes, load_model, positive
-from armillary.cli.run import fill_inputs, read_npz
+from armillary.cli._targets import takes_fixed_shapes
+from armillary.cli.run import fill_inputs, read_npz, sizes_of
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.driver.trace import chrome_trace
@@ -49,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each in a round (default: 1)")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
+    told = "open sizes, a table for each combination: 'seq=8,128,512 batch=1,4' (default: what kernels were chosen for)"
+    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=told)
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline of one inference")
@@ -67,13 +73,18 @@ def run(args: argparse.Namespace) -> int:
         progress.start(f"compiling {args.FILE}")
         package = _package(args, folder)
         network = GraphModule(load_module(package)["default"](cpu(0)))
-        inputs = fill_inputs(network, read_npz(args.inputs) if args.inputs else {}, "random")
         files = {"armillary": str(package)} | dict.fromkeys(others, args.FILE)
-        lanes = race(files, inputs, threads, streams, args.rounds, args.seconds, progress.start)
+        lanes: list[Lane] = []
+        for sizes in _all_sizes(args.sizes):
+            inputs = fill_inputs(network, read_npz(args.inputs) if args.inputs else {}, "random", sizes)
+            raced = race(files, inputs, threads, streams, args.rounds, args.seconds, progress.start)
+            if sizes:
+                output.print(", ".join(f"{name} = {value}" for name, value in sizes.items()), highlight=False)
+            output.print(_table(raced))
+            lanes += [dataclasses.replace(lane, sizes=sizes) for lane in raced]
     for lane in lanes:
         if lane.failed:
             note(f"{lane.engine}, {lane.threads} threads: {lane.failed}")
-    output.print(_table(lanes))
     if args.json:
         write_atomic(args.json, (json.dumps([lane.plain() for lane in lanes], indent=1) + "\n").encode())
     if args.trace:
@@ -83,6 +94,14 @@ def run(args: argparse.Namespace) -> int:
         write_atomic(args.trace, text.encode())
         errors.print(f"{args.trace}: written, for chrome://tracing or Perfetto", highlight=False)
     return 1 if any(lane.failed for lane in lanes) else 0
+
+
+def _all_sizes(text: str) -> list[dict[str, int]]:
+    """Each combination of "seq=8,128,512 batch=1,4"."""
+    lists = [item.partition("=") for item in text.split()]
+    names = [name for name, _, _ in lists]
+    made = itertools.product(*(values.split(",") for _, _, values in lists))
+    return [sizes_of(",".join(f"{n}={v}" for n, v in zip(names, row, strict=True))) for row in made]
 
 
 def _engines(text: str, file: str) -> list[str]:
@@ -108,7 +127,7 @@ def _package(args: argparse.Namespace, folder: Path) -> Path:
     path = Path(args.FILE)
     if path.suffix in PACKAGES:
         return path
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=True)
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=takes_fixed_shapes(args.target))
     package = folder / "network.so"
     with PassContext(3):
         build(module, target=args.target, params=params).export_library(str(package))

@@ -43,7 +43,7 @@ from armillary.cli._model import (
 )
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
-from armillary.cli._targets import add_target_arguments, target_of
+from armillary.cli._targets import add_target_arguments, takes_fixed_shapes, target_of
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ConfigError
@@ -115,7 +115,7 @@ def _compile(
 ) -> GraphLibrary:
     progress.start(f"reading {args.FILE}")
     shapes, many = input_shapes(args.input_shapes), variants(args.variants)
-    module, params = load_model(args.FILE, shapes, many, assume=True, form=args.model_format)
+    module, params = load_model(args.FILE, shapes, many, assume=takes_fixed_shapes(args.target), form=args.model_format)
     module = in_desired_layout(module, args)
     progress.start("compiling")
     with pass_context(args, timing, [progress]), _records(args.tuning_records):

@@ -30,9 +30,10 @@ from rich.table import Table
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
+from armillary.cli._targets import takes_fixed_shapes
 from armillary.cli.pages.profile import page, tail
 from armillary.cli.pages.profile_device import device_page, roof_text
-from armillary.cli.run import chosen_device, fill_inputs, read_npz
+from armillary.cli.run import add_sizes_argument, chosen_device, fill_inputs, read_npz, sizes_of
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile, has_textures, profile_device
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=count, default=0, help="threads of an inference (default: as the runtime)")
     parser.add_argument("--runs", type=positive, default=20, help="runs to take the median of (default: 20)")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
+    add_sizes_argument(parser)
     parser.add_argument("--top", type=count, default=0, metavar="N", help="only the N slowest kernels; 0: all")
     parser.add_argument("--why", action="store_true", help="print the reasons for each kernel")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         executor, graph_json = _load(args, progress.advance)
         module = GraphModule(executor)
         given = read_npz(args.inputs) if args.inputs else {}
-        for name, value in fill_inputs(module, given, "random").items():
+        for name, value in fill_inputs(module, given, "random", sizes_of(args.sizes)).items():
             module.set_input(name, value)
         if executor.device != cpu(0):
             progress.start("measuring the device")
@@ -122,7 +124,7 @@ def _load(args: argparse.Namespace, progress: Any) -> tuple[Any, str]:  # Any: a
         if package.graph_json is None:
             raise ArtifactError("the library holds functions but no network", span=Span(str(path)))
         return package["default"](_device(args, package)), package.graph_json
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=True)
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=takes_fixed_shapes(args.target))
     with PassContext(args.opt_level, config=pass_config(args.pass_config)):
         library = build(module, target=args.target, params=params, progress=progress)
     return library["default"](_device(args, library.get_lib())), library.get_graph_json()

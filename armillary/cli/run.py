@@ -7,6 +7,7 @@ examples:
   armc run resnet18.so
   armc run module.tar -i inputs.npz -o outputs.npz --print-top 5
   armc run resnet18.so --print-time --repeat 10 --number 5
+  armc run bert.tar --sizes batch=2,seq=40 --print-time
   armc run resnet18.so --profile
   armc run net.tar --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399 --print-time
 """
@@ -18,9 +19,10 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
@@ -34,9 +36,10 @@ from armillary.base.record import record
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
-from armillary.errors import ExecutionError, RPCError, Span
+from armillary.errors import ConfigError, ExecutionError, RPCError, Span
 from armillary.runtime import Device, GraphExecutor, device, load_module
 from armillary.runtime.device import require
+from armillary.runtime.open_shapes import at_sizes, open_shapes
 
 if TYPE_CHECKING:
     from armillary.rpc.client import RPCSession
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fill-mode", "--fill", choices=FILLS, default="random", help="inputs not given")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name")
     parser.add_argument("-o", "--outputs", metavar="NPZ", help="write the output arrays here")
+    add_sizes_argument(parser)
     parser.add_argument("--print-time", action="store_true", help="time it and print mean, median, max, min, std")
     parser.add_argument("--repeat", type=positive, default=1, help="timed runs: this many results (default: 1)")
     parser.add_argument("--number", type=positive, default=1, help="each the mean of this many runs (default: 1)")
@@ -81,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     """Load the package here or there, fill, run, report."""
     given = read_npz(args.inputs) if args.inputs else {}
-    made = loaded(args.PATH, args.device, session, given, args.fill_mode)
+    made = loaded(args.PATH, args.device, session, given, args.fill_mode, sizes_of(args.sizes))
     module = made.module
     if args.print_time:
         result = module.benchmark(made.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
@@ -109,7 +113,14 @@ class Loaded:
     where: Device
 
 
-def loaded(path: str, device: str, session: RPCSession | None, given: dict[str, Array], fill_mode: str) -> Loaded:
+def loaded(
+    path: str,
+    device: str,
+    session: RPCSession | None,
+    given: dict[str, Array],
+    fill_mode: str,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Loaded:
     """Load a package here or there and set its inputs: what is given, else as `fill_mode` says."""
     where = chosen_device(device, session)
     if session is not None:
@@ -120,7 +131,7 @@ def loaded(path: str, device: str, session: RPCSession | None, given: dict[str, 
     for name, value in given.items():  # these choose the variant
         if module.get_input_index(name) >= 0:
             module.set_input(name, value)
-    for name, value in fill_inputs(module, given, fill_mode).items():
+    for name, value in fill_inputs(module, given, fill_mode, sizes).items():
         module.set_input(name, value)
     return Loaded(module, executor, where)
 
@@ -146,9 +157,25 @@ def chosen_device(text: str, session: RPCSession | None = None) -> Device:
     return require(found) if session is None else session.own(found)
 
 
-def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict[str, Array]:
-    """An array for each input: the one given, or one made as `mode` says."""
-    shapes, dtypes = module.get_input_info()
+def add_sizes_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare `--sizes`."""
+    told = "values for open sizes of inputs that are made: seq=128,batch=2 (default: what kernels were chosen for)"
+    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=told)
+
+
+def sizes_of(text: str) -> dict[str, int]:
+    """Values of sizes, from "seq=128,batch=2"."""
+    pairs = [item.partition("=") for item in text.replace(",", " ").split()]
+    if not all(name and value.isdecimal() for name, _, value in pairs):
+        raise ConfigError(f"--sizes: cannot read {text!r}", hint="write seq=128,batch=2")
+    return {name: int(value) for name, _, value in pairs}
+
+
+def fill_inputs(
+    module: GraphModule, given: dict[str, Array], mode: str, sizes: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Array]:
+    """An array for each input: the one given, or one made as `mode` says, of these `sizes` or typical ones."""
+    shapes, dtypes = _shapes(module, given, sizes)
     unknown = sorted(set(given) - set(shapes))
     if unknown:
         raise ExecutionError(
@@ -156,6 +183,27 @@ def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict
         )
     random = np.random.default_rng(_SEED)
     return {n: given[n] if n in given else made_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
+
+
+def _shapes(
+    module: GraphModule, given: dict[str, Array], sizes: Mapping[str, int]
+) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, DType]]:
+    """Shapes and types of inputs: of open ones at these sizes, at those that given inputs have, or at typical ones."""
+    shapes, dtypes = module.get_input_info()
+    made = open_shapes(module.module)
+    if made is None and sizes:
+        raise ConfigError("--sizes: the network has no open sizes, or runs on another machine")
+    if made is None:
+        return {name: tuple(d for d in shape if isinstance(d, int)) for name, shape in shapes.items()}, dtypes
+    known = dict(sizes)
+    for name, value in given.items():
+        pairs = zip(made.inputs.get(name, ()), value.shape, strict=False)
+        known |= {dim: size for dim, size in pairs if isinstance(dim, str) and dim in made.sizes}
+    values = made.values(known)
+    assumed = [f"{name}={value}" for name, value in values.items() if name not in known]
+    if assumed:
+        note(f"sizes are taken to be {', '.join(assumed)}: --sizes chooses others")
+    return {name: at_sizes(shape, values) for name, shape in made.inputs.items()}, dtypes
 
 
 def made_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.Generator) -> Array:

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from armillary.base.aliases import Array
     from armillary.base.dtype import DType
     from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
+    from armillary.runtime.open_shapes import Shape
 
 with deferred():
     from armillary import runtime
+    from armillary.runtime.open_shapes import open_shapes
 
 
 @boundary("graph_executor.create", arguments=True)
@@ -146,15 +148,22 @@ class GraphModule:
         """Index of an input by name, -1 if there is none."""
         return self.module.get_input_index(name)
 
-    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, DType]]:
-        """Shapes and dtypes of the inputs by name; what was set by `params` is left out."""
-        types = {name: self.module.input_type(name) for name in self.module.free_inputs}
-        return {name: row[0] for name, row in types.items()}, {name: row[1] for name, row in types.items()}
+    def get_input_info(self) -> tuple[dict[str, Shape], dict[str, DType]]:
+        """Shapes and dtypes of the inputs by name; what was set by `params` is left out.
 
-    def get_output_info(self) -> tuple[dict[int, tuple[int, ...]], dict[int, DType]]:
-        """Shapes and dtypes of the outputs by number, before and after a run."""
+        A dimension that is open is a text over the names of sizes: "batch", "2*seq + 1".
+        """
+        types = {name: self.module.input_type(name) for name in self.module.free_inputs}
+        made = open_shapes(self.module)
+        shapes = {name: made.inputs[name] if made is not None else row[0] for name, row in types.items()}
+        return shapes, {name: row[1] for name, row in types.items()}
+
+    def get_output_info(self) -> tuple[dict[int, Shape], dict[int, DType]]:
+        """Shapes and dtypes of the outputs by number, before and after a run; open dimensions as `get_input_info`."""
         types = {index: self.module.output_type(index) for index in range(self.get_num_outputs())}
-        return {index: row[0] for index, row in types.items()}, {index: row[1] for index, row in types.items()}
+        made = open_shapes(self.module)
+        shapes = {index: made.outputs[index] if made is not None else row[0] for index, row in types.items()}
+        return shapes, {index: row[1] for index, row in types.items()}
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int | str, out: NDArray | Array | None = None) -> NDArray:

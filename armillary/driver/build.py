@@ -288,7 +288,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         image_widths=tuple(plan.image_widths),
         storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
-        sizes=tuple(SizeRow(s.name, s.low, s.high, s.step) for s in plan.sizes.values()),
+        sizes=tuple(SizeRow(s.name, s.low, s.high, s.step, s.typical) for s in plan.sizes.values()),
         states=tuple(plan.states),
         lifetimes=tuple(plan.lifetimes),
     )

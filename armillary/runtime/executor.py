@@ -89,6 +89,7 @@ class GraphExecutor:
         self._index = {name: i for i, name in enumerate(self._names)}
         self._variants = native().arm_graph_num_variants(self._graph) > 1
         self._sized = native().arm_graph_num_sizes(self._graph) > 0  # then shapes change with the inputs
+        self.sized_json = text if self._sized else b""  # open_shapes.py
         is_state = native().arm_graph_input_is_state
         self.state_names = tuple(n for i, n in enumerate(self._names) if is_state(self._graph, i) == 1)
         self._shared: SharedWeights | None = None  # what other executors may take while this one lives

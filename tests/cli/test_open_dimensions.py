@@ -1,7 +1,8 @@
-"""Models whose shapes are open are compiled for usual numbers, which a note tells; what cannot be told stays open."""
+"""Models whose shapes are open are compiled once; commands take sizes, and say which they take by themselves."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -25,38 +26,64 @@ def saved(path: Path, *shapes: list[int | str | None]) -> str:
     return str(path)
 
 
-def test_a_batch_is_one_image_and_the_note_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = tmp_path / "net.tar"
-    assert main(["compile", saved(tmp_path / "net.onnx", ["batch", 3, 8, 8]), "-o", str(package)]) == 0
-    assert "batch is taken to be 1: --input-shapes or --variants choose other numbers" in capsys.readouterr().err
-    network = GraphModule(armillary.runtime.load_module(str(package))["default"](armillary.cpu()))
-    network.run(x0=-np.ones((1, 3, 8, 8), np.float32))
-    assert not network.get_output(0).numpy().any()
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("open")
+    path = folder / "net.tar"
+    assert main(["compile", saved(folder / "net.onnx", ["batch", "seq", 4]), "-o", str(path)]) == 0
+    return str(path)
 
 
-def test_sequences_come_in_two_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = tmp_path / "net.tar"
-    assert main(["compile", saved(tmp_path / "net.onnx", ["N", "sequence"]), "-o", str(package)]) == 0
-    assert "sequence is taken to be 128 or 32" in capsys.readouterr().err
-    network = GraphModule(armillary.runtime.load_module(str(package))["default"](armillary.cpu()))
-    for length in (128, 32):
-        network.run(x0=np.ones((1, length), np.float32))
-        assert network.get_output(0).shape == (1, length)
+def test_a_package_takes_every_size_and_tells_its_shapes(package: str) -> None:
+    network = GraphModule(armillary.runtime.load_module(package)["default"](armillary.cpu()))
+    for batch, length in ((1, 128), (3, 7)):
+        network.run(x0=-np.ones((batch, length, 4), np.float32))
+        assert network.get_output(0).shape == (batch, length, 4) and not network.get_output(0).numpy().any()
+    assert network.get_input_info()[0] == {"x0": ("batch", "seq", 4)}
+    assert network.get_output_info()[0] == {0: ("batch", "seq", 4)}
 
 
-def test_numbers_that_are_given_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path / "net.onnx", ["batch", 3])
-    assert main(["compile", path, "--input-shapes", "x0:[5,3]", "-o", str(tmp_path / "net.tar")]) == 0
+def test_sessions_over_packages_take_every_size(package: str) -> None:
+    session = armillary.InferenceSession(package)
+    assert [arg.shape for arg in (*session.get_inputs(), *session.get_outputs())] == [["batch", "seq", 4]] * 2
+    for n in (2, 5):
+        assert session.run(None, {"x0": np.ones((n, 3, 4), np.float32)})[0].shape == (n, 3, 4)
+
+
+def test_run_says_which_sizes_it_takes(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.npz"
+    assert main(["run", package, "--sizes", "seq=9", "-o", str(out)]) == 0
+    assert "sizes are taken to be batch=1: --sizes chooses others" in capsys.readouterr().err
+    with np.load(out) as outputs:
+        assert outputs["output_0"].shape == (1, 9, 4)
+    np.savez(tmp_path / "in.npz", x0=np.ones((2, 5, 4), np.float32))
+    assert main(["run", package, "-i", str(tmp_path / "in.npz")]) == 0
     assert "taken to be" not in capsys.readouterr().err
 
 
-def test_a_dimension_without_a_plain_meaning_stays_open(tmp_path: Path) -> None:
-    path, package = saved(tmp_path / "net.onnx", ["batch", 12, "past_sequence_length", 64]), tmp_path / "net.tar"
-    assert main(["compile", path, "-o", str(package)]) == 0
-    network = GraphModule(armillary.runtime.load_module(str(package))["default"](armillary.cpu()))
-    for past in (3, 7):
-        network.run(x0=np.full((1, 12, past, 64), -1, np.float32))
-        assert network.get_output(0).shape == (1, 12, past, 64) and not network.get_output(0).numpy().any()
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [("past=3", "has no size 'past'"), ("seq", "cannot read 'seq'"), ("seq=4000000000", "lies outside its bounds")],
+)
+def test_sizes_that_make_no_sense_are_refused(
+    package: str, sizes: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", package, "--sizes", sizes]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_bench_has_a_table_for_each_size(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures, quick = tmp_path / "figures.json", ["--rounds", "1", "--seconds", "0.05", "--threads", "1"]
+    assert main(["bench", package, "--sizes", "seq=8,16 batch=1", *quick, "--json", str(figures)]) == 0
+    rows = json.loads(figures.read_text())
+    assert [row["sizes"] for row in rows] == [{"seq": 8, "batch": 1}, {"seq": 16, "batch": 1}]
+    assert "seq = 16, batch = 1" in capsys.readouterr().out
+
+
+def test_devices_take_usual_numbers_which_a_note_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "net.onnx", ["batch", 3, 8, 8])
+    assert main(["compile", path, "--target", "c", "-o", str(tmp_path / "net.tar")]) == 0
+    assert "batch is taken to be 1: --input-shapes or --variants choose other numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

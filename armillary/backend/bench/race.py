@@ -37,6 +37,7 @@ class Lane:
     seconds: float = 0.0
     outputs: list[Array] = dataclasses.field(default_factory=list)
     failed: str = ""
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)  # of open dimensions of its inputs
 
     @property
     def per_second(self) -> float:
@@ -50,6 +51,7 @@ class Lane:
     def plain(self) -> dict[str, object]:
         """For JSON."""
         row: dict[str, object] = {"engine": self.engine, "threads": self.threads, "streams": self.streams}
+        row |= {"sizes": self.sizes} if self.sizes else {}
         if self.failed:
             return row | {"failed": self.failed}
         shares = {f"p{p}_ms": self.percentile(p) for p in (50, 90, 99)}

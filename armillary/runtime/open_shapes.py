@@ -1,0 +1,58 @@
+"""Shapes of a graph over named sizes as they were compiled: numbers, and texts of expressions over the sizes.
+
+In: an executor, and values for sizes. Out: shapes by input and output, and these at given or typical values. Invariant:
+what an executor itself tells are the present values. Who binds sizes before a run: native/arm_sizes.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from armillary.artifact import GraphSpec, SizeRow
+from armillary.base.extent import Extent, substitute
+from armillary.base.record import record
+from armillary.errors import ConfigError, ExecutionError
+from armillary.runtime.executor import GraphExecutor
+from armillary.text.extent import parse_extent
+
+Shape = tuple[int | str, ...]
+
+
+@record
+class OpenShapes:
+    """The shapes of inputs by name and of outputs by number, and the sizes that they are expressions over."""
+
+    inputs: Mapping[str, Shape]
+    outputs: tuple[Shape, ...]
+    sizes: Mapping[str, SizeRow]
+
+    def values(self, given: Mapping[str, int]) -> dict[str, int]:
+        """A value for each size: what is given, else what it typically is."""
+        unknown = sorted(set(given) - set(self.sizes))
+        if unknown:
+            known = ", ".join(self.sizes)
+            raise ConfigError(f"the network has no size {unknown[0]!r}", hint=f"its sizes: {known or 'none'}")
+        for name, value in given.items():
+            row = self.sizes[name]
+            if not row.low <= value <= row.high or value % row.step:
+                told = f"{name} = {value} lies outside its bounds {row.low} to {row.high}, step {row.step}"
+                raise ExecutionError(told, hint="the network was compiled with them: from_onnx(bounds=)")
+        return {name: given.get(name, row.typical or max(1, row.low)) for name, row in self.sizes.items()}
+
+
+def open_shapes(executor: object) -> OpenShapes | None:
+    """The shapes of an executor's graph; None where all of them are numbers, and for one on another machine."""
+    if not isinstance(executor, GraphExecutor) or not executor.sized_json:
+        return None
+    spec = GraphSpec.from_json(executor.sized_json.decode())
+    inputs = {spec.nodes[n].name: spec.shapes[spec.entry(n)] for n in spec.arg_nodes}
+    free = {name: inputs[name] for name in executor.free_inputs if name in inputs}
+    heads = tuple(spec.shapes[spec.entry(head[0], head[1])] for head in spec.heads)
+    return OpenShapes(free, heads, {row.name: row for row in spec.sizes})
+
+
+def at_sizes(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:
+    """A shape with values for its sizes."""
+    dims = (parse_extent(dim) if isinstance(dim, str) else dim for dim in shape)
+    bound = (substitute(dim, values) if isinstance(dim, Extent) else dim for dim in dims)
+    return tuple(dim for dim in bound if isinstance(dim, int))
