@@ -3,7 +3,7 @@ capacity.
 
 In: an ONNX file (GroupQueryAttention as onnxruntime-genai writes it, Attention with past and present, TensorScatter) or
 a Hugging Face folder. Out: tokens, one at a time, and text where there is a tokenizer. Invariant: one compile, whatever
-the lengths; a token is written to the caches where they lie.
+the lengths and the number of prompts side by side; a token is written to the caches where they lie.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the pages of model families are written in: layers as functions from expressions to expressions.
 
-In: expressions, weights. Out: expressions. Invariant: x is (1, rows, features); a layer with `bits` keeps its weight in
-integers of so many bits with a scale for each `GROUP` terms (nn.low_bit_dense), and as it is with 0.
+In: expressions, weights. Out: expressions. Invariant: x is (slots, rows, features); a layer with `bits` keeps its
+weight in integers of so many bits with a scale for each `GROUP` terms (nn.low_bit_dense), and as it is with 0.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def angles(size: int, base: float, capacity: int) -> tuple[Array, Array]:
 
 
 def rotary(x: Expr, step: Step) -> Expr:
-    """(1, rows, heads, size) with its halves turned by the angles of the rows' positions."""
+    """(slots, rows, heads, size) with its halves turned by the angles of the rows' positions."""
     half = type_of(x).static[-1] // 2
     first, second = (call("strided_slice", x, begin=(b,), end=(b + half,), axes=(3,)) for b in (0, half))
     turned = first * step.cos - second * step.sin, first * step.sin + second * step.cos
@@ -101,7 +101,7 @@ def rotary(x: Expr, step: Step) -> Expr:
 
 
 def attend(q: Expr, k: Expr, v: Expr, caches: tuple[Expr, Expr], heads: Heads, step: Step) -> tuple[Expr, Expr, Expr]:
-    """Attention of (1, rows, heads, size) over caches that keys and values are written to first; and the caches."""
+    """Attention of (slots, rows, heads, size) over caches that keys and values are written to first; and the caches."""
     written = [
         call("nn.cache_update", cache, call("transpose", x, axes=(0, 2, 1, 3)), step.start)
         for cache, x in zip(caches, (k, v), strict=True)
@@ -113,7 +113,7 @@ def attend(q: Expr, k: Expr, v: Expr, caches: tuple[Expr, Expr], heads: Heads, s
 
 
 def by_heads(x: Expr, count: int) -> Expr:
-    """(1, rows, count * size) as (1, rows, count, size)."""
+    """(slots, rows, count * size) as (slots, rows, count, size)."""
     batch, rows, width = type_of(x).static
     return reshape_to(x, (batch, rows, count, width // count))
 

@@ -1,7 +1,7 @@
 """A decoder as the generator runs it: functions for some numbers of new tokens, and what their inputs mean.
 
 In: a module of one main that takes tokens, positions and caches, and gives logits and caches. Out: `Decoder`; its
-functions change caches in place (`in_place`). Invariant: a cache is an input (1, heads, capacity, features) that
+functions change caches in place (`in_place`). Invariant: a cache is an input (slots, heads, capacity, features) that
 nothing but one nn.cache_update reads, whose result is an output.
 """
 
@@ -21,18 +21,19 @@ from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order, substitute
 
 TOKENS, POSITIONS, START, TOTAL, LAST, MASK = "tokens", "positions", "start", "total", "last", "mask"
+LONGEST = "longest"
 
 
 @record
 class Decoder:
-    """`make(rows)` is the module for so many new tokens; `roles` says what an input holds.
+    """`make(rows, slots)` is the module for so many new tokens of so many sequences; `roles` says what an input holds.
 
-    Roles: `tokens` and `positions` (1, rows); `start`, the position of the first row; `total`, positions that count
-    after it; `last`, total - 1; `mask`, 1 for each of `capacity` positions that counts. `most_rows` 1: rows see one
-    another, so that tokens go in one at a time.
+    Roles: `tokens` and `positions` (slots, rows); `start` (slots,), the position of the first row; `total`, positions
+    that count after it; `last`, total - 1; `longest`, the greatest total, one number; `mask`, 1 for each of `capacity`
+    positions that counts. `most_rows` 1: rows see one another, so that tokens go in one at a time.
     """
 
-    make: Callable[[int], IRModule]
+    make: Callable[[int, int], IRModule]
     roles: Mapping[str, str]
     capacity: int
     most_rows: int = 1 << 30

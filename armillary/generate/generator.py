@@ -1,8 +1,8 @@
 """Generator: a decoder that is compiled once and then generates, with caches that stay where they are.
 
-In: a model (onnx_model.py, hugging_face.py), how many positions its caches hold. Out: logits, tokens, text. Invariant:
-`tokens` are what the caches hold; two functions share weights and caches, one for `chunk` tokens of a prompt and one
-for a single token; nothing is compiled and no cache is copied between tokens.
+In: a model (onnx_model.py, hugging_face.py), how many positions its caches hold, for how many sequences. Out: logits,
+tokens, text. Invariant: `tokens` are what the caches of the first slot hold (slots.py); nothing is compiled and no
+cache is copied between tokens. Many prompts: batching.py.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from armillary.base.aliases import Array, NumpyDtype
-from armillary.base.aligned import aligned_empty
-from armillary.driver.build import build
-from armillary.driver.variants import variants_of
-from armillary.errors import ConfigError, ExecutionError
-from armillary.generate.decoder import LAST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder, in_place
+from armillary.base.aliases import Array
+from armillary.errors import ConfigError
+from armillary.generate.batching import Batcher, Request
+from armillary.generate.decoder import Decoder
 from armillary.generate.hugging_face import folder_decoder
 from armillary.generate.onnx_model import onnx_decoder
-from armillary.generate.sampling import Sampling, select_token
+from armillary.generate.sampling import Sampling, penalised, select_token
+from armillary.generate.slots import Slots
+from armillary.generate.text_pieces import TextPieces
 from armillary.generate.tokens import Tokenizer, load_tokenizer
-from armillary.runtime.device import cpu
-from armillary.runtime.ndarray import NDArray
-from armillary.transform import PassContext
 
 CHUNK = 64
 
@@ -34,7 +31,9 @@ class Generator:
     """Generates tokens: `Generator(model)`, then `generate(prompt)` or `complete(prompt)`.
 
     `model`: an ONNX file or a Hugging Face folder. `capacity`: positions of the caches, prompt and answer together.
-    `chunk`: tokens of a prompt that go in at once. `bits`: 4 or 8 packs the weights of a folder so. `config`: of the
+    `chunk`: tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side by side, each
+    with caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens `generate` guesses
+    and checks in one call (from what follows the same tokens earlier in the text), 0 for none. `config`: of the
     PassContext that compiles.
     """
 
@@ -44,84 +43,38 @@ class Generator:
         *,
         capacity: int = 1024,
         chunk: int = CHUNK,
+        slots: int = 1,
         bits: int = 0,
+        draft: int = 0,
         target: str = "llvm",
         config: dict[str, object] | None = None,
     ) -> None:
-        if capacity < 1 or chunk < 1:
-            raise ConfigError(f"capacity {capacity} and chunk {chunk}", hint="both are at least 1")
+        if capacity < 1 or chunk < 1 or draft < 0:
+            raise ConfigError(f"capacity {capacity}, chunk {chunk} and draft {draft}", hint="1, 1 and 0 at least")
         self.decoder, self.tokenizer = _decoder(model, capacity, bits)
-        rows = sorted({1, min(chunk, self.decoder.most_rows, self.decoder.capacity)}, reverse=True)
-        modules, caches = zip(*(in_place(self.decoder.make(n)) for n in rows), strict=True)
-        with PassContext(opt_level=3, config=config or {}):
-            library = build(variants_of(list(modules)), target)
-        self.graph = library["default"](cpu(0))
-        self.rows, self.tokens = rows, list[int]()
-        self.caches: dict[str, NDArray] = {}
-        for name, ty in caches[0].items():
-            memory = aligned_empty(ty.static, ty.dtype.numpy)
-            memory[...] = 0
-            self.caches[name] = NDArray(memory)
-            self.graph.set_input_zero_copy(name, self.caches[name])
+        self.draft = draft
+        self.slots = Slots(self.decoder, slots, [chunk, *([draft + 1] if draft else [])], target, config or {})
 
     # ---- tokens and logits
 
     @property
     def capacity(self) -> int:
-        """How many tokens the caches hold at most."""
+        """How many tokens the caches of a sequence hold at most."""
         return self.decoder.capacity
+
+    @property
+    def tokens(self) -> list[int]:
+        """What the caches hold."""
+        return self.slots.tokens[0]
 
     def rewind(self, length: int = 0) -> None:
         """Forget all tokens but the first `length`."""
-        if not 0 <= length <= len(self.tokens):
-            raise ExecutionError(f"rewind to {length} of {len(self.tokens)} tokens")
-        del self.tokens[length:]
+        self.slots.rewind(0, length)
 
     def feed(self, tokens: Sequence[int]) -> Array:
         """Append tokens; the logits behind the last one."""
-        if not len(tokens):
-            raise ExecutionError("feed: there are no tokens", hint="a prompt has at least one token")
-        if len(self.tokens) + len(tokens) > self.capacity:
-            told = f"{len(tokens)} tokens after {len(self.tokens)} exceed the capacity of {self.capacity}"
-            raise ExecutionError(told, hint="a Generator with a larger capacity, or rewind()")
-        logits, rest = np.zeros(0, np.float32), [int(t) for t in tokens]
-        while rest:
-            start = len(self.tokens)
-            fitting = [n for n in self.rows if start + n <= self.capacity and (n == 1 or 2 * len(rest) > n)]
-            count = min(fitting[0], len(rest))
-            logits = self._run(rest[:count], start, fitting[0])
-            self.tokens += rest[:count]
-            rest = rest[count:]
-        return logits
-
-    def _run(self, tokens: list[int], start: int, rows: int) -> Array:
-        """One call; rows behind the last token are computed and written, and no row before them sees that."""
-        count = len(tokens)
-        numbers = {
-            TOKENS: np.array([tokens + tokens[-1:] * (rows - count)]),
-            POSITIONS: np.arange(start, start + rows)[None],
-            START: np.array([start]),
-            TOTAL: np.array([start + rows]),
-            LAST: np.array([start + rows - 1]),
-            MASK: (np.arange(self.capacity) < start + rows)[None],
-        }
-        for name, role in self.decoder.roles.items():
-            shape, dtype = self._types(name, rows)
-            self.graph.set_input(name, numbers[role].astype(dtype).reshape(shape))
-        self.graph.run()
-        logits = self.graph.get_output(0).numpy()
-        last: Array = logits.reshape(-1, logits.shape[-1])[count - 1].astype(np.float32)
+        last: Array = self.slots.feed(0, tokens)[-1]
         return last
-
-    def _types(self, name: str, rows: int) -> tuple[tuple[int, ...], NumpyDtype]:
-        """Shape and type of an input of the function for so many rows."""
-        if not hasattr(self, "_known"):
-            self._known: dict[tuple[str, int], tuple[tuple[int, ...], NumpyDtype]] = {}
-        if (name, rows) not in self._known:
-            main = self.decoder.make(rows)["main"]
-            for p in main.params:
-                self._known[p.name_hint, rows] = p.checked_type.static, p.checked_type.dtype.numpy
-        return self._known[name, rows]
 
     # ---- generation
 
@@ -134,28 +87,75 @@ class Generator:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
+        repetition_penalty: float = 1.0,
         stop: Sequence[int] = (),
     ) -> Iterator[int]:
         """The tokens of the answer, one at a time; a token of `stop` ends it and is not given.
 
         What the prompt has in common with the tokens that the caches hold is not computed again.
         """
-        sampling = Sampling(temperature, top_k, top_p, seed)
+        sampling = Sampling(temperature, top_k, top_p, seed, repetition_penalty)
         sampling.check()
         random, tokens = np.random.default_rng(seed), self._tokens_of(prompt)
-        ends = {*stop, *(self.tokenizer.ends if self.tokenizer is not None else ())}
-        common = 0
-        while common < min(len(tokens) - 1, len(self.tokens)) and tokens[common] == self.tokens[common]:
-            common += 1
-        self.rewind(common)
-        logits = self.feed(tokens[common:])
+        ends = {*stop, *self._ends()}
+        self.rewind(min(self.slots.common(0, tokens), max(0, len(tokens) - 1)))
+        logits, given = self.slots.feed(0, tokens[len(self.tokens) :])[-1:], list[int]()
         for number in range(max_tokens):
-            token = select_token(logits, sampling, random)
+            token = select_token(penalised(logits[0], sampling, self.tokens), sampling, random)
             if token in ends:
                 return
             yield token
-            if number + 1 < max_tokens:
-                logits = self.feed([token])
+            if number + 1 == max_tokens:
+                return
+            if given and given[0] == token:  # it was guessed
+                given, logits = given[1:], logits[1:]
+                self.tokens.append(token)
+            else:
+                given = self._guess(token)
+                logits = self._checked([token, *given])
+
+    def _checked(self, tokens: list[int]) -> Array:
+        """Logits behind a token and behind guesses that follow it; the caches have them all, `tokens` the first one."""
+        start = len(self.tokens)
+        logits = self.slots.feed(0, tokens)
+        self.rewind(start + 1)
+        return logits
+
+    def _guess(self, token: int) -> list[int]:
+        """What followed the last two tokens where they stood before."""
+        room = min(self.draft, self.capacity - len(self.tokens) - 1)
+        if room < 1 or not self.tokens:
+            return []
+        held, last = self.tokens, (self.tokens[-1], token)
+        place = next((k for k in range(len(held) - 2, -1, -1) if (held[k], held[k + 1]) == last), -1)
+        return held[place + 2 : place + 2 + room] if place >= 0 else []
+
+    def generate_many(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        max_tokens: int = 128,
+        *,
+        sampling: Sampling | None = None,
+        stop: Sequence[int] = (),
+    ) -> list[list[int]]:
+        """The answers to several prompts, as many at a time as there are slots; each is what it would be alone."""
+        batcher, ends = Batcher(self.slots), {*stop, *self._ends()}
+        kind = sampling or Sampling()
+        requests = [Request(self._tokens_of(prompt), max_tokens, kind, ends) for prompt in prompts]
+        for request in requests:
+            batcher.check(request)
+        answers: dict[Request, list[int]] = {}
+        for request in requests:
+            answers[request] = []
+            if max_tokens > 0:
+                batcher.add(request)
+        while not batcher.is_idle:
+            for request, step in batcher.advance():
+                answers[request] += [] if step.token is None else [step.token]
+        return list(answers.values())
+
+    def _ends(self) -> frozenset[int]:
+        return self.tokenizer.ends if self.tokenizer is not None else frozenset()
 
     def stream(
         self,
@@ -166,28 +166,27 @@ class Generator:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
+        repetition_penalty: float = 1.0,
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
         """The text of the answer in pieces, up to the first of the strings in `stop`."""
-        tokenizer = self._need_tokenizer()
-        tokens, shown = list[int](), ""
-        answer = self.generate(prompt, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        for token in answer:
-            tokens.append(token)
-            text = tokenizer.decode(tokens)
-            place = min((at for s in stop if (at := text.find(s)) >= 0), default=-1)
-            if place >= 0:
-                yield text[len(shown) : place]
+        pieces = TextPieces(self._need_tokenizer(), stop)
+        tokens = self.generate(
+            prompt,
+            max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            repetition_penalty=repetition_penalty,
+        )
+        for token in tokens:
+            if piece := pieces.push(token):
+                yield piece
+            if pieces.is_stopped:
                 return
-            held = max((n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0)
-            ready = len(text) - held
-            if text.endswith("\ufffd") or ready <= len(shown):
-                continue  # a part of a character, or what may begin a stop string
-            yield text[len(shown) : ready]
-            shown = text[:ready]
-        rest = tokenizer.decode(tokens)[len(shown) :]
-        if rest:
-            yield rest
+        if piece := pieces.finish():
+            yield piece
 
     def complete(self, prompt: str | Sequence[int], max_tokens: int = 128, stop: Sequence[str] = ()) -> str:
         """The text of the likeliest answer."""

@@ -41,8 +41,8 @@ def folder_decoder(folder: Path, capacity: int, bits: int = 0) -> Decoder:
     model = family(config, tensors, bits)
 
     @cache
-    def make(rows: int) -> IRModule:
-        return _module(model, rows, capacity)
+    def make(rows: int, slots: int) -> IRModule:
+        return _module(model, rows, slots, capacity)
 
     return Decoder(make, _ROLES, capacity)
 
@@ -64,13 +64,13 @@ def read_config(folder: Path) -> Json:
     return result
 
 
-def _module(model: Model, rows: int, capacity: int) -> IRModule:
+def _module(model: Model, rows: int, slots: int, capacity: int) -> IRModule:
     """main(input_ids, start, total, caches) -> (logits, caches)."""
     heads, whole = model.heads(0), DType("int32")
-    tokens = Var("input_ids", TensorType((1, rows), DType("int64")))
-    start, total = (Var(name, TensorType((1,), whole)) for name in ("start", "total"))
+    tokens = Var("input_ids", TensorType((slots, rows), DType("int64")))
+    start, total = (Var(name, TensorType((slots,), whole)) for name in ("start", "total"))
     places = call("expand_dims", start, axis=1) + call("expand_dims", iota(rows, "int32"), axis=0)
-    shape = TensorType((1, heads.groups, capacity, heads.size), DType("float32"))
+    shape = TensorType((slots, heads.groups, capacity, heads.size), DType("float32"))
     steps: dict[float, Step] = {}
 
     def step(base: float) -> Step:

@@ -15,7 +15,7 @@ from onnx import helper
 
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.generate.decoder import LAST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder
+from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder
 from armillary.ir import IRModule
 
 _MS = "com.microsoft"
@@ -23,8 +23,8 @@ _ROLES = {
     "input_ids": TOKENS,
     "position_ids": POSITIONS,
     "seqlens_k": LAST,
-    "total_len": TOTAL,
-    "total_sequence_length": TOTAL,
+    "total_len": LONGEST,
+    "total_sequence_length": LONGEST,
     "attention_mask": MASK,
     "write": START,
     "write_indices": START,
@@ -56,27 +56,28 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int) -> Decoder:
     capacity = min(fixed) if fixed else capacity
 
     @cache
-    def make(rows: int) -> IRModule:
-        shapes = {v.name: _shape(v, roles.get(v.name, ""), rows, capacity) for v in inputs}
+    def make(rows: int, slots: int) -> IRModule:
+        shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), capacity) for v in inputs}
         module, _ = from_onnx(model, shapes)
         return module
 
     return Decoder(make, roles, capacity, 1 << 30 if is_causal else 1)
 
 
-def _shape(value: onnx.ValueInfoProto, role: str, rows: int, capacity: int) -> tuple[int, ...]:
-    """The shape of an input for so many rows."""
+def _shape(value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], capacity: int) -> tuple[int, ...]:
+    """The shape of an input for so many sequences and new tokens of each."""
     dims = value.type.tensor_type.shape.dim
     if role in (TOKENS, POSITIONS):
-        return (1, rows)
+        return tokens
+    slots = tokens[0]
     if role == MASK:
-        return (1, capacity)
+        return (slots, capacity)
     if role:
-        return (1,) * len(dims)
+        return (slots if role != LONGEST else 1, 1, 1)[: len(dims)]
     _, heads, length, size = (d.dim_value for d in dims)
     if not heads or not size:
         raise ModelError(f"input {value.name!r}: a cache whose heads or features are open")
-    return (1, heads, length or capacity, size)
+    return (slots, heads, length or capacity, size)
 
 
 def _appends(node: onnx.NodeProto) -> bool:
@@ -98,7 +99,7 @@ def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:
         inputs = [*node.input[:3], *node.input[4:6], _LENGTH, _WHOLE]
         new = helper.make_node("GroupQueryAttention", inputs, node.output, node.name, domain=_MS, **named)
         node.CopyFrom(new)
-    graph.input.append(helper.make_tensor_value_info(_LENGTH, onnx.TensorProto.INT32, [1]))
+    graph.input.append(helper.make_tensor_value_info(_LENGTH, onnx.TensorProto.INT32, ["slots"]))
     graph.initializer.append(helper.make_tensor(_WHOLE, onnx.TensorProto.INT32, [], [capacity]))
     if not any(o.domain == _MS for o in model.opset_import):
         model.opset_import.append(helper.make_opsetid(_MS, 1))

@@ -6,6 +6,8 @@ same tokens; without a temperature it is the first one of the greatest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from armillary.base.aliases import Array
@@ -15,18 +17,43 @@ from armillary.errors import ConfigError
 
 @record
 class Sampling:
-    """`temperature` 0: the greatest logit. `top_k` 0: of all tokens; `top_p`: of the likeliest that sum to it."""
+    """`temperature` 0: the greatest logit. `top_k` 0: of all tokens; `top_p`: of the likeliest that sum to it.
+
+    `repetition_penalty`: logits of tokens that came before are divided by it, negative ones multiplied.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    repetition_penalty: float = 1.0
 
     def check(self) -> None:
         """Refuse settings that say nothing."""
-        if not (self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1):
-            got = f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}"
-            raise ConfigError(f"sampling: {got}", hint="temperature and top_k from 0 on, top_p above 0 and at most 1")
+        if not (0 <= self.temperature < np.inf and self.top_k >= 0 and 0 < self.top_p <= 1 and self.seed >= 0):
+            got = f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}, seed {self.seed}"
+            hint = "temperature, top_k and seed from 0 on, top_p above 0 and at most 1"
+            raise ConfigError(f"sampling: {got}", hint=hint)
+        if not 0 < self.repetition_penalty < np.inf:
+            raise ConfigError(f"sampling: repetition_penalty {self.repetition_penalty}", hint="above 0; 1: none")
+
+
+def penalised(logits: Array, sampling: Sampling, tokens: Sequence[int]) -> Array:
+    """The logits with those of tokens that came before made less likely."""
+    if sampling.repetition_penalty == 1 or not tokens:
+        return logits
+    seen = np.unique(np.asarray(tokens))
+    result = np.array(logits)
+    factor = np.float32(sampling.repetition_penalty)
+    result[seen] = np.where(result[seen] > 0, result[seen] / factor, result[seen] * factor)
+    return result
+
+
+def log_probabilities(logits: Array) -> Array:
+    """Logarithms of what the softmax of logits gives, in float64."""
+    shifted = logits.astype(np.float64) - logits.max()
+    result: Array = shifted - np.log(np.exp(shifted).sum())
+    return result
 
 
 def probabilities(logits: Array, sampling: Sampling) -> tuple[Array, Array]:

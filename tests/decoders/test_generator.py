@@ -110,11 +110,11 @@ def test_a_full_cache_is_refused_and_nothing_is_lost(small: Generator) -> None:
 
 
 def test_caches_stay_where_they_are(small: Generator) -> None:
-    places = {name: c.numpy().ctypes.data for name, c in small.caches.items()}
+    places = {name: c.memory.ctypes.data for name, c in small.slots.caches.items()}
     small.rewind()
     small.feed(TOKENS[:10])
-    assert {name: small.graph.get_input(name).numpy().ctypes.data for name in places} == places
-    assert all(np.any(small.caches[name].numpy()[:, :, 9]) for name in places)
+    assert {name: small.slots.graph.get_input(name).memory.ctypes.data for name in places} == places
+    assert all(np.any(small.slots.caches[name].memory[:, :, 9]) for name in places)
 
 
 def test_sampling_takes_the_likeliest() -> None:
