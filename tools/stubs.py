@@ -43,6 +43,7 @@ _KINDS = {  # of attributes, as their classes write them: lists are taken for tu
     "int | tuple[int, ...]": "_Numbers",
     "tuple[int, int]": "_Numbers",
     "tuple[float, ...]": "Sequence[float]",
+    "int | Extent": "typing.Any",
     "tuple[tuple[int, int], ...]": "Sequence[Sequence[int]] | _Numbers",
 }
 _PACKAGES = (  # whose `__init__.py` are imports and a table of names

@@ -21,7 +21,7 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
-from armillary.base.extent import Extent, Size, sizes_of
+from armillary.base.extent import Extent, Known, Size, as_size, sizes_of
 from armillary.base.lazy import deferred
 from armillary.base.names import Names, check_name, identifier, printable_name
 from armillary.base.node import post_order
@@ -54,6 +54,7 @@ Weight = Array | Deferred
 ConstantKey = tuple[int, str, tuple[int, ...], bytes, str]  # device, type, shape, first bytes, memory
 NOP = "__nop"
 DEVICE_COPY = "__device_copy"
+BIND = "__bind"
 _MOVES = frozenset({"transpose", "layout_transform"})
 _PROBE = 256  # bytes of a constant that must agree before all of it is compared
 _DIGEST_LENGTH = 8  # characters that tell kernels of the same operators apart, at least
@@ -277,6 +278,10 @@ class _Builder:
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         device = int(call.op.get_attr(DEVICE, 0)) or self.device
         inputs = [v for a in call.args for v in self._on(a, device)]
+        if has(call.op.body, Fact.RUNS_AFTER):
+            return inputs[1:]
+        if has(call.op.body, Fact.BINDS):
+            return self._bind(call, call.op.body.attrs.size, inputs)
         types = tensor_fields(call.checked_type)
         scopes = scopes_of(call.op)
         if not scopes and (_is_view(call.op) or _is_join(call.op)):
@@ -289,6 +294,25 @@ class _Builder:
             node.scopes = tuple(scopes.get(len(inputs) + n, BUFFER) for n in range(len(types))) if scopes else ()
             self.plan.nodes.append(node)
         return [(index, i) for i in range(len(types))]
+
+    def _bind(self, call: Call, extent: Known, count: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """A node that gives a size its value; the result is the count itself."""
+        size = as_size(extent)
+        if size is None or self.device:
+            told = (
+                f"the size {extent} is no name"
+                if size is None
+                else "data says no sizes in a graph over several devices"
+            )
+            raise UnsupportedError(told, span=call.span, hint="build for one device")
+        if size.name in self.plan.sizes or size.name != identifier(size.name):
+            told = f"the size {size.name} has its value already, or is no identifier"
+            raise UnsupportedError(
+                told, span=call.span, hint="give each size a name of its own, of letters, digits and _"
+            )
+        self.plan.sizes[size.name] = size
+        self.plan.nodes[self.add(call, BIND, count, ())].attrs["size"] = size.name
+        return count
 
     def _copy(self, call: Call) -> list[tuple[int, int]]:
         """A value on another device, once for each."""

@@ -14,6 +14,7 @@ from armillary.base.extent import Size
 from armillary.base.names import Names, identifier
 from armillary.errors import UnsupportedError
 from armillary.program.nodes import (
+    Bind,
     Call,
     If,
     Lifetime,
@@ -118,6 +119,8 @@ class _Reader:
                 return Move("view" if len(inputs) == 1 else "join", inputs, outputs[0])
             case "__copy":
                 return Move("copy", inputs, outputs[0])
+            case "__bind":
+                return Bind(node.attrs["size"], inputs[0])
             case "__yield":
                 return Yield(inputs)
             case "__if":

@@ -2,7 +2,8 @@
 
 In: a program, its inputs and constants by name, and for each function it calls what that computes. Out: its outputs.
 Invariant: nothing of places is looked at: a program whose places are right computes the same, and verify.py says
-whether they are. Sizes are those of the inputs; an input that does not fit is refused before anything runs.
+whether they are. Sizes are those of the inputs, and what `bind` gives; an
+input that does not fit is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
-from armillary.base.extent import as_size, evaluate
+from armillary.base.extent import Size, as_size, evaluate
 from armillary.errors import ExecutionError, TypeMismatch
-from armillary.program.nodes import Call, If, Lifetime, Loop, Move, Program, Return, Statement, Value, Yield
+from armillary.program.nodes import Bind, Call, If, Lifetime, Loop, Move, Program, Return, Statement, Value, Yield
 
-Function = Callable[..., "Sequence[Array]"]  # of the inputs' arrays
+Function = Callable[..., "Sequence[Array]"]  # of the values of sizes by name, then the inputs' arrays
 
 
 def interpret(
@@ -60,8 +61,9 @@ def _sizes(program: Program, inputs: Sequence[Value], given: Mapping[str, Array]
 
 
 class _Run:
-    def __init__(self, program: Program, functions: Mapping[str, Function], sizes: Mapping[str, int]) -> None:
+    def __init__(self, program: Program, functions: Mapping[str, Function], sizes: dict[str, int]) -> None:
         self.values = {v.name: v for v in program.values}
+        self.bounds = {size.name: size for size in program.sizes}
         self.functions, self.sizes = functions, sizes
         self.arrays: dict[str, Array] = {}
 
@@ -82,12 +84,14 @@ class _Run:
                 case Yield(values) | Return(values):
                     return [self.arrays[name] for name in values]
                 case Call(function, inputs, outputs):
-                    results = self.functions[function](*(self.arrays[name] for name in inputs))
+                    results = self.functions[function](self.sizes, *(self.arrays[name] for name in inputs))
                     for name, array in zip(outputs, results, strict=True):
                         self.set(name, array)
                 case Move(_, inputs, output):
                     flat = [np.ascontiguousarray(self.arrays[name]).reshape(-1) for name in inputs]
                     self.set(output, np.concatenate(flat).reshape(self.shape(output)))
+                case Bind(size, value):
+                    self.bind(self.bounds[size], int(self.arrays[value].reshape(())))
                 case If(condition, then, otherwise, outputs):
                     taken = then if bool(self.arrays[condition].reshape(())) else otherwise
                     for name, array in zip(outputs, self.body(taken), strict=True):
@@ -95,6 +99,12 @@ class _Run:
                 case Loop():
                     self.loop(statement)
         return []
+
+    def bind(self, size: Size, value: int) -> None:
+        """Give a size its value."""
+        if not (size.low <= value <= size.high and value % size.step == 0):
+            raise ExecutionError(f"the data says {size.name} = {value}, outside its bounds {size.low} to {size.high}")
+        self.sizes[size.name] = value
 
     def loop(self, loop: Loop) -> None:
         """Run a loop: see nodes.Loop for what its body reads and yields."""

@@ -5,7 +5,7 @@ Grammar:
     program   = Program(sizes, values, body)
     statement = Call(function, inputs, outputs) | Move(kind, inputs, output)
               | If(condition, then, otherwise, outputs) | Loop(limit, going, states, body, outputs)
-              | Yield(values) | Return(values)
+              | Bind(size, value) | Yield(values) | Return(values)
 
 A statement names values; a value has a type, whose sizes are extents (base/extent.py), and a storage: how long it lives
 and where it lies. Invariant: plain data, equal by structure. `Yield` ends a branch or the body of a loop, `Return` the
@@ -106,6 +106,14 @@ class Loop:
 
 
 @record(slots=True)
+class Bind:
+    """Give a named size the number that a value holds: what has the size in its shape comes behind it."""
+
+    size: str
+    value: str
+
+
+@record(slots=True)
 class Yield:
     """The end of a branch or of a loop's body."""
 
@@ -119,12 +127,12 @@ class Return:
     values: tuple[str, ...]
 
 
-Statement: TypeAlias = Union[Call, Move, If, Loop, Yield, Return]  # noqa: UP007 (a value, also in Python 3.10)
+Statement: TypeAlias = Union[Call, Move, If, Loop, Bind, Yield, Return]  # noqa: UP007 (a value, also in 3.10)
 
 
 @record(slots=True)
 class Program:
-    """Sizes that inputs give, values (the first ones are inputs and constants), statements in order."""
+    """Sizes that inputs or data give, values (the first ones are inputs and constants), statements in order."""
 
     sizes: tuple[Size, ...]
     values: tuple[Value, ...]
@@ -144,6 +152,8 @@ def reads(statement: Statement) -> tuple[str, ...]:
             return (condition,)
         case Loop(limit, going, states):
             return (limit, going, *states)
+        case Bind(_, value):
+            return (value,)
         case Yield(values) | Return(values):
             return values
 

@@ -6,6 +6,8 @@ text that is no program is a ParseError with line and column, and is not verifie
     program (b in 1..64) { %x: float32[b, 8] input slot 0  %y: float32[b, 8] output slot 1
       call relu(%x) -> %y  return %y }
 
+A size that no input gives gets its value on the way: `bind n = %count`.
+
 Behind a value stand its lifetime, its slot, and what differs from the usual: `at 64`, its place in the arena (`at ?`:
 where sizes decide), `device 4`, `scope "global.texture"`.
 """
@@ -18,6 +20,7 @@ from collections.abc import Sequence
 from armillary.base.extent import Known, Size
 from armillary.errors import ParseError, TypeMismatch
 from armillary.program.nodes import (
+    Bind,
     Call,
     If,
     Lifetime,
@@ -75,6 +78,8 @@ def _lines(body: Sequence[Statement], indent: str) -> list[str]:
                 most = f" trips {trips}" if trips >= 0 else ""
                 result.append(f"{indent}loop %{limit} while %{going} from ({_list(states)}){most} {{")
                 result += [*_lines(inside, indent + "  "), f"{indent}}} -> {_list(outputs)}"]
+            case Bind(size, value):
+                result.append(f"{indent}bind {size} = %{value}")
             case Yield(values):
                 result.append(f"{indent}yield {_list(values)}".rstrip())
             case Return(values):
@@ -197,9 +202,18 @@ class _Parser:
             return self.branch(depth)
         if word == "loop":
             return self.loop(depth)
+        if word == "bind":
+            return self.bind()
         if word in ("yield", "return"):
             return Yield(self.names()) if word == "yield" else Return(self.names())
         raise ParseError(f"{word} is no statement", span=cursor.span())
+
+    def bind(self) -> Bind:
+        size = self.cursor.name("a size")
+        if size not in self.sizes:
+            raise self.cursor.error(f"{size} is no size of the program: {', '.join(self.sizes) or 'it has none'}")
+        self.cursor.expect("=")
+        return Bind(size, self.name())
 
     def branch(self, depth: int) -> If:
         condition = self.name()

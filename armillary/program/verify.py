@@ -2,8 +2,8 @@
 
 In: a program. Out: nothing, or an ArtifactError that names statement and value. Invariant of what passes: a value is
 written before it is read and by one statement; inputs and constants are never written, states by one `write` that is
-the last to touch them; each size is an axis of an input; and no two transients that are alive at the same time overlap
-in the arena.
+the last to touch them; each size is an axis of an input or bound once, before what has it; and no two
+transients that are alive at the same time overlap in the arena.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from armillary.base.dtype import DType
 from armillary.base.extent import as_size, sizes_of
 from armillary.errors import ArtifactError
 from armillary.program.nodes import (
+    Bind,
     Lifetime,
     Loop,
     Move,
@@ -50,9 +51,32 @@ def _check_sizes(program: Program) -> None:
         unknown = sorted(set(sizes_of(value.shape)) - declared)
         if unknown:
             raise ArtifactError(f"program: %{value.name} has the size {unknown[0]}, which is not declared")
-    missing = sorted(declared - bound)
+    _check_binds(program, declared - bound)
+
+
+def _check_binds(program: Program, unbound: set[str]) -> None:
+    """What no input gives is bound once, by a statement before all that has it, in the same body or one around it."""
+    missing = sorted(unbound - {s.size for s, _, _ in _steps(program.body) if isinstance(s, Bind)})
     if missing:
-        raise ArtifactError(f"program: the size {missing[0]} is no axis of an input")
+        raise ArtifactError(f"program: the size {missing[0]} is no axis of an input, and nothing binds it")
+    done: set[str] = set()
+    values = {v.name: sizes_of(v.shape) for v in program.values}
+
+    def walk(body: Sequence[Statement], known: set[str]) -> None:
+        for statement in body:
+            for name in (*reads(statement), *writes(statement)):
+                early = sorted(unbound.intersection(values.get(name, ())) - known)
+                if early:
+                    raise ArtifactError(f"program: {_shown(statement)}: %{name} has the size {early[0]}, not bound yet")
+            if isinstance(statement, Bind):
+                if statement.size not in unbound or statement.size in done:
+                    raise ArtifactError(f"program: bind of {statement.size}, which has its value already")
+                done.add(statement.size)
+                known.add(statement.size)
+            for part in bodies(statement):
+                walk(part, set(known))
+
+    walk(program.body, set())
 
 
 def _check_order(body: Sequence[Statement], values: dict[str, Value], written: set[str]) -> set[str]:

@@ -267,6 +267,9 @@ def atan2(lhs: _Operand, rhs: _Operand) -> _Call:
 def atanh(data: _Operand) -> _Call:
     """atanh of each element."""
 
+def bind_size(count: _Operand, size: typing.Any = 0) -> _Call:
+    """The count, which becomes the value of a named size."""
+
 def bitwise_and(lhs: _Operand, rhs: _Operand) -> _Call:
     """bitwise_and of two tensors, broadcasting."""
 
@@ -509,6 +512,9 @@ def round(data: _Operand) -> _Call:
 
 def rsqrt(data: _Operand) -> _Call:
     """rsqrt of each element."""
+
+def run_after(first: _Operand, data: _Operand) -> _Call:
+    """The data, computed once the first input has been."""
 
 def scatter_elements(data: _Operand, indices: _Operand, updates: _Operand, axis: int = 0, reduction: str = 'update') -> _Call:
     """Write elements at positions along an axis."""

@@ -7,18 +7,22 @@ node is evaluated once per call of its function. Slow and plain on purpose: pass
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from armillary.base.aligned import array_of
+from armillary.base.extent import Known, as_size
 from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
+from armillary.relay.analysis.bind_sizes import bind_attrs
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 
 with deferred():
@@ -32,10 +36,13 @@ Task = tuple[Expr, "Frame"]
 class Frame:
     """The values of one call of a function; `parent` is where the function was made."""
 
-    __slots__ = ("calls", "module", "parent", "values")
+    __slots__ = ("calls", "module", "parent", "size_values", "values")
 
     def __init__(self, module: IRModule | None, parent: Frame | None = None) -> None:
         self.module, self.parent = module, parent
+        self.size_values: dict[str, Known] = (
+            {} if parent is None else parent.size_values
+        )  # named ones, as they are known
         self.values: dict[int, Value] = {}
         self.calls: dict[int, Task] = {}
 
@@ -65,15 +72,23 @@ class Closure:
 
 
 def evaluate(
-    expr: Any, inputs: Mapping[str, object] | Sequence[object] = (), module: IRModule | None = None
+    expr: Any,
+    inputs: Mapping[str, object] | Sequence[object] = (),
+    module: IRModule | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Any:  # Any: a module, function or expression; an array or a tuple of arrays
-    """The result for the given inputs (by parameter name, or in order). A module means its "main"."""
+    """The result for the given inputs (by parameter name, or in order). A module means its "main".
+
+    `sizes` are values of named sizes that are no axes of inputs and that nothing here binds.
+    """
     if isinstance(expr, IRModule):
         expr, module = expr["main"], expr
     frame = Frame(module)
+    frame.size_values.update(sizes)
     if isinstance(expr, Function):
         arrays = _arguments(expr, inputs)
         frame.values.update((id(p), a) for p, a in zip(expr.params, arrays, strict=True))
+        frame.size_values.update(_sizes_of_inputs(expr, arrays))
         expr = expr.body
     return _run(expr, frame)
 
@@ -89,6 +104,15 @@ def _arguments(function: Function, inputs: Mapping[str, object] | Sequence[objec
     if len(inputs) != len(names):
         raise TypeMismatch(f"evaluate: got {len(inputs)} inputs, wanted {len(names)}: {names}")
     return [_value(v) for v in inputs]
+
+
+def _sizes_of_inputs(function: Function, arrays: Sequence[Value]) -> Iterator[tuple[str, int]]:
+    """The named sizes that are axes of the inputs, with their values."""
+    for parameter, array in zip(function.params, arrays, strict=True):
+        ty = parameter.type_annotation
+        if isinstance(ty, TensorType) and isinstance(array, np.ndarray) and ty.ndim == array.ndim:
+            sizes = ((as_size(dim), length) for dim, length in zip(ty.shape, array.shape))
+            yield from ((size.name, length) for size, length in sizes if size is not None)
 
 
 def _value(value: object) -> Value:
@@ -216,7 +240,12 @@ def _call(e: Call, frame: Frame) -> list[Task]:
     arguments = [frame.values[id(a)] for a in e.args]
     if isinstance(e.op, Op):
         _check_open(e, e.op, arguments)
-        frame.values[id(e)] = _value(e.op.evaluate(e.attrs, arguments))
+        if Fact.BINDS in e.op.facts:
+            frame.values[id(e)] = _value(e.op.evaluate(e.attrs, arguments))
+            frame.size_values[str(e.attrs.size)] = int(arguments[0].reshape(()))
+            return []
+        attrs = bind_attrs(e.attrs, frame.size_values) if frame.size_values and e.attrs is not None else e.attrs
+        frame.values[id(e)] = _value(e.op.evaluate(attrs, arguments))
         return []
     closure = _global(e.op, frame) if isinstance(e.op, GlobalVar) else frame.values[id(e.op)]
     if not isinstance(closure, Closure):

@@ -48,6 +48,7 @@ LIBRARY_SOURCES = (
     "arm_load.c",
     "memory/arm_share.c",
     "memory/arm_states.c",
+    "memory/arm_stages.c",
     "packages/arm_stream.c",
     "packages/arm_sums.c",
     "arm_trace.c",

@@ -49,8 +49,8 @@ def _built(function: relay.Function) -> tuple[Any, Any, dict[str, Callable[..., 
     kernels = plan_graph(optimized(module, target)["main"]).kernels
 
     def computed(kernel: Any) -> Callable[..., list[Any]]:
-        def run(*arrays: Any) -> list[Any]:
-            result = evaluate(kernel.function, list(arrays))
+        def run(sizes: Any, *arrays: Any) -> list[Any]:
+            result = evaluate(kernel.function, list(arrays), sizes=sizes)
             return list(result) if isinstance(result, tuple | list) else [np.asarray(result)]
 
         return run

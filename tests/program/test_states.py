@@ -99,7 +99,7 @@ def test_the_program_says_what_is_written_and_the_interpreter_agrees() -> None:
     with pytest.raises(ArtifactError, match=r"reads %|uses the state %h"):
         verify(parse_program("\n".join(lines)))
 
-    def kernel(*arrays: Any) -> list[Any]:
+    def kernel(_sizes: Any, *arrays: Any) -> list[Any]:
         return [sum(arrays)]
 
     small = parse_program(

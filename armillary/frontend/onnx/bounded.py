@@ -1,9 +1,8 @@
 """Operators whose result has as many elements as its values say: NonZero, Compress, Unique, NonMaxSuppression.
 
 In: a node whose deciding input is computed at run time (where it is known, the operator's own rule folds it). Out: the
-result at its largest size, the rest of it zero, with the number of elements that count; the pair is kept in
-`walk.bounded` and comes out of the graph as `<output>` and `<output>.size`. Invariant: only graph outputs may be
-bounded; any other reader is refused (`refuse_bounded`), because it would compute with the padding.
+result at its true size, a size that the data says (data_sizes.py): a kernel writes it at its largest size and counts,
+and what counts is cut out. Invariant: nothing reads what lies behind it.
 """
 
 from __future__ import annotations
@@ -12,16 +11,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.base.extent import Extent, Known, bounds, least, typical
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.loops import Opsets, Scope, Walk
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
-from armillary.ops._iota import iota, splat
+from armillary.ops._iota import splat
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.types import TensorType
 
 Values = list[Expr]
 Build = Callable[[Walk, OnnxNode], Values]
+_USUAL = 100  # elements that are found, where nothing tells more
 
 
 def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Scope, _opsets: Opsets) -> Values:
@@ -44,37 +45,52 @@ def _found(data: Expr) -> tuple[Expr, Expr]:
     return TupleGetItem(both, 0), call("squeeze", TupleGetItem(both, 1), axis=(0,))
 
 
+def _kept(walk: Walk, view: OnnxNode, mask: Expr) -> Expr:
+    """Of a bool vector: the positions that hold, in order."""
+    positions, size = _compacted(mask)
+    return cut(walk, view, positions, 0, size)
+
+
 def _compacted(mask: Expr) -> tuple[Expr, Expr]:
     """Of a bool vector: the positions that hold, in order and then zeros, and how many there are."""
     places, size = _found(mask)
     return call("reshape", places, newshape=(-1,)), size
 
 
-def _shape(value: Expr) -> tuple[int, ...]:
+def _shape(value: Expr) -> tuple[Known, ...]:
     ty = value.checked_type
     if not isinstance(ty, TensorType):
         raise UnsupportedError(f"expected a tensor, got {ty}")
-    return ty.static
+    return ty.known
 
 
-def _blanked(values: Expr, size: Expr, axis: int) -> Expr:
-    """Zeros from position `size` on."""
-    shape = _shape(values)
-    line = call("reshape", iota(shape[axis]), newshape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
-    zero = Constant(np.zeros((), values.checked_type.dtype.numpy))  # type: ignore[attr-defined]
-    return call("where", call("less", line, size), values, zero)
+def _length(vector: Expr) -> Extent:
+    (length,) = _shape(vector)
+    assert isinstance(length, Extent), "it was cut to a size that the data says"
+    return length
 
 
-def _mark(walk: Walk, values: Expr, axis: int, size: Expr) -> Expr:
-    walk.bounded[id(values)] = (values, axis, size)
-    return values
+def cut(walk: Walk, view: OnnxNode, values: Expr, axis: int, count: Expr) -> Expr:
+    """The first `count` of a tensor that was made at its largest size."""
+    sizes, shape = walk.folder.data_sizes, _shape(values)
+    if not sizes.is_outside(count):
+        walk.ask(count)
+        raise UnsupportedError(f"{view.op_type} in the body of a loop: its result has another size in each iteration")
+    extent = sizes.size(count, view.op_type, 0, bounds(shape[axis])[1], min(_USUAL, typical(shape[axis])))
+    return _first(walk, values, axis, extent)
+
+
+def _first(walk: Walk, values: Expr, axis: int, extent: Extent) -> Expr:
+    """As many as a size says."""
+    values = walk.folder.data_sizes.ordered(values, extent)
+    return call("strided_slice", values, begin=(0,), end=(extent,), strides=(1,), axes=(axis,))
 
 
 def non_zero(walk: Walk, view: OnnxNode) -> Values:
     """NonZero: a column of coordinates per element that is not zero."""
     data = view.input(0)
     places, size = _found(data if _shape(data) else call("reshape", data, newshape=(1,)))
-    return [_mark(walk, places, 1, size)]
+    return [cut(walk, view, places, 1, size)]
 
 
 def compress(walk: Walk, view: OnnxNode) -> Values:
@@ -86,9 +102,8 @@ def compress(walk: Walk, view: OnnxNode) -> Values:
     extent = _shape(data)[axis]
     if _shape(condition)[0] > extent:
         condition = call("strided_slice", condition, begin=(0,), end=(extent,), strides=(1,), axes=(0,))
-    positions, size = _compacted(condition)
     axis %= len(_shape(data))
-    return [_mark(walk, _blanked(call("take", data, positions, axis=axis), size, axis), axis, size)]
+    return [call("take", data, _kept(walk, view, condition), axis=axis)]
 
 
 def unique(walk: Walk, view: OnnxNode) -> Values:
@@ -101,16 +116,15 @@ def unique(walk: Walk, view: OnnxNode) -> Values:
     order = call("argsort", flat, axis=0, is_ascend=True, dtype="int64")
     values = call("take", flat, order, axis=0)
     changes = call("not_equal", *(call("strided_slice", values, begin=(k,), end=(count - 1 + k,)) for k in (1, 0)))
-    starts = call("concatenate", Tuple((Constant(np.ones(min(count, 1), bool)), changes)), axis=0)
-    positions, size = _compacted(starts)
+    starts = call("concatenate", Tuple((splat((least(count, 1),), True, "bool"), changes)), axis=0)
     rank = call("subtract", call("cumsum", call("cast", starts, dtype="int64"), axis=0), i64(1))
     inverse = call("scatter_elements", splat((count,), 0, "int64"), order, rank, axis=0)
     counts = call(
         "scatter_elements", splat((count,), 0, "int64"), rank, splat((count,), 1, "int64"), axis=0, reduction="add"
     )
-    found = [call("take", values, positions, axis=0), call("take", order, positions, axis=0)]
-    first, where = (_mark(walk, _blanked(x, size, 0), 0, size) for x in found)
-    return [first, where, inverse, _mark(walk, counts, 0, size)]
+    own = _kept(walk, view, starts)
+    first, where = (call("take", x, own, axis=0) for x in (values, order))
+    return [first, where, inverse, _first(walk, counts, 0, _length(own))]
 
 
 # --- non-maximum suppression ------------------------------------------------------------------------------------------
@@ -121,7 +135,7 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
     boxes, scores = view.input(0), view.input(1)
     _, classes, count = _shape(scores)
     asked = view.optional_const(2, "largest number of boxes")
-    most = min(count, 0 if asked is None else max(0, int(np.reshape(asked, -1)[0])))
+    most = least(count, 0 if asked is None else max(0, int(np.reshape(asked, -1)[0])))
     if most == 0:
         return [Constant(np.zeros((0, 3), np.int64))]
     picks = call(
@@ -135,14 +149,13 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
         has_least=not view.missing(4),
     )
     chosen = call("reshape", picks, newshape=(-1,))  # -1 where nothing was left
-    positions, size = _compacted(call("greater_equal", chosen, i64(0)))
+    positions = _kept(walk, view, call("greater_equal", chosen, i64(0)))
     rows = [
         call("floor_divide", positions, i64(classes * most)),
         call("floor_mod", call("floor_divide", positions, i64(most)), i64(classes)),
         call("take", chosen, positions, axis=0),
     ]
-    table = call("stack", tuple(rows), axis=1)
-    return [_mark(walk, _blanked(table, size, 0), 0, size)]
+    return [call("stack", tuple(rows), axis=1)]
 
 
 def _threshold(view: OnnxNode, index: int, default: float) -> Expr:

@@ -27,7 +27,6 @@ from armillary.frontend.onnx.loops import (
     Walk,
     branches,
     graph_of,
-    refuse_bounded,
     running_loop,
     running_scan,
 )
@@ -109,8 +108,6 @@ def unrolled_loop(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> V
     while going and (limit is None or count < limit):
         walk.unroll(view)
         results = _iteration(view, graph, body, count, carried)
-        for value in results:
-            refuse_bounded(walk, value, view.op_type)
         going = bool(walk.known(view, results[0], "condition").reshape(-1)[0]) if conditional else True
         carried = results[1 : 1 + len(carried)]
         collected.append(results[1 + len(carried) :])

@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.node import map_children, post_order, replace
 from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
+from armillary.frontend.onnx.data_sizes import DataSizes
 from armillary.frontend.onnx.size_values import fold_sizes, size_value
 from armillary.relay.analysis.bind_sizes import attr_sizes
 from armillary.relay.call_budgets import check_call, operations
@@ -40,6 +41,8 @@ class Folder:
         self._quantised: set[int] = set()  # by id: closed expressions that come from integers by qnn.dequantize
         self._slow: set[int] = set()  # by id: closed expressions that only a rule's question evaluates
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
+        self.outer: set[int] = set()  # by id: variables that are inputs and weights of the model
+        self.data_sizes = DataSizes((), self.outer)
         self.given = self._computed = 0  # bytes of the model's constants, and of those computed from them
         self.made = 0  # of the latter, those that rules made
 
@@ -232,10 +235,15 @@ class Known(Sequence["Array | None"]):
     def __iter__(self) -> Iterator[Array | None]:
         return (self._value(x) for x in self._inputs)
 
-    def sizes(self, index: int) -> Array | None:
-        """The value of an input as ints and extents over named sizes, if it is known."""
+    def sizes(self, index: int, what: str = "", low: int = 0) -> Array | None:
+        """The value of an input as ints and extents over named sizes, if it is known.
+
+        With `what`, a word for names, what is computed becomes sizes of its own, of at least `low`.
+        """
         expr = self._inputs[index]
         value = None if expr is None else size_value(expr)
+        if value is None and what and expr is not None and not self._folder.is_known(expr):
+            value = self._folder.data_sizes.elements(expr, what, low)
         return self._value(expr) if value is None else value
 
     def _value(self, expr: Expr | None) -> Any:

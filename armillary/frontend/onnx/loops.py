@@ -3,8 +3,8 @@
 In: a node, and a function that imports its sub-graph for given inputs. Out: expressions around a Relay `If` or `Loop`.
 A body is imported once, with variables in place of the iteration number, the states and what it reads from outside;
 values known when importing stay constants. Invariant: a loop's states keep their types, and a branch's results have the
-types of the other's; anything else is refused with a reason. Rows of a loop that may stop early are `bounded`: their
-number comes along as a value (bounded.py). What is unrolled instead is decided in control.py.
+types of the other's; anything else is refused with a reason. Rows of a loop that may stop early are
+cut to their number, a size that the data says (data_sizes.py). What is unrolled instead is decided in control.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.fold import Folder
@@ -26,6 +27,9 @@ from armillary.ops.shape.shape import reshape, transpose
 from armillary.ops.shape.transform import reverse
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
+
+with deferred():
+    from armillary.frontend.onnx.bounded import cut
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto
@@ -42,7 +46,6 @@ class Walk(Protocol):
 
     folder: Folder
     calls: list[tuple[str, str, str]]
-    bounded: dict[int, tuple[Expr, int, Expr]]  # by id: the tensor, the axis whose size is a value, and that value
 
     def body(self, graph: GraphProto, scope: Scope, opsets: Opsets) -> Body:
         """A function that imports the sub-graph for given inputs."""
@@ -86,7 +89,7 @@ def branches(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values
     names = ("then_branch", "else_branch")
     results = [walk.body(graph_of(view, name), scope, opsets)(()) for name in names]
     types = [tuple(r.checked_type for r in row) for row in results]
-    if types[0] != types[1] or any(id(r) in walk.bounded for row in results for r in row):
+    if types[0] != types[1]:
         walk.ask(condition)
         texts = [", ".join(map(str, row)) for row in types]
         raise UnsupportedError(
@@ -163,10 +166,10 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
         walk.span(view),
     )
     types = [value.checked_type for value in first]
-    scans = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
+    scans: Values = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
     if not _is_steady(walk, view, again, flag):
         count = TupleGetItem(made, len(variables) + len(rows))
-        walk.bounded.update((id(scan), (scan, 0, count)) for scan in scans)
+        scans = [cut(walk, view, scan, 0, count) for scan in scans]
     return [*_unpacked(made, types), *scans]
 
 
@@ -200,7 +203,6 @@ def _states(walk: Walk, formals: Sequence[ValueInfoProto], first: Values) -> tup
 
 
 def _stand_in(walk: Walk, name: str, value: Expr, variables: list[Var]) -> Expr:
-    refuse_bounded(walk, value, "a loop")
     many = isinstance(value.checked_type, TupleType)
     made = []
     for k, part in enumerate(parts_of(value)):
@@ -228,7 +230,6 @@ def _stand_ins(walk: Walk, names: Sequence[str], scope: Any) -> Inside:
 def _next_states(walk: Walk, view: OnnxNode, first: Values, results: Values) -> list[Expr]:
     """The states after an iteration, which must have the types they had before."""
     for k, (before, after) in enumerate(zip(first, results, strict=True)):
-        refuse_bounded(walk, after, view.op_type)
         if before.checked_type != after.checked_type:
             change = f"from {before.checked_type} to {after.checked_type}"
             raise UnsupportedError(
@@ -240,22 +241,11 @@ def _next_states(walk: Walk, view: OnnxNode, first: Values, results: Values) -> 
 
 def _rows(walk: Walk, view: OnnxNode, rows: Values) -> Values:
     for row in rows:
-        refuse_bounded(walk, row, view.op_type)
         if not isinstance(row.checked_type, TensorType):
             raise UnsupportedError(
                 f"{view.op_type}: a scan output of {row.checked_type}; only tensors can be collected"
             )
     return rows
-
-
-def refuse_bounded(walk: Walk, value: Expr, what: str) -> None:
-    """Only a graph output may have a size that is a value."""
-    if id(value) in walk.bounded:
-        walk.ask(value)
-        raise UnsupportedError(
-            f"{what} reads a tensor whose size is known only at run time",
-            hint="such a tensor can be an output of the graph; let the caller go on from there",
-        )
 
 
 # --- Scan -------------------------------------------------------------------------------------------------------------

@@ -109,10 +109,10 @@ class OnnxNode:
             )
         return value
 
-    def sizes(self, index: Index, what: str) -> tuple[Extent | Index, ...]:
-        """The value of input `index` as ints and extents over named sizes, which must be known when compiling."""
+    def sizes(self, index: Index, what: str, low: Index = 0) -> tuple[Extent | Index, ...]:
+        """The value of input `index` as ints and extents over named sizes; what is computed is a size from `low` on."""
         known = getattr(self.constants, "sizes", None)  # of the importer's, not of a list that a test gives
-        value = known(index) if known is not None and index < len(self.constants) else None
+        value = known(index, self.op_type, low) if known is not None and index < len(self.constants) else None
         flat = (self.const(index, what) if value is None else value).reshape(-1)
         return tuple(v if isinstance(v, Extent) else int(v) for v in flat)
 

@@ -37,9 +37,9 @@ def size_value(expr: Expr) -> Array | None:
 def fold_sizes(call: Call) -> Expr | None:
     """A call over tensors of sizes as a constant or a tensor of sizes; None where it is neither."""
     arguments = [_argument(arg) for arg in call.args]
-    if not isinstance(call.op, Op) or any(a is None for a in arguments) or not any(map(_is_sized, call.args)):
+    if not isinstance(call.op, Op) or any(a is None for a in arguments) or not any(map(is_sized, call.args)):
         return None
-    rule, ty = _RULES.get(call.op.name), call.checked_type
+    rule, ty = RULES.get(call.op.name), call.checked_type
     if rule is None or not isinstance(ty, TensorType) or not (ty.dtype.is_int or ty.dtype.is_bool):
         return None
     result = rule(call, arguments)  # type: ignore[arg-type]  # none of them is None
@@ -57,7 +57,8 @@ def as_expr(values: Array, dtype: str) -> Expr | None:
     return made
 
 
-def _is_sized(arg: Expr) -> bool:
+def is_sized(arg: Expr) -> bool:
+    """Whether an argument whose elements are known is computed from sizes."""
     parts = arg.fields if isinstance(arg, Tuple) else (arg,)
     return any(isinstance(p, Call) for p in parts)
 
@@ -141,7 +142,7 @@ def _folded(function: Callable[[object, object], object], first: int) -> Rule:
 
 
 _MOVES = ("reshape", "squeeze", "expand_dims", "transpose", "take", "strided_slice", "concatenate", "stack", "copy")
-_RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_MOVES, _moved),
     "add": _each(operator.add),
     "subtract": _each(operator.sub),

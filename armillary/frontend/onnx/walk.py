@@ -25,11 +25,13 @@ from armillary.base.aligned import Deferred
 from armillary.base.extent import Extent
 from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
+from armillary.base.names import identifier
 from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, FILE_BYTES, FILE_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
+from armillary.frontend.onnx.data_sizes import DataSizes
 from armillary.frontend.onnx.element_types import check_types
 from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
@@ -60,6 +62,7 @@ from armillary.frontend.onnx.tensor import (
 )
 from armillary.ir import IRModule
 from armillary.ops._types import dims_product
+from armillary.ops.shape.bound_sizes import with_sizes_bound
 from armillary.relay.call_budgets import check_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, TupleType
@@ -73,7 +76,6 @@ with deferred():
     from armillary.frontend.onnx.bounded import bounded, compress, non_max_suppression, non_zero, unique
     from armillary.frontend.onnx.control import branch_taken, loop, mapped_sequence, scan
     from armillary.frontend.onnx.dimensions import assumed_shapes
-    from armillary.frontend.onnx.loops import refuse_bounded
     from armillary.frontend.onnx.variants import variant_shapes
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
@@ -167,10 +169,9 @@ class _Walk:
     def __init__(self, model: Model, binder: InputBinder, freeze: bool) -> None:
         self.model, self.binder, self.freeze = model, binder, freeze
         self.folder = Folder()
+        self.folder.data_sizes = DataSizes(_size_names(model.proto.graph), self.folder.outer)
         self.functions = {function_key(f): f for f in model.proto.functions}
         self.weights: dict[str, tuple[Var, Array]] = {}
-        # by id: the tensor (kept, lest another get its id), the axis whose size is a value, and that value
-        self.bounded: dict[int, tuple[Expr, int, Expr]] = {}
         self.calls: list[tuple[str, str, str]] = []  # functions being expanded, outermost first, as function_key
         self.asked = Known(self.folder, ())  # of the node being imported
         self._checked: dict[tuple[object, ...], bool] = {}  # functions, and whether all inside them can be imported
@@ -190,6 +191,7 @@ class _Walk:
         for name, value in inputs.items():
             given = self.folder.give(value) if isinstance(value, Constant) else value
             scope[name] = self.folder.settle(given, Span(source, name))
+            self.folder.outer.update(id(part) for part in _parts(value))
         for node in nodes:
             self._convert(node, scope, self.model.opsets)
         outputs = [(value.name, self._output(scope[value.name], value.name)) for value in graph.output]
@@ -202,14 +204,8 @@ class _Walk:
         return expr
 
     def _module(self, inputs: list[Var], values: list[tuple[str, Expr]]) -> tuple[IRModule, dict[str, Array]]:
-        """The module; a name may come more than once; a sequence is one output per element, named `<name>.<position>`.
-
-        An output whose size along one axis is a value has its largest size; the value is a further output at the end,
-        `<name>.size`, and `output_sizes` says of each which output, axis and further output belong together.
-        """
+        """The module; a name may come twice; a sequence is one output per element, named `<name>.<position>`."""
         outputs = [part for _, value in values for part in _parts(value)]
-        sized = [(k, *self.bounded[id(part)][1:]) for k, part in enumerate(outputs) if id(part) in self.bounded]
-        outputs += [size for _, _, size in sized]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         used = _variables(body)
         weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
@@ -219,16 +215,13 @@ class _Walk:
             ("input_names", tuple(v.name_hint for v in inputs)),
             ("output_names", tuple(names)),
         )
-        if sized:
-            places = tuple((k, axis, len(names) + n) for n, (k, axis, _) in enumerate(sized))
-            names += [f"{names[k]}.size" for k, _, _ in places]
-            attrs = (attrs[0], ("output_names", tuple(names)), ("output_sizes", places))
         if any(_is_many(value) for _, value in values):
             attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for _, v in values)),)
         if self._expanded:
             attrs += ((FILE_NODES, self._nodes),)
         if self.folder.made > _MANY_MADE:
             attrs += ((FILE_BYTES, self.folder.given),)
+        body = with_sizes_bound(body, self.folder.data_sizes.binds)
         function = Function(params, body, None, attrs, Span(self.model.source))
         return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
 
@@ -315,6 +308,7 @@ class _Walk:
         var = Var(name, TensorType(array.shape, Constant(array).checked_type.dtype), span)  # type: ignore[attr-defined]
         self.weights[name] = (var, array)
         self.folder.weights[id(var)] = array
+        self.folder.outer.add(id(var))
         scope[name] = self.folder.settle(var, span)
 
     # --- nodes ---
@@ -327,9 +321,6 @@ class _Walk:
             for name, value in zip(node.output, values, strict=False):
                 if name:
                     scope[name] = self.folder.settle(value, span)
-                    if id(value) in self.bounded:
-                        _, axis, size = self.bounded[id(value)]
-                        self.bounded[id(scope[name])] = scope[name], axis, self.folder.settle(size, span)
                     scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
                     if isinstance(call := scope[name], Call):
                         check_call(call)
@@ -386,9 +377,6 @@ class _Walk:
 
     def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
         inputs = [scope[name] if name else None for name in node.input]
-        for value in inputs:
-            if value is not None and id(value) in self.bounded and node.op_type != "Identity":
-                refuse_bounded(self, value, node.op_type)
         attributes = Attributes({a.name: attribute_value(a, span, self.model.file) for a in node.attribute})
         self.asked = Known(self.folder, inputs)
         known: Any = self.asked  # Any: the record wants a list; this one computes values when they are read
@@ -532,6 +520,12 @@ def importable(domain: str, op_type: str, version: int) -> bool:
 
 def _is_index(array: Array | Deferred) -> bool:
     return array.dtype.kind in "iub" and math.prod(array.shape) <= _SMALL_INDEX
+
+
+def _size_names(graph: GraphProto) -> list[str]:
+    """Names that the sizes of inputs may have."""
+    dims = [(v.name, n, d.dim_param) for v in graph.input for n, d in enumerate(v.type.tensor_type.shape.dim)]
+    return [identifier(param or f"{name}_{n}") for name, n, param in dims]
 
 
 def _is_many(value: Expr) -> bool:

@@ -14,7 +14,7 @@
 static int overlap(const arm_graph *g, int32_t one, int32_t other) {
   const arm_storage *a = &g->storages[one], *b = &g->storages[other];
   if (one == other) return 1;
-  if (a->device != b->device) return 0;
+  if (a->device != b->device || a->stage != b->stage) return 0;
   if (a->offset < 0 || b->offset < 0) return 0;
   return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
@@ -38,6 +38,7 @@ static int is_in_place(const arm_graph *g, const arm_node *node) {
     const arm_entry *from = &g->entries[node->inputs[i]];
     int64_t offset = g->storages[from->storage].offset;
     if (g->storages[from->storage].device != g->storages[to->storage].device) return 0;
+    if (g->storages[from->storage].stage != g->storages[to->storage].stage) return 0;
     if (from->storage != to->storage && (place < 0 || offset != place)) return 0;
     if (place >= 0) place += from->bytes;
   }

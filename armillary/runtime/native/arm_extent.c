@@ -179,3 +179,9 @@ int64_t arm_extent_value(const arm_extent *extent, const int64_t *values) {
   }
   return depth == 1 && stack[0] >= 0 && stack[0] <= ARM_MAX_BYTES ? stack[0] : -1;
 }
+
+int arm_extent_reads(const arm_extent *extent, int32_t name) {
+  for (int32_t i = 0; i < extent->count; i += 2)
+    if (extent->code[i] == NAME && extent->code[i + 1] == name) return 1;
+  return 0;
+}

@@ -42,14 +42,14 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
   int64_t sizes[ARM_MAX_GRAPH_DEVICES] = {0};
   for (int32_t s = 0; s < g->num_storages; s++) {
     int64_t end = g->storages[s].offset + g->storages[s].bytes, *size = &sizes[g->storages[s].device];
-    if (g->storages[s].offset >= 0 && end > *size) *size = end;
+    if (g->storages[s].offset >= 0 && g->storages[s].stage == 0 && end > *size) *size = end;
   }
   for (int32_t d = 0; d < g->num_devices; d++)
     if (arm_graph_reserve(g, d, sizes[d], error) != 0) return -1;
   for (int32_t s = 0; s < g->num_storages; s++) {
     arm_storage *storage = &g->storages[s];
     if (storage->offset >= 0) {
-      storage->data = (char *)g->devices[storage->device].arena + storage->offset;
+      storage->data = arm_arena_of(g, storage) + storage->offset;
     } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
       storage->data = storage->owned = arm_storage_allocate(g, storage, error);
       if (storage->data == NULL) return -1;
@@ -60,7 +60,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
   return 0;
 }
 
-static arm_tensor entry_tensor(const arm_graph *g, int32_t entry) {
+arm_tensor arm_graph_entry_tensor(const arm_graph *g, int32_t entry) {
   arm_tensor tensor = g->entries[entry].tensor;
   const arm_storage *storage = &g->storages[g->entries[entry].storage];
   tensor.data = storage->data;
@@ -92,7 +92,7 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
     int32_t entry = is_out ? node->first_entry + outs++ : node->inputs[ins++];
     if (is_out && g->storages[g->entries[entry].storage].is_input && !is_in_place(g, node, entry))
       return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
-    args[k] = entry_tensor(g, entry);
+    args[k] = arm_graph_entry_tensor(g, entry);
     node->device = g->storages[g->entries[entry].storage].device; /* all of one: arm_bind looks */
     if (args[k].data == NULL) args[k].data = placeholder;
     add_slot(g, entry, index, k);
@@ -104,7 +104,7 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
 }
 
 /* A __nop lays its inputs one after another; those that the plan already put in place are not copied. */
-static int check_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
+int arm_graph_check_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
   const arm_entry *to = &g->entries[node->first_entry];
   int64_t bytes = 0;
   int is_shared = 0;
@@ -136,13 +136,13 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
   int status = g->slots && args ? 0 : arm_fail(error, "graph: out of memory");
   for (int32_t i = 0; i < g->num_nodes && status == 0; i++) {
     if (g->nodes[i].kind == ARM_NODE_CALL) status = bind_node(g, i, args, error);
-    if (g->nodes[i].kind == ARM_NODE_ALIAS) status = check_alias(g, &g->nodes[i], error);
+    if (g->nodes[i].kind == ARM_NODE_ALIAS) status = arm_graph_check_alias(g, &g->nodes[i], error);
   }
   free(args);
   return status;
 }
 
-static int make_workspaces(arm_graph *g, arm_error *error) {
+int arm_graph_make_workspaces(arm_graph *g, arm_error *error) {
   arm_concurrent_plan(g);
   for (int32_t d = 0; d < g->num_devices; d++) {
     arm_graph_device *device = &g->devices[d];
@@ -156,38 +156,6 @@ static int make_workspaces(arm_graph *g, arm_error *error) {
   }
   arm_concurrent_place(g);
   return 0;
-}
-
-/* The tensors of a call, as they are now: see bind_node. */
-static void call_tensors(const arm_graph *g, const arm_node *node, arm_tensor *args) {
-  const arm_function *f = node->bound.function;
-  for (int32_t k = 0, ins = 0, outs = 0; k < f->num_args; k++)
-    args[k] = entry_tensor(g, f->args[k].is_out ? node->first_entry + outs++ : node->inputs[ins++]);
-}
-
-/* Whether sizes decide about a call: it has variables, and none is given to it otherwise. */
-static int is_sized(const arm_node *node) {
-  return node->kind == ARM_NODE_CALL && !node->is_load && node->bound.function->num_vars > 0;
-}
-
-int arm_graph_resize_calls(arm_graph *g, arm_error *error) {
-  int32_t widest = 0;
-  for (int32_t i = 0; i < g->num_nodes; i++)
-    if (is_sized(&g->nodes[i]) && g->nodes[i].bound.function->num_args > widest)
-      widest = g->nodes[i].bound.function->num_args;
-  arm_tensor *args = arm_zalloc((size_t)widest, sizeof *args);
-  int status = args == NULL ? arm_fail(error, "graph: out of memory") : 0;
-  for (int32_t i = 0; i < g->num_nodes && status == 0; i++) {
-    arm_node *node = &g->nodes[i];
-    if (is_sized(node)) {
-      call_tensors(g, node, args);
-      status = arm_bound_resize(&node->bound, args, &g->sizes, error);
-    } else if (node->kind == ARM_NODE_ALIAS) {
-      status = check_alias(g, node, error);
-    }
-  }
-  free(args);
-  return status == 0 ? make_workspaces(g, error) : -1;
 }
 
 int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out, char *err,
@@ -224,9 +192,9 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   for (; g->num_devices < num_devices; g->num_devices++) g->devices[g->num_devices].device = devices[g->num_devices];
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
-  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
+  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_stages_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
       allocate_storages(g, &error) != 0 ||
-      bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {
+      bind_nodes(g, &error) != 0 || arm_graph_make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {
     arm_graph_destroy(g);
     return -1;
   }
@@ -244,6 +212,7 @@ void arm_graph_destroy(arm_graph *g) {
   for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++)
     arm_storage_drop(arm_storage_device(g, &g->storages[s]), &g->storages[s]);
   arm_variants_free(g);
+  arm_stages_free(g);
   arm_sizes_free(g);
   for (int32_t d = 0; d < g->num_devices; d++) {
     arm_memory_release(g->devices[d].device, g->devices[d].arena);
@@ -363,7 +332,7 @@ int arm_graph_input(arm_graph *g, int index, arm_tensor *out, char *err, size_t 
   if (g->storages[storage].data == NULL && arm_graph_own(g, storage, &error) != 0) return -1;
   g->storages[storage].is_kept = 1; /* the caller has a view */
   arm_graph_was_set(g, storage);
-  *out = entry_tensor(g, entry);
+  *out = arm_graph_entry_tensor(g, entry);
   return 0;
 }
 
@@ -373,7 +342,7 @@ int arm_graph_output(arm_graph *g, int index, arm_tensor *out, char *err, size_t
   if (index < 0 || index >= v->num_heads)
     return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
   index += v->first_head;
-  *out = entry_tensor(g, g->heads[index]);
+  *out = arm_graph_entry_tensor(g, g->heads[index]);
   if (g->copy_out[index] != NULL) out->data = g->copy_out[index];
   return 0;
 }
@@ -382,7 +351,7 @@ int arm_graph_node_output(arm_graph *g, int node, int index, arm_tensor *out, ch
   arm_error error = {err, err_size};
   if (node < 0 || node >= g->num_nodes || index < 0 || index >= g->nodes[node].num_outputs)
     return arm_fail(&error, "the graph has no output %d of node %d", index, node);
-  *out = entry_tensor(g, g->nodes[node].first_entry + index);
+  *out = arm_graph_entry_tensor(g, g->nodes[node].first_entry + index);
   if (out->data == NULL && g->entries[g->nodes[node].first_entry + index].bytes > 0)
     return arm_fail(&error, "node %s: its value was never computed, or was given back after loading",
                     g->nodes[node].name);
@@ -442,7 +411,7 @@ static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_te
   if (arm_graph_check_value(g, &g->entries[entry], what, value, error) != 0) return -1;
   if (g->entries[entry].extents != NULL) arm_sizes_take(g, &g->entries[entry], value);
   if (arm_graph_own(g, storage, error) != 0) return -1;
-  arm_tensor own = entry_tensor(g, entry);
+  arm_tensor own = arm_graph_entry_tensor(g, entry);
   if (copy_input(g, g->entries[entry].bytes, value, &own, error) != 0) return -1;
   arm_graph_was_set(g, storage);
   return 0;

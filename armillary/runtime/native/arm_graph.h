@@ -7,7 +7,7 @@
 #include "arm_device.h"
 
 typedef enum {
-  ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD
+  ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD, ARM_NODE_BIND
 } arm_node_kind;
 
 /* What a branch or loop says of the nodes after it: sizes of its regions; for loops, what is carried and collected. */
@@ -32,6 +32,8 @@ typedef struct {
   int32_t is_concurrent;        /* not the first of them */
   int64_t workspace;        /* where its own begins */
   int32_t device;           /* where it runs: of the graph's devices */
+  int32_t size;             /* that a __bind gives its value */
+  int32_t stage;            /* from which on its sizes are known: memory/arm_stages.c */
 } arm_node;
 
 /* A named size: graph.sizes and its value are of one number. */
@@ -41,7 +43,7 @@ typedef struct {
   arm_tensor tensor; /* its data pointer is filled in when handed out */
   int64_t shape[ARM_MAX_NDIM];
   int64_t bytes;
-  int32_t storage;
+  int32_t storage, stage;
   arm_extent *extents; /* by axis, where one is an expression over sizes; `shape` is for their present values */
 } arm_entry;
 
@@ -55,6 +57,7 @@ typedef struct {
   int64_t bytes, offset; /* offset < 0: not in the arena */
   int64_t room;          /* of `owned`, which grows with sizes */
   int32_t first, last;   /* steps in which it is alive, where sizes decide about its place */
+  int32_t stage;         /* of which arena the offset is: memory/arm_stages.c */
   int64_t width;         /* of the image that holds it, in pixels of four numbers; 0: it is in a buffer */
   int32_t bits;          /* of a number of the image */
   int32_t first_slot, is_input, is_set, heads;
@@ -78,6 +81,10 @@ typedef struct {
   int64_t workspace_bytes, arena_bytes, workspace_room; /* needed; there */
 } arm_graph_device;
 
+/* What is known from a node on that reads a size from data (`__bind`); stage 0, what inputs say, has no node. `is_stale`:
+ * shapes, places and calls are to be made anew when it is reached, also where the size keeps its value. */
+typedef struct { int32_t node, is_stale; void *arena; int64_t bytes; } arm_stage;
+
 struct arm_graph {
   arm_module *module;
   arm_graph_device devices[ARM_MAX_GRAPH_DEVICES]; /* the first: of all that the graph does not place elsewhere */
@@ -96,6 +103,8 @@ struct arm_graph {
   arm_size *bounds;         /* arm_sizes.c */
   arm_size_values sizes;    /* as they are bound */
   int64_t *new_sizes;       /* as the inputs give them */
+  arm_stage *stages;        /* of which the first is not used; NULL: data says no size */
+  int32_t *size_stages, num_stages;
   int32_t is_resized, is_unplaced; /* an input has another shape; binding its sizes has failed */
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   size_t memory;
@@ -148,8 +157,18 @@ int arm_sizes_check(const arm_graph *graph, const arm_entry *entry, const char *
                     arm_error *error);
 void arm_sizes_take(arm_graph *graph, arm_entry *entry, const arm_tensor *value);
 int arm_sizes_place(arm_graph *graph, arm_error *error);
+int arm_sizes_place_stage(arm_graph *graph, int32_t stage, arm_error *error); /* shapes, places, pointers, calls */
 int arm_sizes_bind(arm_graph *graph, arm_error *error);
 void arm_sizes_free(arm_graph *graph);
+
+/* Sizes that data says: memory/arm_stages.c. Plan: which stage everything belongs to. Run: a `__bind`. */
+int arm_stages_plan(arm_graph *graph, arm_error *error);
+int arm_stages_run(arm_graph *graph, int32_t node, arm_error *error);
+void arm_stages_stale(arm_graph *graph, int32_t after);
+void arm_stages_free(arm_graph *graph);
+static inline char *arm_arena_of(const arm_graph *graph, const arm_storage *storage) {
+  return storage->stage > 0 ? graph->stages[storage->stage].arena : graph->devices[storage->device].arena;
+}
 
 /* States: memory/arm_states.c. Begin: a state that nobody set is zero. */
 int arm_states_read(arm_graph *graph, const arm_json *json, int32_t list, arm_error *error);
@@ -163,7 +182,10 @@ void *arm_storage_allocate(const arm_graph *graph, const arm_storage *storage, a
 void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_reserve(arm_graph *graph, int32_t device, int64_t bytes, arm_error *error); /* room in an arena */
-int arm_graph_resize_calls(arm_graph *graph, arm_error *error);
+int arm_graph_resize_calls(arm_graph *graph, int32_t stage, arm_error *error);
+int arm_graph_check_alias(const arm_graph *graph, const arm_node *node, arm_error *error);
+int arm_graph_make_workspaces(arm_graph *graph, arm_error *error);
+arm_tensor arm_graph_entry_tensor(const arm_graph *graph, int32_t entry);
 int arm_graph_check_value(const arm_graph *graph, const arm_entry *entry, const char *what, const arm_tensor *value,
                           arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);

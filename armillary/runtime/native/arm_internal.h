@@ -63,6 +63,7 @@ typedef struct { int32_t count; int64_t *code; } arm_extent;
 int arm_extent_parse(const char *text, char *const *names, int num_names, arm_extent *out, arm_error *error);
 int64_t arm_extent_value(const arm_extent *extent, const int64_t *values);
 void arm_extent_free(arm_extent *extent);
+int arm_extent_reads(const arm_extent *extent, int32_t name); /* whether it is among its names */
 
 /* Values of named sizes; a var of a function that has the name of one is that size. */
 typedef struct { char **names; int64_t *values; int32_t count; } arm_size_values;

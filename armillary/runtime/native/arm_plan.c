@@ -34,6 +34,18 @@ static int read_edge(reader *r, int32_t value, int32_t limit, int32_t *entry) {
   return 0;
 }
 
+/* The size that a `__bind` gives its value. */
+static int read_size_of(reader *r, int32_t attrs, arm_node *node, int32_t index) {
+  int32_t size = arm_json_need(&r->json, attrs, "size", ARM_TEXT, "graph.nodes.attrs", r->error);
+  if (size < 0) return -1;
+  const arm_size_values *sizes = &r->graph->sizes;
+  for (node->size = 0; node->size < sizes->count; node->size++)
+    if (strcmp(sizes->names[node->size], r->json.values[size].text) == 0) break;
+  if (node->size == sizes->count || node->num_inputs != 1 || node->num_outputs != 0)
+    return arm_fail(r->error, "graph: node %d: a __bind reads one value, gives none, and names a size of the graph", index);
+  return 0;
+}
+
 static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
   int32_t attrs = arm_json_need(&r->json, row, "attrs", ARM_MAP, "graph.nodes", r->error);
   if (attrs < 0) return -1;
@@ -54,6 +66,11 @@ static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
     if (node->num_inputs < 1 || count != 1)
       return arm_fail(r->error, "graph: a %s has inputs and one output", node->function);
     return 0;
+  }
+  if (strcmp(name, "__bind") == 0) {
+    node->kind = ARM_NODE_BIND;
+    node->function = "__bind";
+    return read_size_of(r, attrs, node, index);
   }
   if (arm_control_kind(name, &node->kind)) {
     node->function = node->kind == ARM_NODE_IF ? "__if" : node->kind == ARM_NODE_LOOP ? "__loop" : "__yield";

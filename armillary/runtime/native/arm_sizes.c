@@ -183,10 +183,10 @@ static int new_values(arm_graph *g, arm_error *error) {
 
 /* ---- shapes and places ---- */
 
-static int resize_entries(arm_graph *g, arm_error *error) {
+static int resize_entries(arm_graph *g, int32_t stage, arm_error *error) {
   for (int32_t i = 0; i < g->num_entries; i++) {
     arm_entry *entry = &g->entries[i];
-    if (entry->extents == NULL) continue; /* inputs have these shapes already, but not the views of them */
+    if (entry->extents == NULL || entry->stage != stage) continue; /* inputs have theirs already, but not views of them */
     for (int axis = 0; axis < entry->tensor.ndim; axis++)
       if (entry->extents[axis].count > 0) entry->shape[axis] = arm_extent_value(&entry->extents[axis], g->sizes.values);
     int64_t bytes = -1;
@@ -198,10 +198,10 @@ static int resize_entries(arm_graph *g, arm_error *error) {
     entry->bytes = bytes;
   }
   for (int32_t s = 0; s < g->num_storages; s++)
-    if (!g->storages[s].is_input && !g->storages[s].is_load) g->storages[s].bytes = 0;
+    if (!g->storages[s].is_input && !g->storages[s].is_load && g->storages[s].stage == stage) g->storages[s].bytes = 0;
   for (int32_t i = 0; i < g->num_entries; i++) {
     arm_storage *storage = &g->storages[g->entries[i].storage];
-    if (storage->is_input || storage->is_load) continue;
+    if (storage->is_input || storage->is_load || storage->stage != stage || g->entries[i].stage > stage) continue;
     if (g->entries[i].bytes > storage->bytes) storage->bytes = g->entries[i].bytes;
   }
   return 0;
@@ -240,11 +240,11 @@ static int64_t lowest_gap(const place *placed, int32_t count, const place *item,
   return at;
 }
 
-static int place_storages(arm_graph *g, int32_t device, place *rows, place *beside, int64_t *total) {
+static int place_storages(arm_graph *g, int32_t stage, int32_t device, place *rows, place *beside, int64_t *total) {
   int32_t count = 0;
   for (int32_t s = 0; s < g->num_storages; s++) {
     const arm_storage *storage = &g->storages[s];
-    if (storage->offset >= 0 && storage->device == device)
+    if (storage->offset >= 0 && storage->device == device && storage->stage == stage)
       rows[count++] = (place){aligned(g, storage), 0, storage->first, storage->last, s};
   }
   qsort(rows, (size_t)count, sizeof *rows, by_size);
@@ -257,36 +257,57 @@ static int place_storages(arm_graph *g, int32_t device, place *rows, place *besi
   return *total <= ARM_MAX_BYTES ? 0 : -1;
 }
 
+/* Data says sizes on the first device only. */
+static int reserve(arm_graph *g, arm_stage *stage, int64_t bytes, arm_error *error) {
+  if (bytes <= stage->bytes) return 0;
+  void *arena = arm_memory_allocate(g->devices[0].device, (size_t)bytes, error);
+  if (arena == NULL) return -1;
+  arm_memory_release(g->devices[0].device, stage->arena);
+  g->memory += (size_t)(bytes - stage->bytes);
+  stage->arena = arena;
+  stage->bytes = bytes;
+  return 0;
+}
+
 /* Places in the arenas, which grow where they must. */
-static int place_all(arm_graph *g, arm_error *error) {
+static int place_all(arm_graph *g, int32_t stage, arm_error *error) {
   place *rows = malloc(2 * sizeof *rows * (size_t)(g->num_storages + 1));
   if (rows == NULL) return arm_fail(error, "graph: out of memory");
   int status = 0;
   for (int32_t d = 0; d < g->num_devices && status == 0; d++) {
     int64_t total;
-    if (place_storages(g, d, rows, rows + g->num_storages, &total) != 0)
+    if (place_storages(g, stage, d, rows, rows + g->num_storages, &total) != 0)
       status = arm_fail(error, "graph: its tensors take more than %lld bytes", (long long)ARM_MAX_BYTES);
-    else status = arm_graph_reserve(g, d, total, error);
+    else status = stage == 0 ? arm_graph_reserve(g, d, total, error) : reserve(g, &g->stages[stage], total, error);
   }
   free(rows);
   return status;
 }
 
 int arm_sizes_place(arm_graph *g, arm_error *error) {
-  if (g->sizes.count == 0) return 0;
-  return resize_entries(g, error) != 0 ? -1 : place_all(g, error);
+  for (int32_t stage = 0; g->sizes.count > 0 && stage <= g->num_stages; stage++)
+    if (resize_entries(g, stage, error) != 0 || place_all(g, stage, error) != 0) return -1;
+  return 0;
 }
 
 /* Results, and what else owns its memory. */
-static int point_all(arm_graph *g, arm_error *error) {
+static int point_all(arm_graph *g, int32_t stage, arm_error *error) {
   for (int32_t s = 0; s < g->num_storages; s++) {
     arm_storage *storage = &g->storages[s];
-    if (storage->is_input || storage->is_load) continue;
-    if (storage->offset >= 0) arm_graph_point(g, s, (char *)g->devices[storage->device].arena + storage->offset);
+    if (storage->is_input || storage->is_load || storage->stage != stage) continue;
+    if (storage->offset >= 0) arm_graph_point(g, s, arm_arena_of(g, storage) + storage->offset);
     else if (arm_graph_own(g, s, error) != 0) return -1;
   }
-  for (int32_t i = 0; i < g->num_heads; i++) g->copy_out[i] = NULL; /* memory of a user's may be too small now */
+  for (int32_t i = 0; i < g->num_heads; i++) /* memory of a user's may be too small now */
+    if (g->storages[g->entries[g->heads[i]].storage].stage == stage) g->copy_out[i] = NULL;
   return 0;
+}
+
+int arm_sizes_place_stage(arm_graph *g, int32_t stage, arm_error *error) {
+  return resize_entries(g, stage, error) != 0 || place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 ||
+                 point_all(g, stage, error) != 0 || arm_graph_resize_calls(g, stage, error) != 0
+             ? -1
+             : 0;
 }
 
 int arm_sizes_bind(arm_graph *g, arm_error *error) {
@@ -299,7 +320,8 @@ int arm_sizes_bind(arm_graph *g, arm_error *error) {
   }
   memcpy(g->sizes.values, g->new_sizes, bytes);
   g->is_unplaced = 1; /* until all of it has succeeded */
-  if (arm_sizes_place(g, error) != 0 || arm_control_check(g, error) != 0 || point_all(g, error) != 0 || arm_graph_resize_calls(g, error) != 0) return -1;
+  arm_stages_stale(g, 0);
+  if (arm_sizes_place_stage(g, 0, error) != 0) return -1;
   g->is_resized = g->is_unplaced = 0;
   g->is_unchecked = 1; /* places are others now */
   return 0;

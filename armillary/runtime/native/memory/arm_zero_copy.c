@@ -42,6 +42,8 @@ static int meet(place a, place b) {
 static int meets_arena(const arm_graph *g, place p) {
   for (int32_t d = 0; d < g->num_devices; d++)
     if (p.is_users && arm_overlap(p.data, p.bytes, g->devices[d].arena, g->devices[d].arena_bytes)) return 1;
+  for (int32_t k = 1; k <= g->num_stages; k++)
+    if (p.is_users && arm_overlap(p.data, p.bytes, g->stages[k].arena, g->stages[k].bytes)) return 1;
   return 0;
 }
 
@@ -96,6 +98,7 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
     return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
   index += v->first_head;
   const arm_entry *entry = &g->entries[g->heads[index]];
+  if (entry->stage > 0) return arm_fail(&error, "output %d: its shape is known only after a run: copy it", index - v->first_head);
   if (arm_sizes_bind(g, &error) != 0) return -1;
   if (arm_graph_check_value(g, entry, "output", value, &error) != 0) return -1;
   if (check_direct(g, entry, "output", value, &error) != 0) return -1;
