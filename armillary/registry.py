@@ -18,9 +18,14 @@ from armillary.target.kinds import KINDS
 from armillary.tir.build import convert as _as_expression
 
 if TYPE_CHECKING:
-    from armillary.relay.expr import Expr
+    from collections.abc import Sequence
+
+    from armillary.relay.backend.lowering import LoweredOutput
+    from armillary.relay.expr import Call, Expr
+    from armillary.te import Tensor
 with deferred():
     from armillary.driver.te_build import build as _build
+    from armillary.relay.backend.lowering import lower_call as _lower_call
     from armillary.relay.transform.partition._place_values import devices_of_values as _devices_of_values
 
 Function = AnyFunction
@@ -86,3 +91,10 @@ def _recover_virtual_device_map(module: object, expr: Expr) -> object:
     """The device of every expression below one, as scripts ask for it by this name."""
     del module
     return _devices_of_values(expr)
+
+
+@register_func("relay.backend.lower_call")
+@boundary("lower_call", arguments=True)
+def _lower(call: Call, inputs: Sequence[Tensor], target: object) -> LoweredOutput:
+    """What computes a call over tensors, by the name under which a build of the Relay era asked for it."""
+    return _lower_call(call, inputs, target)

@@ -10,6 +10,7 @@ from armillary.base.record import record
 from armillary.target import Target
 
 DEVICE = "device_type"  # the attribute of kernels: DLPack's number; none: the main device
+HOSTED = "hosted_device_type"  # the same of kernels whose code a script makes: they run in the memory of the host
 
 
 @record

@@ -137,12 +137,14 @@ def scripted(workload: Workload) -> Implementation:
     """What a script's strategy, or its compute, says of a call."""
     op, attrs, target = workload.op, workload.attrs, workload.target
     result, default = op.infer_type(attrs, workload.types), DEFAULTS[target.kind.family]
-    rule, compute, schedule, name = op.get_attr(STRATEGY), op.get_attr(COMPUTE), None, op.name
+    rule, compute, schedule, name = op.registered(STRATEGY), op.registered(COMPUTE), None, op.name
     if rule is not None:
         inputs = [te.placeholder(ty.static, ty.dtype) for given in workload.types for ty in tensor_fields(given)]
         with target:
             best = rule(attrs, inputs, result, target).best()
         name, compute, schedule = best.name, best.compute, best.schedule
+
+    assert compute is not None, "an operator of a script has a strategy or a compute"
 
     def computed(attrs: object, *tensors: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor | Sequence[te.Tensor]:
         flat = [t for given in tensors for t in (given if isinstance(given, tuple) else (given,))]

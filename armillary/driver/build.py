@@ -53,6 +53,7 @@ from armillary.transform import PassContext
 with deferred():
     from armillary.driver import te_build
     from armillary.driver.aot import aot_library, is_aot, kernel_target
+    from armillary.driver.devices.script_kinds import compile_by_script
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
@@ -125,7 +126,10 @@ def assembled(
         check_device(made, backend_of(where).device)
     check_kernels(module, plan.kernels.values())
     groups = kernel_groups(plan.kernels.values(), targets)
-    made_of = {target: compiler(kernels, target, progress) for target, kernels in groups.items()}
+    made_of = {
+        target: (compiler if target.kind.codegen else compile_by_script)(kernels, target, progress)
+        for target, kernels in groups.items()
+    }
     compiled = {name: kernel for part in made_of.values() for name, kernel in part.items()}
 
     unwatched = PassContext.current().without_instruments()
@@ -137,7 +141,7 @@ def assembled(
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
     machine = [part for target, part in made_of.items() if not backend_of(target).device]
-    own = [kernel.code for part in machine for kernel in part.values()]
+    own = [kernel.code for part in machine for kernel in part.values() if kernel.code]
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
     descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
     main = module[entries(module)[0]]

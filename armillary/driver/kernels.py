@@ -21,7 +21,7 @@ from pathlib import Path
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.backends.base import backend_of, is_built_in
-from armillary.backends.device_targets import DEVICE, DeviceTargets
+from armillary.backends.device_targets import DEVICE, HOSTED, DeviceTargets
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred
@@ -195,7 +195,8 @@ def kernel_groups(kernels: Iterable[Kernel], targets: DeviceTargets) -> dict[Tar
     """Kernels by the target that they are compiled for; the main one is always there."""
     groups: dict[Target, list[Kernel]] = {targets.main: []}
     for kernel in kernels:
-        groups.setdefault(targets.target_of(int(kernel.function.get_attr(DEVICE, 0))), []).append(kernel)
+        device = kernel.function.get_attr(DEVICE, 0) or kernel.function.get_attr(HOSTED, 0)
+        groups.setdefault(targets.target_of(int(device)), []).append(kernel)
     return groups
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from armillary.base.device_types import CODES, NAMES
 from armillary.base.record import record
 from armillary.errors import TargetError
 from armillary.runtime.native_library import CDevice, ErrorText, native
+
+EXT_DEV = CODES["ext_dev"]
 
 
 @record(slots=True)
@@ -195,7 +197,12 @@ def rocm(index: int = 0) -> Device:
 
 def ext_dev(index: int = 0) -> Device:
     """A device of a user's own kind: named as `cuda` is."""
-    return Device(12, index)
+    return Device(EXT_DEV, index)
+
+
+def computing(devices: Sequence[Device]) -> list[Device]:
+    """The devices with memory of their own, each there; kernels of ext_dev are called by the host, if it is named."""
+    return [require(d) for d in devices if getattr(d, "device_type", 0) != EXT_DEV or len(devices) == 1]
 
 
 opencl = cl

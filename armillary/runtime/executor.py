@@ -24,7 +24,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import lazy_names
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, evaluate
-from armillary.runtime.device import Device, cpu, require
+from armillary.runtime.device import Device, computing, cpu, require
 from armillary.runtime.dlpack import tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
 from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, check_output, empty, from_dlpack
@@ -58,7 +58,7 @@ class GraphExecutor:
         Of a graph over several devices, those that are not given are the first of their kind.
         """
         text = graph_json.encode("utf-8") if isinstance(graph_json, str) else graph_json
-        given = [require(d) for d in ([device] if isinstance(device, Device) else device or [cpu()])]
+        given = computing([device] if isinstance(device, Device) else device or [cpu()])
         self.device = given[0]
         natives = (CDevice * len(given))(*(d.native for d in given))
         self.module = module

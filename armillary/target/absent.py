@@ -52,7 +52,13 @@ _ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int | str]], ...] = (
 
 ABSENT: dict[str, TargetKind] = {
     name: TargetKind(
-        name=name, device_type=number, codegen="", family=name, default_keys=keys, attributes=attributes, defaults=facts
+        name=name,
+        device_type=number,
+        codegen="",
+        family="cpu" if name == "ext_dev" else name,  # whose code a script makes: functions that the host calls
+        default_keys=keys,
+        attributes=attributes,
+        defaults=facts,
     )
     for name, number, keys, facts in _ROWS
     for attributes in ({**_GPU, **_VULKAN} if name == "vulkan" else _GPU,)

@@ -49,7 +49,7 @@ def script_kind(name: str) -> TargetKind | None:
     """A kind that a script brought: it registered `target.build.<name>`."""
     if not is_registered(f"{BUILD}{name}"):
         return None
-    return TargetKind(name, CODES["ext_dev"], "", name, (name,))
+    return TargetKind(name, CODES["ext_dev"], "", "cpu", (name,))  # functions that the host calls, in its memory
 
 
 def parse_text(text: str) -> JsonObject:  # Any: values are raw strings, lists or nested dictionaries

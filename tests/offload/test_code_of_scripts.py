@@ -10,6 +10,7 @@ import pytest
 import armillary
 from armillary import relay, te
 from armillary.base.functions import FUNCTIONS
+from armillary.contrib import graph_executor
 from armillary.errors import ConfigError, TargetError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
@@ -95,3 +96,39 @@ def test_code_is_made_by_the_name_of_the_kind() -> None:
 
 def test_a_device_of_a_users_own_kind_can_be_named() -> None:
     assert str(armillary.ext_dev(0)) == "ext_dev(0)"
+
+
+def _softmax_of_sum(is_placed: bool) -> armillary.IRModule:
+    x = relay.var("x", shape=(4,))
+    y = relay.add(x, relay.const(np.float32(2)))
+    y = relay.annotation.on_device(y, armillary.ext_dev(0)) if is_placed else y
+    return armillary.IRModule.from_expr(relay.Function([x], relay.exp(relay.nn.softmax(y))))
+
+
+@pytest.mark.parametrize(
+    ("is_placed", "target", "count"),
+    [(True, {"cpu": "llvm", "ext_dev": "ext_dev"}, 1), (False, "ext_dev", 2)],
+)
+def test_kernels_of_a_graph_are_built_by_the_function_of_their_kind(
+    is_placed: bool, target: object, count: int
+) -> None:
+    module = _softmax_of_sum(is_placed)
+    with pytest.raises(TargetError, match=r"no function 'target\.build\.ext_dev'"):
+        relay.build(module, target)
+    seen = []
+
+    def build(loops: armillary.IRModule, kind: armillary.target.Target) -> object:
+        seen.append((len(list(loops)), str(kind.kind)))
+        return armillary.build(loops, target="llvm")
+
+    armillary.register_func("target.build.ext_dev", build)
+    library = relay.build(module, target)
+    network = graph_executor.GraphModule(library["default"](armillary.cpu(), armillary.ext_dev(0)))
+    values = np.arange(4, dtype=np.float32)
+    network.run(x=values)
+    powers = np.exp(values + 2 - 5)
+    np.testing.assert_allclose(network.get_output(0).numpy(), np.exp(powers / powers.sum()), rtol=1e-5)
+    assert seen == [(count, "ext_dev")]
+    armillary.register_func("target.build.ext_dev", lambda loops, kind: 3, override=True)
+    with pytest.raises(ConfigError, match=r"target.build.ext_dev gave int"):
+        relay.build(module, target)

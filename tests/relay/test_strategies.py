@@ -165,3 +165,18 @@ def test_batch_norm_reaches_a_strategy_where_simplify_inference_is_off() -> None
     runner = graph_executor.GraphModule(library["default"](armillary.cpu()))
     runner.run(x=DATA)
     np.testing.assert_allclose(runner.get_output(0).numpy(), (DATA - 3) / 2.000001 * 2 + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_own_operators_have_strategies_too() -> None:
+    x, w = te.placeholder((1, 3, 8, 8), name="x"), te.placeholder((4, 3, 3, 3), name="w")
+    data, weight = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3))
+    call, target = relay.nn.conv2d(data, weight, kernel_size=(3, 3), channels=4), armillary.target.Target("llvm")
+    rule = relay.op.get("nn.conv2d").get_attr("FTVMStrategy")
+    made = rule(call.attrs, [x, w], None, target).implementations[0]
+    outputs = made.compute(call.attrs, [x, w], None)
+    function = armillary.build(made.schedule(call.attrs, outputs, target), [x, w, *outputs], target)
+    result = np.zeros((1, 4, 6, 6), np.float32)
+    function(np.ones((1, 3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32), result)
+    assert (result == 27).all()
+    lowered = armillary.get_global_func("relay.backend.lower_call")(call, [x, w], target)
+    assert lowered.implementation.name == made.name

@@ -21,7 +21,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op, get_op
-from armillary.relay.op.strategy import OpImplementation
+from armillary.relay.op.strategy import OpImplementation, OpStrategy
 from armillary.relay.types import Type, tensor_type
 from armillary.target import as_target
 from armillary.tir.stmt import PrimFunc
@@ -81,6 +81,15 @@ def get_valid_implementations(
     del out_type
     workload = _workload(op, attrs, inputs, target)
     return [_offered(choose(workload)[0], workload)]
+
+
+def own_strategy(
+    op: Op, attrs: object, inputs: Sequence[te.Tensor], out_type: Type | None, target: object
+) -> OpStrategy:
+    """What a build takes for an operator, as the strategy that scripts ask for: `op.get_attr("FTVMStrategy")`."""
+    strategy = OpStrategy()
+    strategy.implementations += get_valid_implementations(op, attrs, inputs, out_type, target)
+    return strategy
 
 
 def _workload(op: Op | str, attrs: object, inputs: Sequence[te.Tensor], target: object) -> Workload:

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from armillary.base.aliases import AnyFunction
@@ -63,6 +64,7 @@ _resolve, __dir__ = lazy_names(
         "const": "armillary.relay.expr:const",
         "contrib": "armillary.relay.op.contrib",
         "op": __name__,
+        "own_strategy": "armillary.relay.backend.lowering:own_strategy",
         "register": f"{__name__}.attributes:register",
         "register_gradient": "armillary.ops.gradient.rules:register_gradient",
         **{name: f"{__name__}.attributes:{name}" for name in _REGISTERS},
@@ -412,6 +414,13 @@ class Op(Expr):
         """What `register_op_attr` holds for this operator; None where there is nothing."""
         if attr_name == "TOpPattern":
             return int(self.kind)
+        held = self.registered(attr_name)
+        if held is None and attr_name == STRATEGY and self.compute_rule is not None:
+            return partial(_resolve("own_strategy"), self)  # what a build takes, as a rule of scripts
+        return held
+
+    def registered(self, attr_name: str) -> AnyFunction | None:
+        """The rule that a script has registered for this operator; None where there is nothing."""
         held = LEGALIZE_RULES.get(attr_name, {}).get(self.name)
         return None if held is None else held[1]
 
@@ -422,7 +431,7 @@ class Op(Expr):
     @property
     def is_scripted(self) -> bool:
         """Whether a script says how the operator is computed (strategy.py)."""
-        return self.has_attr(STRATEGY) or self.has_attr(COMPUTE)
+        return self.registered(STRATEGY) is not None or self.registered(COMPUTE) is not None
 
     def set_attr(self, attr_name: str, value: object, plevel: int = 10) -> None:  # a rule or a value
         """Hold a value under a name, unless one of a higher level is there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from armillary.backends.base import backend_of
-from armillary.backends.device_targets import DEVICE, DeviceTargets
+from armillary.backends.device_targets import DEVICE, HOSTED, DeviceTargets
 from armillary.errors import TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
@@ -30,7 +30,7 @@ from armillary.target import Target, as_target
 from armillary.transform import PassContext, Sequential
 
 CPU = 1
-_TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4}
+_TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4, "ext_dev": 12}
 
 
 def device_targets(given: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
@@ -102,9 +102,10 @@ def _joined(function: Function, targets: DeviceTargets) -> Function:
             regions[id(expr.op)] = _kernels_of(expr.op, device, targets.target_of(device))
         region = regions[id(expr.op)]
         given = [memo.get(id(a), a) for a in expr.args]
-        sent = [_moved(a, p.checked_type, main, device) for a, p in zip(given, region.params, strict=True)]
+        place = device if targets.target_of(device).kind.codegen else CPU  # where its memory is
+        sent = [_moved(a, p.checked_type, main, place) for a, p in zip(given, region.params, strict=True)]
         body = substitute(region.body, {id(p): a for p, a in zip(region.params, sent, strict=True)})
-        memo[id(expr)] = _moved(body, region.body.checked_type, device, main)
+        memo[id(expr)] = _moved(body, region.body.checked_type, place, main)
     joined = memo[id(function)]
     assert isinstance(joined, Function), "a function stays one"
     return joined
@@ -119,12 +120,13 @@ def _region_device(expr: Expr) -> int:
 
 def _kernels_of(region: Function, device: int, target: Target) -> Function:
     """The region after the passes of its target; each kernel says where it runs."""
+    note = DEVICE if target.kind.codegen else HOSTED
     plain = Function(region.params, region.body, region.ret_type, (), region.span)
     with target:
         main = optimize(IRModule({"main": plain}), target)["main"]
 
     def rule(expr: Expr) -> Expr | None:
-        return expr.with_attr(DEVICE, device) if isinstance(expr, Function) and is_primitive(expr) else None
+        return expr.with_attr(note, device) if isinstance(expr, Function) and is_primitive(expr) else None
 
     marked = rewrite(main, rule, lambda e: not is_primitive(e))
     infer_type(marked)
@@ -134,6 +136,8 @@ def _kernels_of(region: Function, device: int, target: Target) -> Function:
 
 def _moved(expr: Expr, ty: Type, source: int, target: int) -> Expr:
     """The value on another device; each field of a tuple by itself."""
+    if source == target:
+        return expr
     if isinstance(ty, TupleType):
         parts = [_field(expr, index) for index in range(len(ty.fields))]
         return Tuple(tuple(_moved(p, t, source, target) for p, t in zip(parts, ty.fields, strict=True)))
