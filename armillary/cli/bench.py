@@ -97,11 +97,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _all_sizes(text: str) -> list[dict[str, int]]:
-    """Each combination of "seq=8,128,512 batch=1,4"."""
-    lists = [item.partition("=") for item in text.split()]
-    names = [name for name, _, _ in lists]
-    made = itertools.product(*(values.split(",") for _, _, values in lists))
-    return [sizes_of(",".join(f"{n}={v}" for n, v in zip(names, row, strict=True))) for row in made]
+    """Each combination of "seq=8,128,512 batch=1,4"; a comma may stand between names, too."""
+    lists: dict[str, list[str]] = {}
+    for item in text.replace(",", " ").split():
+        name, equals, value = item.rpartition("=")
+        if not equals and not lists:
+            raise ConfigError(f"--sizes: cannot read {text!r}", hint="write seq=8,128,512 batch=1,4")
+        lists.setdefault(name if equals else next(reversed(lists)), []).append(value)
+    rows = itertools.product(*lists.values())
+    return [sizes_of(",".join(f"{n}={v}" for n, v in zip(lists, row, strict=True))) for row in rows]
 
 
 def _engines(text: str, file: str) -> list[str]:

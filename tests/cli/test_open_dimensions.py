@@ -74,7 +74,7 @@ def test_sizes_that_make_no_sense_are_refused(
 
 def test_bench_has_a_table_for_each_size(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures, quick = tmp_path / "figures.json", ["--rounds", "1", "--seconds", "0.05", "--threads", "1"]
-    assert main(["bench", package, "--sizes", "seq=8,16 batch=1", *quick, "--json", str(figures)]) == 0
+    assert main(["bench", package, "--sizes", "seq=8,16,batch=1", *quick, "--json", str(figures)]) == 0
     rows = json.loads(figures.read_text())
     assert [row["sizes"] for row in rows] == [{"seq": 8, "batch": 1}, {"seq": 16, "batch": 1}]
     assert "seq = 16, batch = 1" in capsys.readouterr().out
