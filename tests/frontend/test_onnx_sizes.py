@@ -1,5 +1,7 @@
 """Files with open axes: compiled once, run at every size, equal to ONNX Runtime."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,3 +152,48 @@ def test_shape_arithmetic_of_an_exported_network_leaves_no_operator_of_shapes() 
     text = module.astext(show_meta_data=False)
     assert "shape_of" not in text and " sizes(" not in text
     assert "newshape=[batch{0, 2147483647, 1, 1}, seq{0, 2147483647, 1, 128}, 4, 8]" in text
+
+
+def _checked(model: onnx.ModelProto, feeds: list[dict[str, Any]]) -> graph_executor.GraphModule:
+    reference = onnxruntime.InferenceSession(model.SerializeToString())
+    module, params = relay.frontend.from_onnx(model)
+    net = graph_executor.GraphModule(relay.build(module, "llvm", params=params)["default"](armillary.cpu()))
+    for feed in feeds:
+        net.run(**feed)
+        for k, wanted in enumerate(reference.run(None, feed)):
+            np.testing.assert_allclose(net.get_output(k).numpy(), wanted, rtol=1e-4, atol=1e-4)
+    return net
+
+
+def test_positions_that_are_fewer_than_a_typical_length_are_taken() -> None:
+    file = _File()
+    file.hold(table=_weights(1, 77, 8), zero=[0], one=np.int64(1), axis=[1])
+    file.add("Shape", "x", "shape")
+    file.add("Gather", "shape one", "s")
+    file.add("Unsqueeze", "s zero", "end")
+    file.add("Slice", "table zero end axis", "positions")
+    file.add("Add", "x positions", "y")
+    model = file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", "seq", 8]))
+    _checked(model, [{"x": _weights(2, n, 8)} for n in (3, 77)])
+
+
+def test_a_signal_is_longer_than_its_windows_before_anything_is_set() -> None:
+    file = _File()
+    file.hold(w=_weights(4, 1, 10), v=_weights(4, 4, 8))
+    file.add("Conv", "x w", "h", strides=[5])
+    file.add("Conv", "h v", "y", strides=[2])
+    model = file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 1, "samples"]))
+    _checked(model, [{"x": _weights(2, 1, n)} for n in (60, 401)])
+
+
+def test_memory_does_not_grow_with_the_sizes_that_are_met() -> None:
+    net = _checked(_transformer(), [{"ids": RNG.integers(0, 100, (4, 64))}])
+    for k in range(600):
+        net.run(ids=RNG.integers(0, 100, (int(RNG.integers(1, 5)), int(RNG.integers(1, 65)))))
+        if k == 100:
+            before = _resident()
+    assert _resident() < before + (2 << 20)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from armillary.base.extent import Extent, Known, Size, sizes_of, substitute
 from armillary.base.node import replace
+from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Expr, Function, Loop, Var
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_type
 from armillary.relay.walk import map_children, post_order
@@ -25,8 +26,20 @@ def sizes_in(function: Function) -> dict[str, Size]:
 
 
 def at_typical_sizes(function: Function) -> Function:
-    """The function at the values that its sizes typically have: what cost models look at."""
-    return bind_sizes(function, {name: size.typical for name, size in sizes_in(function).items()})
+    """The function at the values that its sizes typically have, or at halves of them: what cost models look at.
+
+    A network of 77 positions has no type at 128.
+    """
+    values = {name: size.typical for name, size in sizes_in(function).items()}
+    while True:
+        bound = bind_sizes(function, values)
+        try:
+            _ = bound.checked_type
+            return bound
+        except TypeMismatch:
+            if max(values.values(), default=0) <= 1:
+                raise
+        values = {name: max(1, value // 2) for name, value in values.items()}
 
 
 def bind_sizes(function: Function, values: Mapping[str, Known]) -> Function:

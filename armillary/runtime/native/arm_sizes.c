@@ -28,6 +28,10 @@ static int read_size(arm_graph *g, const arm_json *json, int32_t row, arm_size *
   g->sizes.names[index] = arm_strdup(json->values[name].text, strlen(json->values[name].text));
   if (g->sizes.names[index] == NULL) return arm_fail(error, "graph: out of memory");
   int64_t first = size->low > 0 ? size->low : 1;
+  int32_t typical = arm_json_get(json, row, "typical");
+  if (typical >= 0 && arm_json_int(json, typical, 0, INT32_MAX, &first) != 0)
+    return arm_fail(error, "graph.sizes: %s has no whole number as its typical value", json->values[name].text);
+  if (first < size->low || first == 0) first = size->low > 0 ? size->low : 1; /* 0: not said */
   first = (first + size->step - 1) / size->step * size->step;
   g->sizes.values[index] = first > size->high ? size->high : first; /* until inputs are set */
   g->sizes.count++;
