@@ -47,8 +47,10 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     import torch
 
     table = torch.export.default_decompositions()
+    decomposes = ("aten.einsum.default",) if program.range_constraints else ()  # its kernel wants fixed sizes
     for operator in list(table):
-        if aten_rule(target_name(operator)) is not None:
+        name = target_name(operator)
+        if aten_rule(name) is not None and name not in decomposes:
             del table[operator]
     return program.run_decompositions(table)
 

@@ -112,3 +112,8 @@ class Branches(nn.Module):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_branches_and_loops_run(sign: int) -> None:
     check_export(Branches(), [sign * torch.rand(4)])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode: str) -> None:
+    check_export(nn.EmbeddingBag(20, 6, mode=mode), [torch.randint(0, 20, (3, 4))])

@@ -177,3 +177,15 @@ def test_changed_buffers_are_states() -> None:
         graph.set_input("x", x.numpy())
         graph.run()
         np.testing.assert_allclose(graph.get_output(0).numpy(), model(x).numpy(), rtol=1e-6)
+
+
+class Contracted(nn.Module):
+    """Products by einsum, distances and a diagonal over an open batch."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scores = torch.einsum("bhid,bhjd->bhij", x, x * 2)
+        return scores, torch.diagonal(scores, 1, 2, 3), torch.cdist(x, x + 1)
+
+
+def test_einsum_and_diagonals_over_an_open_batch() -> None:
+    check_sizes(Contracted(), [torch.randn(b, 2, 5, 4) for b in (3, 1, 7)], {0: Dim("batch")})

@@ -24,6 +24,7 @@ OPERATORS = (
     *("neg", "nn.functional.adaptive_avg_pool1d", "nn.functional.adaptive_avg_pool2d", "nn.functional.avg_pool1d"),
     *("nn.functional.adaptive_avg_pool3d", "nn.functional.avg_pool2d", "nn.functional.avg_pool3d", "permute", "pow"),
     *(
+        "cdist",
         "nn.functional.conv2d",
         "nn.functional.elu",
         "nn.functional.embedding",
@@ -54,7 +55,7 @@ WITHOUT = {
         *("max_pool2d_with_indices_backward", "native_group_norm_backward", "native_layer_norm_backward"),
     ),
     "complex tensors are not supported": ("_fft_c2r", "_fft_r2c"),
-    "rare in inference": ("_cdist_forward", "_embedding_bag", "_pdist_forward"),
+    "rare in inference": ("_pdist_forward",),
     "it changes its argument's size; torch.export writes no such call": ("resize_",),
     "it changes statistics; its functional form has a rule": ("_native_batch_norm_legit",),
     "strides mean nothing here": ("sym_is_contiguous", "sym_storage_offset", "sym_stride"),

@@ -206,6 +206,23 @@ def embedding(call: AtenCall, weight: Expr, index: Expr, *_: object) -> Expr:
     return op("take", weight, index, axis=0)
 
 
+@aten("_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *rest: Value) -> list[Expr]:
+    """The sum, mean or maximum of the rows that each bag names; bags of one size, which must be known."""
+    _, mode, _, factors, has_last, padding = rest
+    starts = call.known(offsets, "offsets").tolist() + ([] if has_last else [shape_of(index)[0]])
+    count = len(starts) - 1
+    size = starts[1] - starts[0] if count > 0 else 0
+    if not size or starts != list(range(0, count * size + 1, size)) or padding >= 0:
+        call.refuse("bags of several sizes, empty ones, or padding_idx", "pass a matrix of indices")
+    rows = op("take", weight, reshape_to(index, (count, size)), axis=0)
+    if factors is not None:
+        rows = op("multiply", rows, reshape_to(factors, (count, size, 1)))
+    made = op(("sum", "mean", "max")[mode], rows, axis=(1,))
+    of_gradients = shape_of(index) if mode else (0,), (count,), shape_of(made) if mode == 2 else (count,)
+    return [made, *(op("zeros", shape=shape, dtype=dtype_of(index)) for shape in of_gradients)]
+
+
 def _scattered(x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
     """Write the part of the source that the index covers."""
     if not rank_of(x):

@@ -211,6 +211,13 @@ def vector_norm(call: AtenCall, x: Expr, p: Value, dims: Dims, keepdim: bool, dt
     return norm_of(cast(x, dtype) if dtype else as_float(x), float(p), dims, keepdim)
 
 
+@aten("_cdist_forward", "cdist")
+def cdist(call: AtenCall, a: Expr, b: Expr, p: Value, mode: int | None = None) -> Expr:
+    """The p-norm of the difference of each row of `a` and each row of `b`."""
+    rows = op("expand_dims", a, axis=rank_of(a) - 1), op("expand_dims", b, axis=rank_of(b) - 2)
+    return norm_of(op("subtract", *rows), float(p), (-1,), False)
+
+
 @aten("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
 def norm_dims(call: AtenCall, x: Expr, p: Value, dims: Dims, keepdim: bool, dtype: str | None = None) -> Expr:
     return norm_of(cast(x, dtype) if dtype else x, 2.0 if p is None else float(p), dims, keepdim)

@@ -355,8 +355,12 @@ def taken_flat(x: Expr, positions: Array) -> Expr:
 
 @aten("diagonal", "diagonal_copy", "linalg_diagonal")
 def diagonal(call: AtenCall, x: Expr, offset: int, first: int, second: int) -> Expr:
-    positions = np.arange(math.prod(shape_of(x))).reshape(shape_of(x))
-    return taken_flat(x, np.diagonal(positions, offset, axis_in(first, rank_of(x)), axis_in(second, rank_of(x))))
+    a, b = axis_in(first, rank_of(x)), axis_in(second, rank_of(x))
+    others = [k for k in range(rank_of(x)) if k not in (a, b)]
+    sizes, rows, columns = [shape_of(x)[k] for k in others], shape_of(x)[a], shape_of(x)[b]
+    flat = reshape_to(op("transpose", x, axes=(*others, a, b)), (*sizes, rows * columns))
+    places = np.diagonal(np.arange(rows * columns).reshape(rows, columns), offset)
+    return op("take", flat, const(places.astype(np.int64)), axis=len(others))
 
 
 @aten("diag_embed")
