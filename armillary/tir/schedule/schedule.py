@@ -28,7 +28,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
-from armillary.tir.schedule import inline
+from armillary.tir.schedule import cache, inline, reduction
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import Substitution, map_stmt
 
@@ -290,6 +290,63 @@ class Schedule:
         func = self._function(block.function)
         path = _path_to(func.body, lambda s: _is_block(s, block.name))
         self.mod = IRModule({**dict(self.mod.items()), block.function: inline.inlined(func, path)})
+
+    def cache_read(
+        self, block: BlockRV, read_buffer_index: int, storage_scope: str, consumer_blocks: Sequence[BlockRV] = ()
+    ) -> BlockRV:
+        """Copy a buffer that a block reads, by its number, before it; without `consumer_blocks` all readers take it."""
+        func, buffer = self._function(block.function), self._touched_by("cache_read", block, "reads", read_buffer_index)
+        names = {b.name for b in (block, *consumer_blocks)}
+        readers = (
+            names
+            if consumer_blocks
+            else {b.name_hint for b in inline.leaves(func.body) if buffer in inline.touched(b)[0]}
+        )
+        made, name = cache.cached_read(func, buffer, readers, storage_scope)
+        return self._with_block(block.function, made, name)
+
+    def cache_write(self, block: BlockRV, write_buffer_index: int, storage_scope: str) -> BlockRV:
+        """Let a block write into a copy of a buffer, by its number, which is copied back after it."""
+        buffer = self._touched_by("cache_write", block, "writes", write_buffer_index)
+        writer = self.get(block)
+        assert isinstance(writer, Block), "a schedule names blocks"
+        made, name = cache.cached_write(self._function(block.function), buffer, writer, storage_scope)
+        return self._with_block(block.function, made, name)
+
+    def set_scope(self, block: BlockRV, buffer_index: int, storage_scope: str) -> None:
+        """Put a buffer that a block writes, by its number, into another memory; it must be the function's own."""
+        buffer = self._touched_by("set_scope", block, "writes", buffer_index)
+        func = self._function(block.function)
+        own = [b for s in all_statements(func.body) if isinstance(s, Block) for b in s.alloc_buffers]
+        if buffer not in own:
+            raise ScheduleError(f"set_scope: {buffer.name} is an argument of {block.function}, in the caller's memory")
+        body = cache.with_buffer(func.body, buffer, replace(buffer, scope=storage_scope))
+        self.mod = IRModule({**dict(self.mod.items()), block.function: func.with_body(body)})
+
+    def decompose_reduction(self, block: BlockRV, loop: LoopRV) -> BlockRV:
+        """Set the first values of a reduction before a loop, in the block that this gives; `block` is the updates."""
+        func = self._function(block.function)
+        path = _path_to(func.body, lambda s: _is_block(s, block.name))
+        first = self._free_name(block.function, f"{block.name}_init")
+        made = reduction.decomposed(func, path, self._loop("decompose_reduction", loop), (first, block.name))
+        return self._with_block(block.function, made, first)
+
+    def _touched_by(self, primitive: str, block: BlockRV, field: str, index: int) -> S.Buffer:
+        item = self.get(block)
+        assert isinstance(item, Block), "a schedule names blocks"
+        regions = item.reads if field == "reads" else item.writes
+        if not isinstance(index, int) or not 0 <= index < len(regions):
+            told = f"{primitive}: block {block.name} {field} {len(regions)} buffers, there is no number {index!r:.40}"
+            raise ScheduleError(told, hint=", ".join(r.buffer.name for r in regions))
+        return regions[index].buffer
+
+    def _free_name(self, function: str, name: str) -> str:
+        used = {s.name_hint for s in all_statements(self._function(function).body) if isinstance(s, Block)}
+        return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(used) + 2))) if n not in used)
+
+    def _with_block(self, function: str, made: S.PrimFunc, name: str) -> BlockRV:
+        self.mod = IRModule({**dict(self.mod.items()), function: made})
+        return BlockRV(function, name)
 
     def unsafe_hide_buffer_access(self, block: BlockRV, buf_type: str, buf_index_array: Sequence[int]) -> None:
         """Leave buffers, by number, out of what a block says that it reads ("read") or writes ("write").

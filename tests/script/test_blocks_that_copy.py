@@ -1,0 +1,104 @@
+# ruff: noqa: N803  (buffers have capital letters, as scripts write them)
+"""`tir.Schedule`: copies of buffers and reductions in two blocks; what is computed stays, else it is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import te, tir
+from armillary.errors import ScheduleError
+from armillary.script import tir as T
+
+RNG = np.random.default_rng(5)
+
+
+def _matmul() -> tir.Schedule:
+    k = te.reduce_axis((0, 24), "k")
+    a, b = te.placeholder((10, 24), name="a"), te.placeholder((16, 24), name="b")
+    c = te.compute((10, 16), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="c")
+    return tir.Schedule(te.create_prim_func([a, b, te.compute((10, 16), lambda i, j: c[i, j] + 1, name="d")]))
+
+
+def _check(schedule: tir.Schedule) -> None:
+    a, b = RNG.random((10, 24), dtype=np.float32), RNG.random((16, 24), dtype=np.float32)
+    d = np.zeros((10, 16), np.float32)
+    armillary.build(schedule.mod, target="llvm")(a, b, d)
+    np.testing.assert_allclose(d, a @ b.T + 1, rtol=1e-5)
+
+
+def _names(schedule: tir.Schedule) -> list[str]:
+    return [b.name for b in schedule.get_child_blocks(schedule.get_block("root"))]
+
+
+def test_what_is_read_and_written_is_copied() -> None:
+    s = _matmul()
+    read = s.cache_read(s.get_block("c"), 1, "local")
+    written = s.cache_write(s.get_block("c"), 0, "global")
+    assert (read.name, written.name) == ("b_local", "c_global")
+    assert _names(s) == ["b_local", "c", "c_global", "d"]
+    assert [r.buffer.name for r in s.get(s.get_block("c")).reads] == ["a", "b_local"]
+    _check(s)
+    s.vectorize(s.get_loops(read)[-1])
+    outer, _ = s.split(s.get_loops(s.get_block("c"))[0], [None, 4])
+    s.parallel(outer)
+    again = s.cache_read(s.get_block("d"), 0, "global", [s.get_block("d")])
+    assert [b.name for b in s.get_producers(again)] == ["c_global"]
+    _check(s)
+    s.set_scope(written, 0, "local")
+    assert s.get(written).writes[0].buffer.scope == "local"
+    _check(s)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_a_reduction_has_its_first_values_before_a_loop(depth: int) -> None:
+    s = _matmul()
+    block = s.get_block("c")
+    i, j, k = s.get_loops(block)
+    i0, i1 = s.split(i, [None, 4])  # 10 = 3 * 4 - 2
+    k0, k1 = s.split(k, [None, 7])  # 24 = 4 * 7 - 4
+    s.reorder(i0, j, k0, i1, k1)
+    loops = s.get_loops(block)
+    if depth == 3:
+        with pytest.raises(ScheduleError, match="reduces over k_0, which is outside of i_1"):
+            s.decompose_reduction(block, loops[depth])
+    else:
+        first = s.decompose_reduction(block, loops[depth])
+        assert (first.name, s.get(block).init) == ("c_init", None)
+        assert len(s.get_loops(first)) == 3
+    _check(s)
+
+
+def test_what_would_be_copied_wrong_is_refused() -> None:
+    s = _matmul()
+    with pytest.raises(ScheduleError, match="block c reads 2 buffers, there is no number 2"):
+        s.cache_read(s.get_block("c"), 2, "local")
+    with pytest.raises(ScheduleError, match="d is an argument of main"):
+        s.set_scope(s.get_block("d"), 0, "local")
+    with pytest.raises(ScheduleError, match="block 'd' has no first values"):
+        s.decompose_reduction(s.get_block("d"), s.get_loops(s.get_block("d"))[0])
+    with pytest.raises(ScheduleError, match="is not around block 'c'"):
+        s.decompose_reduction(s.get_block("c"), s.get_loops(s.get_block("d"))[0])
+
+    @T.prim_func
+    def steps(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("one"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v] + 1.0
+        for i in range(4):
+            with T.block("two"):
+                v = T.axis.spatial(4, i)
+                A[v * 2] = B[v] * 2.0
+
+    s = tir.Schedule(steps)
+    with pytest.raises(ScheduleError, match="block 'two' writes A after it would be copied"):
+        s.cache_read(s.get_block("one"), 0, "global")
+    with pytest.raises(ScheduleError, match="block 'one' reads A before"):
+        s.cache_write(s.get_block("two"), 0, "global")
+    s.cache_write(s.get_block("one"), 0, "global")
+    s.cache_read(s.get_block("two"), 0, "global")
+    a, b = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    armillary.build(s.mod, target="llvm")(a, b)
+    assert b.tolist() == [1, 2, 3, 4, 5, 6, 7, 8] and a.tolist() == [2, 1, 4, 3, 6, 5, 8, 7]
