@@ -88,6 +88,7 @@ _TABLE = (
     Setting("ARMILLARY_RPC_TLS", _flag, lambda: False, "1: RPC clients connect to trackers and proxies by TLS", "0"),
     Setting("ARMILLARY_TRACKER_HOST", str, lambda: "127.0.0.1", "where RPC queries look for a tracker", "127.0.0.1"),
     Setting("ARMILLARY_TRACKER_PORT", _count, lambda: 9190, "the port of that tracker", "9190"),
+    Setting("ARMILLARY_SERVE_TOKEN", str, lambda: "", "what clients of `armc serve` have to show", "none"),
     Setting("ARMILLARY_ACL", str, lambda: "", "Arm Compute Library: its folder, ON or OFF", "ON"),
     Setting("ADRENO_OPENCL", str, lambda: "", "folder of the SDK of OpenCLML, to build its runtime", "none"),
     Setting("ARMILLARY_INSTALLED_RECORDS", _flag, lambda: True, "0: builds use no records of installed packages", "1"),

@@ -41,8 +41,14 @@ from armillary.cli._model import (
     load_model,
     variants,
 )
-from armillary.cli._passes import add_pass_arguments, pass_context, print_times
-from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
+from armillary.cli._passes import (
+    add_pass_arguments,
+    add_precision_arguments,
+    check_precision,
+    in_mixed_precision,
+    pass_context,
+    print_times,
+)
 from armillary.cli._targets import add_target_arguments, takes_fixed_shapes, target_of
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary

@@ -50,8 +50,8 @@ class Slots:
             memory = aligned_empty(ty.static, ty.dtype.numpy)
             memory[...] = 0
             self.caches[name] = NDArray(memory)
-        self._bound: int | None = count
-        self._bind(None)
+        self.words = int(self.graph.output_type(0)[0][-1])  # tokens there are to choose from
+        self._bound: int | None = count  # none is bound yet: the thread that appends first binds, and owns the inputs
 
     def _bind(self, slot: int | None) -> None:
         """Let functions change the caches of one slot, or of all (None)."""

@@ -23,7 +23,7 @@ class _Encoding(Protocol):
 class _Backend(Protocol):
     """What a tokenizer of the package does."""
 
-    def encode(self, sequence: str) -> _Encoding: ...
+    def encode(self, sequence: str, *, add_special_tokens: bool = ...) -> _Encoding: ...
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str: ...
 
@@ -34,9 +34,9 @@ class Tokenizer:
     def __init__(self, backend: _Backend, ends: frozenset[int]) -> None:
         self.backend, self.ends = backend, ends
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with those that every text begins with."""
-        return [int(token) for token in self.backend.encode(text).ids]
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a text, with those that every text begins with unless the text spells them (`special`)."""
+        return [int(token) for token in self.backend.encode(text, add_special_tokens=special).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without those that stand for no text."""
