@@ -102,3 +102,46 @@ def test_what_would_be_copied_wrong_is_refused() -> None:
     a, b = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     armillary.build(s.mod, target="llvm")(a, b)
     assert b.tolist() == [1, 2, 3, 4, 5, 6, 7, 8] and a.tolist() == [2, 1, 4, 3, 6, 5, 8, 7]
+
+
+def test_a_block_is_computed_inside_a_loop_of_its_readers() -> None:
+    s = _matmul()
+    i, j = s.get_loops(s.get_block("d"))
+    i0, i1 = s.split(i, [None, 4])
+    j0, j1 = s.split(j, [None, 5])  # 16 = 4 * 5 - 4
+    s.reorder(i0, j0, i1, j1)
+    s.compute_at(s.get_block("c"), j0)
+    assert [loop.var.name for loop in s.get_loops(s.get_block("c"))] == ["i_0", "j_0", "ax0", "ax1", "ax2"]
+    assert [s.get(loop).extent.value for loop in s.get_loops(s.get_block("c"))][2:] == [4, 5, 24]
+    _check(s)
+    s.parallel(i0)
+    s.compute_at(s.cache_read(s.get_block("c"), 1, "local"), s.get_loops(s.get_block("c"))[1])
+    _check(s)
+    first = s.decompose_reduction(s.get_block("c"), s.get_loops(s.get_block("c"))[4])
+    assert first.name == "c_init"
+    _check(s)
+
+
+def test_windows_that_overlap_are_computed_for_each_iteration() -> None:
+    a = te.placeholder((34,), name="a")
+    b = te.compute((34,), lambda i: a[i] * 2, name="b")
+    k = te.reduce_axis((0, 3), "k")
+    c = te.compute((32,), lambda i: te.sum(b[i + k], axis=k), name="c")
+    s = tir.Schedule(te.create_prim_func([a, c]))
+    outer, _ = s.split(s.get_loops(s.get_block("c"))[0], [None, 8])
+    s.compute_at(s.get_block("b"), outer)
+    assert s.get(s.get_loops(s.get_block("b"))[-1]).extent.value == 10
+    values, result = RNG.random(34, dtype=np.float32), np.zeros(32, np.float32)
+    armillary.build(s.mod, target="llvm")(values, result)
+    np.testing.assert_allclose(result, 2 * np.convolve(values, np.ones(3), "valid"), rtol=1e-5)
+
+
+def test_what_cannot_be_computed_inside_a_loop() -> None:
+    s = _matmul()
+    with pytest.raises(ScheduleError, match="block 'd' writes d, an argument of the function"):
+        s.compute_at(s.get_block("d"), s.get_loops(s.get_block("c"))[0])
+    with pytest.raises(ScheduleError, match="block 'c' stands in loop i already"):
+        s.compute_at(s.get_block("c"), s.get_loops(s.get_block("c"))[0])
+    s.cache_read(s.get_block("d"), 0, "global")
+    with pytest.raises(ScheduleError, match="is read by 'c_global', outside of loop"):
+        s.compute_at(s.get_block("c"), s.get_loops(s.get_block("d"))[0])

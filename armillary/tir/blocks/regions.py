@@ -35,6 +35,13 @@ def block_regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferR
     return found.regions(reads), found.regions(found.writes)
 
 
+def read_spans(item: S.Stmt, buffer: S.Buffer) -> list[Span]:
+    """Which elements of a buffer a statement reads, a span along each dimension, over all its loops."""
+    found = _Detector(set())
+    found.stmt(item)
+    return found.reads[buffer]
+
+
 def _spans_of(region: BufferRegion) -> list[Span]:
     return [(r.min, simplify(r.min + r.extent - 1)) for r in region.region]
 
