@@ -298,12 +298,10 @@ class _Builder:
     def _bind(self, call: Call, extent: Known, count: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """A node that gives a size its value; the result is the count itself."""
         size = as_size(extent)
-        if size is None or self.device:
-            told = (
-                f"the size {extent} is no name"
-                if size is None
-                else "data says no sizes in a graph over several devices"
-            )
+        if size is None:  # a number has its value
+            return count
+        if self.device:
+            told = "data says no sizes in a graph over several devices"
             raise UnsupportedError(told, span=call.span, hint="build for one device")
         if size.name in self.plan.sizes or size.name != identifier(size.name):
             told = f"the size {size.name} has its value already, or is no identifier"

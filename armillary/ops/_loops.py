@@ -99,6 +99,6 @@ def store(buffer: Buffer, value: E.ExprLike, *index: Index) -> Stmt:
     return S.BufferStore(buffer, made, tuple(T.convert(i) for i in index))
 
 
-def scratch(name: str, size: int, dtype: str, scope: str = "global") -> Buffer:
+def scratch(name: str, size: Known, dtype: str, scope: str = "global") -> Buffer:
     """Memory for one row."""
-    return S.Buffer(name, (T.const(max(1, size)),), DType(dtype), scope)
+    return S.Buffer(name, (T.convert(most(size, 1)),), DType(dtype), scope)

@@ -1201,7 +1201,7 @@ class _Vision:
         """Maxima of the cells of regions."""
 
     @staticmethod
-    def suppress_overlaps(boxes: _Operand, scores: _Operand, iou_threshold: _Operand, score_threshold: _Operand, most: int, centred: bool = False, has_least: bool = True) -> _Call:
+    def suppress_overlaps(boxes: _Operand, scores: _Operand, iou_threshold: _Operand, score_threshold: _Operand, most: typing.Any, centred: bool = False, has_least: bool = True) -> _Call:
         """Boxes that overlap no better one of their class."""
 
     @staticmethod

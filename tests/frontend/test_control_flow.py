@@ -127,7 +127,7 @@ def test_if_nests_and_shares_what_both_branches_read() -> None:
     check(made, *cases, kind=If)
 
 
-def test_branches_of_different_shapes_are_refused_with_both() -> None:
+def test_branches_of_different_shapes_give_that_of_the_one_that_runs() -> None:
     yes = branch("yes", [node("Identity", ["x"], ["a"])], [value("a", F, [2])])
     no = branch("no", [node("Concat", ["x", "x"], ["b"], axis=0)], [value("b", F, [4])])
     made = model(
@@ -135,7 +135,19 @@ def test_branches_of_different_shapes_are_refused_with_both() -> None:
         [value("x", F, [2]), value("p", B, [])],
         [value("y", F, None)],
     )
-    with pytest.raises(UnsupportedError, match=r"branches give \(Tensor\[\(2,\).* and \(Tensor\[\(4,\)"):
+    check(made, *({"x": f32(2), "p": np.array(p)} for p in (True, False, True)), kind=If)
+
+
+def test_branches_of_different_ranks_are_refused_with_both() -> None:
+    yes = branch("yes", [node("Identity", ["x"], ["a"])], [value("a", F, [2])])
+    no = branch("no", [node("Unsqueeze", ["x", "axis"], ["b"])], [value("b", F, [1, 2])])
+    made = model(
+        [node("If", ["p"], ["y"], then_branch=yes, else_branch=no)],
+        [value("x", F, [2]), value("p", B, [])],
+        [value("y", F, None)],
+        {"axis": np.array([0])},
+    )
+    with pytest.raises(UnsupportedError, match=r"branches give \(Tensor\[\(2,\).* and \(Tensor\[\(1, 2\)"):
         from_onnx(made)
 
 

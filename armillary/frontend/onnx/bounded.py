@@ -39,6 +39,11 @@ def i64(values: object) -> Constant:  # numbers
     return Constant(np.array(values, np.int64))
 
 
+def as_number(value: Known) -> Expr:
+    """A size as an int64 scalar."""
+    return i64(value) if isinstance(value, int) else call("sizes", values=(value,), shape=(), dtype="int64")
+
+
 def _found(data: Expr) -> tuple[Expr, Expr]:
     """The coordinates of what is not zero, a row for each axis, zeros behind them, and how many there are."""
     both = call("bounded_nonzero", data)
@@ -136,7 +141,7 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
     _, classes, count = _shape(scores)
     asked = view.optional_const(2, "largest number of boxes")
     most = least(count, 0 if asked is None else max(0, int(np.reshape(asked, -1)[0])))
-    if most == 0:
+    if isinstance(most, int) and most == 0:
         return [Constant(np.zeros((0, 3), np.int64))]
     picks = call(
         "vision.suppress_overlaps",
@@ -151,8 +156,8 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
     chosen = call("reshape", picks, newshape=(-1,))  # -1 where nothing was left
     positions = _kept(walk, view, call("greater_equal", chosen, i64(0)))
     rows = [
-        call("floor_divide", positions, i64(classes * most)),
-        call("floor_mod", call("floor_divide", positions, i64(most)), i64(classes)),
+        call("floor_divide", positions, as_number(classes * most)),
+        call("floor_mod", call("floor_divide", positions, as_number(most)), as_number(classes)),
         call("take", chosen, positions, axis=0),
     ]
     return [call("stack", tuple(rows), axis=1)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from armillary.base.extent import Extent, bounds, typical
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -21,7 +22,9 @@ from armillary.frontend.onnx.fold import Folder
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
+from armillary.ops._iota import splat
 from armillary.ops.elementwise.broadcast import subtract
+from armillary.ops.shape.creation import arange
 from armillary.ops.shape.indexing import take
 from armillary.ops.shape.shape import reshape, transpose
 from armillary.ops.shape.transform import reverse
@@ -29,7 +32,7 @@ from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, Tupl
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
 
 with deferred():
-    from armillary.frontend.onnx.bounded import cut
+    from armillary.frontend.onnx.bounded import as_number, cut
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto
@@ -88,6 +91,7 @@ def branches(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values
     condition = as_scalar(view.input(0))
     names = ("then_branch", "else_branch")
     results = [walk.body(graph_of(view, name), scope, opsets)(()) for name in names]
+    results = _of_common_sizes(walk, view, condition, results)
     types = [tuple(r.checked_type for r in row) for row in results]
     if types[0] != types[1]:
         walk.ask(condition)
@@ -99,6 +103,34 @@ def branches(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values
     yes, no = (Tuple(tuple(p for r in row for p in parts_of(r))) for row in results)
     made = If(condition, yes, no, walk.span(view))
     return _unpacked(made, types[0])
+
+
+def _of_common_sizes(walk: Walk, view: OnnxNode, condition: Expr, results: list[Values]) -> list[Values]:
+    """The results of branches whose axes differ: such an axis gets a size that is the one of the branch that runs."""
+    sizes, rows = walk.folder.data_sizes, [list(row) for row in results]
+    for pair in range(min(map(len, rows)) if sizes.is_outside(condition) else 0):
+        types = [row[pair].checked_type for row in rows]
+        first, second = types
+        if not isinstance(first, TensorType) or not isinstance(second, TensorType) or first.ndim != second.ndim:
+            continue
+        for axis, (one, other) in enumerate(zip(first.known, second.known)):
+            if one == other:
+                continue
+            count = If(condition, as_number(one), as_number(other), walk.span(view))
+            most = max(bounds(one)[1], bounds(other)[1])
+            extent = sizes.size(count, view.op_type, 0, most, max(typical(one), typical(other)))
+            for row in rows:
+                row[pair] = _as_long(row[pair], axis, extent)
+    return rows
+
+
+def _as_long(value: Expr, axis: int, extent: Extent) -> Expr:
+    """A tensor whose axis has, when it runs, the length that a size says: none at all where it has no elements."""
+    ty = value.checked_type
+    assert isinstance(ty, TensorType), "branches give tensors here"
+    if ty.shape[axis] == 0:
+        return splat((*ty.known[:axis], extent, *ty.known[axis + 1 :]), 0, ty.dtype)
+    return take(value, arange(0, extent, 1, dtype="int64"), axis=axis)
 
 
 def parts_of(value: Expr) -> list[Expr]:

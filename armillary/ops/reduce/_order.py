@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.ops._deferred import E, S, T
 from armillary.ops._loops import LANES, Index, load, loop, scratch, store
@@ -34,7 +35,7 @@ class Pairs:
     places: Buffer
 
 
-def pairs_of(name: str, size: int, dtype: str) -> Pairs:
+def pairs_of(name: str, size: Known, dtype: str) -> Pairs:
     """Scratch memory for pairs."""
     return Pairs(scratch(f"{name}_keys", size, dtype), scratch(f"{name}_places", size, "int32"))
 

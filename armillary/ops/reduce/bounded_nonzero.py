@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, bounds
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import LANES, Index, load, loop, nest, scratch, store
@@ -38,7 +39,8 @@ bounded_nonzero = Op(NAME, kind=Kind.OPAQUE, doc="Coordinates of what is not zer
 def infer(attrs: None, data: Type) -> TupleType:
     if not isinstance(data, TensorType) or data.ndim < 1:
         raise TypeMismatch(f"{NAME}: got {data}, wanted a tensor of at least one axis")
-    if (size := math.prod(data.static)) > MOST:
+    size = math.prod(data.known)
+    if isinstance(size, int) and size > MOST:
         raise TypeMismatch(f"{NAME}: {data} has {size} elements, wanted at most {MOST}")
     places = DType("int64")
     return TupleType((TensorType((data.ndim, size), places), TensorType((1,), places)))
@@ -53,14 +55,17 @@ def reference(attrs: None, data: Array) -> tuple[Array, Array]:
 
 @bounded_nonzero.compute
 def compute(attrs: None, data: te.Tensor) -> Any:  # Any: two tensors
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     size = math.prod(shape)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         (places, counted), count = outs, scratch("count", 1, "int32", "local")
         steps = [store(count, 0, 0)]
-        if size:
-            steps += [nest(shape[:-1], lambda row: _row(ins[0], places, count, row, shape[-1])), _zeros(places, count)]
+        if bounds(size)[1]:
+            steps += [
+                nest(shape[:-1], lambda row: _row(ins[0], places, count, row, shape[-1])),
+                _zeros(places, count, size),
+            ]
         return allocate([count], *steps, store(counted, load(count, 0), 0))
 
     return te.extern([(len(shape), size), (1,)], [data], body, name=NAME, dtype=["int64", "int64"])
@@ -71,7 +76,7 @@ def _is_found(data: Buffer, *index: Index) -> Scalar:
     return T.cast(value if str(data.dtype) == "bool" else T.not_equal(value, T.const(0, data.dtype)), "int32")
 
 
-def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length: int) -> Stmt:
+def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length: Known) -> Stmt:
     """What a row holds, along the last axis, and then along the others."""
     last, found = len(row), scratch("found", LANES, "int32", "local")
 
@@ -95,15 +100,16 @@ def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length:
 
         return S.seq(line, *map(along, range(last)))
 
-    whole, rest = divmod(length, LANES)
+    whole = length // LANES
+    rest = length - whole * LANES
     tail = loop("i", rest, lambda i: offer(T.add(i, whole * LANES)))
-    line = S.seq(*([loop("v", whole, vector)] if whole else []), *([tail] if rest else []))
+    line = S.seq(*([loop("v", whole, vector)] if whole != 0 else []), *([tail] if rest != 0 else []))
     return let(load(count, 0), filled) if row else line
 
 
-def _zeros(places: Buffer, count: Buffer) -> Stmt:
+def _zeros(places: Buffer, count: Buffer, size: Known) -> Stmt:
     """Zeros behind what was found."""
-    axes, size = (int(n.value) for n in places.shape)  # type: ignore[attr-defined]  # numbers
+    axes = int(places.shape[0].value)  # type: ignore[attr-defined]  # a number
 
     def behind(axis: int) -> Stmt:
         def from_here(begin: Var) -> Stmt:

@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
@@ -38,6 +39,7 @@ from armillary.ops.reduce._order import (
     sorted_size,
 )
 from armillary.ops.reduce._order_across import keep_best
+from armillary.ops.reduce.open_order import ordered_places
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.types import Dim, TensorType, TupleType, Type
@@ -168,7 +170,9 @@ def _first_pairs(
     return allocate([keys], fill_keys(keys, row, size), select_largest(keys, lambda i: i, size, k, best))
 
 
-def _emit(data: Buffer, outs: list[Buffer], wanted: str, at: At, k: int, place_of: Callable[[Scalar], Scalar]) -> Stmt:
+def _emit(
+    data: Buffer, outs: list[Buffer], wanted: str, at: At, k: Known, place_of: Callable[[Scalar], Scalar]
+) -> Stmt:
     """The values at k places, the places, or both."""
 
     def one(j: Scalar) -> Stmt:
@@ -179,7 +183,7 @@ def _emit(data: Buffer, outs: list[Buffer], wanted: str, at: At, k: int, place_o
 
         return let(place_of(j), values)
 
-    return loop("j", k, one)
+    return loop("j", T.convert(k), one)
 
 
 def _ordered_across(
@@ -220,14 +224,23 @@ def _ordered_across(
 
 
 def ordered(
-    data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str, by_lanes: bool = True
+    data: te.Tensor,
+    axis: int,
+    k: Known,
+    ascending: bool,
+    index_dtype: str,
+    wanted: str,
+    name: str,
+    by_lanes: bool = True,
 ) -> Any:  # Any: a tensor, or a list of them
     """The first k values ("values"), positions ("indices") or "both", in order along the axis; `by_lanes`: many short
     rows side by side in vectors, in code that is k * k long."""
-    shape = te.static_shape(data)
-    size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
+    if not isinstance(k, int) or not all(isinstance(n, int) for n in te.extents(data)):
+        return _ordered_open(data, axis, k, ascending, dtypes, wanted, name)
+    shape = te.static_shape(data)
+    size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
     is_few = 0 < k <= SMALL_K and k < size <= SHORT
     is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
     if by_lanes and is_many and 0 < k <= ACROSS and size <= SHORT:
@@ -262,6 +275,30 @@ def ordered(
     return found
 
 
+def _ordered_open(
+    data: te.Tensor, axis: int, k: Known, ascending: bool, dtypes: list[str], wanted: str, name: str
+) -> list[te.Tensor]:
+    """`ordered` where sizes are known when the kernel runs: whole rows are sorted, by merges."""
+    shape = te.extents(data)
+    result = (*shape[:axis], k, *shape[axis + 1 :])
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def row(i: list[Scalar]) -> Stmt:
+            def at(position: te.Expr) -> list[te.Expr]:
+                return [*i[:axis], position, *i[axis:]]
+
+            def emit(where: Pairs) -> Stmt:
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(where.places, j))
+
+            dtype = key_dtype(data.dtype)
+            return ordered_places(lambda p: key_of(load(ins[0], *at(p)), ascending), shape[axis], dtype, emit)
+
+        return rows([*shape[:axis], *shape[axis + 1 :]], row)
+
+    found: list[te.Tensor] = te.extern([result] * len(dtypes), [data], body, name=name, dtype=dtypes)
+    return found
+
+
 # --- argsort, sort ------------------------------------------------------------------------------------------------
 
 
@@ -292,7 +329,7 @@ def argsort_reference(attrs: ArgsortAttrs, data: Array) -> Array:
 
 @argsort.compute
 def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor, by_lanes: bool = True) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axis = attrs.axis % len(shape)
     ascending = bool(attrs.is_ascend)
     made: te.Tensor = ordered(data, axis, shape[axis], ascending, attrs.dtype, "indices", "argsort", by_lanes)
@@ -344,7 +381,7 @@ def sort_reference(attrs: SortAttrs, data: Array) -> Array:
 
 @sort.compute
 def sort_compute(attrs: SortAttrs, data: te.Tensor, by_lanes: bool = True) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axis = attrs.axis % len(shape)
     made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort", by_lanes)
     return made
@@ -413,7 +450,7 @@ def topk_reference(attrs: TopkAttrs, data: Array) -> Any:
 
 @topk.compute
 def topk_compute(attrs: TopkAttrs, data: te.Tensor, by_lanes: bool = True) -> list[te.Tensor]:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     axis = attrs.axis % len(shape)
     count, ascending = attrs.k if attrs.k >= 1 else shape[axis], bool(attrs.is_ascend)
     found: list[te.Tensor] = ordered(data, axis, count, ascending, attrs.dtype, attrs.ret_type, "topk", by_lanes)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Extent, Known, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
@@ -32,6 +33,7 @@ from armillary.ops.reduce._order import (
     sorted_size,
     whole_vectors,
 )
+from armillary.ops.reduce.open_order import sort_open
 from armillary.ops.reduce.sort import numpy_argsort
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -50,7 +52,7 @@ _SIZES = (128, 1024)  # boxes above the threshold that are sorted as so many; of
 class SuppressAttrs:
     """At most `most` boxes of a class; `centred`: centre and size, not corners; `has_least`: there is a least score."""
 
-    most: int
+    most: int | Extent
     centred: bool = False
     has_least: bool = True
 
@@ -70,7 +72,7 @@ def infer(attrs: SuppressAttrs, boxes: Type, scores: Type, iou: Type, least: Typ
             raise TypeMismatch(f"{NAME}: {what} is {ty}, wanted {'a scalar' if is_number else 'data'} of float32")
     if b.shape[2] != 4 or b.shape[0] != s.shape[0] or b.shape[1] != s.shape[2]:
         raise TypeMismatch(f"{NAME}: boxes {b} do not fit scores {s}", hint="(batch, n, 4) and (batch, classes, n)")
-    if attrs.most < 1:
+    if isinstance(attrs.most, int) and attrs.most < 1:
         raise TypeMismatch(f"{NAME}: most is {attrs.most}, wanted at least 1")
     return TensorType((*s.shape[:2], attrs.most), DType("int64"))
 
@@ -150,7 +152,7 @@ class _Class:
     """One class of one image: its inputs, where it is written, and the boxes that stay."""
 
     attrs: SuppressAttrs
-    size: int
+    size: Known
     box: Callable[[Scalar, int], Scalar]
     score: Callable[[Scalar], Scalar]
     iou: Scalar
@@ -162,13 +164,13 @@ class _Class:
 @suppress_overlaps.flops
 def flops(attrs: SuppressAttrs, types: Sequence[TensorType], _result: TensorType) -> int:
     """Each box is compared with those that stay: seven operations and four comparisons."""
-    batch, classes, size = types[1].static
-    return 11 * batch * classes * size * min(size, attrs.most)
+    batch, classes, size = types[1].typical
+    return 11 * batch * classes * size * min(size, typical(attrs.most))
 
 
 @suppress_overlaps.compute
 def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, least: Tensor) -> Tensor:
-    batch, classes, size = te.static_shape(scores)
+    batch, classes, size = te.extents(scores)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def row(i: list[Scalar]) -> Stmt:
@@ -181,7 +183,7 @@ def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, le
                 load(ins[2]),
                 load(ins[3]),
                 lambda n, place: store(outs[0], n, *i, place),
-                tuple(scratch(name, -(-attrs.most // LANES) * LANES, "float32") for name in names),
+                tuple(scratch(name, (attrs.most + LANES - 1) // LANES * LANES, "float32") for name in names),
             )
             return _suppress(one)
 
@@ -194,24 +196,28 @@ def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, le
 
 def _suppress(one: _Class) -> Stmt:
     """Take, sort, compare."""
-    room = max(sorted_size(one.size), one.size + 1)
+    size = one.size
+    room = max(sorted_size(size), size + 1) if isinstance(size, int) else size + 1
     pairs, spare = (pairs_of(name, room, "int32") for name in ("pairs", "spare"))
     count, kept = (scratch(name, 1, "int32", "local") for name in ("count", "kept"))
 
     def ordered(sizes: tuple[int, ...]) -> Stmt:
         """Sort as few as there are, and compare from where they are then."""
+        if not sizes:
+            in_order = sort_open(pairs, spare, load(count, 0))
+            return S.seq(in_order, _compare(one, pairs.places, load(count, 0), kept))
         size, *more = sizes
         fill = _fill(pairs, load(count, 0), size)
         in_order, where = sort_pairs(pairs, spare, size)
         here = S.seq(fill, in_order, _compare(one, where.places, load(count, 0), kept))
         return S.IfThenElse(T.less_equal(load(count, 0), size), here, ordered(tuple(more))) if more else here
 
-    sizes = (*(n for n in _SIZES if n < one.size), one.size)
+    sizes = (*(n for n in _SIZES if n < size), size) if isinstance(size, int) else ()
     return allocate(
         [count, kept, pairs.keys, pairs.places, spare.keys, spare.places, *one.ends],
         store(count, 0, 0),
         store(kept, 0, 0),
-        loop("j", one.attrs.most, lambda j: one.put(T.const(-1), j)),
+        loop("j", T.convert(one.attrs.most), lambda j: one.put(T.const(-1), j)),
         *map(_zeros, one.ends),
         _take(one, pairs, count),
         ordered(sizes),
@@ -237,7 +243,7 @@ def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
         return let(one.score(i), put)
 
     if not one.attrs.has_least:
-        return loop("i", one.size, offer)
+        return loop("i", T.convert(one.size), offer)
     found = scratch("found", LANES, "int32", "local")
 
     def vector(v: Var) -> Stmt:
@@ -248,9 +254,10 @@ def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
         some = loop("n", LANES, lambda n: offer(v * LANES + n))
         return allocate([found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some))
 
-    whole, rest = divmod(one.size, LANES)
-    tail = loop("i", rest, lambda i: offer(T.add(i, whole * LANES)))
-    return S.seq(*([loop("v", whole, vector)] if whole else []), *([tail] if rest else []))
+    whole = one.size // LANES
+    rest = one.size - whole * LANES
+    tail = loop("i", T.convert(rest), lambda i: offer(T.add(i, whole * LANES)))
+    return S.seq(*([loop("v", T.convert(whole), vector)] if whole != 0 else []), *([tail] if rest != 0 else []))
 
 
 def _fill(pairs: Pairs, count: Scalar, size: int) -> Stmt:

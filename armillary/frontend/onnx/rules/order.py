@@ -6,6 +6,7 @@ positions are int64. Invariant: a k of 0 means no elements, as ONNX says (to `to
 
 from __future__ import annotations
 
+from armillary.base.extent import Known
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._deferred import by_name
@@ -17,9 +18,12 @@ argmax, argmin, cast, cumprod, cumsum, strided_slice, topk = map(
 )
 
 
-def _top(node: OnnxNode, k: int, largest: bool) -> list[Expr]:
+def _top(node: OnnxNode, k: Known, largest: bool) -> list[Expr]:
     axis, ty = node.int("axis", default=-1), node.type_of(0)
-    size = ty.static[axis_of("TopK", axis, ty.ndim)]
+    size = ty.known[axis_of("TopK", axis, ty.ndim)]
+    if not isinstance(k, int) or not isinstance(size, int):  # all in order, of which k are taken
+        in_order = topk(node.input(0), 0, axis, "both", not largest, "int64")
+        return [strided_slice(TupleGetItem(in_order, i), (0,), (k,), None, (axis,)) for i in (0, 1)]
     if not 0 <= k <= size:
         raise TypeMismatch(f"TopK node {node.name!r}: k is {k}, wanted 0 to {size}, the elements of axis {axis}")
     if k == 0:  # ONNX: none; this operator: all
@@ -37,7 +41,7 @@ def from_onnx_topk_attribute(node: OnnxNode) -> list[Expr]:
 
 @from_onnx("TopK", since=10)
 def from_onnx_topk(node: OnnxNode) -> list[Expr]:
-    return _top(node, int(node.const(1, "k").reshape(-1)[0]), node.flag("largest", True))
+    return _top(node, node.sizes(1, "k")[0], node.flag("largest", True))
 
 
 @from_onnx("ArgMax", "ArgMin")
