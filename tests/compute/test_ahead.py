@@ -12,6 +12,7 @@ from emulators import qemu_aarch64
 
 from armillary import compute
 from armillary.compute import BorderMode, Format, Image, TensorInfo
+from armillary.compute.runtime.ppm import PPMLoader, read_image, save_to_ppm
 from armillary.errors import ConfigError
 
 MACHINES = {
@@ -156,3 +157,55 @@ def test_equal_builds_are_equal_bytes_and_small(tmp_path: Path) -> None:
     for file in ("libarmillary_compute.a", "libarmillary_compute.so", "armillary_compute_kernels.hpp"):
         contents = [(folder / file).read_bytes() for folder in folders]
         assert contents[0] == contents[1] and len(contents[0]) < 100_000
+
+
+PICTURES = """#include "armillary_compute.hpp"
+#include <iostream>
+using namespace arm_compute;
+using namespace utils;
+int main(int, char **argv)
+{
+    try
+    {
+        PPMLoader ppm;
+        Image src, dst;
+        NEGaussian5x5 gauss;
+        ppm.open(argv[1]);
+        ppm.init_image(src, Format::U8);
+        dst.allocator()->init(*src.info());
+        gauss.configure(&src, &dst, BorderMode::REPLICATE);
+        src.allocator()->allocate();
+        dst.allocator()->allocate();
+        if(ppm.is_open()) ppm.fill_image(src);
+        gauss.run();
+        save_to_ppm(dst, argv[2]);
+    }
+    catch(const std::exception &e) { std::cout << e.what(); }
+}
+"""
+
+
+def test_pictures_are_read_and_written_as_python_does(tmp_path: Path) -> None:
+    out = compute.build(["NEGaussian5x5"], out=tmp_path / "out")
+    (tmp_path / "p.cpp").write_text(PICTURES)
+    command = ["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{out}", str(tmp_path / "p.cpp")]
+    subprocess.run([*command, str(out / "libarmillary_compute.a"), "-lpthread", "-o", str(tmp_path / "p")], check=True)
+    pixels = np.random.default_rng(3).integers(0, 256, (21, 34, 3)).astype(np.uint8)
+    given, theirs, ours = (tmp_path / name for name in ("in.ppm", "theirs.ppm", "ours.ppm"))
+    given.write_bytes(b"P6\n# a comment\n34 21\n255\n" + pixels.tobytes())
+    assert subprocess.run([tmp_path / "p", given, theirs], capture_output=True, check=True).stdout == b""
+    source, result, loader, gauss = Image(), Image(), PPMLoader(), compute.NEGaussian5x5()
+    loader.open(given)
+    loader.init_image(source, Format.U8)
+    result.allocator().init(source.info())
+    gauss.configure(source, result, BorderMode.REPLICATE)
+    for image in (source, result):
+        image.allocator().allocate()
+    loader.fill_image(source)
+    gauss.run()
+    save_to_ppm(result, ours)
+    assert np.array_equal(read_image(theirs), read_image(ours))
+    given.write_bytes(b"P6\n34 21\n255\n" + pixels.tobytes()[:-1])
+    assert (
+        b"in.ppm ends early" in subprocess.run([tmp_path / "p", given, theirs], capture_output=True, check=True).stdout
+    )

@@ -5,6 +5,8 @@
 // managed, so that functions of one memory manager share it.
 #pragma once
 
+#include "armillary_compute_images.hpp"
+
 namespace armillary { namespace compute {
 
 enum class DimensionRoundingType { FLOOR, CEIL };

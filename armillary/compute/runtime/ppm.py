@@ -68,7 +68,8 @@ class PPMLoader:
     def open(self, path: str | Path) -> None:
         """Read a file."""
         pixels = read_pnm(path)
-        grey = pixels[..., 0] if pixels.shape[2] == 1 else np.rint(pixels @ _GREY).astype(np.uint8)
+        parts = np.moveaxis(pixels, 2, 0) * _GREY[: pixels.shape[2], None, None]
+        grey = pixels[..., 0] if len(parts) == 1 else (parts[0] + parts[1] + parts[2]).astype(np.uint8)  # cut, as Arm's
         self._pixels = np.ascontiguousarray(grey)
 
     def _opened(self) -> Bytes:
