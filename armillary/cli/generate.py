@@ -1,10 +1,12 @@
 """Generate text with a language model.
 
-Compiles an ONNX file or a Hugging Face folder once, reads the prompt in chunks and prints the answer as it comes. Text
-needs tokenizer.json beside the model and the package tokenizers; --tokens takes and prints numbers instead.
+Compiles an ONNX file, a GGUF file or a Hugging Face folder once, reads the prompt in chunks and prints the answer as it
+comes. Text needs a tokenizer (in the GGUF file, or as tokenizer.json beside the model) and the package tokenizers;
+--tokens takes and prints numbers instead.
 
 examples:
   armc generate smollm/ "The capital of France is"
+  armc generate smollm.Q4_K_M.gguf "The capital of France is"
   armc generate model.onnx --tokens 1,15043,29892 --max-tokens 32
   armc generate qwen3/ "Write a line about rain." --bits 4 --temperature 0.7 --top-p 0.9 --seed 3 --print-time
 """
@@ -24,7 +26,8 @@ from armillary.generate import Generator
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc generate`."""
-    parser.add_argument("MODEL", help="an ONNX file, or a folder with config.json and safetensors or model.onnx")
+    told = "an ONNX or GGUF file, or a folder with config.json and safetensors or model.onnx"
+    parser.add_argument("MODEL", help=told)
     parser.add_argument("PROMPT", nargs="?", default="", help="the text to go on with")
     parser.add_argument("--tokens", default="", metavar="N,N,…", help="a prompt of token numbers, answered with such")
     parser.add_argument("--max-tokens", type=positive, default=128, metavar="N", help="tokens of the answer at most")

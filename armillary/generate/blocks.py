@@ -1,16 +1,18 @@
 """What the pages of model families are written in: layers as functions from expressions to expressions.
 
-In: expressions, weights. Out: expressions. Invariant: x is (slots, rows, features); a layer with `bits` keeps its
-weight in integers of so many bits with a scale for each `GROUP` terms (nn.low_bit_dense), and as it is with 0.
+In: expressions, weights: arrays in float32, or `Packed` ones, which nn.low_bit_dense computes with as they are. Out:
+expressions. Invariant: x is (slots, rows, features). Angles of rotary positions: rope.py.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.base.record import record
-from armillary.ops.decoder.low_bit_dense import packed
+from armillary.ops.decoder.low_bit_dense import LowBitDenseAttrs, expanded, packed
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Tuple, const
 
@@ -39,16 +41,59 @@ class Heads:
     softcap: float = 0.0
 
 
-def linear(x: Expr, weight: Array, bias: Array | None = None, bits: int = 0) -> Expr:
+@record
+class Packed:
+    """A matrix (units, inner) of small integers: (integer - zero) * scale + minimum.
+
+    `data`: bytes (units, inner * bits / 8); `scales` (units, groups), floats; `minima` (units, groups) in float32, or
+    None: none.
+    """
+
+    data: Array
+    scales: Array
+    zero: int
+    bits: int
+    minima: Array | None = None
+
+    @property
+    def group(self) -> int:
+        """Terms that share a scale."""
+        return int(self.data.shape[1] * 8 // self.bits // self.scales.shape[1])
+
+    def rows(self, index: slice | Array) -> Packed:
+        """The same of some units."""
+        minima = None if self.minima is None else self.minima[index]
+        return Packed(self.data[index], self.scales[index], self.zero, self.bits, minima)
+
+    def float32(self) -> Array:
+        """The numbers that it stands for."""
+        zero, attrs = np.full((1, 1), self.zero, np.uint8), LowBitDenseAttrs(self.bits, self.group)
+        values = expanded(attrs, self.data, self.scales.astype(np.float32), zero)
+        return values if self.minima is None else values + np.repeat(self.minima, self.group, axis=1)
+
+
+def linear(x: Expr, weight: Array | Packed, bias: Array | None = None) -> Expr:
     """x weightᵀ + bias."""
-    if bits and weight.shape[1] % GROUP == 0:
-        y = call("nn.low_bit_dense", x, *map(const, quantized(weight, bits)), bits=bits, group=GROUP)
+    if isinstance(weight, Packed):
+        y = _packed_linear(x, weight)
     else:
         y = call("nn.dense", x, const(np.ascontiguousarray(weight, np.float32)))
     return y if bias is None else y + const(np.ascontiguousarray(bias, np.float32))
 
 
-def quantized(weight: Array, bits: int) -> tuple[Array, Array, Array]:
+def _packed_linear(x: Expr, weight: Packed) -> Expr:
+    """x times the integers; minima by the sums of x over groups."""
+    zero = const(np.full((1, 1), weight.zero, np.uint8))
+    named = {"bits": weight.bits, "group": weight.group}
+    y = call("nn.low_bit_dense", x, const(weight.data), const(weight.scales), zero, **named)
+    if weight.minima is None:
+        return y
+    batch, rows, inner = type_of(x).static
+    groups = reshape_to(x, (batch, rows, inner // weight.group, weight.group))
+    return y + call("nn.dense", call("sum", groups, axis=(-1,)), const(weight.minima))
+
+
+def quantized(weight: Array, bits: int) -> Packed:
     """Integers around a middle zero, a scale for each group of a row: the greatest magnitude over the largest one."""
     units, inner = weight.shape
     blocks = weight.reshape(units, inner // GROUP, GROUP)
@@ -56,13 +101,28 @@ def quantized(weight: Array, bits: int) -> tuple[Array, Array, Array]:
     scales = (np.abs(blocks).max(2) / (middle - 1)).astype(np.float32)
     safe = np.where(scales > 0, scales, 1)
     steps = np.clip(np.rint(blocks / safe[..., None]), -middle, middle - 1) + middle
-    zeros = np.full((1, 1), middle, np.uint8)
-    return packed(steps.reshape(units, inner), bits), scales, zeros
+    return Packed(packed(steps.reshape(units, inner), bits), scales, middle, bits)
 
 
-def embedding(table: Array, tokens: Expr) -> Expr:
-    """Rows of a table."""
-    return call("take", const(np.ascontiguousarray(table, np.float32)), tokens, axis=0, mode="clip")
+def embedding(table: Array | Packed, tokens: Expr) -> Expr:
+    """Rows of a table; of a packed one, expanded after they are taken."""
+    if not isinstance(table, Packed):
+        return _rows(np.ascontiguousarray(table, np.float32), tokens)
+    wide = call("cast", _rows(table.data, tokens), dtype="int32")
+    mask = const(np.int32((1 << table.bits) - 1))
+    fields = [call("bitwise_and", call("right_shift", wide, const(np.int32(k))), mask) for k in range(0, 8, table.bits)]
+    batch, rows, width = type_of(wide).static
+    groups = table.scales.shape[1]
+    values = reshape_to(call("stack", Tuple(tuple(fields)), axis=-1), (batch, rows, groups, table.group))
+    scales = call("expand_dims", call("cast", _rows(table.scales, tokens), dtype="float32"), axis=-1)
+    result = call("cast", values - const(np.int32(table.zero)), dtype="float32") * scales
+    if table.minima is not None:
+        result = result + call("expand_dims", _rows(table.minima, tokens), axis=-1)
+    return reshape_to(result, (batch, rows, width * len(fields)))
+
+
+def _rows(table: Array, tokens: Expr) -> Expr:
+    return call("take", const(table), tokens, axis=0, mode="clip")
 
 
 def rms_norm(x: Expr, weight: Array, epsilon: float, offset: float = 0.0) -> Expr:
@@ -86,18 +146,18 @@ def softcapped(x: Expr, cap: float) -> Expr:
     return x if not cap else call("tanh", x * (1 / cap)) * cap
 
 
-def angles(size: int, base: float, capacity: int) -> tuple[Array, Array]:
-    """Cosines and sines of rotary positions, (capacity, size / 2)."""
-    turns = np.arange(capacity)[:, None] / base ** (np.arange(0, size, 2) / size)[None]
-    return np.cos(turns).astype(np.float32), np.sin(turns).astype(np.float32)
-
-
 def rotary(x: Expr, step: Step) -> Expr:
-    """(slots, rows, heads, size) with its halves turned by the angles of the rows' positions."""
-    half = type_of(x).static[-1] // 2
-    first, second = (call("strided_slice", x, begin=(b,), end=(b + half,), axes=(3,)) for b in (0, half))
+    """(slots, rows, heads, size) with its halves turned by the angles of the rows' positions.
+
+    Where there are fewer angles than half the features, the features behind their double stay.
+    """
+    size, half = type_of(x).static[-1], type_of(step.cos).static[-1]
+    ends = [0, half, 2 * half, size] if 2 * half < size else [0, half, size]
+    first, second, *rest = (
+        call("strided_slice", x, begin=(b,), end=(e,), axes=(3,)) for b, e in itertools.pairwise(ends)
+    )
     turned = first * step.cos - second * step.sin, first * step.sin + second * step.cos
-    return call("concatenate", Tuple(turned), axis=3)
+    return call("concatenate", Tuple((*turned, *rest)), axis=3)
 
 
 def attend(q: Expr, k: Expr, v: Expr, caches: tuple[Expr, Expr], heads: Heads, step: Step) -> tuple[Expr, Expr, Expr]:

@@ -7,16 +7,29 @@ its family has that `Llama` has not; numbers agree with the published implementa
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.errors import ModelError, UnsupportedError
 from armillary.generate import blocks as b
-from armillary.generate.safetensors import Json, Tensors
+from armillary.generate.safetensors import Json
 from armillary.relay.expr import Expr
 
 Caches = tuple[Expr, Expr]
+
+
+class Source(Protocol):
+    """Where weights come from, by the names of Hugging Face."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def float32(self, name: str) -> Array:
+        """A tensor in float32."""
+
+    def matrix(self, name: str, bits: int) -> Array | b.Packed:
+        """A weight (units, inner) as it is stored, or packed in so many bits."""
 
 
 def rope_entries(config: Json) -> list[Json]:
@@ -30,10 +43,10 @@ def rope_entries(config: Json) -> list[Json]:
 class Llama:
     """Llama, SmolLM, TinyLlama: RMS norms before attention and before a gated SiLU layer, rotary positions."""
 
-    def __init__(self, config: Json, tensors: Tensors, bits: int = 0) -> None:
+    def __init__(self, config: Json, tensors: Source, bits: int = 0) -> None:
         self.config, self.tensors, self.bits = config, tensors, bits
         self.layers, self.epsilon = int(config["num_hidden_layers"]), float(config.get("rms_norm_eps", 1e-6))
-        self._read: dict[str, Array] = {}
+        self._read: dict[str, Array | b.Packed] = {}
         self._check(config)
 
     def _check(self, config: Json) -> None:
@@ -64,28 +77,39 @@ class Llama:
         known = [e["rope_theta"] for e in rope_entries(self.config) if "rope_theta" in e]
         return float(self.config.get("rope_theta", known[0] if known else 10000.0))
 
+    def rope_scaling(self, layer: int) -> Json:
+        """How a layer's rotary positions are scaled: rope.py."""
+        return next(iter(rope_entries(self.config)), {})
+
+    def rope_size(self) -> int:
+        """Features of a head that turn."""
+        entries = [self.config, *rope_entries(self.config)]
+        share = next((e["partial_rotary_factor"] for e in entries if "partial_rotary_factor" in e), 1.0)
+        return int(self.heads(0).size * float(share))
+
     # ---- weights
 
-    def weight(self, name: str) -> Array:
-        """A tensor in float32, read once."""
-        if name not in self._read:
-            self._read[name] = self.tensors.float32(name)
-        return self._read[name]
+    def matrix(self, name: str, bits: int) -> Array | b.Packed:
+        """A weight (units, inner), read once."""
+        key = f"{name}:{bits}"
+        if key not in self._read:
+            self._read[key] = self.tensors.matrix(f"{name}.weight", bits)
+        return self._read[key]
 
     def linear(self, x: Expr, name: str) -> Expr:
         """The linear layer of that name, with its bias if there is one."""
-        bias = self.weight(f"{name}.bias") if f"{name}.bias" in self.tensors else None
-        return b.linear(x, self.weight(f"{name}.weight"), bias, self.bits)
+        bias = self.tensors.float32(f"{name}.bias") if f"{name}.bias" in self.tensors else None
+        return b.linear(x, self.matrix(name, self.bits), bias)
 
     def norm(self, x: Expr, name: str) -> Expr:
         """The RMS norm of that name."""
-        return b.rms_norm(x, self.weight(f"{name}.weight"), self.epsilon)
+        return b.rms_norm(x, self.tensors.float32(f"{name}.weight"), self.epsilon)
 
     # ---- the network
 
     def embedded(self, tokens: Expr) -> Expr:
         """Tokens as rows of the embedding."""
-        return b.embedding(self.weight("model.embed_tokens.weight"), tokens)
+        return b.embedding(self.matrix("model.embed_tokens", 0), tokens)
 
     def layer(self, layer: int, x: Expr, caches: Caches, step: b.Step) -> tuple[Expr, Expr, Expr]:
         """x + attention(norm(x)), then that + feed_forward(norm(that)); and the caches."""
@@ -150,32 +174,28 @@ class Qwen3(Qwen2):
 class Phi3(Llama):
     """Phi 3: one projection for queries, keys and values, one for gate and up; windows."""
 
-    def _check(self, config: Json) -> None:
-        super()._check(config)
-        if float(config.get("partial_rotary_factor", 1.0)) != 1.0:
-            raise UnsupportedError("phi3: a partial_rotary_factor other than 1 is not supported")
-
     def window(self, layer: int) -> int:
         return int(self.config.get("sliding_window") or 0)
 
-    def rows(self, name: str, begin: int, end: int) -> Array:
+    def rows(self, name: str, begin: int, end: int) -> Array | b.Packed:
         """Some rows of a weight."""
-        weight = self.weight(f"{name}.weight")
-        if end > len(weight):
-            raise ModelError(f"{name} has {len(weight)} rows, wanted {end}")
-        return weight[begin:end]
+        weight = self.matrix(name, self.bits)
+        units = len(weight.data if isinstance(weight, b.Packed) else weight)
+        if end > units:
+            raise ModelError(f"{name} has {units} rows, wanted {end}")
+        return weight.rows(slice(begin, end)) if isinstance(weight, b.Packed) else weight[begin:end]
 
     def projections(self, layer: int, x: Expr, heads: b.Heads) -> tuple[Expr, Expr, Expr]:
         name, ends = f"model.layers.{layer}.self_attn.qkv_proj", [heads.count * heads.size]
         ends += [ends[0] + heads.groups * heads.size, ends[0] + 2 * heads.groups * heads.size]
         parts = [self.rows(name, begin, end) for begin, end in zip([0, *ends[:2]], ends, strict=True)]
-        q, k, v = (b.linear(x, part, None, self.bits) for part in parts)
+        q, k, v = (b.linear(x, part) for part in parts)
         return b.by_heads(q, heads.count), b.by_heads(k, heads.groups), b.by_heads(v, heads.groups)
 
     def feed_forward(self, layer: int, x: Expr) -> Expr:
         at, width = f"model.layers.{layer}.mlp", int(self.config["intermediate_size"])
         gate, up = (self.rows(f"{at}.gate_up_proj", k * width, (k + 1) * width) for k in (0, 1))
-        gated = b.silu(b.linear(x, gate, None, self.bits)) * b.linear(x, up, None, self.bits)
+        gated = b.silu(b.linear(x, gate)) * b.linear(x, up)
         return self.linear(gated, f"{at}.down_proj")
 
 
@@ -199,7 +219,7 @@ class Gemma2(Llama):
         return int(self.config.get("sliding_window") or 0) if layer % 2 == 0 else 0
 
     def norm(self, x: Expr, name: str) -> Expr:
-        return b.rms_norm(x, self.weight(f"{name}.weight"), self.epsilon, offset=1.0)
+        return b.rms_norm(x, self.tensors.float32(f"{name}.weight"), self.epsilon, offset=1.0)
 
     def embedded(self, tokens: Expr) -> Expr:
         return super().embedded(tokens) * float(np.float32(math.sqrt(self.config["hidden_size"])))
@@ -239,6 +259,13 @@ class Gemma3(Gemma2):
         local = kinds.get("sliding_attention", {}).get("rope_theta", self.config.get("rope_local_base_freq", 10000.0))
         whole = kinds.get("full_attention", {}).get("rope_theta", self.config.get("rope_theta", 1e6))
         return float(local if self.is_local(layer) else whole)
+
+    def rope_scaling(self, layer: int) -> Json:
+        kinds = self.config.get("rope_parameters") or {}
+        if "full_attention" in kinds:
+            entry: Json = kinds["sliding_attention" if self.is_local(layer) else "full_attention"]
+            return entry
+        return {} if self.is_local(layer) else super().rope_scaling(layer)
 
     def projections(self, layer: int, x: Expr, heads: b.Heads) -> tuple[Expr, Expr, Expr]:
         at = f"model.layers.{layer}.self_attn"

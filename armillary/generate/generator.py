@@ -1,8 +1,8 @@
 """Generator: a decoder that is compiled once and then generates, with caches that stay where they are.
 
-In: a model (onnx_model.py, hugging_face.py), how many positions its caches hold, for how many sequences. Out: logits,
-tokens, text. Invariant: `tokens` are what the caches of the first slot hold (slots.py); nothing is compiled and no
-cache is copied between tokens. Many prompts: batching.py.
+In: a model (onnx_model.py, gguf.py, hugging_face.py), how many positions its caches hold, for how many sequences.
+Out: logits, tokens, text. Invariant: `tokens` are what the caches of the first slot hold (slots.py); nothing is
+compiled and no cache is copied between tokens. Many prompts: batching.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from armillary.base.aliases import Array
 from armillary.errors import ConfigError
 from armillary.generate.batching import Batcher, Request
 from armillary.generate.decoder import Decoder
-from armillary.generate.hugging_face import folder_decoder
+from armillary.generate.gguf import File as GgufFile
+from armillary.generate.gguf_tokens import file_tokenizer
+from armillary.generate.hugging_face import family_decoder, folder_decoder
 from armillary.generate.onnx_model import onnx_decoder
 from armillary.generate.sampling import Sampling, penalised, select_token
 from armillary.generate.slots import Slots
@@ -30,11 +32,11 @@ CHUNK = 64
 class Generator:
     """Generates tokens: `Generator(model)`, then `generate(prompt)` or `complete(prompt)`.
 
-    `model`: an ONNX file or a Hugging Face folder. `capacity`: positions of the caches, prompt and answer together.
-    `chunk`: tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side by side, each
-    with caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens `generate` guesses
-    and checks in one call (from what follows the same tokens earlier in the text), 0 for none. `config`: of the
-    PassContext that compiles.
+    `model`: an ONNX or GGUF file, or a Hugging Face folder. `capacity`: positions of the caches, prompt and answer
+    together. `chunk`: tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side
+    by side, each with caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens
+    `generate` guesses and checks in one call (from what follows the same tokens earlier in the text), 0 for none.
+    `config`: of the PassContext that compiles.
     """
 
     def __init__(
@@ -210,7 +212,12 @@ def _decoder(model: str | os.PathLike[str] | Decoder, capacity: int, bits: int) 
     if isinstance(model, Decoder):
         return model, None
     path = Path(model)
+    if path.suffix == ".gguf":
+        if bits:
+            raise ConfigError(f"{path} keeps the bits that it has", hint="bits packs the weights of a folder")
+        file = GgufFile(path)
+        return family_decoder(path, file.config, file, capacity, 0), file_tokenizer(file.facts, str(path))
     if path.is_dir() and not (path / "model.onnx").exists():
         return folder_decoder(path, capacity, bits), load_tokenizer(path)
-    file = path / "model.onnx" if path.is_dir() else path
-    return onnx_decoder(file, capacity), load_tokenizer(file.parent)
+    network = path / "model.onnx" if path.is_dir() else path
+    return onnx_decoder(network, capacity), load_tokenizer(network.parent)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from armillary.base.dtype import DType
 from armillary.errors import ConfigError, ModelError, UnsupportedError
-from armillary.generate.blocks import Step, angles
+from armillary.generate.blocks import Step
 from armillary.generate.decoder import START, TOKENS, TOTAL, Decoder
-from armillary.generate.families import FAMILIES, Model, rope_entries
+from armillary.generate.families import FAMILIES, Model, Source
+from armillary.generate.rope import angles
 from armillary.generate.safetensors import Json, Tensors
 from armillary.ir import IRModule
 from armillary.ops._iota import iota
@@ -31,11 +32,15 @@ def folder_decoder(folder: Path, capacity: int, bits: int = 0) -> Decoder:
     """The decoder of a folder; `bits` 4 or 8 packs its weights so."""
     if bits not in (0, 4, 8):
         raise ConfigError(f"bits is {bits}", hint="0 (as stored), 4 or 8")
-    config, tensors = read_config(folder), Tensors(folder)
+    return family_decoder(folder, read_config(folder), Tensors(folder), capacity, bits)
+
+
+def family_decoder(path: Path, config: Json, tensors: Source, capacity: int, bits: int) -> Decoder:
+    """The decoder of a configuration and weights, as Hugging Face names them."""
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
         raise UnsupportedError(
-            f"{folder}: models of type {config.get('model_type')!r} are not supported",
+            f"{path}: models of type {config.get('model_type')!r} are not supported",
             hint=f"there are {', '.join(sorted(FAMILIES))}",
         )
     model = family(config, tensors, bits)
@@ -56,10 +61,6 @@ def read_config(folder: Path) -> Json:
     missing = [n for n in ("hidden_size", "num_hidden_layers", "num_attention_heads") if n not in config]
     if missing:
         raise ModelError(f"{folder}: config.json lacks {', '.join(missing)}")
-    for scaling in rope_entries(config):
-        kind = scaling.get("rope_type", scaling.get("type", "default"))
-        if kind != "default":
-            raise UnsupportedError(f"{folder}: rotary positions of type {kind!r} are not supported")
     result: Json = config
     return result
 
@@ -71,21 +72,24 @@ def _module(model: Model, rows: int, slots: int, capacity: int) -> IRModule:
     start, total = (Var(name, TensorType((slots,), whole)) for name in ("start", "total"))
     places = call("expand_dims", start, axis=1) + call("expand_dims", iota(rows, "int32"), axis=0)
     shape = TensorType((slots, heads.groups, capacity, heads.size), DType("float32"))
-    steps: dict[float, Step] = {}
+    steps: dict[tuple[float, str], Step] = {}
+    trained = int(model.config.get("max_position_embeddings") or 0)
 
-    def step(base: float) -> Step:
-        if base not in steps:
-            tables = (const(t) for t in angles(heads.size, base, capacity))
+    def step(layer: int) -> Step:
+        base, scaling = model.rope_base(layer), model.rope_scaling(layer)
+        key = base, str(scaling)
+        if key not in steps:
+            tables = (const(t) for t in angles(model.rope_size(), base, capacity, scaling, trained))
             rows_of = [call("take", table, places, axis=0, mode="clip") for table in tables]
             cos, sin = (call("expand_dims", t, axis=2) for t in rows_of)
-            steps[base] = Step(start, total, cos, sin)
-        return steps[base]
+            steps[key] = Step(start, total, cos, sin)
+        return steps[key]
 
     x: Expr = model.embedded(tokens)
     caches, updated = list[Var](), list[Expr]()
     for layer in range(model.layers):
         own = (Var(f"key_{layer}", shape), Var(f"value_{layer}", shape))
-        x, keys, values = model.layer(layer, x, own, step(model.rope_base(layer)))
+        x, keys, values = model.layer(layer, x, own, step(layer))
         caches += own
         updated += [keys, values]
     body = Tuple((model.logits(x), *updated))

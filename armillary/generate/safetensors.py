@@ -17,6 +17,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.errors import ModelError
+from armillary.generate.blocks import GROUP, Packed, quantized
 
 Json = dict[str, Any]  # Any: JSON
 _TYPES = {
@@ -53,6 +54,11 @@ class Tensors:
         """A tensor in float32."""
         array: Array = self.array(name).astype(np.float32)
         return array
+
+    def matrix(self, name: str, bits: int) -> Array | Packed:
+        """A weight in float32, or packed in so many bits where its rows are whole groups."""
+        weight = self.float32(name)
+        return quantized(weight, bits) if bits and weight.shape[1] % GROUP == 0 else weight
 
     def array(self, name: str) -> Array:
         """A tensor as it is stored."""

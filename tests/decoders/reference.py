@@ -25,6 +25,7 @@ class Shape:
     inner: int = 96
     words: int = 131
     window: int = 7
+    scalar: int = 20  # 1 / scale², of Gemma
 
 
 def config_of(family: str, shape: Shape) -> dict[str, Any]:
@@ -45,7 +46,11 @@ def config_of(family: str, shape: Shape) -> dict[str, Any]:
     if family not in ("llama", "qwen2", "qwen3"):
         config["sliding_window"] = shape.window
     if "gemma" in family:
-        config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20, "rope_local_base_freq": 50.0}
+        config |= {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": shape.scalar,
+            "rope_local_base_freq": 50.0,
+        }
         config["sliding_window_pattern"] = 2
     if family == "gemma2":
         config |= {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
@@ -171,13 +176,14 @@ class _Network:
         base = 50.0 if self.family == "gemma3_text" and is_local else 1000.0
         q, k = self.turned(q, base), self.turned(k, base)
         k, v = (np.repeat(p, s.heads // s.groups, axis=1) for p in (k, v))
-        scale = 20**-0.5 if self.is_gemma else s.size**-0.5
+        scale = s.scalar**-0.5 if self.is_gemma else s.size**-0.5
         scores = np.einsum("qhd,khd->hqk", q, k) * scale
         cap = self.config.get("attn_logit_softcapping")
         scores = cap * np.tanh(scores / cap) if cap else scores
         back = np.arange(len(x))[:, None] - np.arange(len(x))[None]
         seen = (back >= 0) & ((back < s.window) if is_local else True)
-        powers = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), 0)
+        scores = np.where(seen, scores, -np.inf)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
         y = np.einsum("hqk,khd->qhd", powers / powers.sum(-1, keepdims=True), v)
         return self.linear(y.reshape(len(x), -1), f"{at}.o_proj")
 

@@ -17,7 +17,6 @@ from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelE
 from armillary.generate import Generator
 from armillary.generate.blocks import quantized
 from armillary.generate.sampling import Sampling, probabilities, select_token
-from armillary.ops.decoder.low_bit_dense import LowBitDenseAttrs, expanded
 
 SHAPE = Shape()
 TOKENS = [int(t) for t in np.random.default_rng(11).integers(0, SHAPE.words, 29)]
@@ -69,7 +68,7 @@ def test_folders_are_packed_on_demand(bits: int, tmp_path: Path) -> None:
     generator = Generator(tmp_path, capacity=32, chunk=8, bits=bits)
     for name, w in weights.items():
         if w.ndim == 2 and "embed" not in name:
-            weights[name] = expanded(LowBitDenseAttrs(bits, 32), *quantized(w, bits))
+            weights[name] = quantized(w, bits).float32()
     np.testing.assert_allclose(generator.feed(TOKENS), logits("qwen3", SHAPE, weights, TOKENS)[-1], atol=CLOSE)
 
 
@@ -146,7 +145,7 @@ def test_models_that_are_no_decoders_are_refused(tmp_path: Path) -> None:
     config = config_of("llama", SHAPE)
     for change, error, message in (
         ({"model_type": "bert"}, UnsupportedError, "models of type 'bert'"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, UnsupportedError, "rotary positions of type 'yarn'"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, UnsupportedError, "rotary positions of type 'spiral'"),
         ({"hidden_act": "relu"}, UnsupportedError, "hidden_act 'relu'"),
     ):
         (folder / "config.json").write_text(json.dumps(config | change))

@@ -1,0 +1,180 @@
+"""GGUF files, written by the package gguf, generate what float64 says of the numbers that they hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reference import Shape, Weights, config_of, logits, weights_of
+
+from armillary.errors import ArmillaryError, ConfigError, UnsupportedError
+from armillary.generate import Generator
+from armillary.generate.gguf import _GEMMA, _LAYER, _WHOLE, FAMILIES
+from armillary.generate.gguf_blocks import ENCODINGS, packed_matrix
+from armillary.generate.gguf_tokens import file_tokenizer
+
+gguf = pytest.importorskip("gguf", reason="pip install armillary[generate]")
+SHAPE = Shape(layers=2, hidden=256, heads=4, groups=2, size=64, inner=256, scalar=64)
+TOKENS = [int(t) for t in np.random.default_rng(11).integers(0, SHAPE.words, 19)]
+Q = gguf.GGMLQuantizationType
+
+
+def random_blocks(encoding: str, units: int, inner: int) -> np.ndarray:
+    """Bytes of a matrix of that encoding, with random integers and scales of about 0.01."""
+    rng, (size, terms, _) = np.random.default_rng(5), ENCODINGS[encoding]
+    blocks = rng.integers(0, 256, (units, inner // terms, size), dtype=np.uint8)
+    places = {"Q6_K": (208,)}.get(encoding, (0, 2) if encoding[-1] == "1" or encoding in ("Q4_K", "Q5_K") else (0,))
+    for place in places:
+        scale = (rng.uniform(-1, 1, blocks.shape[:2]) * (0.01 if "K" not in encoding else 2e-5)).astype(np.float16)
+        blocks[..., place : place + 2] = scale[..., None].view(np.uint8)
+    return blocks.reshape(units, -1)
+
+
+def write(path: Path, family: str, weights: Weights, encoding: str = "F32") -> Weights:
+    """The file that a converter writes; gives the weights as the file has them."""
+    arch = next(a for a, f in FAMILIES.items() if f == family)
+    writer, config, held = gguf.GGUFWriter(path, arch), config_of(family, SHAPE), Weights()
+    writer.add_block_count(SHAPE.layers)
+    writer.add_context_length(512)
+    writer.add_embedding_length(SHAPE.hidden)
+    writer.add_feed_forward_length(SHAPE.inner)
+    writer.add_head_count(SHAPE.heads)
+    writer.add_head_count_kv(SHAPE.groups)
+    writer.add_key_length(SHAPE.size)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(1000.0)
+    if family == "gemma3_text":
+        writer.add_rope_freq_base_swa(50.0)
+        writer.add_sliding_window_pattern(2)
+    for name, add in (
+        ("sliding_window", writer.add_sliding_window),
+        ("attn_logit_softcapping", writer.add_attn_logit_softcapping),
+        ("final_logit_softcapping", writer.add_final_logit_softcapping),
+    ):
+        if name in config:
+            add(config[name])
+    names = _LAYER | _GEMMA if "gemma" in family else _LAYER
+    for name, weight in weights.items():
+        stem, _, kind = name.rpartition(".")
+        layer, _, part = stem.removeprefix("model.layers.").partition(".")
+        place = f"{_WHOLE[stem]}.{kind}" if stem in _WHOLE else f"blk.{layer}.{names[part]}.{kind}"
+        stored = weight + 1 if "gemma" in family and weight.ndim == 1 else weight
+        if weight.ndim == 2 and encoding != "F32":
+            raw = random_blocks(encoding, *weight.shape)
+            held[name] = gguf.quants.dequantize(raw, Q[encoding])
+            writer.add_tensor(place, paired(raw, name, arch), raw_dtype=Q[encoding])
+        else:
+            held[name] = weight
+            writer.add_tensor(place, paired(stored, name, arch))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
+
+
+def paired(weight: np.ndarray, name: str, arch: str) -> np.ndarray:
+    """Rows of queries and keys of llama as converters order them: the halves of a head in turn."""
+    if arch != "llama" or not any(part in name for part in (".q_proj", ".k_proj")):
+        return weight
+    heads = weight.reshape(-1, 2, SHAPE.size // 2, *weight.shape[1:])
+    return np.ascontiguousarray(heads.swapaxes(1, 2).reshape(weight.shape))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_repacked_matrices_are_the_files_numbers(encoding: str) -> None:
+    raw = random_blocks(encoding, 5, 512)
+    made = packed_matrix(raw, encoding)
+    want = gguf.quants.dequantize(raw, Q[encoding])
+    np.testing.assert_allclose(made.float32(), want, rtol=0, atol=np.abs(want).max() * 2.0**-23)
+
+
+@pytest.mark.parametrize("encoding", ["F32", *ENCODINGS])
+def test_every_encoding_generates(encoding: str, tmp_path: Path) -> None:
+    weights = write(tmp_path / "model.gguf", "llama", weights_of("llama", SHAPE), encoding)
+    generator = Generator(tmp_path / "model.gguf", capacity=32, chunk=8)
+    truth = logits("llama", SHAPE, weights, TOKENS)
+    for begin, end in ((0, 17), (17, 18), (18, 19)):
+        close = 2e-5 * max(1.0, float(np.abs(truth[end - 1]).max()))
+        np.testing.assert_allclose(generator.feed(TOKENS[begin:end]), truth[end - 1], atol=close)
+
+
+@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"])
+def test_families_of_files_are_float64s(family: str, tmp_path: Path) -> None:
+    weights = write(tmp_path / "model.gguf", family, weights_of(family, SHAPE))
+    truth = logits(family, SHAPE, weights, TOKENS)
+    np.testing.assert_allclose(
+        Generator(tmp_path / "model.gguf", capacity=32, chunk=8).feed(TOKENS), truth[-1], atol=4e-5
+    )
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    write(file, "llama", weights_of("llama", SHAPE))
+    whole = file.read_bytes()
+    for damaged in (whole[:300], b"GGML" + whole[4:], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(ArmillaryError, match=r"model\.gguf"):
+            Generator(file)
+    file.write_bytes(whole.replace(b"llama", b"lemma"))
+    with pytest.raises(UnsupportedError, match="architecture 'lemma'"):
+        Generator(file)
+    file.write_bytes(whole)
+    with pytest.raises(ConfigError, match="keeps the bits that it has"):
+        Generator(file, bits=4)
+
+
+TEXTS = ["the cat sat on the mat", "  two  spaces, 12345 digits", "naïve ☃ words\nand lines", "it's we're"]
+
+
+def test_byte_pairs_of_a_file_are_the_tokenizers(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="pip install armillary[generate]")
+    truth = tokenizers.Tokenizer(tokenizers.models.BPE())
+    truth.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    truth.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, special_tokens=["<s>", "</s>"])
+    truth.train_from_iterator(TEXTS * 9, trainer)
+    state = json.loads(truth.to_str())["model"]
+    facts = {
+        "model": "gpt2",
+        "pre": "default",
+        "tokens": sorted(state["vocab"], key=state["vocab"].get),
+        "merges": [" ".join(m) for m in state["merges"]],
+        "token_type": [3, 3] + [1] * (len(state["vocab"]) - 2),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "add_bos_token": True,
+    }
+    made = file_tokenizer({f"tokenizer.ggml.{k}": v for k, v in facts.items()}, "x.gguf")
+    assert made is not None and made.ends == {1}
+    for text in TEXTS:
+        assert made.encode(text) == [0, *truth.encode(text).ids]
+        assert made.decode(made.encode(text)) == text
+    with pytest.raises(UnsupportedError, match="split as for 'spiral'"):
+        file_tokenizer(
+            {f"tokenizer.ggml.{k}": v for k, v in facts.items()} | {"tokenizer.ggml.pre": "spiral"}, "x.gguf"
+        )
+
+
+def test_pieces_of_a_file_merge_by_score() -> None:
+    pytest.importorskip("tokenizers", reason="pip install armillary[generate]")
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+    words += ["\u2581", "t", "h", "e", "\u2581t", "he", "\u2581the", "th", "\u2581th"]
+    ranks = {"he": -1.0, "\u2581t": -2.0, "th": -3.0, "\u2581the": -4.0, "\u2581th": -5.0}
+    facts = {
+        "model": "llama",
+        "tokens": words,
+        "scores": [ranks.get(w, -9.0) for w in words],
+        "token_type": [2, 3, 3] + [6] * 256 + [1] * 9,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    made = file_tokenizer({f"tokenizer.ggml.{k}": v for k, v in facts.items()}, "x.gguf")
+    assert made is not None
+    at = {w: n for n, w in enumerate(words)}
+    assert made.encode("the th") == [1, at["\u2581the"], at["\u2581th"]]
+    assert made.encode("\u00e9") == [1, at["\u2581"], at["<0xC3>"], at["<0xA9>"]]
+    assert made.decode(made.encode("the th\u00e9")) == "the th\u00e9"
