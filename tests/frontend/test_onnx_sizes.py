@@ -12,7 +12,9 @@ from onnx import helper, numpy_helper
 
 import armillary
 from armillary import relay
+from armillary.base.extent import size
 from armillary.contrib import graph_executor
+from armillary.errors import UnsupportedError
 
 RNG = np.random.default_rng(3)
 WIDTH, HEADS = 32, 4
@@ -197,3 +199,37 @@ def test_memory_does_not_grow_with_the_sizes_that_are_met() -> None:
 
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_open_axes_are_split_at_positions() -> None:
+    x = relay.var("x", relay.TensorType((size("n", 3), 4)))
+    parts = relay.split(x, indices_or_sections=(1, 3), axis=0)
+    body = relay.Tuple([parts[0], relay.multiply(parts[2], relay.const(2.0))])
+    library = relay.build(armillary.IRModule.from_expr(relay.Function([x], body)), "llvm")
+    net = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    for n in (3, 9):
+        value = _weights(n, 4)
+        net.run(x=value)
+        np.testing.assert_array_equal(net.get_output(0).numpy(), value[:1])
+        np.testing.assert_array_equal(net.get_output(1).numpy(), value[3:] * 2)
+    equal = relay.Function([x], relay.split(x, indices_or_sections=2, axis=0).astuple())
+    with pytest.raises(UnsupportedError, match="whether n elements divide into 2 equal parts is not known"):
+        relay.build(armillary.IRModule.from_expr(equal), "llvm")
+
+
+def test_casts_to_float16_over_open_axes_are_computed() -> None:
+    file = _File()
+    file.hold(w=_weights(8, 4).astype("float16"))
+    file.add("Cast", "x", "h", to=onnx.TensorProto.FLOAT16)
+    file.add("MatMul", "h w", "m")
+    file.add("Cast", "m", "y", to=onnx.TensorProto.FLOAT)
+    model = file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 8]))
+    module, params = relay.frontend.from_onnx(model)
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(module, "llvm", params=params)
+    net = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    for n in (1, 5):
+        x = _weights(n, 8)
+        net.run(x=x)
+        wanted = x.astype("float16").astype("float32") @ file.held["w"].astype("float32")
+        np.testing.assert_allclose(net.get_output(0).numpy(), wanted, rtol=5e-3, atol=5e-3)

@@ -22,7 +22,8 @@ sys.path.insert(0, str(HERE))
 
 import graph_campaign  # noqa: E402
 
-KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "nudged": 3, "damaged": 2, "grown": 3}  # cases in a round
+# Cases of each kind in a round.
+KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "nudged": 3, "damaged": 2, "grown": 3, "open": 4}
 SECONDS = 200.0  # the C target hands a window of 7 by 3 to gcc for 20
 FINE = ("agrees", "rejected", "refused", "doubtful")  # doubtful ones are printed, but do not fail a run
 
@@ -103,7 +104,7 @@ class Campaign:
 
     def _is_anothers(self, request: graph_campaign.Record) -> bool:
         """Whether ONNX Runtime or the reference alone do the same."""
-        if request["kind"] not in ("onnx", "window", "mutated", "nudged"):
+        if request["kind"] not in ("onnx", "window", "mutated", "nudged", "open"):
             return False
         worker = graph_campaign.Worker("fuzz_worker.py", self.cache)
         again = worker.ask({**request, "truths_alone": True}, SECONDS)

@@ -61,7 +61,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         outcome = graph_check.check(drawn.function, drawn.inputs, levels, target, seed)
     elif kind == "grown":
         outcome = grow.check(seed)
-    elif kind in ("onnx", "window", "nudged"):
+    elif kind in ("onnx", "window", "nudged", "open"):
         outcome = onnx_check.check(onnx_case(kind, seed), levels, target, how)
     else:
         outcome = mutate.CHECKS[kind](seed)
@@ -72,6 +72,8 @@ def onnx_case(kind: str, seed: int) -> Any:
     """The model of a seed."""
     if kind == "nudged":
         return nudge.generate(seed)
+    if kind == "open":
+        return onnx_draw.opened(onnx_draw.generate_window(seed) if seed % 3 == 0 else onnx_draw.generate(seed))
     return onnx_draw.generate_window(seed) if kind == "window" else onnx_draw.generate(seed)
 
 

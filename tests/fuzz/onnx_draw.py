@@ -143,3 +143,14 @@ def _drawn(seed: int, fill: Callable[[Draw], object]) -> Drawn:
         except (Unfit, IndexError, ValueError, onnx.checker.ValidationError):
             continue
     raise Unfit(f"seed {seed} gives no graph")
+
+
+def opened(drawn: Drawn) -> Drawn:
+    """The same graph over open axes: the sizes of its inputs have names, equal ones the same; those of 1 stay."""
+    model = type(drawn.model)()
+    model.CopyFrom(drawn.model)
+    for value in model.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value > 1:
+                dim.dim_param = f"size_{dim.dim_value}"
+    return Drawn(model, drawn.inputs)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.extent import Known
+from armillary.base.extent import Extent, Known
 from armillary.base.record import record
 from armillary.budgets import KERNEL_SIZE
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops._types import (
     Index,
@@ -240,9 +240,12 @@ def split_reference(attrs: SplitAttrs, data: Array) -> tuple[Array, ...]:
 def split_compute(attrs: SplitAttrs, data: te.Tensor) -> list[te.Tensor]:
     shape = te.extents(data)
     axis = axis_of("split", attrs.axis, len(shape))
+    if isinstance(attrs.indices_or_sections, int) and not isinstance(shape[axis], int):
+        told = f"split: whether {shape[axis]} elements divide into {attrs.indices_or_sections} equal parts is not known"
+        raise UnsupportedError(told, hint="split at positions, or fix the size: shape=")
 
     def part(start: int, size: Dim) -> te.Tensor:
-        assert isinstance(size, int), "static"
+        assert isinstance(size, int | Extent), "all axes have numbers or names"
         return elements(
             (*shape[:axis], size, *shape[axis + 1 :]),
             lambda *i: data(*i[:axis], i[axis] + start, *i[axis + 1 :]),

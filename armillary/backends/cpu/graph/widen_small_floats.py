@@ -47,7 +47,7 @@ from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, known, on_functions, op_name
+from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.target import Target
@@ -135,7 +135,8 @@ class _Widener:
     def _cast(self, expr: Call) -> Expr:
         """float32 to half: nothing, or a rounding that stays; half to float32 or float64: from the unrounded value."""
         (value,), wanted = expr.args, DType(expr.attrs.dtype)
-        source = known(value)
+        source = value.checked_type
+        assert isinstance(source, TensorType), "a cast is of a tensor"
         if wanted in SMALL_FLOATS:
             if not source.dtype.is_float:
                 return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
