@@ -63,6 +63,7 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "lower": "armillary.driver.te_build:lower",
     "nd": "armillary.runtime.ndarray",
     "opencl": "armillary.runtime.device:cl",
+    "quantize": "armillary.driver.quantization.network:quantize",
     **{name: f"armillary.registry:{name}" for name in ("get_global_func", "register_func")},
 }
 

@@ -45,6 +45,7 @@ from armillary.runtime import ndarray as nd
 from armillary.base import node as node
 from armillary.runtime.device import cl as opencl
 from armillary import ops as ops
+from armillary.driver.quantization.network import quantize as quantize
 from armillary.registry import register_func as register_func
 from armillary import relay as relay
 from armillary.runtime.device import rocm as rocm
@@ -106,6 +107,7 @@ __all__ = [
     "node",
     "opencl",
     "ops",
+    "quantize",
     "register_func",
     "relay",
     "rocm",

@@ -49,7 +49,7 @@ def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IR
     if config.calibrate_mode == "global_scale" or not data:
         limits = {id(mark): config.global_scale for mark in data}
     else:
-        limits = _from_samples(module, data, dataset, config)
+        limits = _fromsampled(module, data, dataset, config)
     scales = {id(m): _weight_scale(m, main, config) for m in marks if m.attrs.kind == QAnnotateKind.WEIGHT}
     steps = 2.0 ** (config.nbit_input - 1)
     scales |= {id(mark): np.asarray(limits[id(mark)] / steps, np.float32) for mark in data}
@@ -85,20 +85,31 @@ def _with_main(module: IRModule, function: Expr) -> IRModule:
 
 def _weight_scale(mark: Call, main: Function, config: QConfig) -> Array:
     """The size of a step of constant weights."""
-    weight = mark.args[0]
-    assert isinstance(weight, Constant), "kind WEIGHT is of constants"
-    values, steps = np.abs(weight.data.astype(np.float32)), 2.0 ** (config.nbit_weight - 1)
+    steps = 2.0 ** (config.nbit_weight - 1)
     if config.weight_scale == "channel_max":
-        axis = _channel_axis(mark, main)
-        others = tuple(a for a in range(values.ndim) if a != axis)
-        largest = values.max(others, keepdims=True, initial=0.0)
-    else:
-        largest = np.asarray(values.max(initial=0.0))
-    largest = np.where(largest > 0, largest, np.float32(1))
+        return channel_scale(mark, main, steps - 1)
+    largest = _largest(np.abs(_values(mark)), None)
     if config.weight_scale == "power2":
         largest = np.asarray(2.0 ** math.ceil(math.log2(float(largest))))
         return (largest / steps).astype(np.float32)
     return (largest / (steps - 1)).astype(np.float32)
+
+
+def channel_scale(mark: Call, main: Function, most: float = 127.0) -> Array:
+    """The size of a step of constant weights for each output channel, whose largest weight is `most` steps."""
+    values, axis = np.abs(_values(mark)), _channel_axis(mark, main)
+    return (_largest(values, tuple(a for a in range(values.ndim) if a != axis)) / most).astype(np.float32)
+
+
+def _values(mark: Call) -> Array:
+    weight = mark.args[0]
+    assert isinstance(weight, Constant), "kind WEIGHT is of constants"
+    return np.asarray(weight.data, np.float32)
+
+
+def _largest(magnitudes: Array, axes: tuple[int, ...] | None) -> Array:
+    largest = np.asarray(magnitudes.max(axes, keepdims=axes is not None, initial=0.0))
+    return np.where(largest > 0, largest, np.float32(1))
 
 
 def _channel_axis(mark: Call, main: Function) -> int:
@@ -108,9 +119,7 @@ def _channel_axis(mark: Call, main: Function) -> int:
     return layout.index("O") if layout else 0
 
 
-def _from_samples(
-    module: IRModule, marks: Sequence[Call], dataset: Dataset | None, config: QConfig
-) -> dict[int, float]:
+def _fromsampled(module: IRModule, marks: Sequence[Call], dataset: Dataset | None, config: QConfig) -> dict[int, float]:
     if dataset is None:
         mode = config.calibrate_mode
         raise ConfigError(
@@ -124,9 +133,25 @@ def _from_samples(
     found: dict[int, float] = {}
     for start in range(0, len(marks), chunk):
         part = marks[start : start + chunk]
-        samples = _samples(module, [mark.args[0] for mark in part], rows)
-        found |= {id(mark): threshold(values) for mark, values in zip(part, samples, strict=True)}
+        samples = sampled(module, [mark.args[0] for mark in part], rows)
+        for mark, values in zip(part, samples, strict=True):
+            found[id(mark)] = threshold(values)
+            steps = 2.0 ** (config.nbit_input - 1)
+            numbers = found[id(mark)] / steps, 1 - steps, steps - 1
+            refuse_constant(mark, values, [np.asarray(n) for n in numbers])
     return found
+
+
+def refuse_constant(mark: Call, values: Array, numbers: Sequence[Array]) -> None:
+    """Raise where values that differ are one number in bytes: scale, least and largest step leave a constant layer."""
+    if values.size == 0 or values.min() == values.max():
+        return
+    scale, least, largest = numbers
+    steps = np.clip(np.rint(values / scale), least, largest)
+    if steps.min() == steps.max():
+        what = "weights" if mark.attrs.kind == QAnnotateKind.WEIGHT else "data"
+        told = f"quantize: bytes leave a constant of the {what} of a layer (from {values.min():g} to {values.max():g})"
+        raise ConfigError(told, span=mark.span, hint="take another way of calibration, or keep the layer in float")
 
 
 def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterable[list[Array]]:
@@ -135,10 +160,10 @@ def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterab
     size = chunk_by if chunk_by > 0 else max(len(marks), 1)
     rows = list(dataset)
     for start in range(0, len(marks), size):
-        yield _samples(mod, [mark.args[0] for mark in marks[start : start + size]], rows)
+        yield sampled(mod, [mark.args[0] for mark in marks[start : start + size]], rows)
 
 
-def _samples(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[str, object]]) -> list[Array]:
+def sampled(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[str, object]]) -> list[Array]:
     """The values for every row, in float: without the rounding that the marks stand for."""
     main = _main(module)
     plain: dict[int, Expr] = {}
@@ -149,11 +174,11 @@ def _samples(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[st
     run = create_executor(
         "graph", mod=_with_main(module, Function(main.params, outputs)), target=Target.current() or "llvm"
     ).evaluate()
-    results = [run(**_inputs(main, row)) for row in rows]
+    results = [run(**of_inputs(main, row)) for row in rows]
     return [np.concatenate([np.asarray(r[i].numpy()).ravel() for r in results]) for i in range(len(values))]
 
 
-def _inputs(main: Function, row: Mapping[str, object]) -> dict[str, Array]:
+def of_inputs(main: Function, row: Mapping[str, object]) -> dict[str, Array]:
     """A row's arrays in the types of the inputs."""
     found: dict[str, Array] = {}
     for param in main.params:

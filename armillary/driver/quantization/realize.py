@@ -23,7 +23,7 @@ from armillary.relay.transform.quantize.fake_quantization_to_integer import fake
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.transform import Pass, PassContext, module_pass
 
-_LARGEST = 127.0
+_LARGEST, _BYTE = 127.0, 255.0
 
 
 def realize() -> Pass:
@@ -40,17 +40,24 @@ def _realize(module: IRModule, context: PassContext) -> IRModule:
 
 def _as_bytes(expr: Expr) -> Expr | None:
     """simulated_quantize(x, scale)  ->  qnn.dequantize(qnn.quantize(x, scale, 0), scale, 0)"""
-    if not isinstance(expr, Call) or expr.op is not simulated_quantize:
-        return None
-    data, scale, least, largest = expr.args
+    return in_bytes(expr) if isinstance(expr, Call) and expr.op is simulated_quantize else None
+
+
+def in_bytes(mark: Call) -> Expr:
+    """A calibrated mark as what it simulates; constants are stored in bytes, 256 steps as uint8 with a zero point."""
+    data, scale, least, largest = mark.args
     if not (isinstance(scale, Constant) and isinstance(least, Constant) and isinstance(largest, Constant)):
-        raise ConfigError("realize: a scale is not known", span=expr.span, hint="run calibrate first")
-    steps = scale.data.astype(np.float32)
-    if float(largest.data) < _LARGEST:
-        limits = {"a_min": float(least.data) * float(steps.max()), "a_max": float(largest.data) * float(steps.max())}
-        data = clip(data, **limits)
+        raise ConfigError("realize: a scale is not known", span=mark.span, hint="run calibrate first")
+    steps, low, high = scale.data.astype(np.float32), float(least.data), float(largest.data)
+    is_unsigned = high - low == _BYTE
+    if high < _LARGEST and not is_unsigned:
+        data = clip(data, a_min=low * float(steps.max()), a_max=high * float(steps.max()))
     axis = next((a for a, size in enumerate(steps.shape) if size > 1), 0)
-    parameters = Constant(steps.reshape(-1) if steps.size > 1 else steps.reshape(())), Constant(np.zeros((), np.int32))
-    stored = quantize(data, *parameters, axis=axis, out_dtype="int8")
+    zero = np.asarray(-low if is_unsigned else 0, np.int32)
+    parameters = Constant(steps.reshape(-1) if steps.size > 1 else steps.reshape(())), Constant(zero)
+    if isinstance(data, Constant) and not is_unsigned:
+        stored: Expr = Constant(np.clip(np.rint(data.data / steps), -_LARGEST - 1, _LARGEST).astype(np.int8))
+    else:
+        stored = quantize(data, *parameters, axis=axis, out_dtype="uint8" if is_unsigned else "int8")
     made: Expr = dequantize(stored, *parameters, axis=axis)
     return made

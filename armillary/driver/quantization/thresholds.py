@@ -9,6 +9,8 @@ sample, unless all samples are 0.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from armillary.base.aliases import Array
 
 BINS, STEPS, PERCENTILE = 2048, 128, 99.999
 _IN_A_BIN = 16
+_PARTS, _MOST_SAMPLES, _LAST_STEP = 36, 100_000, 255.0
 _STRIDE = 16  # bins between the thresholds that are tried: a 128th of the range
 
 
@@ -35,6 +38,35 @@ def by_divergence(samples: Array) -> float:
     tried = range(STEPS, bins + 1, _STRIDE)
     losses = [_divergence(counts.astype(np.float64), kept) for kept in tried]
     return float(edges[tried[int(np.argmin(losses))]])
+
+
+def by_error(samples: Array) -> tuple[float, float]:
+    """The range whose 256 steps lose the least mean square, of ranges that are parts of the samples'."""
+    values = np.asarray(samples, np.float32).ravel()
+    if values.size > _MOST_SAMPLES:
+        values = np.random.default_rng(0).choice(values, _MOST_SAMPLES, replace=False)
+    low, high = min(float(samples.min()), 0.0), max(float(samples.max()), 0.0)
+    best, least = (low, high), math.inf
+    for part in np.linspace(0.3, 1.0, _PARTS):
+        scale = max(part * (high - low) / _LAST_STEP, float(np.finfo(np.float32).tiny))
+        zero = np.rint(-part * low / scale)
+        steps = np.clip(np.rint(values / scale), -zero, _LAST_STEP - zero)
+        lost = float(((steps * scale - values) ** 2).mean())
+        if lost < least:
+            best, least = (float(part) * low, float(part) * high), lost
+    return best
+
+
+def _within(limit: float, samples: Array) -> tuple[float, float]:
+    return max(float(samples.min()), -limit), min(float(samples.max()), limit)
+
+
+LIMITS: dict[str, Callable[[Array], tuple[float, float]]] = {  # the least and the largest value that steps cover
+    "minmax": lambda samples: (float(samples.min()), float(samples.max())),
+    "percentile": lambda samples: _within(by_percentile(samples), samples),
+    "entropy": lambda samples: _within(by_divergence(samples), samples),
+    "mse": by_error,
+}
 
 
 def _divergence(counts: Array, kept: int) -> float:
