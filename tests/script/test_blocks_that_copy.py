@@ -145,3 +145,28 @@ def test_what_cannot_be_computed_inside_a_loop() -> None:
     s.cache_read(s.get_block("d"), 0, "global")
     with pytest.raises(ScheduleError, match="is read by 'c_global', outside of loop"):
         s.compute_at(s.get_block("c"), s.get_loops(s.get_block("d"))[0])
+
+
+def test_a_block_is_computed_where_what_it_reads_is_written() -> None:
+    a = te.placeholder((10, 6), name="a")
+    b = te.compute((6, 10), lambda i, j: a[j, i] * 2, name="b")
+    bias = te.placeholder((6,), name="bias")
+    c = te.compute((6, 10), lambda i, j: b[i, j] + bias[i], name="c")
+    s = tir.Schedule(te.create_prim_func([a, bias, c]))
+    i, _ = s.get_loops(s.get_block("b"))
+    s.split(i, [None, 4])
+    s.reverse_compute_inline(s.get_block("c"))
+    assert _names(s) == ["b"] and not s.get(s.get_block("root")).alloc_buffers
+    assert sorted(r.buffer.name for r in s.get(s.get_block("b")).reads) == ["a", "bias"]
+    values, added, result = (
+        RNG.random((10, 6), dtype=np.float32),
+        np.arange(6, dtype=np.float32),
+        np.zeros((6, 10), np.float32),
+    )
+    armillary.build(s.mod, target="llvm")(values, added, result)
+    np.testing.assert_allclose(result, values.T * 2 + added[:, None], rtol=1e-6)
+    s = _matmul()
+    with pytest.raises(ScheduleError, match="reads what block 'c' reduces"):
+        s.reverse_compute_inline(s.get_block("d"))
+    with pytest.raises(ScheduleError, match="reads no buffer of the function's own"):
+        s.reverse_compute_inline(s.get_block("c"))

@@ -45,33 +45,45 @@ def inlined(func: S.PrimFunc, path: Sequence[S.Stmt]) -> S.PrimFunc:
 
     def value(item: E.Expr) -> E.Expr | None:
         if isinstance(item, E.BufferLoad) and item.buffer is store.buffer:
-            return substitute_expr(store.value, dict(zip(_variables(block), item.indices, strict=True)))
+            return substitute_expr(store.value, dict(zip(axes_of(block), item.indices, strict=True)))
         return None
 
-    nest = next(s for s in path if _alone(s, block))
-
-    def visit(item: S.Stmt) -> S.Stmt:
-        if isinstance(item, S.SeqStmt):
-            return S.seq(*(visit(s) for s in item.statements if s is not nest))
-        made = map_stmt(item, lambda e: e, visit)
-        if isinstance(made, Block) and store.buffer in made.alloc_buffers:
-            return replace(made, alloc_buffers=tuple(b for b in made.alloc_buffers if b is not store.buffer))
-        return made
+    nest = next(s for s in path if alone(s, block))
 
     readers = {b.name_hint for b in leaves(func.body) if store.buffer in touched(b)[0]}
-    made: S.PrimFunc = replace(func, body=_with_regions(map_all(visit(func.body), value), readers))
+    made: S.PrimFunc = replace(
+        func, body=with_regions(map_all(without(func.body, nest, store.buffer, old=store, new=store), value), readers)
+    )
     return made
 
 
-def _variables(block: Block) -> list[E.Var]:
+def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer, *, old: S.Stmt, new: S.Stmt) -> S.Stmt:
+    """The body without one of the statements that run in order, and without a buffer of its own; `new` for `old`."""
+
+    def visit(item: S.Stmt) -> S.Stmt:
+        if item is old:
+            return new
+        if isinstance(item, S.SeqStmt):
+            return S.seq(*(visit(s) for s in item.statements if s is not nest))
+        made = map_stmt(item, lambda e: e, visit)
+        if isinstance(made, Block) and buffer in made.alloc_buffers:
+            return replace(made, alloc_buffers=tuple(b for b in made.alloc_buffers if b is not buffer))
+        return made
+
+    return visit(body)
+
+
+def axes_of(block: Block) -> list[E.Var]:
+    """The variables of the axes of a block."""
     return [axis.var for axis in block.iter_vars]
 
 
-def _alone(item: S.Stmt, block: Block) -> bool:
+def alone(item: S.Stmt, block: Block) -> bool:
+    """Whether a block is the only one in a statement."""
     return [s for s in all_statements(item) if isinstance(s, Block)] == [block]
 
 
-def _with_regions(body: S.Stmt, names: set[str]) -> S.Stmt:
+def with_regions(body: S.Stmt, names: set[str]) -> S.Stmt:
     """The body, whose blocks of these names say anew what they touch."""
 
     def visit(item: S.Stmt) -> S.Stmt:
@@ -88,11 +100,11 @@ def _obstacle(func: S.PrimFunc, path: Sequence[S.Stmt], realize: BlockRealize, b
     store = block.body
     if not isinstance(store, S.BufferStore) or block.init is not None or block.match_buffers:
         return "is not one store of one expression"
-    if list(store.indices) != _variables(block) or not is_pure(store.value):
+    if list(store.indices) != axes_of(block) or not is_pure(store.value):
         return "does not store at its own axes, in their order"
     if not any(isinstance(s, Block) and store.buffer in s.alloc_buffers for s in path):
         return f"writes {store.buffer.name}, an argument of the function"
-    if not _covers(path, realize, block, store.buffer):
+    if not covers(path, realize, block, store.buffer):
         return "does not store each element once (inline it before its loops are split)"
     blocks = leaves(func.body)
     at = blocks.index(block)
@@ -105,9 +117,9 @@ def _obstacle(func: S.PrimFunc, path: Sequence[S.Stmt], realize: BlockRealize, b
     return None
 
 
-def _covers(path: Sequence[S.Stmt], realize: BlockRealize, block: Block, buffer: S.Buffer) -> bool:
+def covers(path: Sequence[S.Stmt], realize: BlockRealize, block: Block, buffer: S.Buffer) -> bool:
     """Whether loops of the block alone run through all elements of the buffer."""
-    loops = {s.var: s.extent for s in path if isinstance(s, S.For) and _is_zero(s.min) and _alone(s, block)}
+    loops = {s.var: s.extent for s in path if isinstance(s, S.For) and _is_zero(s.min) and alone(s, block)}
     values = [v for v in realize.iter_values if isinstance(v, E.Var)]
     whole = isinstance(realize.predicate, E.IntImm) and bool(realize.predicate.value)
     if not whole or len({*values}) != len(buffer.shape) or not set(values) <= set(loops):

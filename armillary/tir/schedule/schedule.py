@@ -28,7 +28,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
-from armillary.tir.schedule import cache, compute_at, inline, reduction
+from armillary.tir.schedule import cache, compute_at, inline, inline_reader, reduction
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import Substitution, map_stmt
 
@@ -290,6 +290,13 @@ class Schedule:
         func = self._function(block.function)
         path = _path_to(func.body, lambda s: _is_block(s, block.name))
         self.mod = IRModule({**dict(self.mod.items()), block.function: inline.inlined(func, path)})
+
+    def reverse_compute_inline(self, block: BlockRV) -> None:
+        """Compute a block where what it reads is written; the block and the buffer that it read are gone."""
+        func = self._function(block.function)
+        path = _path_to(func.body, lambda s: _is_block(s, block.name))
+        made = inline_reader.inlined_into_writer(func, path)
+        self.mod = IRModule({**dict(self.mod.items()), block.function: made})
 
     def compute_at(self, block: BlockRV, loop: LoopRV) -> None:
         """Compute a block inside a loop of its readers: in each iteration what that iteration reads."""
