@@ -189,3 +189,14 @@ class Contracted(nn.Module):
 
 def test_einsum_and_diagonals_over_an_open_batch() -> None:
     check_sizes(Contracted(), [torch.randn(b, 2, 5, 4) for b in (3, 1, 7)], {0: Dim("batch")})
+
+
+class Repeated(nn.Module):
+    """As often as the batch is large."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.arange(6.0).reshape(2, 3).repeat(x.shape[0], 1) + x[0, 0], x.repeat(2, x.shape[0], 1)
+
+
+def test_repeats_by_an_open_size() -> None:
+    check_sizes(Repeated(), [torch.randn(b, 3) for b in (3, 1, 7)], {0: Dim("batch")})

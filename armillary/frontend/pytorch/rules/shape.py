@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.extent import bounds, least, most
+from armillary.base.extent import Extent, bounds, least, most
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.pytorch.values import (
@@ -299,6 +299,12 @@ def repeat(call: AtenCall, x: Expr, repeats: Sequence[int]) -> Expr:
     if 0 in repeats:
         shape = tuple(d * r for d, r in zip(shape_of(data), repeats, strict=True))
         return op("zeros", shape=shape, dtype=dtype_of(x))
+    if any(isinstance(r, Extent) for r in repeats):  # a copy along an axis of its own, which joins the next
+        sizes = shape_of(data)
+        pairs = [part for pair in zip(repeats, sizes, strict=True) for part in pair]
+        apart = reshape_to(data, [part for size in sizes for part in (1, size)])
+        copies = op("broadcast_to", apart, shape=tuple(pairs))
+        return reshape_to(copies, [r * d for r, d in zip(repeats, sizes, strict=True)])
     return op("tile", data, reps=tuple(repeats)) if any(r != 1 for r in repeats) else data
 
 
