@@ -112,3 +112,33 @@ def _ranked() -> onnx.ModelProto:
 def test_the_best_of_what_exceeds_a_threshold_is_suppressed_in_a_branch() -> None:
     cases = ((40, 0, 1.0), (500, 1, 1.0), (12, 2, 0.4), (1, 3, 1.0))
     _check(_ranked(), *({"boxes": _boxes(n, s)[0], "scores": _scores(1, n, s + 5, m)[0, 0]} for n, s, m in cases))
+
+
+def test_an_image_is_resized_and_padded_to_sizes_that_arithmetic_on_floats_gives() -> None:
+    file = _File(side=np.float32(20), step=np.float32(8), zero=np.array([0]), two=np.array([2]), four=np.array([4]))
+    file.held |= {"roi": np.zeros(0, np.float32), "none": np.array([0, 0]), "head": np.array([1, 2])}
+    file.held |= {"boxes": np.float32([[1, 1, 12, 9], [0, 3, 20, 30]]), "image": np.array([0, 0])}
+    file.add("Shape", "x", "shape")
+    file.add("Slice", "shape two four", "sides")
+    file.add("Cast", "sides", "wide", to=F)
+    file.add("ReduceMin", "wide", "least", keepdims=0)
+    file.add("Div", "side least", "scale")
+    file.add("Mul", "wide scale", "scaled")
+    file.add("Floor", "scaled", "floored")
+    file.add("Cast", "floored", "new", to=I64)
+    file.add("Slice", "shape zero two", "front")
+    file.add("Concat", "front new", "sizes", axis=0)
+    file.add("Resize", "x roi roi sizes", "resized", mode="linear", coordinate_transformation_mode="half_pixel")
+    file.add("Cast", "new", "now", to=F)
+    file.add("Div", "now step", "parts")
+    file.add("Ceil", "parts", "up")
+    file.add("Mul", "up step", "room")
+    file.add("Cast", "room", "whole", to=I64)
+    file.add("Sub", "whole new", "missing")
+    file.add("Concat", "none none none missing", "pads", axis=0)  # of (before, behind) of four axes
+    file.held["none"] = np.array([0, 0])
+    file.add("Pad", "resized pads", "y")
+    file.add("RoiAlign", "y boxes image", "cells", output_height=3, output_width=3, sampling_ratio=2)
+    model = file.model({"x": [1, 2, "h", "w"]}, "y cells")
+    rng = np.random.default_rng(0)
+    _check(model, *({"x": rng.random((1, 2, *sides)).astype(np.float32)} for sides in ((24, 31), (40, 25), (13, 50))))

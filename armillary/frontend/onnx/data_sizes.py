@@ -46,7 +46,8 @@ class DataSizes:
     def size(self, count: Expr, what: str, low: int = 0, high: int = LARGEST, hint: int = 0) -> Extent:
         """A new size that gets the value of `count`, one integer, when it is computed."""
         name = self._names.fresh(identifier(f"{what.lower()}_{len(self.binds) + 1}"))
-        result = size(name, low, max(low, high), 1, max(low, min(hint or _USUAL, max(low, high))))
+        high = max(low, min(high, LARGEST))
+        result = size(name, low, high, 1, max(low, min(hint or _USUAL, high)))
         number = cast(reshape(count, ()), dtype="int64")
         self.binds[name] = bind_size(number, size=result)
         return result

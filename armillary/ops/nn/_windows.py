@@ -18,7 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.extent import Known, ceil_div, least, most
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
-from armillary.ops._types import widened
+from armillary.ops._types import number, widened
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, Extent, TensorType, Type
@@ -381,10 +381,10 @@ def reduce_axes(sizes: Sequence[te.ExprLike], names: Sequence[str]) -> list[te.I
     return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
 
 
-def place_within(value: te.Expr, last: int) -> te.Expr:
+def place_within(value: te.Expr, last: Known) -> te.Expr:
     """A computed place as an index from 0 to `last`; what is no number is 0 (a minimum of it would be none either)."""
     value = T.cast(value, "float32") if value.dtype.bits < 32 and value.dtype.is_float else widened(value)
-    low, high = T.const(0, value.dtype), T.const(last, value.dtype)
+    low, high = T.const(0, value.dtype), number(last, value.dtype)
     return T.cast(T.select(value > low, T.select(value < high, value, high), low), "int32")
 
 

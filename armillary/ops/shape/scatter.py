@@ -66,13 +66,16 @@ def _extern(
     data: te.Tensor, inputs: list[te.Tensor], name: str, update: Callable[[list[Buffer], Buffer], Stmt]
 ) -> te.Tensor:
     """A copy of the data, then the update statement."""
-    shape = te.static_shape(data)
+    shape = te.extents(data)
+    fixed = tuple(n for n in shape if isinstance(n, int))
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         head = len(shape) if len(shape) < 2 else len(shape) - 1
 
         def copy_row(i: list[Scalar]) -> Stmt:
-            return nest_apart(shape[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
+            if len(fixed) < len(shape):
+                return nest(shape[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
+            return nest_apart(fixed[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
 
         return S.seq(rows(shape[:head], copy_row), update(ins, outs[0]))
 
@@ -125,7 +128,7 @@ def scatter_elements_reference(attrs: ScatterElementsAttrs, data: Array, indices
 def scatter_elements_compute(
     attrs: ScatterElementsAttrs, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
 ) -> te.Tensor:
-    shape, places = te.static_shape(data), te.static_shape(indices)
+    shape, places = te.extents(data), te.extents(indices)
     axis, combine = attrs.axis % len(shape), _COMBINE[attrs.reduction][0]
 
     def update(ins: list[Buffer], out: Buffer) -> Stmt:

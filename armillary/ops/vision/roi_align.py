@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import E, S, T, te
 from armillary.ops._loops import load, loop, nest, rows, scratch, store
-from armillary.ops._types import check_to_read
+from armillary.ops._types import check_to_read, number
 from armillary.ops.nn._windows import (
     Tensor,
     f32,
@@ -146,20 +147,22 @@ def _corners(at: Array, size: int) -> list[tuple[Array, Array]]:
     return [(low, 1 - (at - low)), (np.minimum(low + 1, size - 1), at - low)]
 
 
-def _along(attrs: RoiAlignAttrs, rois: Tensor, first: int, cells: int, size: int, pitch: int) -> tuple[Tensor, Tensor]:
+def _along(
+    attrs: RoiAlignAttrs, rois: Tensor, first: int, cells: int, size: Known, pitch: Known
+) -> tuple[Tensor, Tensor]:
     """Of each sample along an axis: where its two neighbours lie, and their weights."""
-    regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
+    regions, samples = te.extents(rois)[0], attrs.sample_ratio
 
     def at(r: te.Expr, cell: te.Expr, sample: te.Expr) -> te.Expr:
         ends = rois(r, first).astype("float32"), rois(r, first + 2).astype("float32")
         return _places(T.maximum, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells, 1.0 / samples)
 
     def place(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
-        return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
+        return T.minimum(_low(at(r, cell, sample), size) + side, T.convert(size - 1)) * pitch
 
     def weight(r: te.Expr, cell: te.Expr, sample: te.Expr, side: te.Expr) -> te.ExprLike:
         value, one = at(r, cell, sample), T.const(1.0, "float32")
-        is_inside = T.logical_and(value >= -1.0, value <= float(size))
+        is_inside = T.logical_and(value >= -1.0, value <= number(size, "float32"))
         fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
         chosen = T.select(T.equal(side, T.const(0)), one - fraction, fraction)
         return T.select(is_inside, chosen, T.const(0.0, "float32"))
@@ -179,9 +182,9 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     """
     if attrs.sample_ratio < 1:
         return by_regions(attrs, data, rois)
-    count, channels, height, width = te.static_shape(data)
+    count, channels, height, width = te.extents(data)
     lines, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
-    regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
+    regions, samples = te.extents(rois)[0], attrs.sample_ratio
 
     flat = te.compute(
         (count, height * width, channels),
@@ -220,7 +223,7 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
 
 def _samples_on_map(
-    attrs: RoiAlignAttrs, ends: tuple[E.Expr, E.Expr], size: int, cells: int, cell: E.Expr
+    attrs: RoiAlignAttrs, ends: tuple[E.Expr, E.Expr], size: Known, cells: int, cell: E.Expr
 ) -> tuple[E.Expr, E.Expr, E.Expr, E.Expr, E.Expr]:
     """Of a cell along an axis: how many samples (a float), where the first lies, how far apart they are, which to try.
 
@@ -234,15 +237,15 @@ def _samples_on_map(
     origin = start + T.cast(cell, "float32") * width + step * 0.5
     pace = T.maximum(step, T.const(1e-6, "float32"))
     low = T.maximum(T.call("floor", (-1.0 - origin) / pace) - 1.0, zero)
-    high = T.minimum(T.call("ceil", (float(size) - origin) / pace) + 2.0, samples)
+    high = T.minimum(T.call("ceil", (number(size, "float32") - origin) / pace) + 2.0, samples)
     return samples, origin, step, place_within(low, MOST_SAMPLES), place_within(high, MOST_SAMPLES)
 
 
 def by_regions(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     """Cells of as many samples as each region asks for, by loops over those of them that may lie on the map."""
-    count, channels, height, width = te.static_shape(data)
+    count, channels, height, width = te.extents(data)
     cells = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
-    regions, is_sum = te.static_shape(rois)[0], attrs.mode == "avg"
+    regions, is_sum = te.extents(rois)[0], attrs.mode == "avg"
     zero, one = T.const(0.0, "float32"), T.const(1.0, "float32")
 
     def region(at: list[E.Expr], ins: Sequence[S.Buffer], out: S.Buffer) -> S.Stmt:
@@ -259,7 +262,7 @@ def by_regions(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
             def sample(sy: E.Expr, sx: E.Expr) -> S.Stmt:
                 y, x = y0 + T.cast(sy, "float32") * dy, x0 + T.cast(sx, "float32") * dx
-                inside = T.all_of(y >= -1.0, y <= float(height), x >= -1.0, x <= float(width))
+                inside = T.all_of(y >= -1.0, y <= number(height, "float32"), x >= -1.0, x <= number(width, "float32"))
                 corners = []
                 for y_at, y_weight in _sides(y, height):
                     for x_at, x_weight in _sides(x, width):
@@ -297,18 +300,18 @@ def by_regions(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     return made
 
 
-def _sides(at: E.Expr, size: int) -> list[tuple[E.Expr, E.Expr]]:
+def _sides(at: E.Expr, size: Known) -> list[tuple[E.Expr, E.Expr]]:
     """The two neighbours along an axis and their weights, of one sample."""
     low = _low(at, size)
     fraction = _clamped(at, size) - T.cast(low, "float32")
-    return [(low, T.const(1.0, "float32") - fraction), (T.minimum(low + 1, T.const(size - 1)), fraction)]
+    return [(low, T.const(1.0, "float32") - fraction), (T.minimum(low + 1, T.convert(size - 1)), fraction)]
 
 
-def _clamped(at: te.Expr, size: int) -> te.Expr:
-    return T.minimum(T.maximum(at, T.const(0.0, "float32")), T.const(size - 1.0, "float32"))
+def _clamped(at: te.Expr, size: Known) -> te.Expr:
+    return T.minimum(T.maximum(at, T.const(0.0, "float32")), number(size - 1, "float32"))
 
 
-def _low(at: te.Expr, size: int) -> te.Expr:
+def _low(at: te.Expr, size: Known) -> te.Expr:
     return place_within(T.call("floor", at), size - 1)
 
 

@@ -154,8 +154,8 @@ def from_onnx_unique(node: OnnxNode) -> list[Expr]:
 def from_onnx_scatter_elements(node: OnnxNode) -> Expr:
     reduction = node.string("reduction", default="none")
     axis, data = node.int("axis", default=0), node.type_of(0)
-    size = data.static[axis_of(node.op_type, axis, data.ndim)]
-    indices = checked(node, 1, [along(size)], "index", data.size)
+    size = data.known[axis_of(node.op_type, axis, data.ndim)]
+    indices = checked(node, 1, [along(size)], "index", data.typical_size)
     return scatter_elements(node.input(0), indices, node.input(2), axis, _reduction(reduction))
 
 

@@ -6,10 +6,12 @@ strided_slice where pads are negative; nn.depth_to_space, nn.space_to_depth. Inv
 
 from __future__ import annotations
 
+from armillary.base.extent import Known, most
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.ops._iota import splat
 from armillary.ops.nn._windows import axis_of, call, type_of
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Expr, Tuple
 from armillary.relay.types import AnyDim
 
 
@@ -22,12 +24,15 @@ def from_onnx_pad(node: OnnxNode) -> Expr:
     if node.opset < 11:
         pads, value = list(node.ints("pads") or node.ints("paddings") or ()), node.float("value", 0.0)
     else:
-        pads = [int(p) for p in node.const(1, "pads").reshape(-1)]
+        lengths = node.sizes(1, "pads")
+        pads = [p for p in lengths if isinstance(p, int)]
         given = node.optional_const(2, "constant_value")
         value = given.reshape(-1)[0].item() if given is not None and given.size else 0
         chosen = node.optional_const(3, "axes")
         if chosen is not None:
             axes = tuple(axis_of("Pad", int(a), ndim) for a in chosen.reshape(-1))
+        if len(pads) != len(lengths) and len(lengths) == 2 * len(axes) and mode == "constant":
+            return _joined(x, axes, lengths, value)
     if len(pads) != 2 * len(axes):
         raise TypeMismatch(f"Pad node {node.name!r}: expected {2 * len(axes)} pads, got {len(pads)}")
     width = [(0, 0)] * ndim
@@ -38,6 +43,17 @@ def from_onnx_pad(node: OnnxNode) -> Expr:
             told = f"pads {width[axis]} cut more from axis {axis} than its {size} elements"
             raise TypeMismatch(f"Pad node {node.name!r}: {told}")
     return _padded(_cut(x, width), [(max(b, 0), max(a, 0)) for b, a in width], value, mode)
+
+
+def _joined(x: Expr, axes: tuple[int, ...], pads: tuple[Known, ...], value: float) -> Expr:
+    """Borders whose lengths are sizes: one value, beside the data."""
+    for n, axis in enumerate(axes):
+        ty = type_of(x)
+        ends = [(*ty.known[:axis], most(pad, 0), *ty.known[axis + 1 :]) for pad in (pads[n], pads[n + len(axes)])]
+        before, after = (None if shape[axis] == 0 else splat(shape, value, ty.dtype) for shape in ends)
+        parts = tuple(part for part in (before, x, after) if part is not None)
+        x = call("concatenate", Tuple(parts), axis=axis) if len(parts) > 1 else x
+    return x
 
 
 def _cut(x: Expr, width: list[tuple[int, int]]) -> Expr:

@@ -20,8 +20,8 @@ def from_onnx_roi_align(node: OnnxNode) -> Expr:
     half = (node.string("coordinate_transformation_mode", default) or default) == "half_pixel"
     mode = str(node.string("mode", "avg"))
     size = (int(node.int("output_height", 1)), int(node.int("output_width", 1)))
-    images = node.type_of(0).static[0]
-    image = checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).size)
+    images = node.type_of(0).known[0]
+    image = checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).typical_size)
     image = cast(expand_dims(image, 1), str(node.type_of(1).dtype))
     return roi_align(
         node.input(0),
