@@ -85,6 +85,8 @@ _TABLE = {
     "Range": "armillary.tir.expr:Range",
     "decl_buffer": "armillary.tir.ir_builder:decl_buffer",
     "Schedule": "armillary.tir.schedule.schedule:Schedule",
+    "ScheduleError": "armillary.errors:ScheduleError",
+    "StmtSRef": "armillary.tir.schedule.schedule:StmtSRef",
     "lower": "armillary.tir.lower",
     "schedule": "armillary.tir.schedule",
     "interpret": "armillary.tir.interpreter:interpret",

@@ -137,6 +137,7 @@ def test_windows_that_overlap_are_computed_for_each_iteration() -> None:
 
 
 def test_what_cannot_be_computed_inside_a_loop() -> None:
+    assert tir.ScheduleError is tir.schedule.ScheduleError is ScheduleError
     s = _matmul()
     with pytest.raises(ScheduleError, match="block 'd' writes d, an argument of the function"):
         s.compute_at(s.get_block("d"), s.get_loops(s.get_block("c"))[0])
