@@ -166,3 +166,8 @@ def test_old_modules_are_there() -> None:
     assert pytorch.from_pytorch is relay.frontend.from_pytorch
     assert pytorch_utils.is_version_greater_than("1.5.0")
     assert not pytorch_utils.is_version_greater_than("99.0.0")
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_weights_by_their_length(dim: int) -> None:
+    check(torch.nn.utils.weight_norm(nn.Conv1d(3, 4, 3), dim=dim), [torch.randn(2, 3, 8)], False)

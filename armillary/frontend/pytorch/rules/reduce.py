@@ -211,6 +211,13 @@ def vector_norm(call: AtenCall, x: Expr, p: Value, dims: Dims, keepdim: bool, dt
     return norm_of(cast(x, dtype) if dtype else as_float(x), float(p), dims, keepdim)
 
 
+@aten("_weight_norm")
+def weight_norm(call: AtenCall, v: Expr, g: Expr, dim: int) -> Expr:
+    """v by its own length over all dimensions but one, times g."""
+    others = tuple(k for k in range(rank_of(v)) if k != dim % rank_of(v))
+    return op("multiply", v, op("divide", g, norm_of(v, 2.0, others, True)))
+
+
 @aten("_cdist_forward", "cdist")
 def cdist(call: AtenCall, a: Expr, b: Expr, p: Value, mode: int | None = None) -> Expr:
     """The p-norm of the difference of each row of `a` and each row of `b`."""
