@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEActivationLayer": tuple(rows.activation(name) for name in rows.ACTIVATIONS),
     "NEPoolingLayer": (rows.pooling(True), rows.pooling(False)),
 }
-_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in ("", "_memory", "_images", "_layers"))
+_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in ("", "_memory", "_schedulers", "_images", "_layers"))
 
 
 @boundary("compute.build", arguments=True)
