@@ -12,6 +12,7 @@ import armillary
 from armillary import relay
 from armillary.contrib import graph_executor
 from armillary.relay.op import get_op
+from armillary.transform import PassContext
 from tests.opencl_device import needs_opencl
 
 pytestmark = needs_opencl
@@ -81,3 +82,30 @@ def test_masked_keys_and_rows_of_lowest_scores_are_as_the_reference_says() -> No
     causal[7] = np.finfo("float32").min  # as padding is masked: the row is a mean
     operands[0][0, 100] *= 60.0  # scores that grow from block to block
     _compare(case, [*operands, causal[None, None]])
+
+
+def test_projections_of_the_same_rows_are_one_product_that_attention_reads() -> None:
+    x = relay.var("x", shape=(1, 128, 64))
+    random = np.random.default_rng(1)
+    weights = {n: (random.standard_normal((64, 64)) / 8).astype("float32") for n in "qkv"}
+    heads = [
+        relay.transpose(relay.reshape(relay.nn.dense(x, relay.const(w)), (1, 128, 4, 16)), (0, 2, 1, 3))
+        for w in weights.values()
+    ]
+    query, key, value = (relay.reshape(h, (4, 128, 16)) for h in heads)
+    scores = relay.nn.softmax(relay.nn.batch_matmul(query, key), axis=-1)
+    mixed = relay.nn.batch_matmul(scores, value, transpose_b=False)
+    result = relay.reshape(relay.transpose(relay.reshape(mixed, (1, 4, 128, 16)), (0, 2, 1, 3)), (1, 128, 64))
+    with PassContext(opt_level=3):
+        library = relay.build(armillary.IRModule.from_expr(relay.Function([x], result)), "opencl")
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl(0)))
+    data = random.standard_normal((1, 128, 64)).astype("float32")
+    graph.set_input("x", data)
+    graph.run()
+    q, k, v = ((data[0].astype("float64") @ w.T).reshape(128, 4, 16).swapaxes(0, 1) for w in weights.values())
+    powers = np.exp(q @ k.swapaxes(1, 2))
+    wanted = (powers / powers.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(1, 128, 64)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=0, atol=3e-6 * float(np.abs(wanted).max()))
+    names = [line for line in library.get_lib().get_source().splitlines() if "__kernel" in line]
+    assert sum("dense" in name for name in names) <= 2 and sum("attention" in name for name in names) == 1
+    assert not any("slice" in name for name in names)

@@ -13,6 +13,7 @@ from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.opencl.graph.annotate_memory_scope import annotate_memory_scope
 from armillary.backends.opencl.graph.apply_records import TUNED, has_textures, opencl_apply_records
 from armillary.backends.opencl.graph.block_channels import block_channels
+from armillary.backends.opencl.graph.combine_dense import combine_dense
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import program
@@ -35,8 +36,13 @@ with deferred():
 
 
 def _axes(target: Target) -> Sequence[Pass]:
-    # Channels are second: what follows has schedules for that.
-    return [infer_type.bind(), use_layouts.bind(desired_layouts=CHANNELS_SECOND)]
+    # Dense layers of the same data are one; channels are second: what follows has schedules for that.
+    return [
+        infer_type.bind(),
+        combine_dense.bind(),
+        infer_type.bind(),
+        use_layouts.bind(desired_layouts=CHANNELS_SECOND),
+    ]
 
 
 def _layouts(target: Target) -> Sequence[Pass]:

@@ -18,7 +18,7 @@ from armillary.base.record import record
 LANES = 4  # of a vector
 SHARED_BYTES = 32 * 1024  # of a group, on any device from OpenCL 1.1 on; targets may say more
 MOST_ITEMS, MOST_SUMS = 256, 64  # work-items of a group, sums of each
-PARTS = (1, 2, 4, 8, 16)  # groups that share a sum, by way of memory
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16)  # groups that share a sum, by way of memory
 LEAST_TERMS = 128  # of each of them
 # What follows is of an H200 (1.755 GHz), fitted to 460 measured kernels by least squares of relative errors: half of
 # them are within 5 %, and what it picks takes 2 % longer than the best. Cycles, of a processor of 128 lanes.

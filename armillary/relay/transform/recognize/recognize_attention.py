@@ -271,10 +271,12 @@ def _unmoved(found: Operand) -> Operand:
 
 
 def _repeated(found: Operand) -> Operand | None:
-    """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d)))."""
+    """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d))), or tile."""
     whole, ty, at = found.expr, tensor(found.expr), found.layout.index("H")
     wide = whole.args[0] if isinstance(whole, Call) and has(whole, Fact.VIEW) else None
-    if wide is None or ty is None or op_name(wide) != "broadcast_to" or not isinstance(wide, Call):
+    if wide is None or ty is None or not isinstance(wide, Call):
+        return None
+    if op_name(wide) != "broadcast_to" and not hasattr(wide.attrs, "reps"):
         return None
     shape, source = tensor(wide), tensor(wide.args[0])
     if shape is None or source is None or shape.ndim != ty.ndim + 1:
@@ -333,6 +335,8 @@ def _section(expr: Expr) -> tuple[Expr, int, int, int] | None:
         expr = expr.args[0]
     if isinstance(expr, TupleGetItem) and op_name(expr.tuple_value) == "split":
         return _split_part(expr)
+    if isinstance(expr, Call) and hasattr(expr.attrs, "slice_mode"):
+        return _sliced(expr)
     return _taken(expr) if op_name(expr) == "take" and isinstance(expr, Call) else None
 
 
@@ -348,6 +352,18 @@ def _split_part(expr: TupleGetItem) -> tuple[Expr, int, int, int] | None:
     if not isinstance(cuts, int) and (*cuts, ty.static[axis]) != tuple(step * (k + 1) for k in range(count)):
         return None
     return source.args[0], axis, expr.index, count
+
+
+def _sliced(expr: Call) -> tuple[Expr, int, int, int] | None:
+    """A slice of the last axis, as combine-parallel-dense writes it, that is one of equal parts."""
+    ty, part, attrs = tensor(expr.args[0]), tensor(expr), expr.attrs
+    if ty is None or part is None or attrs.slice_mode != "size" or ty.static[:-1] != part.static[:-1]:
+        return None
+    (*outer, begin), size = attrs.begin, part.static[-1]
+    is_part = len(attrs.begin) == ty.ndim and not any(outer) and set(attrs.strides) == {1} and size > 0
+    if not is_part or begin % size or ty.static[-1] % size:
+        return None
+    return expr.args[0], ty.ndim - 1, begin // size, ty.static[-1] // size
 
 
 def _taken(expr: Call) -> tuple[Expr, int, int, int] | None:

@@ -46,10 +46,14 @@ def groups(function: Function, kind: ParallelBranch, least: int) -> list[list[Ca
 
 def combine(function: Function, kind: ParallelBranch, min_num_branches: int) -> Expr | None:
     """Join the siblings of one function, or None where there are none."""
-    for siblings in groups(function, kind, min_num_branches):
-        ends, joined = _join(siblings, kind, users(post_order(function)))
-        return substitute(function, {id(s): new for s, new in zip(ends, joined, strict=True)})
-    return None
+    siblings = next(iter(groups(function, kind, min_num_branches)), None)
+    return None if siblings is None else combined(function, siblings, kind)
+
+
+def combined(function: Function, siblings: list[Call], kind: ParallelBranch) -> Expr:
+    """Join calls of one function that may join."""
+    ends, joined = _join(siblings, kind, users(post_order(function)))
+    return substitute(function, {id(s): new for s, new in zip(ends, joined, strict=True)})
 
 
 def combine_all(function: Function, kind: ParallelBranch, min_num_branches: int) -> Expr | None:

@@ -50,7 +50,7 @@ def combine_parallel_dense(module: IRModule, *, min_num_branches: int = 3, to_ba
     """Join sibling nn.dense calls."""
     if to_batch:
         return on_functions(module, lambda f: _batched(f, min_num_branches))
-    return on_functions(module, lambda f: combine_all(f, _DENSE, min_num_branches))
+    return on_functions(module, lambda f: combine_all(f, DENSE, min_num_branches))
 
 
 def _key(expr: Call) -> Hashable | None:
@@ -122,4 +122,4 @@ def _stacked(column: list[Expr], ndim: int) -> Expr:
 
 
 _ALIKE = ParallelBranch(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)
-_DENSE = ParallelBranch(NAME, _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]
+DENSE = ParallelBranch(NAME, _key, lambda e: 0, lambda e: e.checked_type.ndim - 1, _attrs)  # type: ignore[attr-defined]
