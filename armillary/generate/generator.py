@@ -53,16 +53,16 @@ class Generator:
     ) -> None:
         if capacity < 1 or chunk < 1 or draft < 0:
             raise ConfigError(f"capacity {capacity}, chunk {chunk} and draft {draft}", hint="1, 1 and 0 at least")
-        self.decoder, self.tokenizer = _decoder(model, capacity, bits)
+        decoder, self.tokenizer = _decoder(model, capacity, bits)
         self.draft = draft
-        self.slots = Slots(self.decoder, slots, [chunk, *([draft + 1] if draft else [])], target, config or {})
+        self.slots = Slots(decoder, slots, [chunk, *([draft + 1] if draft else [])], target, config or {})
 
     # ---- tokens and logits
 
     @property
     def capacity(self) -> int:
         """How many tokens the caches of a sequence hold at most."""
-        return self.decoder.capacity
+        return self.slots.capacity
 
     @property
     def tokens(self) -> list[int]:

@@ -35,7 +35,7 @@ class Slots:
         if count < 1 or decoder.capacity < 1 or min(chunks, default=1) < 1:
             told = f"{count} slots, capacity {decoder.capacity} and chunks {list(chunks)}"
             raise ConfigError(told, hint="each is at least 1")
-        self.decoder, self.count = decoder, count
+        self.roles, self.capacity, self.count = decoder.roles, decoder.capacity, count  # not what holds the weights
         most = min(decoder.most_rows, decoder.capacity)
         self.chunks = sorted({min(n, most) for n in chunks} - {1}, reverse=True)
         self.tokens: list[list[int]] = [[] for _ in range(count)]
@@ -61,11 +61,6 @@ class Slots:
             part = cache if slot is None else NDArray(cache.memory[slot : slot + 1])
             self.graph.set_input_zero_copy(name, part)
         self._bound = slot
-
-    @property
-    def capacity(self) -> int:
-        """How many tokens a slot holds at most."""
-        return self.decoder.capacity
 
     # ---- what slots hold
 
@@ -156,7 +151,7 @@ class Slots:
             LONGEST: total.max(keepdims=True),
             MASK: np.arange(self.capacity) < total[:, None],
         }
-        for name, role in self.decoder.roles.items():
+        for name, role in self.roles.items():
             shape, dtype = self.types[kind][name]
             self.graph.set_input(name, numbers[role].astype(dtype).reshape(shape))
         self.graph.run()

@@ -88,8 +88,11 @@ def unpacked(weight: Array, bits: int) -> Array:
 def packed(values: Array, bits: int) -> Array:
     """The reverse: integers (…, terms) in bytes; terms that are missing in the last byte are 0."""
     each = 8 // bits
-    short = -values.shape[-1] % each
-    full = np.pad(values.astype(np.uint8), [(0, 0)] * (values.ndim - 1) + [(0, short)])
+    full, short = values.astype(np.uint8, copy=False), -values.shape[-1] % each
+    if short:
+        full = np.pad(full, [(0, 0)] * (values.ndim - 1) + [(0, short)])
+    if bits == 8:
+        return full
     fields = full.reshape(*values.shape[:-1], -1, each)
     result = np.zeros(fields.shape[:-1], np.uint8)
     for k in range(each):
