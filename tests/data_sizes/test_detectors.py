@@ -142,3 +142,14 @@ def test_an_image_is_resized_and_padded_to_sizes_that_arithmetic_on_floats_gives
     model = file.model({"x": [1, 2, "h", "w"]}, "y cells")
     rng = np.random.default_rng(0)
     _check(model, *({"x": rng.random((1, 2, *sides)).astype(np.float32)} for sides in ((24, 31), (40, 25), (13, 50))))
+
+
+def test_pads_that_are_negative_at_some_sizes_cut() -> None:
+    file = _File(want=[2, 8], last=[0, 1], zero=[0, 0], value=np.float32(3.5))
+    file.add("Shape", "x", "shape")
+    file.add("Sub", "want shape", "missing")
+    file.add("Mul", "missing last", "behind")
+    file.add("Concat", "zero behind", "pads", axis=0)
+    file.add("Pad", "x pads value", "y")
+    rows = [np.arange(2 * n, dtype=np.float32).reshape(2, n) for n in (3, 8, 20)]
+    _check(file.model({"x": [2, "n"]}, "y"), *({"x": x} for x in rows))

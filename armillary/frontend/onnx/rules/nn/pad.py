@@ -6,7 +6,7 @@ strided_slice where pads are negative; nn.depth_to_space, nn.space_to_depth. Inv
 
 from __future__ import annotations
 
-from armillary.base.extent import Known, most
+from armillary.base.extent import Known, bounds, most
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._iota import splat
@@ -46,10 +46,14 @@ def from_onnx_pad(node: OnnxNode) -> Expr:
 
 
 def _joined(x: Expr, axes: tuple[int, ...], pads: tuple[Known, ...], value: float) -> Expr:
-    """Borders whose lengths are sizes: one value, beside the data."""
+    """Borders whose lengths are sizes: one value, beside the data; what is negative cuts."""
     for n, axis in enumerate(axes):
+        both = pads[n], pads[n + len(axes)]
+        if any(bounds(pad)[0] < 0 for pad in both):
+            begin, end = most(0 - both[0], 0), type_of(x).known[axis] - most(0 - both[1], 0)
+            x = call("strided_slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
         ty = type_of(x)
-        ends = [(*ty.known[:axis], most(pad, 0), *ty.known[axis + 1 :]) for pad in (pads[n], pads[n + len(axes)])]
+        ends = [(*ty.known[:axis], most(pad, 0), *ty.known[axis + 1 :]) for pad in both]
         before, after = (None if shape[axis] == 0 else splat(shape, value, ty.dtype) for shape in ends)
         parts = tuple(part for part in (before, x, after) if part is not None)
         x = call("concatenate", Tuple(parts), axis=axis) if len(parts) > 1 else x
