@@ -15,7 +15,10 @@ MAX_OUTPUTS = 1 << 16
 
 @record
 class ModelOutputs:
-    """Names of a graph's outputs; rows (output, axis, output whose value says how much of that axis is used)."""
+    """Names of a graph's outputs; rows (output, axis, output whose value says how much of that axis is used).
+
+    Packages of old have such rows; builds write none, as a size that the data says is a named one (`bind_size`).
+    """
 
     names: tuple[str, ...] = ()
     sizes: tuple[tuple[int, int, int], ...] = ()

@@ -68,7 +68,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         with self._lock:
             runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
-        result = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
+        result = namedtupledict("Outputs", self.output_names)(*_grouped(outputs, main))
         return result
 
     def compile_open(self) -> bool:
@@ -170,13 +170,6 @@ def _flat(arrays: dict[str, Value]) -> dict[str, Array]:
         parts = value if isinstance(value, list) else [value]
         flat.update(zip(part_names(name, len(parts), many), parts, strict=True))
     return flat
-
-
-def _sized(outputs: list[Array], main: Any) -> list[Array]:  # Any: a relay function
-    """Outputs whose size is a value, cut to it; the values themselves are no outputs of the model."""
-    sizes = main.get_attr("output_sizes", ())
-    cut = {k: outputs[k].take(range(int(outputs[size])), axis) for k, axis, size in sizes}
-    return [cut.get(k, value) for k, value in enumerate(outputs[: len(outputs) - len(sizes)])]
 
 
 def _grouped(outputs: list[Array], main: Any) -> list[Any]:  # Any: a relay function

@@ -155,9 +155,7 @@ def assembled(
 def _outputs_of(main: Function) -> ModelOutputs:
     """What the model calls its outputs, those left out that are states."""
     names, written = tuple(main.get_attr("output_names", ())), set(states_of(main).values())
-    kept = {old: new for new, old in enumerate(n for n in range(len(names)) if n not in written)}
-    sizes = tuple((kept[o], axis, kept[s]) for o, axis, s in main.get_attr("output_sizes", ()) if {o, s} <= kept.keys())
-    return ModelOutputs(tuple(names[n] for n in kept), sizes)
+    return ModelOutputs(tuple(name for n, name in enumerate(names) if n not in written))
 
 
 def _fallback_graph(function: Function, target: Target) -> FallbackGraph:
