@@ -90,6 +90,18 @@ def test_a_simulation_is_what_the_integers_give_in_float() -> None:
     np.testing.assert_allclose(run(simulated, value, "graph"), run(simulated, value), atol=step * 2)
 
 
+def test_a_layer_that_a_global_scale_makes_a_constant_is_an_error() -> None:
+    x: Node = relay.var("data", shape=(1, 8, 8, 8))
+    y: Node = relay.nn.conv2d(x, relay.const(weights(16, 8, 3, 3).data * np.float32(1e-3)))
+    module = IRModule.from_expr(relay.Function((x,), relay.nn.conv2d(y, weights(4, 16, 1, 1))))
+    with quantize.qconfig(skip_conv_layers=[]):
+        with pytest.raises(ConfigError, match=r"data of layer 1, nn\.conv2d \(.*in steps of 0.0625"):
+            quantize.quantize(module)
+        with pytest.raises(ConfigError, match=r"data of layer 0, nn\.conv2d"):
+            quantize.quantize(module, dataset=[{"data": row["data"] * 1e-3} for row in dataset()])
+        assert "nn.conv2d" not in names(quantize.quantize(module, dataset=[{"data": dataset()[0]["data"] * 1e4}]))
+
+
 def test_fewer_bits_are_fewer_steps() -> None:
     module, value = network(tail=False), RNG.normal(size=(1, 8, 8, 8)).astype(np.float32)
     want = run(module, value)

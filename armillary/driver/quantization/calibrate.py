@@ -3,7 +3,8 @@
 In: an annotated module; for the modes "kl_divergence" and "percentile" a dataset: an iterable of dictionaries from
 inputs to arrays. Out: the module with numbers for scales and limits. Invariant: weights get the scale that
 `weight_scale` asks for, from their own values; data get the global scale or that of their samples, which are computed
-by the float network, compiled for the current target.
+by the float network, compiled for the current target. A layer that bytes make a constant is refused; without a dataset,
+inputs that fill the range of the global scale show it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.qnn.simulate import simulated_quantize
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
+from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, post_order
 from armillary.target import Target
 from armillary.transform import Pass, PassContext, module_pass
 
+Rows = Sequence[Mapping[str, object]]
 Dataset = Iterable[Mapping[str, object]]
 _THRESHOLDS = {"kl_divergence": by_divergence, "percentile": by_percentile}
 
@@ -46,10 +49,7 @@ def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IR
     main = _main(module)
     marks = marks_of(main)
     data = [mark for mark in marks if mark.attrs.kind != QAnnotateKind.WEIGHT]
-    if config.calibrate_mode == "global_scale" or not data:
-        limits = {id(mark): config.global_scale for mark in data}
-    else:
-        limits = _fromsampled(module, data, dataset, config)
+    limits = _fromsampled(module, data, dataset, config) if data else {}
     scales = {id(m): _weight_scale(m, main, config) for m in marks if m.attrs.kind == QAnnotateKind.WEIGHT}
     steps = 2.0 ** (config.nbit_input - 1)
     scales |= {id(mark): np.asarray(limits[id(mark)] / steps, np.float32) for mark in data}
@@ -60,6 +60,8 @@ def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IR
             bits = config.nbit_weight if made.attrs.kind == QAnnotateKind.WEIGHT else config.nbit_input
             most = np.float32(2 ** (bits - 1) - 1)
             numbers = (scales[id(expr)], np.asarray(-most), np.asarray(most))
+            if isinstance(expr, Call) and isinstance(expr.args[0], Constant):
+                refuse_constant(expr, _values(expr), numbers, main)
             made = Call(made.op, (made.args[0], *map(Constant, numbers)), made.attrs, made.span)
         new[id(expr)] = made
     return _with_main(module, new[id(main)])
@@ -120,29 +122,58 @@ def _channel_axis(mark: Call, main: Function) -> int:
 
 
 def _fromsampled(module: IRModule, marks: Sequence[Call], dataset: Dataset | None, config: QConfig) -> dict[int, float]:
+    main, threshold = _main(module), _THRESHOLDS.get(config.calibrate_mode, lambda _: config.global_scale)
+    target: Target | str = Target.current() or "llvm"
+    if dataset is None and config.calibrate_mode == "global_scale":
+        rows, target = _drawn(main, config.global_scale), "llvm"  # that target's device may not be here
+        if not rows:
+            return {id(mark): config.global_scale for mark in marks}
+    else:
+        rows = _given(dataset, config)
+    chunk = config.calibrate_chunk_by if config.calibrate_chunk_by > 0 else len(marks)
+    found: dict[int, float] = {}
+    for start in range(0, len(marks), chunk):
+        part = marks[start : start + chunk]
+        samples = sampled(module, [mark.args[0] for mark in part], rows, target)
+        for mark, values in zip(part, samples, strict=True):
+            found[id(mark)] = threshold(values)
+            steps = 2.0 ** (config.nbit_input - 1)
+            numbers = found[id(mark)] / steps, 1 - steps, steps - 1
+            refuse_constant(mark, values, [np.asarray(n) for n in numbers], main)
+    return found
+
+
+def _given(dataset: Dataset | None, config: QConfig) -> Rows:
     if dataset is None:
         mode = config.calibrate_mode
         raise ConfigError(
             f"quantize: {mode} needs a dataset", hint="quantize(mod, params, dataset=[{'data': array}, …])"
         )
-    threshold = _THRESHOLDS[config.calibrate_mode]
     rows = list(dataset)
     if not rows:
         raise ConfigError("quantize: the dataset is empty", hint="a list of dictionaries from inputs to arrays")
-    chunk = config.calibrate_chunk_by if config.calibrate_chunk_by > 0 else len(marks)
-    found: dict[int, float] = {}
-    for start in range(0, len(marks), chunk):
-        part = marks[start : start + chunk]
-        samples = sampled(module, [mark.args[0] for mark in part], rows)
-        for mark, values in zip(part, samples, strict=True):
-            found[id(mark)] = threshold(values)
-            steps = 2.0 ** (config.nbit_input - 1)
-            numbers = found[id(mark)] / steps, 1 - steps, steps - 1
-            refuse_constant(mark, values, [np.asarray(n) for n in numbers])
-    return found
+    return rows
 
 
-def refuse_constant(mark: Call, values: Array, numbers: Sequence[Array]) -> None:
+def _drawn(main: Function, limit: float) -> Rows:
+    """One row that fills the range of a global scale; zeros for inputs of integers. None where a size is open."""
+    random, row = np.random.default_rng(0), {}
+    for param in main.params:
+        ty = param.checked_type
+        if not isinstance(ty, TensorType) or not all(isinstance(size, int) for size in ty.shape):
+            return []
+        is_float = ty.dtype.is_float
+        row[param.name_hint] = random.uniform(-limit, limit, ty.static) if is_float else np.zeros(ty.static)
+    return [row]
+
+
+def layers_of(function: Function) -> list[Call]:
+    """The calls that read marks, in the order in which they are computed."""
+    ids = {id(mark) for mark in marks_of(function)}
+    return [e for e in post_order(function) if isinstance(e, Call) and any(id(a) in ids for a in e.args)]
+
+
+def refuse_constant(mark: Call, values: Array, numbers: Sequence[Array], main: Function) -> None:
     """Raise where values that differ are one number in bytes: scale, least and largest step leave a constant layer."""
     if values.size == 0 or values.min() == values.max():
         return
@@ -150,8 +181,12 @@ def refuse_constant(mark: Call, values: Array, numbers: Sequence[Array]) -> None
     steps = np.clip(np.rint(values / scale), least, largest)
     if steps.min() == steps.max():
         what = "weights" if mark.attrs.kind == QAnnotateKind.WEIGHT else "data"
-        told = f"quantize: bytes leave a constant of the {what} of a layer (from {values.min():g} to {values.max():g})"
-        raise ConfigError(told, span=mark.span, hint="take another way of calibration, or keep the layer in float")
+        layers = layers_of(main)
+        number = next(n for n, layer in enumerate(layers) if any(a is mark for a in layer.args))
+        told = f"quantize: bytes leave a constant of the {what} of layer {number}, {layers[number].op.name}"
+        told += f" (from {values.min():g} to {values.max():g}, in steps of {np.max(scale):g})"
+        hint = "give a dataset and take another calibrate_mode or method, or keep the layer in float"
+        raise ConfigError(told, span=mark.span, hint=hint)
 
 
 def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterable[list[Array]]:
@@ -163,7 +198,7 @@ def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterab
         yield sampled(mod, [mark.args[0] for mark in marks[start : start + size]], rows)
 
 
-def sampled(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[str, object]]) -> list[Array]:
+def sampled(module: IRModule, values: Sequence[Expr], rows: Rows, target: Target | str | None = None) -> list[Array]:
     """The values for every row, in float: without the rounding that the marks stand for."""
     main = _main(module)
     plain: dict[int, Expr] = {}
@@ -172,7 +207,9 @@ def sampled(module: IRModule, values: Sequence[Expr], rows: Sequence[Mapping[str
         plain[id(expr)] = made.args[0] if isinstance(made, Call) and made.op is simulated_quantize else made
     outputs = Tuple(tuple(plain.get(id(value), value) for value in values))
     run = create_executor(
-        "graph", mod=_with_main(module, Function(main.params, outputs)), target=Target.current() or "llvm"
+        "graph",
+        mod=_with_main(module, Function(main.params, outputs)),
+        target=target or Target.current() or "llvm",
     ).evaluate()
     results = [run(**of_inputs(main, row)) for row in rows]
     return [np.concatenate([np.asarray(r[i].numpy()).ravel() for r in results]) for i in range(len(values))]

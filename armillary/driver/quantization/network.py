@@ -20,7 +20,15 @@ from armillary.base.boundary import boundary
 from armillary.base.record import record
 from armillary.driver.build import build
 from armillary.driver.quantization.annotate import QAnnotateKind, annotate
-from armillary.driver.quantization.calibrate import channel_scale, marks_of, of_inputs, refuse_constant, sampled
+from armillary.driver.quantization.calibrate import (
+    Rows,
+    channel_scale,
+    layers_of,
+    marks_of,
+    of_inputs,
+    refuse_constant,
+    sampled,
+)
 from armillary.driver.quantization.config import qconfig
 from armillary.driver.quantization.quantize import prerequisite_optimize
 from armillary.driver.quantization.realize import in_bytes
@@ -35,7 +43,6 @@ from armillary.transform import PassContext
 _STEPS = 255.0
 _FINE = np.float32(2.0**22)  # steps of a range that is switched off: what rounding leaves is float32's own
 Numbers = tuple[Array, Array, Array]  # scale, least and largest step
-Rows = Sequence[Mapping[str, object]]
 
 
 @record
@@ -105,9 +112,7 @@ class _Network:
         self.marked, self.rows = marked, rows
         self.main: Function = marked["main"]
         self.marks = marks_of(self.main)
-        ids = {id(mark) for mark in self.marks}
-        calls = [e for e in post_order(self.main) if isinstance(e, Call)]
-        self.layers = [c for c in calls if any(id(a) in ids for a in c.args)]
+        self.layers = layers_of(self.main)
         if not self.layers:
             raise ConfigError("quantize: there is no float32 convolution or product in the network")
         self.numbers = self._numbers(method)
@@ -119,12 +124,12 @@ class _Network:
         data = [mark for mark in self.marks if mark.attrs.kind != QAnnotateKind.WEIGHT]
         for mark, values in zip(data, sampled(self.marked, [m.args[0] for m in data], self.rows), strict=True):
             found[id(mark)] = _of_range(*LIMITS[method](values))
-            refuse_constant(mark, values, found[id(mark)])
+            refuse_constant(mark, values, found[id(mark)], self.main)
         for mark in self.marks:
             if mark.attrs.kind == QAnnotateKind.WEIGHT:
                 scale = channel_scale(mark, self.main)
                 found[id(mark)] = scale, np.asarray(np.float32(-127)), np.asarray(np.float32(127))
-                refuse_constant(mark, mark.args[0].data, found[id(mark)])  # type: ignore[attr-defined]
+                refuse_constant(mark, mark.args[0].data, found[id(mark)], self.main)  # type: ignore[attr-defined]
         return found
 
     def _simulation(self) -> tuple[Callable[[Mapping[str, Array]], list[Array]], dict[int, list[str]]]:
