@@ -154,7 +154,7 @@ def main() -> None:
             print(f"compiled in {time.perf_counter() - begin:.1f} s")
             generator.tokens[:] = [7] * position
             logits[f"Armillary, {bits} bits"] = generator.feed([7] * rows)
-            runs[f"Armillary, {bits} bits"] = generator.graph.run
+            runs[f"Armillary, {bits} bits"] = generator.slots.graph.run
         best, reader = dict.fromkeys(runs, 1e9), Reader()
         for _ in range(args.rounds):
             reader.read()
