@@ -159,3 +159,38 @@ def test_multi_head_attention_is_onnxruntimes(form: str) -> None:
     got = onnx_nodes.compiled(made, inputs)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=3e-6)
+
+
+PROJECTED = ("past", "causal past and mask", "present alone", "bias of scores", "mask by rows")
+
+
+@pytest.mark.parametrize("form", PROJECTED)
+def test_attention_that_projects_is_onnxruntimes(form: str) -> None:
+    rng, (batch, rows, past) = np.random.default_rng(10), (2, 5, 6)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    inputs = {"x": draw(batch, rows, H * D), "w": draw(H * D, 3 * H * D) / 8, "b": draw(3 * H * D), "mask": None}
+    if form == "mask by rows":
+        inputs["mask"] = rng.integers(0, 2, (batch, rows, rows)).astype(np.int32) | np.eye(rows, dtype=np.int32)
+    if form == "causal past and mask":
+        inputs["mask"] = (np.arange(rows + past) < np.array([[rows + past], [8]])).astype(np.int32)
+    inputs["past"] = draw(2, batch, H, past, D) if "past" in form else None
+    inputs["scores"] = draw(batch, 1, rows, rows) if form == "bias of scores" else None
+    outputs = 2 if form in PROJECTED[:3] else 1
+    made = onnx_nodes.model("Attention", inputs, outputs, num_heads=H, unidirectional=int("causal" in form))
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("form", ["rows", "lengths of packed rows"])
+def test_masks_of_multi_head_attention_are_onnxruntimes(form: str) -> None:
+    rng = np.random.default_rng(11)
+    inputs = {n: rng.standard_normal((2, 5, H * D)).astype(np.float32) for n in "qkv"}
+    by_rows = rng.integers(0, 2, (2, 5, 5)).astype(np.int32) | np.eye(5, dtype=np.int32)
+    inputs |= {"bias": None, "mask": by_rows if form == "rows" else np.array([5, 3, 0, 5, 8, 0, 5, 8], np.int32)}
+    made = onnx_nodes.model("MultiHeadAttention", inputs, 1, num_heads=H)
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=3e-6)

@@ -73,6 +73,12 @@ def _attention(unidirectional: int) -> Parts:
     return inputs, weights, order, [("y", F32)], {"num_heads": 2, "unidirectional": unidirectional}
 
 
+def _attention_past() -> Parts:
+    inputs, weights, order, outputs, attrs = _attention(1)
+    inputs = {**inputs, "m": np.array([6, 4], np.int32), "past": f32(2, 2, 2, 1, 4)}
+    return inputs, weights, [*order, "past"], [*outputs, ("present", F32)], attrs
+
+
 def _embedding(quantised: bool) -> Parts:
     ids = RNG.integers(0, 20, (2, 6)).astype(np.int32)
     shapes = {"we": (20, 8), "pe": (10, 8), "se": (2, 8), "ga": (8,), "be": (8,)}
@@ -134,6 +140,7 @@ CASES: list[tuple[str, str, Callable[[], Parts]]] = [
     *((f"global-{n}", "QLinearGlobalAveragePool", lambda n=n: _pool(n)) for n in (0, 1)),
     ("max", "NhwcMaxPool", lambda: ({"x": u8(1, 6, 7, 3)}, {}, ["x"], Y, {"kernel_shape": [3, 3], "pads": [1] * 4})),
     *((f"attention-{n}", "QAttention", lambda n=n: _attention(n)) for n in (0, 1)),
+    ("attention-past", "QAttention", _attention_past),
     ("embedding", "EmbedLayerNormalization", lambda: _embedding(False)),
     ("quantised embedding", "QEmbedLayerNormalization", lambda: _embedding(True)),
     *((f"product-{n}", "MatMulIntegerToFloat", lambda n=n: _product(n, False)) for n in (1, 9)),
@@ -209,7 +216,6 @@ def _with(parts: Parts, more: dict[str, Any], **attrs: Any) -> Parts:
 
 
 REFUSED: list[tuple[str, Callable[[], Parts], str]] = [
-    ("QAttention", lambda: _with(_attention(0), {"past": f32(2, 2, 2, 1, 4)}), r"input 8 \(a cache of earlier keys"),
     ("EmbedLayerNormalization", lambda: _with(_embedding(False), {}, mask_index_type=2), "mask_index_type 2"),
     ("GatherBlockQuantized", lambda: _with(_rows(4, False), {}, gather_axis=1), "only rows of integers, in blocks"),
 ]

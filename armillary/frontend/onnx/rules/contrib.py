@@ -164,11 +164,6 @@ def _heads(x: Expr, count: int) -> Expr:
     return call("transpose", reshape_to(x, (batch, length, count, hidden // count)), axes=(0, 2, 1, 3))
 
 
-def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
-    """softmax(q kᵀ · scale + bias) v over heads, joined again."""
-    return _joined(node, *(_by_heads(node, x) for x in (q, k, v)), bias)  # type: ignore[call-arg]
-
-
 def _by_heads(node: OnnxNode, x: Expr) -> Expr:
     """(batch, length, hidden) as (batch, heads, length, size); that as it is."""
     heads = int(node.int("num_heads", 0))
@@ -180,7 +175,7 @@ def _by_heads(node: OnnxNode, x: Expr) -> Expr:
 
 
 def _joined(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
-    """The same of operands that are divided into heads."""
+    """softmax(q kᵀ · scale + bias) v over heads, joined again."""
     scale = float(node.float("scale", 0.0) or 0.0) or 1 / math.sqrt(type_of(q).static[-1])
     scores = times(q, call("transpose", k, axes=(0, 1, 3, 2))) * scale
     weights = call("nn.softmax", scores if bias is None else scores + bias, axis=-1)
@@ -192,17 +187,18 @@ def _joined(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Exp
 def _padding_bias(node: OnnxNode, index: int, batch: int, keys: int) -> Expr | None:
     """0 where a key counts, a large negative number at padding.
 
-    From (batch, keys) flags, (batch,) ends, or (2 * batch,) ends and then first keys that count.
+    From flags, (batch, keys) or (batch, rows, keys), from (batch,) ends, (2 * batch,) ends and then first keys that
+    count, or (3 * batch + 2,) ends and then what packed rows would need.
     """
     if node.missing(index):
         return None
     ty, hidden = node.type_of(index), float(node.float("mask_filter_value", -10000.0))
-    if ty.shape == (batch, keys):
+    if ty.shape == (batch, keys) or (ty.ndim == 3 and (ty.shape[0], ty.shape[2]) == (batch, keys)):
         counts = call("greater", node.input(index), const(0, ty.dtype))
-    elif ty.ndim == 1 and ty.shape[0] in (batch, 2 * batch):
+    elif ty.ndim == 1 and ty.shape[0] in (batch, 2 * batch, 3 * batch + 2):
         places, bounds = call("expand_dims", iota(keys), axis=0), call("cast", node.input(index), dtype="int64")
-        both = ty.shape[0] != batch
-        ends = call("strided_slice", bounds, begin=(0,), end=(batch,)) if both else bounds
+        both = ty.shape[0] == 2 * batch
+        ends = bounds if ty.shape[0] == batch else call("strided_slice", bounds, begin=(0,), end=(batch,))
         counts = call("less", places, call("expand_dims", ends, axis=1))
         if both:
             first = call("strided_slice", bounds, begin=(batch,), end=(2 * batch,))
@@ -210,33 +206,47 @@ def _padding_bias(node: OnnxNode, index: int, batch: int, keys: int) -> Expr | N
     else:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: a mask of type {ty}")
     flat = call("where", counts, const(np.float32(0)), const(np.float32(hidden)))
-    return call("expand_dims", flat, axis=1, num_newaxis=2)
+    return call("expand_dims", flat, axis=1, num_newaxis=4 - ty.ndim if ty.ndim > 1 else 2)
 
 
 @from_onnx("Attention", domain=DOMAIN)
 def attention(node: OnnxNode) -> list[Expr]:
-    """Self-attention with one projection for queries, keys and values."""
-    refuse_inputs(node, range(4, 7), "a cache of earlier keys and values")
+    """Self-attention with one projection for queries, keys and values; earlier keys and values come before them."""
+    refuse_inputs(node, range(6, 7), "a cache that is shared")
     projected = times(node.input(0), node.input(1))
-    return attended(node, projected if node.missing(2) else projected + node.input(2), 3)
+    return attended(node, projected if node.missing(2) else projected + node.input(2), 3, 4, 5)
 
 
-def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
-    """Attention of queries, keys and values that lie side by side; `mask`: the input that says which keys count."""
+def attended(node: OnnxNode, projected: Expr, mask: int, past: int, bias: int) -> list[Expr]:
+    """Attention of queries, keys and values that lie side by side, and all keys and values, (2, batch, heads, …).
+
+    `mask`, `past`, `bias`: the inputs that say which keys count, which come before, and what is added to scores.
+    """
     if node.flag("do_rotary", False):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: rotary positions are not supported")
     length, width = type_of(projected).static[1:]
     sizes = [int(n) for n in (node.ints("qkv_hidden_sizes", default=None) or (width // 3,) * 3)]
     parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
-    bias = _padding_bias(node, mask, type_of(projected).static[0], length)
+    q, k, v = (_by_heads(node, parts[n]) for n in range(3))
+    if not node.missing(past):
+        before = call("split", node.input(past), indices_or_sections=2, axis=0)
+        k, v = (
+            call("concatenate", Tuple((call("squeeze", before[n], axis=(0,)), x)), axis=2) for n, x in enumerate((k, v))
+        )
+    present = call("stack", Tuple((k, v)), axis=0) if any(node.outputs[1:]) else k
+    (batch, heads, _, _), keys = type_of(q).static, type_of(k).static[2]
+    added = _padding_bias(node, mask, batch, keys)
+    if not node.missing(bias):
+        given = one_way(node, bias, (batch, heads, length, keys))
+        added = given if added is None else added + given
     if node.flag("unidirectional", False):
-        node.check_made(length * length)
-        ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
-        if bias is None or abs(float(node.float("mask_filter_value", -10000.0))) < 1e20:
-            bias = const(ahead) if bias is None else bias + const(ahead)
+        node.check_made(length * keys)
+        ahead = np.triu(np.full((length, keys), -1e30, np.float32), keys - length + 1)[None, None]
+        if added is None or abs(float(node.float("mask_filter_value", -10000.0))) < 1e20:
+            added = const(ahead) if added is None else added + const(ahead)
         else:  # what is hidden by the mask must not be less than what lies ahead
-            bias = call("where", const(ahead < 0), const(np.finfo(np.float32).min, "float32"), bias)
-    return [_attend(node, parts[0], parts[1], parts[2], bias)]
+            added = call("where", const(ahead < 0), const(np.finfo(np.float32).min, "float32"), added)
+    return [_joined(node, q, k, v, added), present]
 
 
 @from_onnx("MultiHeadAttention", domain=DOMAIN)

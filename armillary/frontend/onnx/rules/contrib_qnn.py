@@ -14,7 +14,7 @@ from typing import Any
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
 from armillary.frontend.onnx.rules._checked import checked, one_way
-from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
+from armillary.frontend.onnx.rules.contrib import DOMAIN, attended
 from armillary.frontend.onnx.rules.nn.dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear, quantized_by_range
 from armillary.ops._iota import iota, splat
@@ -192,9 +192,8 @@ def dynamic_quantize_matmul(node: OnnxNode) -> Expr:
 @from_onnx("QAttention", domain=DOMAIN)
 def qattention(node: OnnxNode) -> list[Expr]:
     """Attention behind an integer projection: input, weight, bias, both scales, mask, both zero points."""
-    refuse_inputs(node, range(8, 9), "a cache of earlier keys and values")
     total = product(node.input(0), node.input(1), _flat(_zero(node, 6)), _flat(_zero(node, 7)))
-    return attended(node, _scaled(node, total, 3, 4) + node.input(2), 5)
+    return attended(node, _scaled(node, total, 3, 4) + node.input(2), 5, 8, 9)
 
 
 @from_onnx("DynamicQuantizeLSTM", domain=DOMAIN)
