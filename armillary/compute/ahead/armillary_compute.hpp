@@ -290,6 +290,10 @@ inline void call(const kernels::Kernel &kernel, const std::vector<void *> &tenso
     throw std::runtime_error(std::string("a compiled kernel failed: ") + kernel.name);
 }
 
+inline std::string name_of(DataType type) {
+  return type == DataType::U8 ? "U8" : type == DataType::S16 ? "S16" : "F32";
+}
+
 // Reals are given as the bits of a double.
 inline int64_t bits_of(double value) {
   int64_t bits;
@@ -300,6 +304,10 @@ inline int64_t bits_of(double value) {
 inline void add_plane(Values &values, const std::string &name, const TensorInfo &info) {
   values[name + "_rows"] = info.rows(), values[name + "_columns"] = info.columns();
   values["top_" + name] = info.padding().top, values["left_" + name] = info.padding().left;
+}
+
+inline uint8_t *plane_of(const Tensor &tensor, size_t z) {
+  return tensor.buffer() + z * tensor.info()->strides_in_bytes()[2];
 }
 
 // Fills the border around the valid pixels of a tensor.
@@ -321,7 +329,8 @@ public:
     v["bottom"] = std::min<int64_t>(size_.bottom, int64_t(t.dimension(1)) + t.padding().bottom - bottom);
     v["value"] = constant_;
     const char *type = t.data_type() == DataType::U8 ? "uint8" : "int16";
-    call(find(std::string("fill_border_") + type), {tensor_->buffer()}, v, 0, 1, info.thread_id);
+    for (size_t z = 0; z < t.tensor_shape().planes(); z++)
+      call(find(std::string("fill_border_") + type), {plane_of(*tensor_, z)}, v, 0, 1, info.thread_id);
   }
 
 private:
@@ -332,25 +341,38 @@ private:
   ValidRegion region_;
 };
 
-// A formula over the window of its output.
+// A formula over the window of its first output.
 class FormulaKernel final : public IKernel {
 public:
-  FormulaKernel(const std::string &name, Tensor *input, Tensor *output, BorderMode border, Values numbers)
-      : kernel_(find(name)), input_(input), output_(output), values_(std::move(numbers)) {
-    TensorInfo &in = *input->info(), &out = *output->info();
-    if (in.tensor_shape() != out.tensor_shape()) throw std::invalid_argument(name + ": tensors of different sizes");
+  using Tensors = std::vector<Tensor *>;
+  FormulaKernel(const std::string &name, Tensors inputs, Tensors outputs, BorderMode border, Values numbers)
+      : kernel_(find(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), values_(std::move(numbers)) {
+    check();
+    const TensorInfo &out = *outputs_[0]->info();
     const int reach_x = kernel_.reach_x, reach_y = kernel_.reach_y, step = kernels::STEP;
     const bool is_undefined = border == BorderMode::UNDEFINED;
     const int side = is_undefined ? reach_x : 0, above = is_undefined ? reach_y : 0;
-    const ValidRegion valid = in.valid_region();
-    int x = valid.start(0) + side, y = valid.start(1) + above, right = valid.end(0) - side, bottom = valid.end(1) - above;
-    const int width = int(in.dimension(0)), height = int(in.dimension(1));
+    const int width = int(out.dimension(0)), height = int(out.dimension(1));
+    int x = 0, y = 0, right = width, bottom = height;
+    for (Tensor *each : inputs_) { // what is valid of all of them
+      const ValidRegion valid = each->info()->valid_region();
+      x = std::max(x, valid.start(0)), y = std::max(y, valid.start(1));
+      right = std::min(right, valid.end(0)), bottom = std::min(bottom, valid.end(1));
+    }
+    x += side, y += above, right -= side, bottom -= above;
     const unsigned int beyond = unsigned(std::max(0, x + (right - x + step - 1) / step * step - width));
-    in.extend_padding(PaddingSize{unsigned(reach_y), reach_x + beyond, unsigned(reach_y), unsigned(reach_x)});
-    out.extend_padding(PaddingSize{0, beyond, 0, 0});
-    x = std::max(x, reach_x - int(in.padding().left)), y = std::max(y, reach_y - int(in.padding().top));
-    bottom = std::min(bottom, height + int(in.padding().bottom) - reach_y);
-    const int room = width + std::min(int(in.padding().right) - reach_x, int(out.padding().right));
+    int room = std::numeric_limits<int>::max();
+    for (Tensor *each : inputs_) {
+      TensorInfo &in = *each->info();
+      in.extend_padding(PaddingSize{unsigned(reach_y), reach_x + beyond, unsigned(reach_y), unsigned(reach_x)});
+      x = std::max(x, reach_x - int(in.padding().left)), y = std::max(y, reach_y - int(in.padding().top));
+      bottom = std::min(bottom, height + int(in.padding().bottom) - reach_y);
+      room = std::min(room, width + int(in.padding().right) - reach_x);
+    }
+    for (Tensor *each : outputs_) {
+      each->info()->extend_padding(PaddingSize{0, beyond, 0, 0});
+      room = std::min(room, width + int(each->info()->padding().right));
+    }
     const int steps = std::min((right - x + step - 1) / step, (room - x) / step);
     if (right <= x || room <= x || steps <= 0 || bottom <= y)
       throw std::invalid_argument(name + ": " + std::to_string(width) + "x" + std::to_string(height) +
@@ -359,23 +381,43 @@ public:
     window.set(Window::DimX, Window::Dimension(x, x + steps * step, step));
     window.set(Window::DimY, Window::Dimension(y, bottom));
     configure(window);
-    const int covered = std::min(x + steps * step, right);
-    out.set_valid_region(ValidRegion{Coordinates(x, y), TensorShape(size_t(covered - x), size_t(bottom - y))});
+    TensorShape covered = out.tensor_shape();
+    covered[0] = size_t(std::min(x + steps * step, right) - x), covered[1] = size_t(bottom - y);
+    for (Tensor *each : outputs_) each->info()->set_valid_region(ValidRegion{Coordinates(x, y), covered});
   }
   void run(const Window &part, const ThreadInfo &info) override {
     Values v(values_);
-    add_plane(v, "in0", *input_->info());
-    add_plane(v, "out0", *output_->info());
+    Tensors all(inputs_);
+    all.insert(all.end(), outputs_.begin(), outputs_.end());
+    for (size_t n = 0; n < all.size(); n++) {
+      const bool is_input = n < inputs_.size();
+      add_plane(v, is_input ? "in" + std::to_string(n) : "out" + std::to_string(n - inputs_.size()), *all[n]->info());
+    }
     const int first = window().y().start();
     v["y0"] = first, v["rows"] = window().y().end() - first;
     v["x0"] = part.x().start(), v["steps"] = int64_t(part.num_iterations(Window::DimX));
-    call(kernel_, {input_->buffer(), output_->buffer()}, v, part.y().start() - first, part.y().end() - first,
-         info.thread_id);
+    for (size_t z = 0; z < outputs_[0]->info()->tensor_shape().planes(); z++) {
+      std::vector<void *> data;
+      for (Tensor *each : all) data.push_back(plane_of(*each, z));
+      call(kernel_, data, v, part.y().start() - first, part.y().end() - first, info.thread_id);
+    }
   }
 
 private:
+  void check() const { // types and sizes
+    std::string given;
+    for (const auto *side : {&inputs_, &outputs_}) {
+      for (Tensor *each : *side) {
+        given += (given.empty() ? "" : ",") + name_of(each->info()->data_type());
+        if (each->info()->tensor_shape() != outputs_[0]->info()->tensor_shape())
+          throw std::invalid_argument(std::string(kernel_.name) + ": tensors of different sizes");
+      }
+    }
+    if (given != kernel_.types)
+      throw std::invalid_argument(std::string(kernel_.name) + ": tensors are " + given + ", wanted " + kernel_.types);
+  }
   const kernels::Kernel &kernel_;
-  Tensor *input_, *output_;
+  Tensors inputs_, outputs_;
   Values values_;
 };
 } // namespace detail
@@ -386,7 +428,7 @@ public:
   virtual void run() = 0;
 };
 
-// One image in, one out: a border, if the mode has one, then the kernel.
+// One formula: borders of the inputs, if the mode has one, then the kernel.
 class Filter : public IFunction {
 public:
   void run() override {
@@ -395,14 +437,15 @@ public:
   }
 
 protected:
-  void set(const std::string &name, Tensor *input, Tensor *output, BorderMode border, int constant,
-           detail::Values numbers = {}) {
+  void set(const std::string &name, const std::vector<Tensor *> &inputs, const std::vector<Tensor *> &outputs,
+           BorderMode border = BorderMode::UNDEFINED, int constant = 0, detail::Values numbers = {}) {
     const kernels::Kernel &kernel = detail::find(name);
     const BorderSize size{unsigned(kernel.reach_y), unsigned(kernel.reach_x), unsigned(kernel.reach_y),
                           unsigned(kernel.reach_x)};
     std::vector<std::unique_ptr<IKernel>> all;
-    if (border != BorderMode::UNDEFINED) all.emplace_back(new detail::BorderKernel(input, size, border, constant));
-    all.emplace_back(new detail::FormulaKernel(name, input, output, border, std::move(numbers)));
+    if (border != BorderMode::UNDEFINED && kernel.reach_x + kernel.reach_y > 0)
+      for (Tensor *input : inputs) all.emplace_back(new detail::BorderKernel(input, size, border, constant));
+    all.emplace_back(new detail::FormulaKernel(name, inputs, outputs, border, std::move(numbers)));
     kernels_ = std::move(all);
   }
 
@@ -414,7 +457,7 @@ private:
   class NAME : public Filter {                                                                         \
   public:                                                                                              \
     void configure(ITensor *input, ITensor *output, BorderMode border_mode, uint8_t constant = 0) {    \
-      set(KERNEL, input, output, border_mode, constant);                                               \
+      set(KERNEL, {input}, {output}, border_mode, constant);                                           \
     }                                                                                                  \
   };
 ARMILLARY_COMPUTE_FILTER(NEGaussian3x3, "gaussian3x3")
@@ -436,7 +479,7 @@ public:
     const double factor = 1.0 / (scale != 0 ? double(scale) : std::max(1, std::abs(sum)));
     std::memcpy(&numbers["number" + std::to_string(Side * Side)], &factor, sizeof factor);
     const std::string side = std::to_string(Side), type = output->info()->data_type() == DataType::U8 ? "U8" : "S16";
-    set("convolution" + side + "x" + side + "_" + type, input, output, border_mode, constant, std::move(numbers));
+    set("convolution" + side + "x" + side + "_" + type, {input}, {output}, border_mode, constant, std::move(numbers));
   }
 };
 using NEConvolution3x3 = Convolution<3>;
@@ -446,4 +489,5 @@ using NEConvolution9x9 = Convolution<9>;
 
 }} // namespace armillary::compute
 #include "armillary_compute_layers.hpp"
+#include "armillary_compute_points.hpp"
 namespace arm_compute = armillary::compute; // the name that programs written for Arm's library use

@@ -22,6 +22,7 @@ from armillary.compute.ahead.options import BuildOptions
 from armillary.compute.core.borders import border_function
 from armillary.compute.core.compiled import STEP, Formula, row_function
 from armillary.compute.core.tensor_info import DataType
+from armillary.compute.functions.formulas import arithmetic as points
 from armillary.compute.functions.formulas import filters
 from armillary.compute.functions.stages import images, products, rows, winograd
 from armillary.compute.functions.stages.stage import Stage, stage_function
@@ -35,6 +36,16 @@ _PRODUCTS = products.STAGES
 _GEMM = (*_PRODUCTS, images.FILL_BORDER, images.IM2COL, images.RESHAPE_WEIGHTS, images.COL2IM)
 _DIRECT = (images.FILL_BORDER, images.direct(True), images.direct(False))
 _WINOGRAD = (images.FILL_BORDER, *winograd.STAGES)
+_U8, _S16, _F32 = DataType.U8, DataType.S16, DataType.F32
+_SUMS = ((_U8, _U8, _U8), (_U8, _U8, _S16), (_U8, _S16, _S16), (_S16, _U8, _S16), (_S16, _S16, _S16))
+
+
+def _sums(sign: int) -> tuple[Formula, ...]:
+    """Sums or differences of all types; reals have no policy for what is too large."""
+    whole = [points.arithmetic(sign, (a, b), out, saturates) for a, b, out in _SUMS for saturates in (True, False)]
+    return (*whole, points.arithmetic(sign, (_F32, _F32), _F32, True))
+
+
 FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEGaussian3x3": (filters.GAUSSIAN_3X3,),
     "NEGaussian5x5": (filters.GAUSSIAN_5X5,),
@@ -42,10 +53,12 @@ FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEMedian3x3": (filters.MEDIAN_3X3,),
     "NEErode": (filters.ERODE,),
     "NEDilate": (filters.DILATE,),
-    **{
-        f"NEConvolution{n}x{n}": tuple(filters.convolution(n, n, kind) for kind in (DataType.U8, DataType.S16))
-        for n in (3, 5, 7, 9)
-    },
+    **{f"NEConvolution{n}x{n}": tuple(filters.convolution(n, n, kind) for kind in (_U8, _S16)) for n in (3, 5, 7, 9)},
+    "NESobel3x3": (filters.SOBEL_3X3,),
+    "NEArithmeticAddition": _sums(1),
+    "NEArithmeticSubtraction": _sums(-1),
+    "NEAbsoluteDifference": (points.ABSOLUTE_DIFFERENCE, points.ABSOLUTE_DIFFERENCE_S16),
+    "NEThreshold": (points.THRESHOLD, points.THRESHOLD_RANGE),
     "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
     "NEGEMMConvolutionLayer": _GEMM,
     "NEDirectConvolutionLayer": _DIRECT,
@@ -56,7 +69,9 @@ FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEActivationLayer": tuple(rows.activation(name) for name in rows.ACTIVATIONS),
     "NEPoolingLayer": (rows.pooling(True), rows.pooling(False)),
 }
-_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in ("", "_memory", "_schedulers", "_images", "_layers"))
+_HEADERS = tuple(
+    f"armillary_compute{part}.hpp" for part in ("", "_memory", "_schedulers", "_images", "_layers", "_points")
+)
 
 
 @boundary("compute.build", arguments=True)
@@ -113,15 +128,23 @@ def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Formula | Sta
     lines += [f'extern "C" int32_t {row.phases[0].symbol}{arguments};' for row in rows.values()]
     lines += ["", "namespace armillary { namespace compute { namespace kernels {", f"constexpr int STEP = {STEP};"]
     lines += ["struct Kernel {", "  const char *name;", f"  int32_t (*run){arguments};"]
-    lines += ["  const char *const *values;", "  int reach_x, reach_y;", "};", "inline const Kernel *all() {"]
+    lines += [
+        "  const char *const *values;",
+        "  int reach_x, reach_y;",
+        "  const char *types;",
+        "};",
+        "inline const Kernel *all() {",
+    ]
     table = []
     for symbol, row in rows.items():
         name = symbol.removeprefix(_PREFIX)
         kernel = kernels.get(name)
-        border = kernel.border() if isinstance(kernel, Formula) else None
-        reach = f"{border.left}, {border.top}" if border is not None else "0, 0"
+        reach = '0, 0, ""'
+        if isinstance(kernel, Formula):
+            types = ",".join(kind.name for kind in (*kernel.inputs, *kernel.outputs))
+            reach = f'{kernel.border().left}, {kernel.border().top}, "{types}"'
         numbers = "".join(f'"{var.name}", ' for var in row.vars)
         lines.append(f"  static const char *const {name}[] = {{{numbers}nullptr}};")
         table.append(f'    {{"{name}", {row.phases[0].symbol}, {name}, {reach}}},')
-    lines += ["  static const Kernel table[] = {", *table, "    {nullptr, nullptr, nullptr, 0, 0},", "  };"]
+    lines += ["  static const Kernel table[] = {", *table, "    {nullptr, nullptr, nullptr, 0, 0, nullptr},", "  };"]
     return "\n".join([*lines, "  return table;", "}", "}}} // namespace armillary::compute::kernels", ""])
