@@ -99,6 +99,11 @@ def with_buffer(item: S.Stmt, old: S.Buffer, new: S.Buffer, names: set[str] | No
     return map_all(visit(item), load) if names is None else only(item)
 
 
+def with_own(func: S.PrimFunc, buffer: S.Buffer) -> S.PrimFunc:
+    """The function with one more buffer of its own."""
+    return _of_parts(func, _parts(func), buffer)
+
+
 def _copy_of(
     func: S.PrimFunc, buffer: S.Buffer, scope: str, order: Callable[[S.Buffer], tuple[S.Buffer, S.Buffer]]
 ) -> tuple[S.Stmt, S.Buffer, str]:

@@ -58,8 +58,8 @@ def _first_values(
     block: Block, realize: BlockRealize, summed: set[E.Var], fresh: dict[E.Var, E.Var], name: str
 ) -> S.Stmt:
     assert block.init is not None, "checked by the caller"
-    conditions = [c for c in _conjuncts(realize.predicate) if not uses_any(c, summed)]
-    mixed = [c for c in _conjuncts(realize.predicate) if uses_any(c, summed) and uses_any(c, set(fresh))]
+    conditions = [c for c in conjuncts(realize.predicate) if not uses_any(c, summed)]
+    mixed = [c for c in conjuncts(realize.predicate) if uses_any(c, summed) and uses_any(c, set(fresh))]
     if mixed:
         raise ScheduleError(f"decompose_reduction: the condition {mixed[0]} is of reduced and of other loops")
     predicate: E.Expr = build.const(True)
@@ -83,9 +83,10 @@ def _with(item: E.Expr, values: dict[E.Var, E.Var]) -> E.Expr:
     return substitute_expr(item, dict(values))
 
 
-def _conjuncts(item: E.Expr) -> list[E.Expr]:
+def conjuncts(item: E.Expr) -> list[E.Expr]:
+    """The conditions that hold together where one holds."""
     if isinstance(item, E.And):
-        return [*_conjuncts(item.a), *_conjuncts(item.b)]
+        return [*conjuncts(item.a), *conjuncts(item.b)]
     return [item]
 
 

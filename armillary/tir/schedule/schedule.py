@@ -28,7 +28,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
-from armillary.tir.schedule import cache, compute_at, inline, inline_reader, reduction
+from armillary.tir.schedule import cache, compute_at, inline, inline_reader, reduction, reverse_compute_at, rfactor
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import Substitution, map_stmt
 
@@ -305,6 +305,14 @@ class Schedule:
         made = compute_at.computed_at(func, path, self._loop("compute_at", loop))
         self.mod = IRModule({**dict(self.mod.items()), block.function: made})
 
+    def reverse_compute_at(self, block: BlockRV, loop: LoopRV) -> None:
+        """Compute a block inside a loop of the block that writes what it reads: of each iteration what that wrote."""
+        func = self._function(block.function)
+        path = _path_to(func.body, lambda s: _is_block(s, block.name))
+        to_loop = _path_to(func.body, lambda s: s is self._loop("reverse_compute_at", loop))
+        made = reverse_compute_at.computed_at_writer(func, path, to_loop)
+        self.mod = IRModule({**dict(self.mod.items()), block.function: made})
+
     def cache_read(
         self, block: BlockRV, read_buffer_index: int, storage_scope: str, consumer_blocks: Sequence[BlockRV] = ()
     ) -> BlockRV:
@@ -344,6 +352,19 @@ class Schedule:
         first = self._free_name(block.function, f"{block.name}_init")
         made = reduction.decomposed(func, path, self._loop("decompose_reduction", loop), (first, block.name))
         return self._with_block(block.function, made, first)
+
+    def rfactor(self, loop: LoopRV, factor_axis: int) -> BlockRV:
+        """Reduce each iteration of a loop by itself, in the block that this gives, and join these parts in the old one.
+
+        The parts are a buffer with the loop as its dimension `factor_axis`, from 0 to the rank or from -1 down.
+        """
+        item, func = self._loop("rfactor", loop), self._function(loop.function)
+        blocks = inline.leaves(item)
+        if len(blocks) != 1:
+            raise ScheduleError(f"rfactor: loop {item.var.name} has {len(blocks)} blocks inside, wanted one")
+        name = self._free_name(loop.function, f"{blocks[0].name_hint}_rf")
+        path = _path_to(func.body, lambda s: s is blocks[0])
+        return self._with_block(loop.function, rfactor.factored(func, path, item, factor_axis, name), name)
 
     def _touched_by(self, primitive: str, block: BlockRV, field: str, index: int) -> S.Buffer:
         item = self.get(block)
