@@ -35,10 +35,13 @@ from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import (
     FORMS,
     add_layout_arguments,
+    add_target_arguments,
     comma_list,
     in_desired_layout,
     input_shapes,
     load_model,
+    takes_fixed_shapes,
+    target_of,
     variants,
 )
 from armillary.cli._passes import (
@@ -49,7 +52,6 @@ from armillary.cli._passes import (
     pass_context,
     print_times,
 )
-from armillary.cli._targets import add_target_arguments, takes_fixed_shapes, target_of
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ConfigError
@@ -103,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     args.target = target_of(args)
     forms = _code_forms(args.dump_code)
-    path = _output_path(args)
+    path = output_path(args)
     check_precision(args)
     check_writable(path)
     timing = PassTimingInstrument()
@@ -177,7 +179,8 @@ def _code_forms(text: str) -> list[str]:
     return forms
 
 
-def _output_path(args: argparse.Namespace) -> Path:
+def output_path(args: argparse.Namespace) -> Path:
+    """The package that --output names; ConfigError for a suffix that is none of a package."""
     path = Path(args.output)
     if args.output_format:
         return path if path.suffix == f".{args.output_format}" else path.with_suffix(f".{args.output_format}")

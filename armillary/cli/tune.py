@@ -48,6 +48,7 @@ from armillary.cli._console import is_terminal, note, terminal_width
 from armillary.cli._model import (
     FORMS,
     add_layout_arguments,
+    add_target_arguments,
     comma_list,
     count,
     fraction,
@@ -55,8 +56,8 @@ from armillary.cli._model import (
     input_shapes,
     load_model,
     positive,
+    target_of,
 )
-from armillary.cli._targets import add_target_arguments, target_of
 from armillary.cli.pages.tune_output import closing_table, named, shown
 from armillary.errors import ConfigError
 from armillary.ir import IRModule

@@ -283,3 +283,34 @@ def test_what_the_system_refuses_is_a_message(
     refuse(MemoryError("Unable to allocate 7.00 TiB"))
     assert main(["compile", str(model)]) == 4
     assert "out of memory: Unable to allocate 7.00 TiB" in capsys.readouterr().err
+
+
+def test_a_model_is_quantised_by_inputs_of_files(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, package, text = tmp_path / "rows", tmp_path / "tiny.tar", tmp_path / "tiny.relay"
+    folder.mkdir()
+    x = np.random.default_rng(1).uniform(-1, 1, (6, 6)).astype(np.float32)
+    np.save(folder / "a.npy", x[:4])  # two inputs of two rows
+    np.savez(folder / "b.npz", x=x[4:])
+    words = ["quantize", str(model), "--calibrate", str(folder), "--input-shapes", "x:[2,6]"]
+    assert main([*words, "-o", str(package)]) == 0
+    shown = capsys.readouterr().out
+    assert "nn.dense" in shown
+    assert "1 of 1 layers in int8" in shown
+    assert "parameters: " in shown
+    np.savez(tmp_path / "in.npz", x=x[:2])
+    assert main([*words, "-o", str(text)]) == 0
+    assert main(["compile", str(text), "-o", str(tmp_path / "again.tar")]) == 0
+    for file in (package, tmp_path / "again.tar"):
+        assert main(["run", str(file), "-i", str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz")]) == 0
+        got = np.load(tmp_path / "out.npz")["output_0"]
+        assert 0 < np.abs(got - expected(x[:2])).max() < 0.02
+    capsys.readouterr()
+    assert main([*words, "--keep", "0", "-o", str(text)]) == 0
+    assert "0 of 1 layers in int8" in capsys.readouterr().out
+    assert main([*words, "--keep", "first", "-o", str(text)]) == 4
+    assert "--keep 'first'" in capsys.readouterr().err
+    np.save(folder / "c.npy", x[:3])
+    assert main([*words, "-o", str(package)]) == 4
+    assert "has the shape [3, 6], the network takes [2, 6]" in capsys.readouterr().err
