@@ -9,7 +9,7 @@ import pytest
 from random_net import Net
 
 from armillary import relay
-from armillary.backends.cpu.graph._wide_channels import Channels
+from armillary.backends.channels.wide_channels import Channels
 from armillary.backends.cpu.graph.pad_channels import pad_channels
 from armillary.backends.cpu.graph.trim_weights import SHARE, trim_weights
 from armillary.base.aligned import Deferred

@@ -14,6 +14,7 @@ from armillary.backends.opencl.graph.annotate_memory_scope import annotate_memor
 from armillary.backends.opencl.graph.apply_records import TUNED, has_textures, opencl_apply_records
 from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.combine_dense import combine_dense
+from armillary.backends.opencl.graph.fill_channels import fill_channels
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import program
@@ -48,6 +49,7 @@ def _axes(target: Target) -> Sequence[Pass]:
 def _layouts(target: Target) -> Sequence[Pass]:
     return [
         infer_type.bind(),
+        *([fill_channels.bind(), infer_type.bind()] if has_textures(target) else ()),
         check_choices.bind(operators=partial(tuple, TUNED)),
         opencl_apply_records.bind(target=target),
         infer_type.bind(),  # calls with records have their choices

@@ -1,6 +1,6 @@
 """Channels that meet in concatenations, or are cut apart: how many to add so that whole blocks meet.
 
-In: a function and a CPU. Out: by id of a convolution, its `Channels` (see _wide_channels.py), for the groups of values
+In: a function and a CPU. Out: by id of a convolution, its `Channels` (see wide_channels.py), for the groups of values
 where that is estimated to take clearly less time. A group is what elementwise operators, concatenations and slices
 connect: 14, 24 and 64 channels that meet in 102 leave every reader blocks of six and no Winograd; as 16, 32 and 64 they
 are seven whole vectors. Invariant: one unit for a whole group, since the least block of the parts is the block of all;
@@ -9,27 +9,32 @@ a run is cut where any slice in the group cuts it, so that slices take whole blo
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from armillary.backends.cpu.conv2d.winograd.cost import TILES, Layer, best_plan, estimate
-from armillary.backends.cpu.cost.model import Nest, bandwidth_of, ranked_tiles, weight_bandwidth
-from armillary.backends.cpu.graph._wide_channels import (
+from armillary.backends.channels.joined_channels import (
+    Cuts,
+    channels_of,
+    cuts_of,
+    groups_of,
+    parts_of,
+    rounded,
+)
+from armillary.backends.channels.wide_channels import (
     Channels,
     absorbs,
     calls_of,
-    channel_slice,
-    is_carrier,
     is_depthwise,
     sliced_reads,
     spread,
 )
+from armillary.backends.cpu.conv2d.winograd.cost import TILES, Layer, best_plan, estimate
+from armillary.backends.cpu.cost.model import Nest, bandwidth_of, ranked_tiles, weight_bandwidth
 from armillary.backends.winograd import MAX_TILE
 from armillary.base.data_layout import choose_block
 from armillary.base.record import record
 from armillary.ops.nn.conv import window
-from armillary.relay.expr import Call, Expr, Function, shape_of, typical_of
+from armillary.relay.expr import Call, Expr, Function, typical_of
 from armillary.relay.transform._rules import op_name
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.target.cpu import CpuModel
@@ -38,8 +43,6 @@ from armillary.transform import PassContext
 GAIN = 0.9  # of the estimated time as it is
 CHANGE = 1.0  # cycles for each element whose block changes, or that is sliced out of one
 
-Cuts = dict[int, frozenset[int]]
-
 
 def ragged_channels(
     function: Function, alone: Mapping[int, Channels], lanes: int, cpu: CpuModel
@@ -47,70 +50,11 @@ def ragged_channels(
     """The channels of each convolution that should have more, in all groups; `alone`: wide values without that."""
     calls = calls_of(function)
     network = sum(e.args[1].nbytes for e in calls if absorbs(e))  # type: ignore[attr-defined]
-    cuts = _cuts(calls)
+    cuts = cuts_of(calls)
     found: dict[int, Channels] = {}
-    for members in _groups(calls):
+    for members in groups_of(calls):
         found |= _Group(members, _readers(calls, members), alone, cuts, lanes, cpu, network).best()
     return found
-
-
-def _channels(expr: Expr) -> int:
-    shape = shape_of(expr)
-    return shape[1] if shape is not None and len(shape) == 4 and isinstance(shape[1], int) else 0
-
-
-def _joined(expr: Call) -> list[tuple[Expr, int]]:
-    """The arguments that share channels with the result of a carrier, and at which of its channels they begin."""
-    if op_name(expr) == "concatenate":
-        parts = flat_arguments(expr)
-        starts = itertools.accumulate(map(_channels, parts), initial=0)
-        return list(zip(parts, starts, strict=False)) if expr.attrs.axis % 4 == 1 else []
-    if op_name(expr) == "strided_slice":
-        taken = channel_slice(expr)
-        return [] if taken is None else [(expr.args[0], -taken[0])]
-    data = expr.args[:1] if op_name(expr).startswith("nn.") or op_name(expr) == "take" else expr.args
-    return [(a, 0) for a in data if _channels(a) == _channels(expr)]
-
-
-def _cuts(calls: Sequence[Call]) -> Cuts:
-    """Where parts of each value begin and end, by producers and by readers."""
-    cuts: Cuts = {}
-
-    def add(value: Expr, more: set[int]) -> None:
-        inside = {at for at in more if 0 < at < _channels(value)}
-        cuts[id(value)] = cuts.get(id(value), frozenset()) | inside
-
-    for expr in calls:
-        for arg, start in _joined(expr) if is_carrier(expr) else ():
-            add(expr, {start, start + _channels(arg), *(start + at for at in cuts.get(id(arg), ()))})
-    for expr in reversed(calls):
-        for arg, start in _joined(expr) if is_carrier(expr) else ():
-            add(arg, {-start, _channels(expr) - start, *(at - start for at in cuts.get(id(expr), ()))})
-    return cuts
-
-
-def _groups(calls: Sequence[Call]) -> list[list[Call]]:
-    """The calls whose results share channels with one another, where a concatenation or a slice is among them."""
-    leader = {id(c): id(c) for c in calls}
-
-    def root_of(key: int) -> int:
-        while leader[key] != key:
-            leader[key] = key = leader[leader[key]]
-        return key
-
-    joints: set[int] = set()
-    for expr in calls:
-        for arg, _ in _joined(expr) if is_carrier(expr) else ():
-            if id(arg) in leader:
-                leader[root_of(id(arg))] = root_of(id(expr))
-    for expr in calls:
-        if op_name(expr) in ("concatenate", "strided_slice") and _joined(expr):
-            joints.add(root_of(id(expr)))
-    groups: dict[int, list[Call]] = {key: [] for key in joints}
-    for expr in calls:
-        if root_of(id(expr)) in joints:
-            groups[root_of(id(expr))].append(expr)
-    return list(groups.values())
 
 
 def _readers(calls: Sequence[Call], members: Sequence[Call]) -> list[Call]:
@@ -136,26 +80,10 @@ class _Group:
         best: dict[int, Channels] = {}
         least = GAIN * self._cycles(self.alone)
         for unit in (self.lanes, self.lanes // 2):
-            chosen = self._rounded(unit) if unit >= 4 else {}
+            chosen = rounded(self.members, self.cuts, unit) if unit >= 4 else {}
             if chosen and (cycles := self._cycles(self._wide(chosen))) < least:
                 best, least = chosen, cycles
         return best
-
-    def _rounded(self, unit: int) -> dict[int, Channels]:
-        """The convolutions with each part a multiple of `unit`; those that already are so are left out."""
-        found = {}
-        for expr in self.members:
-            if not absorbs(expr):
-                continue
-            runs = tuple((part, -part % unit) for part in self._parts(expr))
-            if any(added for _, added in runs):
-                found[id(expr)] = Channels(runs).merged()
-        return found
-
-    def _parts(self, expr: Expr) -> list[int]:
-        """The lengths between the cuts of a value."""
-        at = sorted({0, _channels(expr), *self.cuts.get(id(expr), ())})
-        return [end - start for start, end in itertools.pairwise(at)]
 
     def _wide(self, chosen: Mapping[int, Channels]) -> Mapping[int, Channels]:
         """All wide values with these of the group's convolutions."""
@@ -181,11 +109,11 @@ class _Group:
         return total
 
     def _width(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
-        return wide[id(expr)].width if id(expr) in wide else _channels(expr)
+        return wide[id(expr)].width if id(expr) in wide else channels_of(expr)
 
     def _block(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
         """The block that all parts of a value can have; 0: none."""
-        widths = self._parts(expr)
+        widths = parts_of(expr, self.cuts)
         if id(expr) in wide:
             first = 0
             for index, part in enumerate(widths):

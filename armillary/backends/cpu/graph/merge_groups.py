@@ -13,13 +13,9 @@ up to whole ones; after it and before alter-op-layout.
 
 from __future__ import annotations
 
-import dataclasses
-
-import numpy as np
-
+from armillary.backends.channels.merged_groups import with_merged_groups
 from armillary.backends.cpu.graph._layout_rules import has_fast_half_vectors
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
-from armillary.base.aliases import Array
 from armillary.base.data_layout import choose_block
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
@@ -42,7 +38,7 @@ def merge_groups(module: IRModule, *, target: str | Target | None = None) -> IRM
         if not isinstance(expr, Call):
             return None
         count = merged(expr, lanes)
-        return _merge(expr, count) if count > 1 and expr.attrs.groups % count == 0 else None
+        return with_merged_groups(expr, count) if count > 1 and expr.attrs.groups % count == 0 else None
 
     return rewrite_module(module, rule)
 
@@ -64,17 +60,3 @@ def merged(expr: Call, lanes: int) -> int:
     if inside >= WIDE * lanes or block < 4 or block & (block - 1) or stays_plain(expr, lanes):
         return 1
     return lanes // block
-
-
-def _merge(expr: Call, count: int) -> Call:
-    """Each output channel gets zero weights for the inputs of the other groups."""
-    weight = expr.args[1]
-    assert isinstance(weight, Constant), "merged() asks for it"
-    old: Array = weight.data
-    outputs, inside, *kernel = old.shape
-    parts = old.reshape(outputs // (count * inside), count, inside, inside, *kernel)
-    new = np.zeros((*parts.shape[:3], count, *parts.shape[3:]), old.dtype)
-    for group in range(count):
-        new[:, group, :, group] = parts[:, group]
-    attrs = dataclasses.replace(expr.attrs, groups=expr.attrs.groups // count)
-    return Call(expr.op, (expr.args[0], Constant(new.reshape(outputs, count * inside, *kernel))), attrs, expr.span)

@@ -13,8 +13,8 @@ meets gains together. Runs before alter-op-layout, which then finds whole blocks
     ->
     strided_slice(nn.relu(add(nn.conv2d(%x, padded[1008]), padded bias)), begin=[0, 0], end=[.., 1000])
 
-How far a region reaches: _wide_channels.py. What meets and what is cut: _ragged_channels.py. Zeros that would make a
-package large are left out of it by trim-weights.
+How far a region reaches: wide_channels.py; what meets and is cut: joined_channels.py (backends/channels); who
+gains: _ragged_channels.py. Zeros that would make a package large are left out of it by trim-weights.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from armillary.backends.channels.wide_channels import CHANNEL_AXES, Channels, find_regions, widen
 from armillary.backends.cpu.graph._layout_rules import has_fast_half_vectors, is_to_few_channels
 from armillary.backends.cpu.graph._ragged_channels import ragged_channels
-from armillary.backends.cpu.graph._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
 from armillary.backends.cpu.graph.alter_op_layout import image_lanes
 from armillary.backends.cpu.graph.merge_groups import mergeable_lanes, merged
 from armillary.base.data_layout import choose_block

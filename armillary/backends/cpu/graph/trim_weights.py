@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator_fill import Runs
+from armillary.backends.channels.wide_channels import Runs
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.record import record

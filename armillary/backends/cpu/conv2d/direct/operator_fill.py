@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from armillary.backends.channels.wide_channels import Runs, real_places
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, f32, need_rank
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-
-Runs = tuple[tuple[int, int], ...]
 
 
 @record
@@ -50,15 +49,6 @@ def _infer(attrs: FillAttrs, weight: Type) -> TensorType:
             raise TypeMismatch(f"{op}: {name}: {width} channels do not fill blocks of {block}")
     i, o = attrs.blocks
     return TensorType((widths[1] // o, widths[0] // i, *w.shape[1:3], i, o), w.dtype)
-
-
-def real_places(runs: Runs) -> Array:
-    """Where the real channels lie among all."""
-    parts, start = [np.empty(0, np.int64)], 0
-    for real, added in runs:
-        parts.append(np.arange(start, start + real))
-        start += real + added
-    return np.concatenate(parts)
 
 
 @fill.reference

@@ -3,7 +3,7 @@
 In: a function and, for each convolution, where it should add zero channels. Out: `find_regions` keeps those whose
 region ends well; `widen` rebuilds the function. Invariant: a wide value holds the old channels in order, at the places
 its `Channels` name, and is finite in the others (so that zero weights remove them); whatever is not known to keep that
-reads a slice. The pass and the choice of numbers: pad_channels.py, _ragged_channels.py.
+reads a slice. The passes that choose: pad-channels on CPUs, fill-channels for textures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.direct.operator_fill import Runs, real_places
 from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.ops.shape.slice import slices
@@ -48,6 +47,18 @@ CHANNEL_AXES = {"nn.conv2d": (0, 1), "nn.conv2d_transpose": (1, 0)}  # of the we
 _REDUCTIONS = frozenset({"mean", "max", "min"})
 JOINTS = frozenset({"concatenate", "strided_slice"})
 _CARRIERS = _PER_CHANNEL | _BINARY | _REDUCTIONS | JOINTS | {"take"}
+
+
+Runs = tuple[tuple[int, int], ...]  # real channels, and how many were added behind them
+
+
+def real_places(runs: Runs) -> Array:
+    """Where the real channels lie among all."""
+    parts, start = [np.empty(0, np.int64)], 0
+    for real, added in runs:
+        parts.append(np.arange(start, start + real))
+        start += real + added
+    return np.concatenate(parts)
 
 
 @record
