@@ -41,12 +41,6 @@ from armillary.tir.verifier import verify
 from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, PassDefinition, register_config_option
 
 NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
-BARRIER = register_config_option(
-    "tir.detect_global_barrier",
-    bool,
-    False,
-    "barriers where phases need them; they are always there, so True and False give the same code",
-)
 VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify the program after every loop pass")
 _NAME = "main"
 _PASS_KINDS = (Pass, PassDefinition)

@@ -7,7 +7,7 @@ import pytest
 from opencl_device import needs_opencl
 
 import armillary
-from armillary import relay, te
+from armillary import relay, te, tir
 from armillary.artifact import Descriptor
 from armillary.artifact.json_form import Reader
 from armillary.artifact.launches import read_launch
@@ -16,6 +16,7 @@ from armillary.errors import ArtifactError, TypeMismatch, UnsupportedError
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.parser import parse_function
 from armillary.tir.transform.insert_barriers import insert_barriers
 
 X, Y = "threadIdx.x", "threadIdx.y"
@@ -214,3 +215,39 @@ def test_kernels_of_networks_are_called_as_old_sources_call_them() -> None:
     module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.relu(x)))
     source = relay.build(module, "opencl").get_source("cl")
     assert "__kernel" in source and re.search(r"void tvmgen_default_fused_nn_relu_\w+_kernel0\(", source)
+
+
+def _mirrored(groups: int) -> armillary.IRModule:
+    """b = 2 * a; c = b from its end, in one kernel of 64 work-items a group."""
+    text = """func @mirrored(a: Buffer[(N,), float32], b: Buffer[(N,), float32], c: Buffer[(N,), float32]) {
+        for x in range(GROUPS) thread("blockIdx.x") {
+            for y in range(64) thread("threadIdx.x") {
+                b[x * 64 + y] = a[x * 64 + y] * 2.0
+                c[x * 64 + y] = b[N - 1 - (x * 64 + y)] } } }"""
+    func = parse_function(text.replace("GROUPS", str(groups)).replace("N", str(64 * groups)))
+    return armillary.IRModule({"mirrored": func.with_attr("global_symbol", "mirrored")})
+
+
+def test_global_memory_is_waited_for_in_a_group_and_refused_across_groups():
+    switch = {"tir.detect_global_barrier": True}
+    with armillary.transform.PassContext(config=switch):
+        source = armillary.build(_mirrored(1), target="opencl").imported_modules[0].get_source()
+        assert source.count("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)") == 1
+        assert "GLOBAL" not in _product(64).imported_modules[0].get_source()
+        with pytest.raises(UnsupportedError, match="may read of b what one of another group writes"):
+            armillary.build(_mirrored(2), target="opencl")
+    assert "barrier" not in armillary.build(_mirrored(2), target="opencl").imported_modules[0].get_source()
+    synced = tir.transform.ThreadSync("global")(_mirrored(1))
+    assert str(synced).count('thread_sync:int32("global")') == 1
+    with pytest.raises(UnsupportedError, match="of another group"):
+        tir.transform.ThreadSync("global")(_mirrored(2))
+
+
+@needs_opencl
+def test_a_group_reads_what_its_work_items_wrote_to_global_memory():
+    with armillary.transform.PassContext(config={"tir.detect_global_barrier": True}):
+        library = armillary.build(_mirrored(1), target="opencl")
+    device, data = armillary.opencl(), _random(64)
+    a, b, c = (armillary.nd.array(one, device) for one in (data, 0 * data, 0 * data))
+    library(a, b, c)
+    np.testing.assert_array_equal(c.numpy(), 2 * data[::-1])

@@ -203,7 +203,8 @@ def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 def _sync(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     m.effects += 1
-    return "barrier(CLK_LOCAL_MEM_FENCE)"
+    is_global = isinstance(e.args[0], E.StringImm) and e.args[0].value == "global"
+    return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if is_global else ''})"
 
 
 def _extern(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:

@@ -3,7 +3,8 @@
 In: the body of a kernel over `threadIdx` variables, with allocations of scope `shared`. Out: the body with
 `thread_sync` statements. Invariant: between two accesses of a shared buffer of which one writes, and which are not
 both by the same work-item alone, a barrier is passed, by all work-items of the group: barriers stand in no condition
-or loop that work-items see differently. Caller: `split_host_device.py`.
+or loop that work-items see differently. Global memory is looked at on demand (`tir.detect_global_barrier`). Caller:
+`split_host_device.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
+from armillary.transform import register_config_option
 
+BARRIER = register_config_option(
+    "tir.detect_global_barrier",
+    bool,
+    False,
+    "kernels: barriers also for global memory that a group writes and reads; refused where groups would wait. The "
+    "parallel loops of a CPU always have them",
+)
 Place = tuple[S.Buffer, E.Expr]
 
 
@@ -32,29 +41,59 @@ class _Access:
         return _Access(self.reads + other.reads, self.writes + other.writes)
 
 
-def insert_barriers(body: S.Stmt, threads: frozenset[E.Var], name: str) -> S.Stmt:
-    """The body of a kernel with the barriers it needs; `threads` are its threadIdx variables of more than one value."""
-    if not any(isinstance(n, S.Allocate) and n.buffer.scope == "shared" for n in all_statements(body)):
-        return body
-    result, _ = _Inserter(threads, name).stmt(body, _Access())
-    return result
+def insert_barriers(
+    body: S.Stmt, threads: frozenset[E.Var], name: str, watched: frozenset[S.Buffer] | None = None
+) -> S.Stmt:
+    """The body of a kernel with the barriers it needs; `threads` are its threadIdx variables of more than one value.
+
+    `watched` are the buffers that work-items tell each other something by: without them, what is shared.
+    """
+    chosen = shared_buffers(body) if watched is None else watched
+    return _Inserter(threads, name, chosen).stmt(body, _Access())[0] if chosen else body
 
 
-def barrier() -> S.Stmt:
-    """Wait for the other work-items of the group, and see what they wrote to shared memory."""
-    return S.Evaluate(build.call("thread_sync", "shared", dtype="int32"))
+def shared_buffers(body: S.Stmt) -> frozenset[S.Buffer]:
+    """What is allocated for a group."""
+    found = (n.buffer for n in all_statements(body) if isinstance(n, S.Allocate))
+    return frozenset(b for b in found if b.scope == "shared")
+
+
+def global_buffers(body: S.Stmt, threads: frozenset[E.Var], groups: frozenset[E.Var], name: str) -> frozenset[S.Buffer]:
+    """What work-items write to and others of their group read from global memory; UnsupportedError across groups.
+
+    `threads` and `groups` are the variables of more than one value.
+    """
+    own = {n.buffer for n in all_statements(body) if isinstance(n, S.Allocate)}
+    stored = {n.buffer for n in all_statements(body) if isinstance(n, S.BufferStore)} - own
+    every = _Inserter(threads | groups, name, frozenset(stored))
+    total = every.accesses(body)
+    met = {b for b, i in total.writes if every.meet(((b, i),), total.reads)}
+    if met and groups:
+        names = ", ".join(sorted(b.name for b in met))
+        told = f"{name}: a work-item may read of {names} what one of another group writes, for which it cannot wait"
+        raise UnsupportedError(told, hint="read it in loops of their own: kernels run one after another")
+    return frozenset(met)
 
 
 @dataclass
 class _Inserter:
     threads: frozenset[E.Var]
     name: str
+    watched: frozenset[S.Buffer]
     varying: set[E.Var] = field(default_factory=set)  # named by lets that depend on the work-item
+
+    def barrier(self) -> S.Stmt:
+        """Wait for the other work-items of the group, and see what they wrote."""
+        scope = "shared" if all(b.scope == "shared" for b in self.watched) else "global"
+        return S.Evaluate(build.call("thread_sync", scope, dtype="int32"))
 
     def stmt(self, item: S.Stmt, before: _Access) -> tuple[S.Stmt, _Access]:
         """The statement with barriers inside, and what is open behind it."""
         if isinstance(item, S.SeqStmt):
             return self.sequence(item, before)
+        if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:  # its iterations do not follow one another
+            inner, after = self.stmt(item.body, before)
+            return replace(item, body=inner), after
         if isinstance(item, S.For) and not self.varies(item.min) and not self.varies(item.extent):
             return self.loop(item, before)
         if isinstance(item, S.IfThenElse) and not self.varies(item.condition):
@@ -77,7 +116,7 @@ class _Inserter:
         made: list[S.Stmt] = []
         for part in item.statements:
             if self.conflict(before, self.accesses(part)):
-                made.append(barrier())
+                made.append(self.barrier())
                 before = _Access()
             inner, before = self.stmt(part, before)
             made.append(inner)
@@ -88,7 +127,7 @@ class _Inserter:
         body, after = self.stmt(item.body, _Access())
         if self.conflict(after, self.accesses(item.body)):
             body, after = self.stmt(item.body, _Access())
-            return replace(item, body=S.seq(barrier(), body)), after
+            return replace(item, body=S.seq(self.barrier(), body)), after
         return replace(item, body=body), before + after
 
     def varies(self, item: E.Expr) -> bool:
@@ -99,7 +138,7 @@ class _Inserter:
         total = _Access()
         for part in all_statements(item):
             total = total + self.of_expressions(part)
-            if isinstance(part, S.BufferStore) and part.buffer.scope == "shared":
+            if isinstance(part, S.BufferStore) and part.buffer in self.watched:
                 total = total + _Access((), ((part.buffer, part.indices[-1]),))
         return total
 
@@ -107,7 +146,7 @@ class _Inserter:
         loads: Iterable[E.BufferLoad] = (
             n for e in expressions_of(item) for n in post_order(e) if isinstance(n, E.BufferLoad)
         )
-        return _Access(tuple((n.buffer, n.indices[-1]) for n in loads if n.buffer.scope == "shared"))
+        return _Access(tuple((n.buffer, n.indices[-1]) for n in loads if n.buffer in self.watched))
 
     def conflict(self, before: _Access, after: _Access) -> bool:
         return self.meet(before.writes, after.reads) or self.meet(before.reads, after.writes)

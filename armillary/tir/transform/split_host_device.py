@@ -20,9 +20,10 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
 from armillary.tir.phases import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
 from armillary.tir.substitute import map_stmt, rename_buffers, substitute
-from armillary.tir.transform.insert_barriers import insert_barriers
+from armillary.tir.transform.insert_barriers import BARRIER, global_buffers, insert_barriers, shared_buffers
 from armillary.tir.transform.private_memory import check_private_memory
 from armillary.tir.transform.split_phases import constant_bytes
+from armillary.transform import PassContext
 
 GROUP = 64  # work-items of a group, where a loop does not say
 ALIGN = 512  # bytes, of what shares the workspace: no device asks for more
@@ -156,8 +157,14 @@ def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple
     axes = {tag: E.Var(tag.replace("Idx.", "_"), E.INT32) for tag in extents}
     check_private_memory(body, axes, extents, name)
     bound = _bind(body, axes, extents)
-    threads = frozenset(axes[tag] for tag, extent in extents.items() if tag.startswith("threadIdx") and extent != 1)
-    synced = insert_barriers(bound, threads, name) if threads else bound
+    threads, groups = (
+        frozenset(axes[tag] for tag, extent in extents.items() if tag.startswith(kind) and extent != 1)
+        for kind in ("threadIdx", "blockIdx")
+    )
+    watched = shared_buffers(bound)
+    if PassContext.current().get(BARRIER):
+        watched |= global_buffers(bound, threads, groups, name)
+    synced = insert_barriers(bound, threads, name, watched) if threads else bound
     _check_private(synced, name)
     touched = {n for n in post_order(synced) if isinstance(n, S.Buffer)}
     used = {n for n in post_order(synced) if isinstance(n, E.Var)}

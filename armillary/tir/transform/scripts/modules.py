@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.base.boundary import boundary
-from armillary.base.node import replace
 from armillary.errors import ScheduleError, UnsupportedError
 from armillary.ir import IRModule
+from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements
-from armillary.tir.transform.insert_barriers import insert_barriers
+from armillary.tir.transform.insert_barriers import global_buffers, insert_barriers
 from armillary.tir.transform.loop_pass import with_body
 from armillary.transform import Pass, PassInfo
 
@@ -92,33 +92,31 @@ def AnnotateEntryFunc() -> Pass:  # noqa: N802  (the name scripts use)
     return Pass(run, PassInfo("tir.AnnotateEntryFunc", "tir-annotate-entry-func"))
 
 
-def _threads(func: S.PrimFunc) -> frozenset[E.Var]:
+def _bound(func: S.PrimFunc, kind: str) -> frozenset[E.Var]:
+    """The variables of more than one value of loops bound to axes of a kind."""
     loops = (s for s in all_statements(func.body) if isinstance(s, S.For) and s.kind is S.LoopKind.THREAD)
-    return frozenset(loop.var for loop in loops if loop.thread_tag.startswith("threadIdx"))
+    named = (loop for loop in loops if loop.thread_tag.startswith(kind))
+    return frozenset(loop.var for loop in named if build.as_int(loop.extent) != 1)
 
 
 @boundary("tir.transform.ThreadSync", arguments=True)
 def ThreadSync(storage_scope: str) -> Pass:  # noqa: N802  (the name scripts use)
-    """Put barriers between accesses of shared memory; launches are in order, so "global" needs none."""
+    """Put barriers between accesses of shared memory, or of global memory by one group.
+
+    Groups of a kernel cannot wait for each other, launches do: reading what another group writes is UnsupportedError.
+    """
     if storage_scope not in ("shared", "shared.dyn", "global", "warp"):
         raise UnsupportedError(f"ThreadSync of scope {storage_scope!r}", hint='"shared" or "global"')
 
     def sync(func: S.PrimFunc) -> S.PrimFunc:
-        threads = _threads(func)
-        if not threads or not storage_scope.startswith("shared"):
+        threads, groups = _bound(func, "threadIdx"), _bound(func, "blockIdx")
+        if not threads or storage_scope == "warp":
             return func
         name = str(func.get_attr("global_symbol", "main"))
-        return with_body(func, _within_groups(func.body, lambda body: insert_barriers(body, threads, name)))
+        watched = global_buffers(func.body, threads, groups, name) if storage_scope == "global" else None
+        return with_body(func, insert_barriers(func.body, threads, name, watched))
 
     return _over_functions("ThreadSync", sync)
-
-
-def _within_groups(item: S.Stmt, rule: Callable[[S.Stmt], S.Stmt]) -> S.Stmt:
-    """What one group does, rewritten: groups do not follow one another."""
-    if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD and item.thread_tag.startswith("blockIdx"):
-        inner: S.Stmt = replace(item, body=_within_groups(item.body, rule))
-        return inner
-    return rule(item)
 
 
 def VerifyMemory() -> Pass:  # noqa: N802  (the name scripts use)
