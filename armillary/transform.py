@@ -66,6 +66,13 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: ob
 register_config_option(
     "relay.backend.use_auto_scheduler", bool, False, "records hold under ApplyHistoryBest, whatever this says"
 )
+BARRIER = register_config_option(
+    "tir.detect_global_barrier",
+    bool,
+    False,
+    "kernels: barriers also for global memory that a group writes and reads; refused where groups would wait. The "
+    "parallel loops of a CPU always have them",
+)
 ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
 
 

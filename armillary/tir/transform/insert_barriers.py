@@ -18,15 +18,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
-from armillary.transform import register_config_option
 
-BARRIER = register_config_option(
-    "tir.detect_global_barrier",
-    bool,
-    False,
-    "kernels: barriers also for global memory that a group writes and reads; refused where groups would wait. The "
-    "parallel loops of a CPU always have them",
-)
 Place = tuple[S.Buffer, E.Expr]
 
 

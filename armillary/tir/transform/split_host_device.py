@@ -20,10 +20,10 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
 from armillary.tir.phases import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
 from armillary.tir.substitute import map_stmt, rename_buffers, substitute
-from armillary.tir.transform.insert_barriers import BARRIER, global_buffers, insert_barriers, shared_buffers
+from armillary.tir.transform.insert_barriers import global_buffers, insert_barriers, shared_buffers
 from armillary.tir.transform.private_memory import check_private_memory
 from armillary.tir.transform.split_phases import constant_bytes
-from armillary.transform import PassContext
+from armillary.transform import BARRIER, PassContext
 
 GROUP = 64  # work-items of a group, where a loop does not say
 ALIGN = 512  # bytes, of what shares the workspace: no device asks for more
