@@ -117,3 +117,5 @@ def test_branches_and_loops_run(sign: int) -> None:
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_embeddings(mode: str) -> None:
     check_export(nn.EmbeddingBag(20, 6, mode=mode), [torch.randint(0, 20, (3, 4))])
+    uneven = [torch.randint(0, 20, (12,)), torch.tensor([0, 3, 3, 10])]
+    check_export(nn.EmbeddingBag(20, 6, mode=mode), uneven)

@@ -116,6 +116,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "running": lambda x: x.cumsum(-1) + x.cumsum(1),
     "windows": lambda x: x.unfold(2, 3, 1),
     "flat": lambda x: x.flatten(1) * x.shape[2],
+    "written": lambda x: torch.ops.aten.index_put(x, [None, torch.tensor([0, -2])], torch.ones(1)),
+    "added": lambda x: x.index_put((torch.arange(x.shape[0]) * 0, torch.tensor(1)), x[:, 0], accumulate=True),
 }
 
 
@@ -124,6 +126,14 @@ def test_operators_over_open_sizes(name: str) -> None:
     torch.manual_seed(0)
     inputs = [torch.randn(*shape) for shape in ((2, 4, 9), (3, 4, 6), (1, 4, 33))]
     check_sizes(Of(FUNCTIONS[name]), inputs, {0: Dim.AUTO, 2: Dim.AUTO})
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_any_batch(mode: str) -> None:
+    torch.manual_seed(0)
+    bags = nn.EmbeddingBag(4, 6, mode=mode, padding_idx=1)  # some bags hold nothing else
+    inputs = [torch.randint(0, 4, (3, 2)), torch.tensor([[1, 1], [0, 3], [1, 2], [3, 3]])]
+    check_sizes(bags, inputs, {0: Dim.AUTO})
 
 
 def test_names_and_numbers_of_a_user() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from armillary.base.extent import bounds
+from armillary.base.extent import Known, bounds
 from armillary.frontend.pytorch.rules.shape import bounds_of
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
@@ -80,12 +80,28 @@ def index_(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
 
 def _taken_rows(x: Expr, places: Sequence[Expr]) -> Expr:
     """Elements of the first axes, as one axis; `adv_index` takes no open sizes."""
-    sizes = shape_of(x)
-    flat = places[0]
-    for size, place in zip(sizes[1:], places[1:], strict=False):
-        flat = op("add", op("multiply", flat, scalar(size, "int64")), place)
-    count = len(places)
+    sizes, count = shape_of(x), len(places)
+    flat = _one_place(sizes, places)
     return op("take", reshape_to(x, (math.prod(sizes[:count]), *sizes[count:])), flat, axis=0)
+
+
+def _one_place(sizes: Sequence[Known], places: Sequence[Expr]) -> Expr:
+    """Positions on the first axes as ones on an axis of them all."""
+    flat = cast(places[0], "int64")
+    for size, place in zip(sizes[1:], places[1:], strict=False):
+        flat = op("add", op("multiply", flat, scalar(size, "int64")), cast(place, "int64"))
+    return flat
+
+
+def _put_rows(x: Expr, places: Sequence[Expr], updates: Expr, mode: str) -> Expr:
+    """Elements of the first axes written, as one axis; `scatter_nd` takes no open sizes."""
+    sizes, count = shape_of(x), len(places)
+    many, wide = math.prod(shape_of(places[0])), math.prod(sizes[count:])
+    flat = broadcast(reshape_to(_one_place(sizes, places), (many, 1)), (many, wide))
+    front = reshape_to(x, (math.prod(sizes[:count]), wide))
+    return reshape_to(
+        op("scatter_elements", front, flat, reshape_to(updates, (many, wide)), axis=0, reduction=mode), sizes
+    )
 
 
 @aten("index_put", "_unsafe_index_put")
@@ -118,9 +134,13 @@ def index_put(
         count = len(shape)
         axes = (*range(before, before + count), *range(before), *range(before + count, len(wanted)))
         updates = op("transpose", updates, axes=axes)
-    rows = [op("expand_dims", broadcast(t, shape), axis=0) for t in tensors]
-    points = op("concatenate", Tuple(tuple(rows)), axis=0) if len(rows) > 1 else rows[0]
-    result = op("scatter_nd", front, points, updates, mode="add" if accumulate else "update")
+    mode = "add" if accumulate else "update"
+    if has_open([*shape, *shape_of(x)]):
+        result = _put_rows(front, [broadcast(t, shape) for t in tensors], updates, mode)
+    else:
+        rows = [op("expand_dims", broadcast(t, shape), axis=0) for t in tensors]
+        points = op("concatenate", Tuple(tuple(rows)), axis=0) if len(rows) > 1 else rows[0]
+        result = op("scatter_nd", front, points, updates, mode=mode)
     return op("transpose", result, axes=tuple(order.index(k) for k in range(rank_of(x))))
 
 
@@ -208,19 +228,52 @@ def embedding(call: AtenCall, weight: Expr, index: Expr, *_: object) -> Expr:
 
 @aten("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *rest: Value) -> list[Expr]:
-    """The sum, mean or maximum of the rows that each bag names; bags of one size, which must be known."""
+    """The sum, mean or maximum of the rows that each bag names; bags of one known size are an axis."""
     _, mode, _, factors, has_last, padding = rest
-    starts = call.known(offsets, "offsets").tolist() + ([] if has_last else [shape_of(index)[0]])
-    count = len(starts) - 1
-    size = starts[1] - starts[0] if count > 0 else 0
-    if not size or starts != list(range(0, count * size + 1, size)) or padding >= 0:
-        call.refuse("bags of several sizes, empty ones, or padding_idx", "pass a matrix of indices")
-    rows = op("take", weight, reshape_to(index, (count, size)), axis=0)
+    known, total = call.value(offsets), shape_of(index)[0]
+    count = shape_of(offsets)[0] - int(has_last)
+    made: Expr | None = None
+    if known is not None and not has_open([total]) and padding < 0:
+        starts = [*np.asarray(known).tolist()[:count], total]
+        size = starts[1] - starts[0] if count > 0 else 0
+        if size and starts == list(range(0, count * size + 1, size)):
+            rows = op("take", weight, reshape_to(index, (count, size)), axis=0)
+            if factors is not None:
+                rows = op("multiply", rows, reshape_to(factors, (count, size, 1)))
+            made = op(("sum", "mean", "max")[mode], rows, axis=(1,))
+    if made is None:
+        begins = op("strided_slice", offsets, begin=(0,), end=(count,)) if has_last else offsets
+        made = _bags(weight, index, begins, (mode, factors, padding))
+    of_gradients = (total,) if mode else (0,), (count,), shape_of(made) if mode == 2 else (count,)
+    return [made, *(broadcast(scalar(0, dtype_of(index)), shape) for shape in of_gradients)]
+
+
+def _bags(weight: Expr, index: Expr, starts: Expr, how: tuple[int, Expr | None, int]) -> Expr:
+    """Bags that begin at computed places: rows are written to the bag that is the last to begin at or before them."""
+    mode, factors, padding = how
+    (total,), (count,), dtype = shape_of(index), shape_of(starts), dtype_of(weight)
+    numbers = op("arange", 0, total, 1, dtype="int64")
+    begun = op("greater_equal", reshape_to(numbers, (total, 1)), reshape_to(cast(starts, "int64"), (1, count)))
+    bag = op("subtract", op("sum", cast(begun, "int64"), axis=(1,)), scalar(1, "int64"))
+    counted = broadcast(scalar(1, dtype), (total,))
+    if padding >= 0:
+        counted = cast(op("not_equal", index, scalar(padding, dtype_of(index))), dtype)
+    rows = op("take", weight, index, axis=0)
+    wide = shape_of(rows)[1]
     if factors is not None:
-        rows = op("multiply", rows, reshape_to(factors, (count, size, 1)))
-    made = op(("sum", "mean", "max")[mode], rows, axis=(1,))
-    of_gradients = shape_of(index) if mode else (0,), (count,), shape_of(made) if mode == 2 else (count,)
-    return [made, *(op("zeros", shape=shape, dtype=dtype_of(index)) for shape in of_gradients)]
+        rows = op("multiply", rows, reshape_to(factors, (total, 1)))
+    here = op("greater", broadcast(reshape_to(counted, (total, 1)), (total, wide)), scalar(0, dtype))
+    least = scalar(-math.inf if mode == 2 else 0, dtype)
+    rows = op("where", here, rows, least)
+    places = broadcast(reshape_to(bag, (total, 1)), (total, wide))
+    start = broadcast(least, (count, wide))
+    made = op("scatter_elements", start, places, rows, axis=0, reduction="max" if mode == 2 else "add")
+    sizes = op("scatter_elements", broadcast(scalar(0, dtype), (count,)), bag, counted, axis=0, reduction="add")
+    held = reshape_to(op("maximum", sizes, scalar(1, dtype)), (count, 1))
+    if mode == 1:
+        return op("divide", made, held)
+    is_empty = broadcast(op("equal", reshape_to(sizes, (count, 1)), scalar(0, dtype)), (count, wide))
+    return op("where", is_empty, scalar(0, dtype), made) if mode == 2 else made
 
 
 def _scattered(x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
