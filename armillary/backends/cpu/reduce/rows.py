@@ -94,10 +94,11 @@ def _is_last(workload: Workload) -> str | None:
 
 
 def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor) -> te.Tensor:
-    """The operator over the last axes seen as one, in the shape of the data."""
+    """The operator over the last axes seen as one, in the shape of the data; over open sizes as they are."""
     count = 1 if isinstance(attrs.axis, int) else len(attrs.axis)
     leading = len(data.shape) - count
-    if count == 1 or (leading and te.extents(data)[-1] == 1):
+    sizes_are_known = all(isinstance(size, int) for size in te.extents(data))
+    if count == 1 or not sizes_are_known or (leading and te.extents(data)[-1] == 1):
         return computed(op, attrs, data)
     shape = te.static_shape(data)
     sizes = shape[leading:]
