@@ -28,7 +28,16 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
-from armillary.tir.schedule import cache, compute_at, inline, inline_reader, reduction, reverse_compute_at, rfactor
+from armillary.tir.schedule import (
+    cache,
+    compute_at,
+    inline,
+    inline_reader,
+    layout,
+    reduction,
+    reverse_compute_at,
+    rfactor,
+)
 from armillary.tir.simplify import simplify
 from armillary.tir.substitute import Substitution, map_stmt
 
@@ -344,6 +353,24 @@ class Schedule:
             raise ScheduleError(f"set_scope: {buffer.name} is an argument of {block.function}, in the caller's memory")
         body = cache.with_buffer(func.body, buffer, replace(buffer, scope=storage_scope))
         self.mod = IRModule({**dict(self.mod.items()), block.function: func.with_body(body)})
+
+    def transform_layout(
+        self, block: BlockRV, buffer: tuple[str, int] | S.Buffer | str, index_map: layout.IndexMap
+    ) -> None:
+        """Lay out a buffer of the function's own, ("read" or "write", number) of a block, by `index_map(*indices)`."""
+        item = self.get(block)
+        assert isinstance(item, Block), "a schedule names blocks"
+        if isinstance(buffer, tuple) and len(buffer) == 2 and buffer[0] in ("read", "write"):
+            found = self._touched_by("transform_layout", block, f"{buffer[0]}s", buffer[1])
+        else:
+            touched = [r.buffer for r in (*item.reads, *item.writes)]
+            named = [b for b in touched if b is buffer or b.name == buffer]
+            if not named:
+                hint = f'wanted ("read" or "write", number), or one of {", ".join(b.name for b in touched)}'
+                raise ScheduleError(f"transform_layout: block {block.name} has no buffer {buffer!r:.60}", hint=hint)
+            found = named[0]
+        made = layout.laid_out(self._function(block.function), found, index_map)
+        self.mod = IRModule({**dict(self.mod.items()), block.function: made})
 
     def decompose_reduction(self, block: BlockRV, loop: LoopRV) -> BlockRV:
         """Set the first values of a reduction before a loop, in the block that this gives; `block` is the updates."""
