@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def graph(nodes: list[NodeProto], outputs: str, inputs: list[ValueInfoProto] | N
     return helper.make_graph(nodes, outputs, inputs or [], [ValueInfoProto(name=n) for n in outputs.split()])
 
 
-def run_both(nodes: list[NodeProto], feeds: dict[str, Any], outputs: str, **constants: Any) -> None:
+def run_both(nodes: list[NodeProto], feeds: dict[str, Any], outputs: str, **constants: Any) -> str:
+    """Compares with ONNX Runtime; gives the source of the kernels."""
     arrays = {name: np.asarray(value) for name, value in feeds.items()}
     inputs = [
         helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in arrays.items()
@@ -42,11 +44,13 @@ def run_both(nodes: list[NodeProto], feeds: dict[str, Any], outputs: str, **cons
     wanted = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, arrays)
     module, params = relay.frontend.from_onnx(model)
     library = relay.build(module, target="opencl -device=adreno", params=params)
-    assert "image2d_t" in library.get_lib().imported_modules[0].get_source()
+    source: str = library.get_lib().imported_modules[0].get_source()
+    assert "image2d_t" in source
     network = graph_executor.GraphModule(library["default"](armillary.cl(0)))
     network.run(arrays)
     for index, want in enumerate(wanted):
         np.testing.assert_allclose(network.get_output(index).numpy(), want, atol=1e-5)
+    return source
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -60,6 +64,19 @@ def test_a_branch_reads_and_gives_what_convolutions_compute(taken: bool, before:
     nodes = [conv("x", "h")] if before else []
     nodes.append(NODE("If", ["c"], [result], **branches))
     run_both(nodes + ([conv("p", "y", "v")] if behind else []), {"x": X, "c": taken}, "y")
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_branches_read_textures_that_were_written_before_them(taken: bool) -> None:
+    branches = {
+        "then_branch": graph([conv("h", "a", "v"), NODE("Relu", ["a"], ["t"])], "t"),
+        "else_branch": graph([NODE("Sigmoid", ["h"], ["e"]), conv("e", "f")], "f"),
+    }
+    nodes = [conv("x", "h"), NODE("If", ["c"], ["y"], **branches)]
+    source = run_both(nodes, {"x": X, "c": taken}, "y")
+    written = re.findall(r"void (\w+)\((?:[^;{]*)__write_only image2d_t (\w+)\)", source)
+    assert "conv2d_NCHWc" in dict(written).values(), "%h is in a texture"
+    assert re.search(r"sigmoid\w*\(__read_only image2d_t p0", source)
 
 
 @pytest.mark.parametrize("taken", [True, False])

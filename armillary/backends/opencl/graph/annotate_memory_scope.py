@@ -2,9 +2,10 @@
 
 In: a module whose main calls kernels, images in blocks of four channels. Out: the same; the attribute `scopes` of a
 kernel names the memory of each of its tensors, inputs first ("global.texture, global.texture-weight, global.texture").
-A tensor is in a texture where all that read it are kernels on images that can read one; constants, too; what enters or
-leaves main is in buffers. Invariant: producer and readers agree. Images above the attribute `texture_spatial_limit` of
-the target stay in buffers, and a warning says so. Geometry: target/texture.py.
+A tensor is in a texture where all that read it, in branches too, are kernels on images that can read one; constants,
+too; what enters or leaves main, a branch or a loop is in buffers. Invariant: producer and readers agree. Images above
+the attribute `texture_spatial_limit` of the target stay in buffers, and a warning says so.
+Geometry: target/texture.py.
 
     %0 = fn (%p0, %p1, Primitive=1) { nn.contrib_conv2d_NCHWc(%p0, %p1) };
     %1 = fn (%p0, Primitive=1) { nn.max_pool2d(%p0, layout="NCHW4c") };
@@ -22,7 +23,7 @@ import warnings
 
 from armillary.backends.scopes import SCOPES_ATTR
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.expr import Call, Constant, Expr, Function, Let
 from armillary.relay.op import Kind, Op, is_call, is_primitive
 from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.types import TensorType, tensor_fields
@@ -56,6 +57,10 @@ class _Annotator:
         self.function, self.limit = function, limit
         self.order = post_order(function, not_primitive)
         self.readers = users(self.order)
+        self.lets = [expr for expr in self.order if isinstance(expr, Let) and isinstance(expr.value, Call)]
+        for let in self.lets:  # who reads a variable reads its value
+            found = [*self.readers[id(let.value)], *self.readers[id(let.var)]]
+            self.readers[id(let.value)] = [reader for reader in found if reader is not let]
         self.scopes: dict[int, str] = {}
         self.too_large: list[tuple[int, ...]] = []
         self.made: dict[tuple[int, str], Function] = {}
@@ -68,6 +73,8 @@ class _Annotator:
                 scope = self.scope_of(expr)
                 if scope != BUFFER:
                     self.scopes[id(expr)] = scope
+        named = {id(let.var): self.scopes[id(let.value)] for let in self.lets if id(let.value) in self.scopes}
+        self.scopes |= named
         if self.too_large:
             told = f"{len(self.too_large)} tensors, such as one of shape {max(self.too_large, key=math.prod)}"
             hint = "they stay in buffers; a device with larger images takes -texture_spatial_limit=N"

@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from armillary.backends.opencl.graph._bound_blocks import with_bound_blocks
 from armillary.backends.opencl.space import MIN_ROWS, TEXELS
 from armillary.base.data_layout import Layout, layout
 from armillary.base.record import record
@@ -82,7 +83,9 @@ def block_channels(module: IRModule) -> IRModule:
 def _blocks_of(function: Function) -> Expr:
     plan = plan_blocks(function, PIXEL, PIXEL)
     if not has_channels_last(function):
-        return LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
+        made = LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
+        assert isinstance(made, Function), "a function stays one"
+        return with_bound_blocks(made, _NCHW, SECOND.data)
     request = Request(lanes=PIXEL, plan=BlockPlan(plan.need, frozenset()))
     made = LayoutEngine(request, partial(_find_rule, LAST)).run(function)
     return rewrite(rewrite(made, _as_layout), _joined)
