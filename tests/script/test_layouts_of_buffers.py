@@ -65,3 +65,32 @@ def test_what_is_no_layout_is_refused() -> None:
     with pytest.raises(ScheduleError, match="writes 1 buffers, there is no number 1"):
         s.transform_layout(b, ("write", 1), lambda i, j: (j, i))
     _check(s)
+
+
+@pytest.mark.parametrize(("axis", "factor", "offset", "size"), [(0, 16, 0, 90), (-2, 8, 3, 65), (0, 1, 0, 60)])
+def test_rows_have_gaps_behind_them(axis: int, factor: int, offset: int, size: int) -> None:
+    s = _two()
+    s.storage_align(s.get_block("b"), 0, axis, factor, offset)
+    assert f"alloc b: Buffer[({size},), float32]" in str(armillary.lower(s.mod))
+    _check(s)
+    with pytest.raises(ScheduleError, match="an axis of 2, and 0 <= offset < factor"):
+        s.storage_align(s.get_block("b"), 0, 2, factor, offset)
+    with pytest.raises(ScheduleError, match="0 <= offset < factor"):
+        s.storage_align(s.get_block("b"), 0, 1, 1, 1)
+    with pytest.raises(ScheduleError, match="c is an argument of main"):
+        s.storage_align(s.get_block("c"), 0, axis, factor, offset)
+    s.transform_layout(s.get_block("b"), "b", lambda i, j: (j, i))
+    _check(s)
+
+
+def test_gaps_are_whole_rows_of_the_next_axis() -> None:
+    a = te.placeholder((3, 5, 4), name="a")
+    b = te.compute((3, 5, 4), lambda i, j, k: a[i, j, k] * 2, name="b")
+    s = tir.Schedule(te.create_prim_func([a, te.compute((3, 5, 4), lambda i, j, k: b[i, j, k] + 1, name="c")]))
+    with pytest.raises(ScheduleError, match="no step along axis 0 is a multiple of 8 and 2 more"):
+        s.storage_align(s.get_block("b"), 0, 0, 8, 2)
+    s.storage_align(s.get_block("b"), 0, 0, 16, 8)
+    assert [n.value for n in s.get(s.get_block("b")).writes[0].buffer.strides] == [24, 4, 1]
+    values, result = RNG.random((3, 5, 4), dtype=np.float32), np.zeros((3, 5, 4), np.float32)
+    armillary.build(s.mod, target="llvm")(values, result)
+    np.testing.assert_allclose(result, values * 2 + 1, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Buffers of a function's own in another layout: `laid_out(function, buffer, index_map)`.
+"""Buffers of a function's own in another layout: `laid_out(function, buffer, index_map)`, `aligned(buffer, …)`.
 
     b[i, j] = a[i, j] * 2; c[i, j] = b[i, j] + 1  ->  b[j, i] = a[i, j] * 2; c[i, j] = b[j, i] + 1  (map: j, i)
 
@@ -40,7 +40,7 @@ def laid_out(func: S.PrimFunc, buffer: S.Buffer, index_map: IndexMap) -> S.PrimF
     if any(i.dtype.lanes > 1 for e in nodes_of(func.body) if isinstance(e, E.BufferLoad) for i in e.indices):
         raise ScheduleError(f"{told} is read by vectors", hint="change the layout before")
     shape = _shape(told, buffer, index_map)
-    new = replace(buffer, shape=tuple(build.const(n, buffer.shape[0].dtype) for n in shape))
+    new = replace(buffer, shape=tuple(build.const(n, buffer.shape[0].dtype) for n in shape), strides=())
 
     def place(indices: tuple[E.Expr, ...]) -> tuple[E.Expr, ...]:
         return tuple(simplify(build.cast(i, buffer.shape[0].dtype)) for i in index_map(*indices))
@@ -82,3 +82,26 @@ def _shape(told: str, buffer: S.Buffer, index_map: IndexMap) -> list[int]:
     if np.unique(flat).size < flat.size:
         raise ScheduleError(f"{told}: the map puts {flat.size} elements in {np.unique(flat).size} places")
     return lengths
+
+
+def aligned(buffer: S.Buffer, axis: int, factor: int, offset: int) -> S.Buffer:
+    """The buffer with gaps, so that a step along `axis` is a multiple of `factor` elements, and `offset` more."""
+    told = f"storage_align: {buffer.name}"
+    sizes = [build.as_int(n) for n in buffer.shape]
+    known = [n for n in sizes if n is not None]
+    rank = len(sizes)
+    if len(known) < rank or not -rank <= axis < rank or factor < 1 or not 0 <= offset < factor:
+        wanted = f"wanted known sizes, an axis of {rank}, and 0 <= offset < factor"
+        raise ScheduleError(f"{told}: axis {axis}, factor {factor}, offset {offset}: {wanted}")
+    steps, step = [0] * rank, 1
+    for k in reversed(range(rank)):
+        if k == axis % rank:
+            unit = steps[k + 1] if k + 1 < rank else 1  # gaps are whole rows of the next axis
+            fitting = (n for n in range(step, step + unit * factor, unit) if n % factor == offset)
+            step = next(fitting, 0)
+            if not step:
+                raise ScheduleError(f"{told}: no step along axis {axis} is a multiple of {factor} and {offset} more")
+        steps[k] = step
+        step *= known[k]
+    made: S.Buffer = replace(buffer, strides=tuple(build.const(n, buffer.shape[0].dtype) for n in steps))
+    return made

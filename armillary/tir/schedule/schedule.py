@@ -346,12 +346,24 @@ class Schedule:
 
     def set_scope(self, block: BlockRV, buffer_index: int, storage_scope: str) -> None:
         """Put a buffer that a block writes, by its number, into another memory; it must be the function's own."""
-        buffer = self._touched_by("set_scope", block, "writes", buffer_index)
+        self._replace("set_scope", block, buffer_index, lambda buffer: replace(buffer, scope=storage_scope))
+
+    def storage_align(self, block: BlockRV, buffer_index: int, axis: int, factor: int, offset: int) -> None:
+        """Let a step along an axis of a buffer that a block writes, by its number, be k * factor + offset elements.
+
+        It must be the function's own; with gaps it is allocated whole, however little of it an iteration uses.
+        """
+        self._replace("storage_align", block, buffer_index, lambda buffer: layout.aligned(buffer, axis, factor, offset))
+
+    def _replace(self, primitive: str, block: BlockRV, index: int, change: Callable[[S.Buffer], S.Buffer]) -> None:
+        buffer = self._touched_by(primitive, block, "writes", index)
         func = self._function(block.function)
         own = [b for s in all_statements(func.body) if isinstance(s, Block) for b in s.alloc_buffers]
         if buffer not in own:
-            raise ScheduleError(f"set_scope: {buffer.name} is an argument of {block.function}, in the caller's memory")
-        body = cache.with_buffer(func.body, buffer, replace(buffer, scope=storage_scope))
+            raise ScheduleError(
+                f"{primitive}: {buffer.name} is an argument of {block.function}, in the caller's memory"
+            )
+        body = cache.with_buffer(func.body, buffer, change(buffer))
         self.mod = IRModule({**dict(self.mod.items()), block.function: func.with_body(body)})
 
     def transform_layout(
