@@ -1,0 +1,56 @@
+"""Dense layers of weights in few bits on OpenCL devices: packages hold the bits, kernels make numbers of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from opencl_device import needs_opencl
+
+import armillary
+from armillary import relay
+from armillary.contrib import graph_executor
+
+RNG = np.random.default_rng(4)
+UNITS, TERMS, BLOCK = 48, 128, 32
+GROUPS = TERMS // BLOCK
+
+
+def network(rows: int, has_zeros: bool) -> tuple[Any, np.ndarray]:
+    """MatMulNBits of four bits, and its weights (TERMS, UNITS) as numbers, computed from the integers by numpy."""
+    values = RNG.integers(0, 16, (UNITS, GROUPS, BLOCK)).astype(np.uint8)
+    drawn = RNG.integers(0, 16, (UNITS, GROUPS)).astype(np.uint8)
+    zeros = drawn if has_zeros else np.full_like(drawn, 8)
+    scales = (RNG.random((UNITS, GROUPS)) * 0.1).astype(np.float32)
+    held = {"w": values[..., ::2] | values[..., 1::2] << 4, "s": scales.reshape(-1)}
+    if has_zeros:
+        held["z"] = (zeros[:, ::2] | zeros[:, 1::2] << 4).reshape(-1)
+    sizes = {"K": TERMS, "N": UNITS, "bits": 4, "block_size": BLOCK}
+    node = helper.make_node("MatMulNBits", ["x", *held], ["y"], domain="com.microsoft", **sizes)
+    made = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, TERMS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, UNITS])],
+        [numpy_helper.from_array(v, k) for k, v in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    real = (values.astype(np.float64) - zeros[..., None]) * scales[..., None]
+    return helper.make_model(made, opset_imports=opsets, ir_version=8), real.reshape(UNITS, TERMS).T
+
+
+@needs_opencl
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
+@pytest.mark.parametrize(("rows", "has_zeros"), [(1, False), (1, True), (3, True), (16, False)])
+def test_weights_of_four_bits_stay_so(rows: int, has_zeros: bool, target: str) -> None:
+    model, weight = network(rows, has_zeros)
+    module, params = relay.frontend.from_onnx(model)
+    library = relay.build(module, target, params=params)
+    held = sum(np.asarray(v).nbytes for v in library.get_params().values())
+    assert held <= UNITS * (TERMS // 2 + GROUPS * (4 + 1)), "bits, scales and zeros, no weights in float32"
+    x = RNG.standard_normal((rows, TERMS)).astype(np.float32)
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(x=x)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), x @ weight, rtol=1e-4, atol=1e-4)
