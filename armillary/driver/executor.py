@@ -1,10 +1,11 @@
 """`relay.create_executor`: a module, a function or an expression as a Python function of arrays.
 
 In: a kind ("debug": the reference interpreter; "graph", "vm", "aot": compiled), a module, a device, a target. Out: an
-`Executor`, whose `evaluate` gives a callable, or the value of an expression without free variables. Invariant: what is
-compiled knows every shape: dimensions that are written as unknown are those of the arguments, and each new set of them
-is compiled once. Programs whose shapes depend on values are refused by "graph" and "aot"; "debug" runs them, and "vm"
-by the same interpreter. `relay.vm.compile` keeps such a program as an `Executable`, whose functions are called by name.
+`Executor`, whose `evaluate` gives a callable, or the value of an expression without free variables. Invariant: "vm"
+compiles once for all sizes of parameters that are unknown, where operators have forms over sizes; else what is compiled
+knows every shape: unknown dimensions are those of the arguments, and each new set of them is compiled once. Programs
+whose shapes depend on values are refused by "graph" and "aot"; "debug" runs them, and "vm" by the same interpreter.
+`relay.vm.compile` keeps such a program as an `Executable`, whose functions are called by name.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.boundary import boundary, bounded
+from armillary.base.extent import is_known
 from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
 from armillary.ops.shape.dynamic import DynamicAttrs
 from armillary.relay.analysis import free_vars
+from armillary.relay.analysis.bind_sizes import bind_type
 from armillary.relay.analysis.call_graph import CallGraph
+from armillary.relay.analysis.open_parameters import sizes_given, with_open_parameters
 from armillary.relay.binding import bind, bind_params_by_name, bind_types, with_own_names
 from armillary.relay.evaluate import HeldValue, evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleWrapper, Var
@@ -45,6 +49,7 @@ with deferred():
     from armillary.runtime.vm import pack_code
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
+Built = tuple[Any, list[str], Type]  # Any: a graph executor, or None; names of its inputs, the type of its result
 KINDS = ("debug", "graph", "vm", "aot")
 
 
@@ -98,14 +103,27 @@ class Executor:
         return lambda values: _tensors(evaluate(module, values))
 
     def _compiled(self, module: IRModule) -> Callable[[list[Array]], Any]:
-        made: dict[tuple[Type | bytes, ...], Any] = {}  # Any: a graph executor, by types and values that say sizes
+        made: dict[tuple[Type | bytes, ...], Built] = {}  # by types and values that say sizes
         fixed = _of_sizes(module["main"])
+        of_all: list[tuple[FuncType, Built] | None] = []  # what runs at all sizes or None, once it was asked for
+
+        def build_of(types: tuple[Type, ...], values: Sequence[object]) -> Built:
+            of_all.extend([self._open(module)] if not of_all and not fixed else [])
+            if not of_all or of_all[0] is None:
+                return self._built(*_with_values(module, types, values, fixed))
+            main = bind_types(module["main"], types)
+            wanted = infer_type(main, module)  # what does not fit together is told of these shapes
+            open_type, built = of_all[0]
+            sizes = sizes_given(open_type.arg_types, types)
+            if sizes is not None and bind_type(open_type, sizes) == wanted:
+                return built
+            return self._built(_with_branches(module, main), types)
 
         def run(values: list[Any]) -> Any:
             types = tuple(map(_type_of, values))
             key = (*types, *(values[k].tobytes() for k in fixed))
             if key not in made:
-                made[key] = self._built(*_with_values(module, types, values, fixed))
+                made[key] = build_of(types, values)
             graph, names, result = made[key]
             if graph is None:  # sizes depend on values
                 return self._interpreted(module)(values)
@@ -123,7 +141,19 @@ class Executor:
             made[types] = self._built(module, None)
         return run
 
-    def _built(self, module: IRModule, types: tuple[Type, ...] | None) -> tuple[Any, list[str], Type]:
+    def _open(self, module: IRModule) -> tuple[FuncType, Built] | None:
+        """One build for all sizes of parameters; None for other kinds, and where an operator has no form over sizes."""
+        named = with_open_parameters(module) if self.kind == "vm" else None
+        if named is None:
+            return None
+        try:
+            built = self._built(named, None)
+        except (UnsupportedError, TypeMismatch):  # of the shapes that are met it is told again
+            return None
+        checked = infer_type(named["main"], named)
+        return (checked, built) if built[0] is not None and isinstance(checked, FuncType) else None
+
+    def _built(self, module: IRModule, types: tuple[Type, ...] | None) -> Built:
         """The graph executor for arguments of these types, the names of its inputs, and the type of its result.
 
         None where the kind is "vm" and a size inside is a value: the interpreter runs that.
@@ -138,7 +168,7 @@ class Executor:
         result = checked.ret_type
         if self.kind == "vm" and not all(map(_has_sizes, post_order(main))):
             return None, [], result
-        unknown = next((t for t in tensor_fields(result) if not _is_static(t)), None)
+        unknown = next((t for t in tensor_fields(result) if not all(map(is_known, t.shape))), None)
         if unknown is not None:
             told = f"the executor {self.kind!r} compiles programs of known shapes; a result here is {unknown}"
             raise UnsupportedError(told, hint="relay.create_executor of 'vm' or 'debug' runs it")
@@ -190,7 +220,7 @@ def _fields(param: Var) -> tuple[TensorType, ...]:
 def _has_sizes(expr: Expr) -> bool:
     """Whether every tensor that an expression gives has known sizes."""
     ty = None if isinstance(expr, Op) else expr.checked_type
-    return not isinstance(ty, TensorType | TupleType) or all(map(_is_static, tensor_fields(ty)))
+    return not isinstance(ty, TensorType | TupleType) or all(is_known(d) for t in tensor_fields(ty) for d in t.shape)
 
 
 def _is_static(ty: TensorType) -> bool:
@@ -316,14 +346,17 @@ class Executable:
     def save(self) -> tuple[bytearray, FunctionLibrary]:
         """The code of main and its library, for `runtime.vm.Executable.load_exec` once the library was exported.
 
-        Raises UnsupportedError for a program whose kernels depend on the shapes of calls, and for what `relay.build`
-        refuses.
+        Sizes that are unknown in main's parameters are named in what is saved. Raises UnsupportedError for a program
+        whose kernels depend on the shapes of calls, and for what `relay.build` refuses.
         """
-        for var in self.mod["main"].params:
-            if any(not isinstance(size, int) for field in tensor_fields(var.checked_type) for size in field.shape):
-                told = f"an executable of open shapes is not saved: {var.name_hint} is {var.checked_type}"
-                raise UnsupportedError(told, hint="bind its dimensions, or call it here")
-        library = build(self.mod, self.target, params=self.params)
+        module = self.mod.copy()
+        module["main"] = bind_params_by_name(module["main"], self.params)
+        is_open = [p for p in module["main"].params if not all(map(_is_static, _fields(p)))]
+        named = with_open_parameters(module) if is_open else module
+        if named is None:
+            told = f"an executable whose kernels depend on shapes is not saved: {is_open[0].name_hint} is"
+            raise UnsupportedError(f"{told} {is_open[0].checked_type}", hint="bind its dimensions, or call it here")
+        library = build(named, self.target)
         return pack_code(library.graph_json, save_params(library.get_params())), library.get_lib()
 
 
@@ -331,7 +364,10 @@ class Executable:
 def compile_executable(
     mod: IRModule | Function, target: object = "llvm", target_host: object = None, params: Params | None = None
 ) -> Executable:
-    """An executable of a module or a function. Kernels are made when it is called, for the shapes of that call."""
+    """An executable of a module or a function. Kernels are made at the first call, for all sizes that are unknown.
+
+    Where an operator has no form over sizes, they are made for the shapes of each call.
+    """
     del target_host  # the host is this one
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
