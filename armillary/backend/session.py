@@ -58,7 +58,8 @@ class OnnxEngine:
         else:
             named = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
             prepared.fixed = {name: n for name, n in options.free_dimensions.items() if name in named}
-            prepared.compile_open()
+            with unwarned():
+                prepared.compile_open()
 
     def dtype(self, name: str) -> DType | None:
         """The type of an input's elements."""
