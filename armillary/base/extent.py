@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -457,3 +459,25 @@ def most(a: Known, b: Known) -> Known:
     if high <= 0:
         return b
     return a if low >= 0 else Extent({(Most(*sorted((a, b), key=str)),): 1})
+
+
+# Where `noted_meetings` looks: axes over named sizes that operators take to be equal.
+_MEETINGS: ContextVar[list[tuple[Known, Known]] | None] = ContextVar("_MEETINGS", default=None)
+
+
+@contextmanager
+def noted_meetings() -> Iterator[list[tuple[Known, Known]]]:
+    """A list of the axes, different as expressions, that operators typed in this context take to be equal."""
+    found: list[tuple[Known, Known]] = []
+    token = _MEETINGS.set(found)
+    try:
+        yield found
+    finally:
+        _MEETINGS.reset(token)
+
+
+def note_meeting(a: Dim, b: Dim) -> None:
+    """Say that an operator takes two axes to be equal."""
+    meetings = _MEETINGS.get()
+    if meetings is not None and a != b and isinstance(a, int | Extent) and isinstance(b, int | Extent):
+        meetings.append((a, b))

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
-from armillary.base.extent import Known
+from armillary.base.extent import Known, note_meeting
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.relay.expr import Constant, Expr, const
@@ -145,6 +145,7 @@ def _join(name: str, a: Dim, b: Dim, shapes: Sequence[Sequence[Dim]]) -> Dim:
         return a
     if a == 1:
         return b
+    note_meeting(a, b)
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         if isinstance(a, AnyDim) and isinstance(b, AnyDim):
             return a if a == b or isinstance(a, Extent) else b

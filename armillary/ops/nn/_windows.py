@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Known, ceil_div, least, most
+from armillary.base.extent import Known, ceil_div, least, most, note_meeting
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops._types import number, widened
@@ -157,7 +157,9 @@ def need_numbers(op: str, data: TensorType) -> None:
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions may be equal."""
+    """Whether two dimensions may be equal; what an operator asks so is compared in a run, unless one of them is 1."""
+    if 1 not in (a, b):
+        note_meeting(a, b)
     return isinstance(a, AnyDim) or isinstance(b, AnyDim) or a == b
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.extent import Extent, Known
+from armillary.base.extent import Extent, Known, note_meeting
 from armillary.base.record import record
 from armillary.budgets import KERNEL_SIZE
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -73,8 +73,11 @@ def infer_concatenate(attrs: AxisAttrs, data: Type) -> TensorType:
             if i == axis:
                 total = total + have
             elif isinstance(want, AnyDim):
+                note_meeting(want, have)
                 shape[i] = have
-            elif have != want and not isinstance(have, AnyDim):
+            elif isinstance(have, AnyDim):
+                note_meeting(want, have)
+            elif have != want:
                 raise TypeMismatch(f"concatenate along axis {axis}: got {part.shape}, wanted {want} in dimension {i}")
     shape[axis] = total
     return TensorType(tuple(shape), dtype)
