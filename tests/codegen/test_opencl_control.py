@@ -111,4 +111,5 @@ def test_a_loop_over_convolutions() -> None:
     steps = [conv("s", "a"), NODE("Relu", ["a"], ["r"]), conv("r", "n", "v"), NODE("Identity", ["g"], ["go"])]
     body = graph([*steps, NODE("Identity", ["r"], ["o"])], "go n o", inputs)
     nodes = [conv("x", "h"), NODE("Loop", ["m", "c", "h"], ["p", "z"], body=body), conv("p", "y")]
-    run_both(nodes, {"x": X, "c": True}, "y z", m=np.int64(3))
+    run_both(nodes, {"x": X}, "y z", m=np.int64(3), c=np.bool_(True))
+    run_both(nodes, {"x": X, "c": True}, "y", m=np.int64(3))  # how many rows z has then only the data says
