@@ -33,8 +33,8 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("relay.Function",), "Type parameters are accepted where they are empty; functions are not polymorphic."),
     (
         ("relay.create_executor",),
-        '`"vm"` compiles once for all sizes that are unknown; where an operator has no form over sizes, for each set of '
-        "input shapes.",
+        '`"vm"` compiles once for all sizes that are unknown; where an operator has no form over sizes, for each set '
+        "of input shapes.",
     ),
     (("relay.testing.run_infer_type",), "Infers and returns the same expression; a function with `ret_type`."),
     (
