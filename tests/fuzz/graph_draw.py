@@ -99,7 +99,9 @@ class Draw:
             wide = self.random.random() < 0.15 and (low, high) == (-2.0, 2.0)
             first, last = (kind.min_value, kind.max_value) if wide else (max(low * 3, kind.min_value), high * 3)
             last = min(last, kind.max_value)
-            return np.asarray(self.numpy.integers(int(first), int(last), shape, endpoint=True)).astype(kind.numpy)
+            drawn = np.uint64 if last > np.iinfo(np.int64).max else np.int64
+            values = self.numpy.integers(int(first), int(last), shape, dtype=drawn, endpoint=True)
+            return np.asarray(values).astype(kind.numpy)
         values = np.asarray(self.numpy.uniform(low, high, shape))
         if self.random.random() < 0.2:
             values = np.clip(np.rint(values * 4) / 4, low, high)

@@ -20,7 +20,7 @@ import onnx_truth
 from graph_check import Outcome
 from onnx_kit import Array, Drawn
 
-from armillary.backend import _grouped, _sized
+from armillary.backend import _grouped
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ArmillaryError, InternalError, UnsupportedError
@@ -51,7 +51,7 @@ def _run(library: Any, drawn: Drawn, main: Any) -> list[Array]:
         executor.set_input(name, value)
     executor.run()
     outputs = [np.asarray(executor.get_output(i).numpy()) for i in range(executor.get_num_outputs())]
-    return _grouped(_sized(outputs, main), main)
+    return _grouped(outputs, main)
 
 
 def check(drawn: Drawn, levels: Sequence[int], target: str, how: str = "") -> Outcome:
