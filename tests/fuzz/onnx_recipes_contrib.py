@@ -320,6 +320,25 @@ def product_of_bits(d: Draw) -> None:
     )
 
 
+@contrib("MoE", "QMoE")
+def experts(d: Draw) -> None:
+    """Weights of four bits with a scale for each unit: with blocks ONNX Runtime rounds rows."""
+    rows, count, hidden, inner = d.integer(1, 5), d.integer(2, 4), 32, 64
+    inputs: list[Value | None] = [_f32(d, rows, hidden), _f32(d, rows, count)]
+    packed = d.chance(0.5)
+    for units, terms in ((inner, hidden), (hidden, inner)):
+        if packed:
+            inputs.append(d.give(d.array("uint8", (count, units, terms // 2), 0, 255), True))
+            inputs.append(d.give(d.array("float32", (count, units), 0.01, 0.1), True))
+        else:
+            inputs.append(d.give(d.array("float32", (count, units, terms), -1, 1), True))
+        inputs.append(_f32(d, count, units) if d.chance(0.5) else None)
+    attributes = {"expert_weight_bits": 4} if packed else {}
+    kind, chosen = d.one(("relu", "silu", "gelu")), d.integer(1, 2)
+    op = "QMoE" if packed else "MoE"
+    d.emit(op, inputs, domain=MS, k=chosen, activation_type=kind, normalize_routing_weights=1, **attributes)
+
+
 @contrib("GatherBlockQuantized")
 def rows_of_bits(d: Draw) -> None:
     bits = d.one((4, 8))
