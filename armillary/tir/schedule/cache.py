@@ -19,7 +19,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements
 from armillary.tir.blocks.block import Block, BlockRealize, BufferRegion, MatchBufferRegion
-from armillary.tir.schedule.inline import leaves, touched
+from armillary.tir.schedule.inline import leaves, serial_loops, touched
 from armillary.tir.substitute import map_all, map_stmt
 
 
@@ -123,10 +123,8 @@ def _copy_of(
     body = S.BufferStore(result, E.BufferLoad(source, places), places)
     block = Block(axes, (BufferRegion(source, point),), (BufferRegion(result, point),), name, body)
     loops = [E.Var(f"ax{k}", size.dtype) for k, size in enumerate(buffer.shape)]
-    made: S.Stmt = BlockRealize(tuple(loops), build.const(True), block)
-    for var, zero, size in reversed(list(zip(loops, zeros, buffer.shape, strict=True))):
-        made = S.For(var, zero, size, S.LoopKind.SERIAL, made)
-    return made, cache, name
+    realize = BlockRealize(tuple(loops), build.const(True), block)
+    return serial_loops(list(zip(loops, buffer.shape, strict=True)), realize), cache, name
 
 
 def _outermost(func: S.PrimFunc) -> Block | None:

@@ -17,13 +17,11 @@ from armillary.errors import ScheduleError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import all_statements
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.blocks.regions import Span, read_spans
 from armillary.tir.schedule.cache import writes_all
-from armillary.tir.schedule.inline import leaves, touched
+from armillary.tir.schedule.inline import alone, leaves, serial_loops, touched, without
 from armillary.tir.simplify import simplify
-from armillary.tir.substitute import map_stmt
 
 
 def computed_at(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For) -> S.PrimFunc:
@@ -37,25 +35,16 @@ def computed_at(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For) -> S.Prim
     assert isinstance(store, S.BufferStore), "checked above"
     spans = dict(zip(store.indices, read_spans(loop.body, store.buffer), strict=True))
     nest = _nest(block, realize, spans, store.buffer)
-    old = next(s for s in path if [b for b in all_statements(s) if isinstance(b, Block)] == [block])
+    old = next(s for s in path if alone(s, block))
     parts = S.stmt_list(loop.body)
     first = next(k for k, part in enumerate(parts) if any(store.buffer in touched(b)[0] for b in leaves(part)))
     inside = replace(loop, body=S.seq(*parts[:first], nest, *parts[first:]))
-
-    def visit(item: S.Stmt) -> S.Stmt:
-        if item is loop:
-            return inside
-        if isinstance(item, S.SeqStmt):
-            return S.seq(*(visit(s) for s in item.statements if s is not old))
-        return map_stmt(item, lambda e: e, visit)
-
-    return func.with_body(visit(func.body))
+    return func.with_body(without(func.body, old, None, old=loop, new=inside))
 
 
 def _nest(block: Block, realize: BlockRealize, spans: dict[E.Expr, Span], buffer: S.Buffer) -> S.Stmt:
     """New loops around the block: over what is read along its data axes, over all of the others."""
     loops: list[tuple[E.Var, E.Expr]] = []
-    values: list[E.Expr] = []
     predicate: E.Expr = build.const(True)
     ranks = sorted(range(len(block.iter_vars)), key=lambda k: block.iter_vars[k].kind != "data")
     placed: dict[int, E.Expr] = {}
@@ -78,10 +67,7 @@ def _nest(block: Block, realize: BlockRealize, spans: dict[E.Expr, Span], buffer
         placed[k] = simplify(build.add(low, var))
         loops.append((var, length))
     values = [placed[k] for k in range(len(block.iter_vars))]
-    made: S.Stmt = replace(realize, iter_values=tuple(values), predicate=predicate)
-    for var, length in reversed(loops):
-        made = S.For(var, build.const(0, var.dtype), length, S.LoopKind.SERIAL, made)
-    return made
+    return serial_loops(loops, replace(realize, iter_values=tuple(values), predicate=predicate))
 
 
 def _obstacle(func: S.PrimFunc, path: Sequence[S.Stmt], block: Block, loop: S.For) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from armillary.base.node import replace, structural_equal
 from armillary.errors import ScheduleError
+from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, is_pure
@@ -57,7 +58,7 @@ def inlined(func: S.PrimFunc, path: Sequence[S.Stmt]) -> S.PrimFunc:
     return made
 
 
-def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer, *, old: S.Stmt, new: S.Stmt) -> S.Stmt:
+def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer | None, *, old: S.Stmt, new: S.Stmt) -> S.Stmt:
     """The body without one of the statements that run in order, and without a buffer of its own; `new` for `old`."""
 
     def visit(item: S.Stmt) -> S.Stmt:
@@ -76,6 +77,13 @@ def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer, *, old: S.Stmt, new: S
 def axes_of(block: Block) -> list[E.Var]:
     """The variables of the axes of a block."""
     return [axis.var for axis in block.iter_vars]
+
+
+def serial_loops(loops: Sequence[tuple[E.Var, E.Expr]], body: S.Stmt) -> S.Stmt:
+    """The statement inside loops from 0 on, the outermost first: variables with their numbers of iterations."""
+    for var, extent in reversed(loops):
+        body = S.For(var, build.const(0, var.dtype), extent, S.LoopKind.SERIAL, body)
+    return body
 
 
 def alone(item: S.Stmt, block: Block) -> bool:

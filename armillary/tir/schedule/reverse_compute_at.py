@@ -20,10 +20,9 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, nodes_of, uses_any
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.schedule.cache import writes_all
-from armillary.tir.schedule.inline import alone, axes_of, leaves, touched
+from armillary.tir.schedule.inline import alone, axes_of, leaves, serial_loops, touched, without
 from armillary.tir.schedule.reduction import conjuncts
 from armillary.tir.simplify import Simplifier, simplify
-from armillary.tir.substitute import map_stmt
 
 _Box = list[tuple[E.Expr, int]]  # the first index and the number of indices along each dimension
 
@@ -44,15 +43,7 @@ def computed_at_writer(func: S.PrimFunc, path: Sequence[S.Stmt], to_loop: Sequen
     parts = S.stmt_list(loop.body)
     at = next(k for k, part in enumerate(parts) if writer in leaves(part))
     inside = replace(loop, body=S.seq(*parts[: at + 1], nest, *parts[at + 1 :]))
-
-    def visit(item: S.Stmt) -> S.Stmt:
-        if item is loop:
-            return inside
-        if isinstance(item, S.SeqStmt):
-            return S.seq(*(visit(s) for s in item.statements if s is not old))
-        return map_stmt(item, lambda e: e, visit)
-
-    return func.with_body(visit(func.body))
+    return func.with_body(without(func.body, old, None, old=loop, new=inside))
 
 
 def _writer(told: str, func: S.PrimFunc, block: Block, loop: S.For) -> tuple[Block, S.Buffer]:
@@ -202,7 +193,4 @@ def _nest(realize: BlockRealize, block: Block, buffer: S.Buffer, box: _Box) -> S
             length = build.const(count, length.dtype)
         values.append(simplify(build.add(low, var)))
         loops.append((var, length))
-    made: S.Stmt = replace(realize, iter_values=tuple(values), predicate=simplify(predicate))
-    for var, length in reversed(loops):
-        made = S.For(var, build.const(0, var.dtype), length, S.LoopKind.SERIAL, made)
-    return made
+    return serial_loops(loops, replace(realize, iter_values=tuple(values), predicate=simplify(predicate)))

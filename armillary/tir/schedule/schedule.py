@@ -186,10 +186,8 @@ class Schedule:
             covered *= length
         if covered > extent:
             body = _where(body, build.less(value, build.const(extent, item.var.dtype)))
-        zero = build.const(0, item.var.dtype)
-        for var, length in reversed(list(zip(made, lengths, strict=True))):
-            body = S.For(var, zero, build.const(length, var.dtype), S.LoopKind.SERIAL, body)
-        self._put(loop.function, item, body)
+        loops = [(var, build.const(length, var.dtype)) for var, length in zip(made, lengths, strict=True)]
+        self._put(loop.function, item, inline.serial_loops(loops, body))
         return [LoopRV(loop.function, var) for var in made]
 
     def fuse(self, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
