@@ -1,9 +1,10 @@
 """Serve a language model over HTTP, with the usual endpoints for completions and conversations.
 
-Compiles a Hugging Face folder or an ONNX file once and answers /v1/models, /v1/completions and /v1/chat/completions,
-streamed or whole. Requests are answered side by side, one in each slot; others wait, and those beyond the queue are
-refused with 429. Listens on this machine alone unless --host says otherwise, which needs a token: the environment's
-ARMILLARY_SERVE_TOKEN or --token-file. Needs armillary[serve] and tokenizer.json beside the model.
+Compiles a Hugging Face folder, a GGUF or an ONNX file once and answers /v1/models, /v1/completions and
+/v1/chat/completions, streamed or whole. Requests are answered side by side, one in each slot; others wait, and those
+beyond the queue are refused with 429. Listens on this machine alone unless --host says otherwise, which needs a token:
+the environment's ARMILLARY_SERVE_TOKEN or --token-file. Needs armillary[serve] and a tokenizer: in the GGUF file, or
+tokenizer.json beside the model.
 
 examples:
   armc serve smollm/ --slots 4 --capacity 2048
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.cli._console import note
-from armillary.cli._model import count, pass_config, positive
+from armillary.cli._model import count, positive
+from armillary.cli.generate import add_model_options, generator_of
 from armillary.errors import ConfigError
-from armillary.generate import Generator
 from armillary.generate.chat import load_template
 from armillary.generate.engine import Engine
 from armillary.generate.server import Server
@@ -29,18 +30,13 @@ from armillary.generate.server import Server
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc serve`."""
-    parser.add_argument("MODEL", help="a folder with config.json and safetensors or model.onnx, or an ONNX file")
+    add_model_options(parser, capacity=2048)
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=count, default=8000, metavar="N", help="default: 8000; 0: a free one")
     parser.add_argument("--token-file", default="", metavar="FILE", help="what clients have to show as a bearer token")
     parser.add_argument("--name", default="", help="what the model is called (default: its folder or file)")
     parser.add_argument("--slots", type=positive, default=4, metavar="N", help="requests that are answered at a time")
     parser.add_argument("--queue", type=count, default=32, metavar="N", help="requests that wait beside them")
-    parser.add_argument("--capacity", type=positive, default=2048, metavar="N", help="tokens of prompt and answer")
-    parser.add_argument("--chunk", type=positive, default=64, metavar="N", help="tokens of a prompt read at once")
-    parser.add_argument("--bits", type=int, choices=(0, 4, 8), default=0, help="pack a folder's weights (0: no)")
-    parser.add_argument("--target", default="llvm", help="default: llvm, this machine")
-    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,15 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("armc serve needs the package uvicorn", hint="pip install armillary[serve]") from None
     token = _token(args)
     listener = _listener(args.host, args.port)
-    generator = Generator(
-        args.MODEL,
-        capacity=args.capacity,
-        chunk=args.chunk,
-        slots=args.slots,
-        bits=args.bits,
-        target=args.target,
-        config=pass_config(args.pass_config),
-    )
+    generator = generator_of(args, args.slots)
     if generator.tokenizer is None:
         raise ConfigError(f"{args.MODEL}: there is no tokenizer.json beside the model", hint="clients send text")
     model = Path(args.MODEL)

@@ -178,3 +178,11 @@ def test_pieces_of_a_file_merge_by_score() -> None:
     assert made.encode("the th") == [1, at["\u2581the"], at["\u2581th"]]
     assert made.encode("\u00e9") == [1, at["\u2581"], at["<0xC3>"], at["<0xA9>"]]
     assert made.decode(made.encode("the th\u00e9")) == "the th\u00e9"
+
+
+def test_sequences_side_by_side_answer_as_alone(tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", "llama", weights_of("llama", SHAPE), "Q4_0")
+    prompts = [TOKENS, TOKENS[3:8], TOKENS[:1]]
+    alone = Generator(tmp_path / "x.gguf", capacity=64)
+    wanted = [list(alone.generate(prompt, 12)) for prompt in prompts]
+    assert Generator(tmp_path / "x.gguf", capacity=64, slots=2).generate_many(prompts, 12) == wanted
