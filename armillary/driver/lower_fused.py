@@ -22,6 +22,7 @@ from armillary.base.aliases import Array
 from armillary.base.node import post_order
 from armillary.base.node import replace as replace_node
 from armillary.errors import UnsupportedError
+from armillary.ops._types import copied
 from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
@@ -164,8 +165,7 @@ def _distinct(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor]) -> tupl
     made = []
     for tensor in outputs:
         if id(tensor) in taken:
-            source = tensor
-            tensor = te.compute(source.shape, lambda *i, s=source: s(*i), name="copy", tag="injective")
+            tensor = copied(tensor)
         taken.add(id(tensor))
         made.append(tensor)
     return tuple(made)

@@ -161,6 +161,12 @@ def check_broadcasts_to(name: str, shape: Sequence[Dim], target: Sequence[Dim]) 
         raise TypeMismatch(f"{name}: shape {tuple(shape)} does not broadcast to {tuple(target)}")
 
 
+def copied(data: te.Tensor) -> te.Tensor:
+    """The same elements in a tensor of their own."""
+    result: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
+    return result
+
+
 def broadcast_index(shape: Sequence[Known], index: Sequence[te.Expr]) -> tuple[te.Expr | int, ...]:
     """Where the element of an output index lies in an input of `shape` that broadcasts to it."""
     tail = index[len(index) - len(shape) :]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from armillary.base.record import record
 from armillary.ops._deferred import te
+from armillary.ops._types import copied
 from armillary.ops.nn._windows import f32
 from armillary.relay.op import Kind, Op, Sample
 from armillary.relay.types import Type
@@ -36,8 +37,7 @@ def _define(name: str, doc: str) -> Op:
 
     @op.compute
     def compute(attrs: CompilerAttrs, data: te.Tensor) -> te.Tensor:
-        copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
-        return copied
+        return copied(data)
 
     @op.samples
     def samples() -> Iterator[Sample]:

@@ -16,6 +16,7 @@ from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import TargetError, TypeMismatch
 from armillary.ops._deferred import te
+from armillary.ops._types import copied
 from armillary.ops.nn._windows import f32
 from armillary.relay.op import BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact
@@ -100,8 +101,7 @@ def _identity(name: str, attrs_class: type, doc: str) -> Op:
 
     @op.compute
     def compute(attrs: te.Expr, data: te.Tensor) -> te.Tensor:
-        copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
-        return copied
+        return copied(data)
 
     return op
 

@@ -17,6 +17,7 @@ from armillary.base.extent import Extent, as_size
 from armillary.base.record import record
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.ops._deferred import te
+from armillary.ops._types import copied
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, Type
@@ -70,14 +71,12 @@ def reference_after(attrs: None, first: Array, data: Array) -> Array:
 
 @bind_size.compute
 def _copied_count(attrs: BindSizeAttrs, count: te.Tensor) -> te.Tensor:
-    copied: te.Tensor = te.compute(count.shape, lambda *i: count(*i), name="copy", tag="injective")
-    return copied
+    return copied(count)
 
 
 @run_after.compute
 def _copied_data(attrs: None, first: te.Tensor, data: te.Tensor) -> te.Tensor:
-    copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
-    return copied
+    return copied(data)
 
 
 @bind_size.samples
