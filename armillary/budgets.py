@@ -31,8 +31,8 @@ class Budget:
         """Refuse more than the limit; `free` is what the user's own data allows beyond it."""
         limit = self.limit + free
         if met > limit:
-            told = f"{where}: {_amount(met)} {self.counts}, and the budget {self.key} allows {_amount(limit)}"
-            raise BudgetError(told, span=span, hint=f'PassContext(config={{"{self.key}": {met}}}) raises it')
+            message = f"{where}: {_amount(met)} {self.counts}, and the budget {self.key} allows {_amount(limit)}"
+            raise BudgetError(message, span=span, hint=f'PassContext(config={{"{self.key}": {met}}}) raises it')
 
 
 def _amount(number: int) -> str:

@@ -87,16 +87,16 @@ def check_numerical_grads(
         np.testing.assert_allclose(value_at(values), function_value, rtol=rtol, atol=atol)
     for name, base in values.items():
         if grads[name].shape != base.shape:
-            told = f"check_numerical_grads: the gradient of {name!r} is {list(grads[name].shape)}"
-            raise TypeMismatch(f"{told}, wanted {list(base.shape)}")
+            message = f"check_numerical_grads: the gradient of {name!r} is {list(grads[name].shape)}"
+            raise TypeMismatch(f"{message}, wanted {list(base.shape)}")
         found = np.zeros(base.shape)
         for at in np.ndindex(base.shape):
             found[at] = _slope(value_at, values, name, at, delta)
         off = np.abs(found - grads[name]) > atol + rtol * np.abs(found)
         if 100 * int(off.sum()) > (acceptable_fail_percentage or 0.0) * base.size:
             at = tuple(int(i) for i in np.argwhere(off)[0])
-            told = f"{int(off.sum())} of {base.size} gradients of {name!r} differ, first at {at}"
-            raise AssertionError(f"{told}: got {grads[name][at]:.6g}, differences give {found[at]:.6g}")
+            message = f"{int(off.sum())} of {base.size} gradients of {name!r} differ, first at {at}"
+            raise AssertionError(f"{message}: got {grads[name][at]:.6g}, differences give {found[at]:.6g}")
 
 
 def _as_dict(given: Arrays) -> dict[Key, Array]:

@@ -287,8 +287,8 @@ def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         if name not in known:
             close = similar(name, known, 3, 0.6)
-            told = f"; similar: {', '.join(close)}" if close else ""
-            warnings.warn(f"{what}: there is no pass {name!r}{told}", stacklevel=3)
+            message = f"; similar: {', '.join(close)}" if close else ""
+            warnings.warn(f"{what}: there is no pass {name!r}{message}", stacklevel=3)
     return names
 
 
@@ -469,8 +469,8 @@ def find_pass(name: str) -> PassDefinition:
     found = PASSES.get(name) or next((p for p in PASSES.values() if name in p.info.names), None)
     if found is None:
         close = similar(name, known_names(), 3, 0.5)
-        told = f"similar: {', '.join(close)}; " if close else ""
-        raise ConfigError(f"there is no pass {name!r}", hint=f"{told}list them with: armc opt --list")
+        message = f"similar: {', '.join(close)}; " if close else ""
+        raise ConfigError(f"there is no pass {name!r}", hint=f"{message}list them with: armc opt --list")
     return found
 
 

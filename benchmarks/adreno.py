@@ -154,16 +154,16 @@ def network_rows(args: argparse.Namespace, network: str, memory: str, precision:
             of_gpus = [each_gpu[name] for each_gpu in found]
             waves, spills = [str(k.waves) for k in of_gpus], sum(k.spills for k in of_gpus)
             macs, alu, reads = kernel.counts
-            told = note_of(name, min(k.waves for k in of_gpus))
+            message = note_of(name, min(k.waves for k in of_gpus))
             rows.append(
-                [network, memory, precision, name, *waves, str(spills), each(alu, macs), each(reads, macs), told]
+                [network, memory, precision, name, *waves, str(spills), each(alu, macs), each(reads, macs), message]
             )
     return rows
 
 
 def note_of(name: str, waves: int) -> str:
     """Why a kernel has few waves."""
-    return next((told for kind, told in NOTES.items() if kind in name), "") if waves < ENOUGH else ""
+    return next((message for kind, message in NOTES.items() if kind in name), "") if waves < ENOUGH else ""
 
 
 def layer_source(layer: Layer) -> str:

@@ -91,9 +91,9 @@ class Worker:
         line = self.process.stdout.readline() if ready else ""
         if line:
             return dict(json.loads(line))
-        told = f"no answer in {patience:.0f} s" if not ready else f"the process ended with {self.process.wait()}"
+        message = f"no answer in {patience:.0f} s" if not ready else f"the process ended with {self.process.wait()}"
         self.close()
-        return {"failed": told}
+        return {"failed": message}
 
     def tell(self, do: str, **more: str) -> None:
         """Say what to do."""
@@ -156,8 +156,8 @@ class Race:
     def keep(self, name: str, what: str, row: Row) -> None:
         """A turn's numbers, on paper at once."""
         self.rows[name][what] = row
-        told = row.get("failed") or ", ".join(f"{k} {_short(v)}" for k, v in row.items() if k != "kernels")
-        print(f"[{time.monotonic() - self.start:5.0f} s] {name} {what}: {told}", flush=True)
+        message = row.get("failed") or ", ".join(f"{k} {_short(v)}" for k, v in row.items() if k != "kernels")
+        print(f"[{time.monotonic() - self.start:5.0f} s] {name} {what}: {message}", flush=True)
         (self.folder / "race.json").write_text(json.dumps(self.rows, indent=1))
 
     def table(self) -> str:

@@ -262,8 +262,8 @@ def _slowest(graph: graph_executor.GraphModule) -> list[list[object]]:
     graph.module.profile()
     rows = sorted(graph.module.profile(), key=lambda row: -row.seconds)
     total = sum(row.seconds for row in rows)
-    told: list[list[object]] = [["all", len(rows), 1e6 * total]]
-    return told + [[row.function, 1e6 * row.seconds] for row in rows[:KERNELS]]
+    message: list[list[object]] = [["all", len(rows), 1e6 * total]]
+    return message + [[row.function, 1e6 * row.seconds] for row in rows[:KERNELS]]
 
 
 class Tuner:

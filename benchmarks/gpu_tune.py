@@ -156,9 +156,9 @@ def tune_tasks(args: argparse.Namespace, tasks: list[Any], log: Path) -> None:  
     def progress(tuner: Any, inputs: Any, results: Any) -> None:  # Any: as callbacks get them
         nonlocal last
         good, now = [r for r in results if not r.error_no], time.monotonic()
-        told = "" if good or not results else f" {results[0].error[:200]}"
+        message = "" if good or not results else f" {results[0].error[:200]}"
         rate = f"{len(results)} in {now - last:.1f} s, {len(good)} good, best {tuner.best_flops / 1e9:.0f} GFLOPS"
-        print(f"  {tuner.task.name}{[a[1] for a in tuner.task.args[:2]]}: {rate}{told}", flush=True)
+        print(f"  {tuner.task.name}{[a[1] for a in tuner.task.args[:2]]}: {rate}{message}", flush=True)
         last = now
 
     callbacks = [autotvm.callback.log_to_file(str(log), fsync=False), progress]

@@ -148,8 +148,8 @@ def about(task: autotvm.Task, index: int) -> dict[str, Any]:  # Any: JSON
     expected = dict(task.template.estimates(task))[index]
     ranked = [i for i, _ in task.template.estimates(task)]
     shapes = [arg[1] for arg in task.args[:2]]
-    told = {"task": task.name, "shapes": shapes, "calls": task.calls, "index": index, "rank": ranked.index(index)}
-    return told | {"knobs": knobs_of(task, index), "expected": round(1e6 * expected, 2)}
+    message = {"task": task.name, "shapes": shapes, "calls": task.calls, "index": index, "rank": ranked.index(index)}
+    return message | {"knobs": knobs_of(task, index), "expected": round(1e6 * expected, 2)}
 
 
 def others_in(changes: Iterable[Change], task: autotvm.Task) -> int:

@@ -107,9 +107,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("ended early: the next call goes on", flush=True)
     finally:
-        told = table([(place.name, place.state()) for place in places])
-        (args.folder / "table.md").write_text(told + "\n")
-        print(told, flush=True)
+        message = table([(place.name, place.state()) for place in places])
+        (args.folder / "table.md").write_text(message + "\n")
+        print(message, flush=True)
 
 
 def core_sets(args: argparse.Namespace, count: int) -> list[set[int]]:

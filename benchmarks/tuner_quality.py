@@ -81,8 +81,8 @@ def measure(args: argparse.Namespace) -> None:
     runner.close()
     builder.close()
     lines = [json.dumps([json.loads(key), round(us, 2)]) for key, (_, us) in kept.items() if us < FAILED]
-    told = json.dumps(head)[:-1] + ', "microseconds": [\n' + ",\n".join(lines) + "\n]}\n"
-    Path(args.table).write_text(told)
+    message = json.dumps(head)[:-1] + ', "microseconds": [\n' + ",\n".join(lines) + "\n]}\n"
+    Path(args.table).write_text(message)
     part.unlink()
 
 

@@ -51,8 +51,8 @@ def main() -> None:
     check_stored_output(console, path, executor.get_output(0).numpy())
     console.print(str(executor.benchmark(armillary.cpu(0), repeat=20, number=1)))
     show_profile(console, executor)
-    told = "next: .venv/bin/armc compile YOUR.onnx -o network.tar; docs/lessons/01_first_compile.md explains it"
-    console.print(told, soft_wrap=True)
+    message = "next: .venv/bin/armc compile YOUR.onnx -o network.tar; docs/lessons/01_first_compile.md explains it"
+    console.print(message, soft_wrap=True)
 
 
 def test_input(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -28,8 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    told = getattr(config, "workerinput", {})  # one process of several
-    config.option.draw = told["draw"] if told else chosen(config.option.draw)
+    message = getattr(config, "workerinput", {})  # one process of several
+    config.option.draw = message["draw"] if message else chosen(config.option.draw)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -53,8 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.draw:
-        told = f"of long lists of cases a share ran: --draw={config.option.draw} draws the same, without --draw all run"
-        terminalreporter.write_line(told)
+        message = (
+            f"of long lists of cases a share ran: --draw={config.option.draw} draws the same, without --draw all run"
+        )
+        terminalreporter.write_line(message)
 
 
 @pytest.hookimpl(trylast=True)

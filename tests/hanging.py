@@ -63,8 +63,8 @@ def left_over() -> dict[int, str]:
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
                     marked.add(int(folder.name))
     found = {pid for pid in parents if pid in marked or _is_below(pid, mine, parents)} - {mine}
-    told = {pid: _command_of(pid) for pid in found}
-    return {pid: words for pid, words in told.items() if words and "resource_tracker" not in words}
+    message = {pid: _command_of(pid) for pid in found}
+    return {pid: words for pid, words in message.items() if words and "resource_tracker" not in words}
 
 
 def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:

@@ -57,8 +57,8 @@ def _group(left: int, name: str, sizes: tuple[int, ...]) -> list[str]:
         height = round((base - _TOP - 30) * size / sizes[0], 1)
         x, y = left + n * (_BAR + 4), round(base - height, 1)
         lines.append(f'<rect x="{x}" y="{y}" width="{_BAR}" height="{height}" fill="{_COLOURS[n]}"/>')
-        told = (f"{size / 1e6:.1f}", "MB" if n == 0 else f"{size / sizes[0]:.0%}")
-        for k, text in enumerate(told):
+        message = (f"{size / 1e6:.1f}", "MB" if n == 0 else f"{size / sizes[0]:.0%}")
+        for k, text in enumerate(message):
             at = f'x="{x + _BAR // 2}" y="{round(y - 16 + 12 * k, 1)}"'
             lines.append(f'<text {at} font-size="10" text-anchor="middle">{text}</text>')
     middle = left + (_BAR + 4) * len(sizes) // 2

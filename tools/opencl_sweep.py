@@ -123,14 +123,14 @@ def sweep(args: argparse.Namespace) -> None:
 def report(state: Path) -> str:
     """Every sample that did not pass, and the counts."""
     rows = read(state)
-    told = [
+    message = [
         f"{row['outcome']:8} {name} {number}: {' '.join(str(row['message']).split())[:200]}"
         for (name, number), row in sorted(rows.items())
         if row["outcome"] != "passed"
     ]
     counts = Counter(str(row["outcome"]) for row in rows.values())
     shown = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name])
-    return "\n".join([*told, f"{len(rows)} samples: {shown}"])
+    return "\n".join([*message, f"{len(rows)} samples: {shown}"])
 
 
 def main() -> int:

@@ -118,10 +118,10 @@ def _imports() -> list[str]:
 def _user_function(name: str, short: str) -> list[str]:
     if "." not in name:
         return []
-    told = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(FUNCTIONS[name])))
-    told = re.sub(r"\b(Expr|Call)\b", r"_\1", told).replace("Any", "typing.Any")
+    message = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(FUNCTIONS[name])))
+    message = re.sub(r"\b(Expr|Call)\b", r"_\1", message).replace("Any", "typing.Any")
     doc = " ".join((inspect.getdoc(FUNCTIONS[name]) or "").split())
-    return ["    @staticmethod", f"    def {short}{told}:", f'        """{doc}"""', ""]
+    return ["    @staticmethod", f"    def {short}{message}:", f'        """{doc}"""', ""]
 
 
 def _operator(op: Op, short: str, is_inside: bool) -> list[str]:
@@ -137,8 +137,8 @@ def _parameter(op: Op, parameter: inspect.Parameter) -> str:
     name = parameter.name
     if name in {n.lstrip("*") for n in op.inputs}:
         return f"{name}: {'_Operands' if f'*{name}' in op.inputs else '_Operand'}"
-    told = parameter.annotation
-    kind = told if isinstance(told, str) else inspect.formatannotation(told)
+    message = parameter.annotation
+    kind = message if isinstance(message, str) else inspect.formatannotation(message)
     shown = kind if _PLAIN.fullmatch(kind) else _KINDS.get(kind, "Sequence[typing.Any]")
     if parameter.default is inspect.Parameter.empty:
         return f"{name}: {shown}"
@@ -147,8 +147,10 @@ def _parameter(op: Op, parameter: inspect.Parameter) -> str:
 
 
 def _default(value: object) -> str:
-    told = repr(value)
-    return told if re.fullmatch(r"[-\w.'() ,]+", told) and "inf" not in told and "nan" not in told else "..."
+    message = repr(value)
+    return (
+        message if re.fullmatch(r"[-\w.'() ,]+", message) and "inf" not in message and "nan" not in message else "..."
+    )
 
 
 def _space(name: str, lines: list[str]) -> str:

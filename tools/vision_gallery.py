@@ -138,8 +138,8 @@ ITEMS: dict[str, Callable[[], Pixels]] = {
 
 def page() -> str:
     """The page: three images a row."""
-    told = "Written by `python tools/vision_gallery.py`; what each function takes: [list](compute.md#vision)."
-    lines, names = ["# Vision functions in pictures", "", told], list(ITEMS)
+    message = "Written by `python tools/vision_gallery.py`; what each function takes: [list](compute.md#vision)."
+    lines, names = ["# Vision functions in pictures", "", message], list(ITEMS)
     lines += ["", "| | | |", "|---|---|---|"]
     for first in range(0, len(names), 3):
         row = [f"![{n}](images/vision/{n}.png)<br>`{n}`" for n in names[first : first + 3]]

@@ -174,9 +174,9 @@ class Analyzer:
         """What is known of the remainders of an integer expression."""
         known = dict(self._rests)
         for condition in self._flat_conditions():
-            told = implied_by(condition)
-            if told is not None:
-                known[told[0]] = both(known.get(told[0], ANYTHING), told[1])
+            message = implied_by(condition)
+            if message is not None:
+                known[message[0]] = both(known.get(message[0], ANYTHING), message[1])
         whole = substitute_expr(T.convert(expr), self._values)
         return modular_set(whole, known, lambda item: self._least(item) >= 0)
 

@@ -60,8 +60,8 @@ class DeviceModule:
     def get_source(self, fmt: str = "") -> str:
         """The source of all kernels; `fmt` may name its format."""
         if fmt not in ("", self.format):
-            told = f"{self.type_key}: the source is {self.format}, not {fmt!r}"
-            raise ConfigError(told, hint="get_source() gives it")
+            message = f"{self.type_key}: the source is {self.format}, not {fmt!r}"
+            raise ConfigError(message, hint="get_source() gives it")
         return self.source
 
 

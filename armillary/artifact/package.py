@@ -249,9 +249,9 @@ def _opened(path: str | Path) -> IO[bytes]:
         stream.close()
         raise ArtifactError(f"{path}: the package is not a regular file")
     except OSError as error:
-        told = f"{path}: the package cannot be read: {error.strerror or error}"
+        message = f"{path}: the package cannot be read: {error.strerror or error}"
         hint = "ls -l shows who may read it" if isinstance(error, PermissionError) else ""
-        raise ArtifactError(told, hint=hint) from None
+        raise ArtifactError(message, hint=hint) from None
 
 
 def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:

@@ -63,8 +63,8 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
 
 def _json_only(protocol: str) -> None:
     if protocol != "json":
-        told = f"a log of protocol {protocol!r} is refused: reading a pickle runs the code in it"
-        raise TuningError(told, hint='protocol="json"')
+        message = f"a log of protocol {protocol!r} is refused: reading a pickle runs the code in it"
+        raise TuningError(message, hint='protocol="json"')
 
 
 @boundary("autotvm.record.decode", arguments=True)
@@ -172,8 +172,8 @@ def _lines(filepath: Source) -> Iterator[tuple[int, str]]:
         with open(filepath, encoding="utf-8", errors="replace", opener=regular) as stream:
             yield from _bounded_lines(stream)
     except OSError as error:
-        told = f"cannot read the log: {error.strerror}"
-        raise TuningError(told, span=Span(str(filepath)), hint="tuning writes one: log_to_file") from None
+        message = f"cannot read the log: {error.strerror}"
+        raise TuningError(message, span=Span(str(filepath)), hint="tuning writes one: log_to_file") from None
 
 
 def _bounded_lines(stream: IO[str]) -> Iterator[tuple[int, str]]:
@@ -219,8 +219,8 @@ def _refuse_other_files(handle: int, path: str) -> None:
     """TuningError for a file that is no log, such as the model: its tail would be cut off."""
     begins = os.pread(handle, 8, 0)
     if begins and begins[0] not in _BEGINNINGS:
-        told = f"trials are not added to a file that is no log of tuning: it begins with {begins!r}"
-        raise TuningError(told, span=Span(path), hint="name another file for the log")
+        message = f"trials are not added to a file that is no log of tuning: it begins with {begins!r}"
+        raise TuningError(message, span=Span(path), hint="name another file for the log")
 
 
 def _write_whole(handle: int, line: bytes) -> None:

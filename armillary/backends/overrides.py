@@ -49,8 +49,8 @@ def asked_choice(expr: Expr) -> Choice:
 
 def _choice(key: str, value: object) -> Choice:
     if not isinstance(value, str | Choice):
-        told = f"{SCHEDULE_CHOICE.name}[{key!r}] is {type(value).__name__}, wanted a choice or its text"
-        raise ConfigError(told, hint="for example 'conv2d.direct rows=7 vectors=4'")
+        message = f"{SCHEDULE_CHOICE.name}[{key!r}] is {type(value).__name__}, wanted a choice or its text"
+        raise ConfigError(message, hint="for example 'conv2d.direct rows=7 vectors=4'")
     found = Choice.parse(value) if isinstance(value, str) else value
     if not found:
         raise ConfigError(f"{SCHEDULE_CHOICE.name}[{key!r}] names no algorithm", hint="leave the key out")

@@ -175,8 +175,8 @@ def explain(workload: Workload) -> Explanation:
     """Which implementation a workload gets, with what tile, and why; the same choice as `choose`."""
     row, objections = choose(workload)
     name = "generic loops" if row.name == "default" else row.name.replace("_", " ")
-    told = row.explain(workload) if row.explain is not None else Explanation(name)
-    return replace(told, objections=tuple(dict.fromkeys((*told.objections, *objections))))
+    message = row.explain(workload) if row.explain is not None else Explanation(name)
+    return replace(message, objections=tuple(dict.fromkeys((*message.objections, *objections))))
 
 
 @cache

@@ -75,6 +75,6 @@ def run_compiler(command: Sequence[str], output: Path) -> Path:
         except OSError as error:
             raise TargetError(f"cannot run {command[0]}: {error}") from None
         if done.returncode != 0:
-            told = (done.stderr or done.stdout)[-_SHOWN:].rstrip()
-            raise TargetError(f"the C compiler failed ({done.returncode}): {shlex.join(full)}\n{told}")
+            message = (done.stderr or done.stdout)[-_SHOWN:].rstrip()
+            raise TargetError(f"the C compiler failed ({done.returncode}): {shlex.join(full)}\n{message}")
     return output

@@ -59,8 +59,8 @@ def _cache_home() -> Path:
     try:
         return _base_folder("XDG_CACHE_HOME", ".cache") / "armillary"
     except RuntimeError:  # no HOME, and the system does not know the user
-        told = "there is no home folder to keep compiled kernels in"
-        raise ConfigError(told, hint="set ARMILLARY_CACHE_DIR to a folder") from None
+        message = "there is no home folder to keep compiled kernels in"
+        raise ConfigError(message, hint="set ARMILLARY_CACHE_DIR to a folder") from None
 
 
 def _config_home() -> Path:

@@ -44,8 +44,8 @@ _HINTS = {
 
 def unwritable(path: object, error: OSError, hint: str = "") -> ArtifactError:
     """What to raise when the system refuses to write to `path`."""
-    told = hint or _HINTS.get(error.errno or 0, "")
-    return ArtifactError(f"cannot write: {error.strerror or error}", span=Span(str(path)), hint=told)
+    message = hint or _HINTS.get(error.errno or 0, "")
+    return ArtifactError(f"cannot write: {error.strerror or error}", span=Span(str(path)), hint=message)
 
 
 _DISK_FAULTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error")
@@ -68,11 +68,11 @@ def _check_writable(path: object, target: Path) -> None:
     if target.is_dir():
         raise ArtifactError("cannot write: it is a folder", span=Span(str(path)), hint="name a file inside it")
     if not target.parent.is_dir():
-        told = f"cannot write: there is no folder {str(target.parent)!r}"
-        raise ArtifactError(told, span=Span(str(path)), hint="make the folder first")
+        message = f"cannot write: there is no folder {str(target.parent)!r}"
+        raise ArtifactError(message, span=Span(str(path)), hint="make the folder first")
     if not (_is_special(target) or os.access(target.parent, os.W_OK)):
-        told = f"cannot write: the folder {str(target.parent)!r} may not be written to"
-        raise ArtifactError(told, span=Span(str(path)), hint=_ELSEWHERE)
+        message = f"cannot write: the folder {str(target.parent)!r} may not be written to"
+        raise ArtifactError(message, span=Span(str(path)), hint=_ELSEWHERE)
 
 
 def _is_special(target: Path) -> bool:
@@ -228,8 +228,8 @@ def _read_bounded(stream: IO[bytes], most: int, path: object) -> bytes:
     while size < len(data) <= most and (piece := stream.read(1 << 20)):  # it grows, or its size is not known
         data += piece
     if size > most or len(data) > most:
-        told = f"the file is too large: {max(size, len(data))} bytes, at most {most} are read"
-        raise OSError(errno.EFBIG, told, path)
+        message = f"the file is too large: {max(size, len(data))} bytes, at most {most} are read"
+        raise OSError(errno.EFBIG, message, path)
     return data
 
 

@@ -29,8 +29,10 @@ def find(place: str) -> Any:  # Any: a module, class or function
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise
-        told = f"{module_name} is not installed: this is armillary-runtime, which runs packages; pip install armillary"
-        raise ModuleNotFoundError(told, name=error.name) from None
+        message = (
+            f"{module_name} is not installed: this is armillary-runtime, which runs packages; pip install armillary"
+        )
+        raise ModuleNotFoundError(message, name=error.name) from None
     return getattr(module, attribute) if attribute else module
 
 

@@ -22,10 +22,10 @@ _SYMBOL_LENGTH = 200  # characters of a name that its symbol repeats, where it c
 
 def check_name(name: str, what: str, span: Span | None = None) -> str:
     """The name as it is; TypeMismatch for one that no package can hold. `what` says whose name it is."""
-    told = printable_name(name)
-    if "\0" in name or told != name:
+    message = printable_name(name)
+    if "\0" in name or message != name:
         why = "NUL" if "\0" in name else "half a surrogate pair, which has no UTF-8 form"
-        raise TypeMismatch(f"the name of {what}, {told[:80]!r}, contains {why}", span=span, hint="rename it")
+        raise TypeMismatch(f"the name of {what}, {message[:80]!r}, contains {why}", span=span, hint="rename it")
     return name
 
 

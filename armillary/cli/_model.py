@@ -113,8 +113,8 @@ def load_model(
         module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
     refuse_file(file + suffix if form else file)
-    told = f"the form of the model is not known from its suffix {suffix!r}"
-    raise ModelError(told, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5, -symbol.json or .relay"))
+    message = f"the form of the model is not known from its suffix {suffix!r}"
+    raise ModelError(message, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5, -symbol.json or .relay"))
 
 
 _HINTS = {
@@ -243,8 +243,8 @@ def in_desired_layout(module: IRModule, args: argparse.Namespace) -> IRModule:
 
 def add_target_arguments(parser: argparse.ArgumentParser, default: str = "llvm -mcpu=native") -> None:
     """Declare them; attributes are shown by `docs`, not by --help, which would be all of them."""
-    told = f'default: "{default}", this CPU; a list such as "opencl, clml, llvm" is a device, libraries and the host'
-    parser.add_argument("--target", default=default, help=told)
+    message = f'default: "{default}", this CPU; a list such as "opencl, clml, llvm" is a device, libraries and the host'
+    parser.add_argument("--target", default=default, help=message)
     for kind in sorted(KINDS):
         for name in sorted({*KINDS[kind].schema, "keys"}):
             option = f"--target-{kind}-{name}"
@@ -276,8 +276,10 @@ def with_attributes(target: str, given: Mapping[str, Mapping[str, str]]) -> str:
         found = next((k for k, part in enumerate(parts) if part.split()[0] == kind), -1)
         for name, value in attributes.items():
             if found < 0:
-                told = f"--target-{kind}-{name}: the target {target!r} has no {kind}"
-                raise ConfigError(told, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind")
+                message = f"--target-{kind}-{name}: the target {target!r} has no {kind}"
+                raise ConfigError(
+                    message, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind"
+                )
             parts[found] += f" -{name}={value}"
     return ", ".join(parts)
 

@@ -52,8 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each in a round (default: 1)")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
-    told = "open sizes, a table for each combination: 'seq=8,128,512 batch=1,4' (default: what kernels were chosen for)"
-    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=told)
+    message = (
+        "open sizes, a table for each combination: 'seq=8,128,512 batch=1,4' (default: what kernels were chosen for)"
+    )
+    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=message)
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline of one inference")

@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             libraries = build_sdk(compiler, folder)
         except TargetError as error:
-            told = f"the runtime could not be built: {error.message}"
-            raise TargetError(told, span=Span(str(folder)), hint=error.hint) from None
+            message = f"the runtime could not be built: {error.message}"
+            raise TargetError(message, span=Span(str(folder)), hint=error.hint) from None
     for library in libraries:
         errors.print(f"{library}: {library.stat().st_size / 1e3:.0f} kB", highlight=False)
     return 0

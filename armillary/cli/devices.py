@@ -35,8 +35,8 @@ _WIDEST = 110  # features of a processor are folded, in a pipe, too
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc devices`."""
     parser.add_argument("--target", default="llvm -mcpu=native", help="show the CPU facts of this target instead")
-    told = "list the devices of an RPC tracker instead (default port: 9190)"
-    parser.add_argument("--tracker", metavar="HOST[:PORT]", help=told)
+    message = "list the devices of an RPC tracker instead (default port: 9190)"
+    parser.add_argument("--tracker", metavar="HOST[:PORT]", help=message)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -104,8 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a file or folder that the system refuses
-        told = ArtifactError(error.strerror or str(error), span=Span(str(error.filename or "")))
-        _report(told, verbose)
+        message = ArtifactError(error.strerror or str(error), span=Span(str(error.filename or "")))
+        _report(message, verbose)
         return REFUSED
     except MemoryError as error:
         _report(ExecutionError(f"out of memory: {error}".rstrip(": ")), verbose)

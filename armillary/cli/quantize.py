@@ -107,8 +107,8 @@ def _rows(paths: list[str], main: Function) -> list[dict[str, Array]]:
     for path in map(Path, paths):
         found = sorted(f for f in path.iterdir() if f.suffix in _SUFFIXES) if path.is_dir() else [path]
         if not found or found[0].suffix not in _SUFFIXES:
-            told = "there is no .npz or .npy file" if path.is_dir() else "it is no .npz or .npy file"
-            raise ConfigError(f"--calibrate: {told}", span=Span(str(path)), hint="numpy.savez makes one")
+            message = "there is no .npz or .npy file" if path.is_dir() else "it is no .npz or .npy file"
+            raise ConfigError(f"--calibrate: {message}", span=Span(str(path)), hint="numpy.savez makes one")
         files += found
     return [row for file in files for row in _rows_of(file, main)]
 
@@ -120,18 +120,18 @@ def _rows_of(file: Path, main: Function) -> list[dict[str, Array]]:
     elif len(params) == 1:
         arrays = {next(iter(params)): _read_npy(file)}
     else:
-        told = f"--calibrate: a .npy file for a network of {len(params)} inputs"
-        raise ConfigError(told, span=Span(str(file)), hint=f"an .npz with {', '.join(params)}")
+        message = f"--calibrate: a .npy file for a network of {len(params)} inputs"
+        raise ConfigError(message, span=Span(str(file)), hint=f"an .npz with {', '.join(params)}")
     parts: dict[str, list[Array]] = {}
     for name, ty in params.items():
         if name not in arrays:
-            told = f"--calibrate: the input {name!r} is missing"
-            raise ConfigError(told, span=Span(str(file)), hint=f"it has {', '.join(arrays) or 'nothing'}")
+            message = f"--calibrate: the input {name!r} is missing"
+            raise ConfigError(message, span=Span(str(file)), hint=f"it has {', '.join(arrays) or 'nothing'}")
         assert isinstance(ty, TensorType), "inputs of a model are tensors"
         parts[name] = _split(arrays[name], ty.static, name, file)
     if len({len(found) for found in parts.values()}) > 1:
-        told = "--calibrate: " + ", ".join(f"{len(found)} of {name!r}" for name, found in parts.items())
-        raise ConfigError(told, span=Span(str(file)), hint="as many of each input")
+        message = "--calibrate: " + ", ".join(f"{len(found)} of {name!r}" for name, found in parts.items())
+        raise ConfigError(message, span=Span(str(file)), hint="as many of each input")
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 
 
@@ -144,8 +144,8 @@ def _split(array: Array, shape: tuple[int, ...], name: str, file: Path) -> list[
     if one:
         return [array[np.newaxis]]
     if array.ndim != len(shape) or array.shape[1:] != shape[1:] or not array.shape[0] or array.shape[0] % max(step, 1):
-        told = f"--calibrate: {name!r} has the shape {list(array.shape)}, the network takes {list(shape)}"
-        raise ConfigError(told, span=Span(str(file)), hint="or several of them along the first axis")
+        message = f"--calibrate: {name!r} has the shape {list(array.shape)}, the network takes {list(shape)}"
+        raise ConfigError(message, span=Span(str(file)), hint="or several of them along the first axis")
     return [array[k : k + step] for k in range(0, array.shape[0], step)]
 
 
@@ -154,6 +154,6 @@ def _read_npy(file: Path) -> Array:
     try:
         found: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        told = f"--calibrate: cannot read the inputs: {error}"
-        raise ConfigError(told, span=Span(str(file)), hint="numpy.save makes such a file") from None
+        message = f"--calibrate: cannot read the inputs: {error}"
+        raise ConfigError(message, span=Span(str(file)), hint="numpy.save makes such a file") from None
     return found

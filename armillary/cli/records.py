@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all logs, do what is asked."""
     if (args.ACTION == "show") == bool(args.output):
-        told = "shows, and takes no --output" if args.output else "needs -o LOG"
-        raise TuningError(f"records {args.ACTION}: {told}")
+        message = "shows, and takes no --output" if args.output else "needs -o LOG"
+        raise TuningError(f"records {args.ACTION}: {message}")
     pairs = [pair for log in args.LOG for pair in load_from_file(log)]
     if args.ACTION == "show":
         return _show(pairs)
@@ -69,8 +69,8 @@ def _show(pairs: list[Pair]) -> int:
         knobs = ", ".join(f"{name} {entity}" for name, entity in given.config.entity_map.items())
         workload = given.task.workload
         count = trials[workload]
-        told = f"{count} trial{'s' * (count > 1)}" + (f", {failed[workload]} failed" if failed[workload] else "")
-        print(f"{result.mean * 1e3:10.4f} ms  {workload[0]} {_short(workload[1:])}: {knobs} ({told})")
+        message = f"{count} trial{'s' * (count > 1)}" + (f", {failed[workload]} failed" if failed[workload] else "")
+        print(f"{result.mean * 1e3:10.4f} ms  {workload[0]} {_short(workload[1:])}: {knobs} ({message})")
     for workload in (w for w in trials if trials[w] == failed[w]):
         texts = {result.error.partition("\n")[0] for given, result in pairs if given.task.workload == workload}
         print(f"    failed     {workload[0]} {_short(workload[1:])}: {'; '.join(sorted(texts)[:3])}")

@@ -35,12 +35,14 @@ from armillary.rpc.secret import default_file, make_secret, read_secret
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands of `armc rpc`."""
     commands = parser.add_subparsers(metavar="WHAT", required=True)
-    told = "Make the secret that machines share, and say what to copy to them."
-    init = commands.add_parser("init", help="make the secret that machines share", description=told)
+    message = "Make the secret that machines share, and say what to copy to them."
+    init = commands.add_parser("init", help="make the secret that machines share", description=message)
     init.add_argument("--force", action="store_true", help="replace the one that is there")
     init.set_defaults(what=run_init)
-    told = "Show the fingerprint of the secret, by which machines can be compared, and the password of trackers' pages."
-    show = commands.add_parser("show", help="fingerprint of the secret, password of the page", description=told)
+    message = (
+        "Show the fingerprint of the secret, by which machines can be compared, and the password of trackers' pages."
+    )
+    show = commands.add_parser("show", help="fingerprint of the secret, password of the page", description=message)
     show.set_defaults(what=run_show)
     for name, declare, what, text in (
         ("tracker", tracker_arguments, run_tracker, "lend devices to clients"),

@@ -99,8 +99,8 @@ def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     if args.profile:
         output.print(profile_table(made.executor))
     if not (args.print_time or args.outputs or args.print_top or args.profile):
-        told = ", ".join(f"output_{i} {a.dtype} {list(a.shape)}" for i, a in enumerate(outputs))
-        note(f"{args.PATH} ran: {told}; -o saves outputs, --print-top shows some, --print-time times it")
+        message = ", ".join(f"output_{i} {a.dtype} {list(a.shape)}" for i, a in enumerate(outputs))
+        note(f"{args.PATH} ran: {message}; -o saves outputs, --print-top shows some, --print-time times it")
     return 0
 
 
@@ -159,8 +159,8 @@ def chosen_device(text: str, session: RPCSession | None = None) -> Device:
 
 def add_sizes_argument(parser: argparse.ArgumentParser) -> None:
     """Declare `--sizes`."""
-    told = "values for open sizes of inputs that are made: seq=128,batch=2 (default: what kernels were chosen for)"
-    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=told)
+    message = "values for open sizes of inputs that are made: seq=128,batch=2 (default: what kernels were chosen for)"
+    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=message)
 
 
 def sizes_of(text: str) -> dict[str, int]:
@@ -233,8 +233,8 @@ def read_npz(file: str) -> dict[str, Array]:
     except OSError as error:
         raise ExecutionError(f"cannot read the inputs: {error.strerror or error}", span=Span(file)) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
-        told = f"cannot read the inputs: {error}"
-        raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file") from None
+        message = f"cannot read the inputs: {error}"
+        raise ExecutionError(message, span=Span(file), hint="numpy.savez makes such a file") from None
 
 
 def _check_npz(stream: IO[bytes], file: str) -> None:
@@ -249,8 +249,8 @@ def _check_npz(stream: IO[bytes], file: str) -> None:
                 shape, _, dtype = read(member)
                 left = row.file_size - member.tell()
             if math.prod(shape) * dtype.itemsize > left:
-                told = f"{row.filename}: an array of {shape} {dtype} in {left} bytes"
-                raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file")
+                message = f"{row.filename}: an array of {shape} {dtype} in {left} bytes"
+                raise ExecutionError(message, span=Span(file), hint="numpy.savez makes such a file")
     total = sum(row.file_size for row in rows)
     if total > _MOST_INPUTS:
         raise ExecutionError(f"arrays of {total} bytes, at most {_MOST_INPUTS} are read", span=Span(file))

@@ -143,8 +143,8 @@ def _check_log(log: Path, args: argparse.Namespace) -> None:
         raise TuningError("tuning needs a log for its trials", hint="-o model.log; only --tasks list goes without")
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
-        told = f"the log {str(log)!r} has trials already"
-        raise TuningError(told, hint="--resume goes on with them; or name another log")
+        message = f"the log {str(log)!r} has trials already"
+        raise TuningError(message, hint="--resume goes on with them; or name another log")
 
 
 def _another_chance(log: Path) -> None:
@@ -278,10 +278,10 @@ def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains:
     pairs.sort(key=gains.of, reverse=True)
     names = {task.workload: task.names for task in tasks}
     verdict = check(network, pairs, args.check_seconds, until, names)
-    lines = [line for pair, told in verdict.dropped for line in _withdrawn(args.output, pair, told)]
+    lines = [line for pair, message in verdict.dropped for line in _withdrawn(args.output, pair, message)]
     LogFile(args.output).append(lines)
-    for pair, told in verdict.dropped:
-        note(f"not used: {pair[0].task.name} {pair[0].task.args[0][1]}: {told}")
+    for pair, message in verdict.dropped:
+        note(f"not used: {pair[0].task.name} {pair[0].task.args[0][1]}: {message}")
     for change in sorted(verdict.changes, key=lambda c: c.with_it - c.without):
         what = ", ".join(sorted(change.names)) if len(change.names) < 4 else f"{len(change.names)} kernels"
         note(
@@ -294,14 +294,14 @@ def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains:
     )
 
 
-def _withdrawn(log: str, pair: Pair, told: str) -> list[str]:
+def _withdrawn(log: str, pair: Pair, message: str) -> list[str]:
     """Lines after which no configuration of a task that was measured faster than a build's own choice is used."""
     task = pair[0].task
     mine = [p for p in last_of_each(load_from_file(log, report=False)) if p[0].task.workload == task.workload]
     own = next(iter(task.template.estimates(_whole(task))), (-1, 0.0))[0]
     limit = min((r.mean for g, r in mine if g.config.index == own), default=math.inf)
     return [
-        encode(g, failed(MeasureErrorNo.UNKNOWN_ERROR, told, r.all_cost))
+        encode(g, failed(MeasureErrorNo.UNKNOWN_ERROR, message, r.all_cost))
         for g, r in mine
         if g.config.index != own and r.mean <= limit
     ]

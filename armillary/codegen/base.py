@@ -75,8 +75,8 @@ def refuse_intrinsic(dialect: str, name: str) -> UnsupportedError:
     access = _PREDICATED.get(name)
     if access is None:
         return refuse(dialect, f"the intrinsic {name!r}")
-    told = f"{dialect}: Predicated buffer {access} is not supported."
-    return UnsupportedError(told, hint="kernels through LLVM have it; else a condition around each element")
+    message = f"{dialect}: Predicated buffer {access} is not supported."
+    return UnsupportedError(message, hint="kernels through LLVM have it; else a condition around each element")
 
 
 _PREDICATED = {"masked_load": "load", "masked_value": "store"}

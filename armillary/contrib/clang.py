@@ -60,8 +60,8 @@ def create_llvm(
             if not _TYPED_POINTER.search(text):
                 break
         else:
-            told = f"{' '.join(commands[-1])} writes pointers as versions before 15 do"
-            raise TargetError(told, hint="name a later one (cc=), or: pip install armillary[cross]")
+            message = f"{' '.join(commands[-1])} writes pointers as versions before 15 do"
+            raise TargetError(message, hint="name a later one (cc=), or: pip install armillary[cross]")
     if output is not None:
         write_atomic(Path(output), text.encode())
     return text

@@ -106,8 +106,8 @@ class Pipeline:
         try:
             self._connect(graphs, config)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            told = f"the configuration of the pipeline is damaged: {type(error).__name__} {error}"
-            raise ArtifactError(told, hint="take the one that pipeline_executor_build.build makes") from error
+            message = f"the configuration of the pipeline is damaged: {type(error).__name__} {error}"
+            raise ArtifactError(message, hint="take the one that pipeline_executor_build.build makes") from error
         self._check_inputs()
         self._now: dict[int, _Values] = {stage.index: {} for stage in self.stages}  # set for runs to come
         self._params: dict[int, _Values] = {stage.index: {} for stage in self.stages}
@@ -196,8 +196,8 @@ class Pipeline:
             for stage in self.stages:
                 stage.missing = [name for name in stage.missing if name not in self._params[stage.index]]
                 if missing := stage.missing:
-                    told = f"input {missing[0]!r} of module {stage.index} comes from nowhere"
-                    raise ExecutionError(told, hint="connect it, or set it as a parameter of a connected group")
+                    message = f"input {missing[0]!r} of module {stage.index} comes from nowhere"
+                    raise ExecutionError(message, hint="connect it, or set it as a parameter of a connected group")
             for stage in self.stages:
                 stage.room.acquire()
                 stage.begun.put({**self._now[stage.index], **self._params[stage.index]})
@@ -290,8 +290,8 @@ class PipelineExecutorFactoryModule:
             mod["lib"].export_library(folder / f"lib{index}.so", **how)
         names = {"load_config": rows, "pipeline_config": self.mods_config, "config": None}
         for name, data in names.items():
-            told = {n: n for n in ("load_config", "pipeline_config")} if data is None else data
-            write_atomic(folder / name, json.dumps(told).encode())
+            message = {n: n for n in ("load_config", "pipeline_config")} if data is None else data
+            write_atomic(folder / name, json.dumps(message).encode())
         return str(folder / "config")
 
 

@@ -55,8 +55,8 @@ def _pickled(value: object) -> bytes:
             return bytes(cloudpickle.dumps(value))
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        told = f"a call cannot be sent to another process: {error}"
-        raise ConfigError(told, hint="pass a function of a module, or install cloudpickle") from None
+        message = f"a call cannot be sent to another process: {error}"
+        raise ConfigError(message, hint="pass a function of a module, or install cloudpickle") from None
 
 
 class PopenWorker:

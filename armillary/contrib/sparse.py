@@ -59,8 +59,8 @@ class CSRNDArray:
         fits = starts.shape == (self.shape[0] + 1,) and self.data.shape == self.indices.shape == (len(columns),)
         fits = fits and starts[0] == 0 and starts[-1] == len(columns) and bool((np.diff(starts) >= 0).all())
         if not fits or (len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]):
-            told = f"sparse.array: {self.data.shape} elements, rows from {starts.tolist()[:8]}"
-            raise TypeMismatch(f"{told}, are no matrix of {list(self.shape)} in compressed rows")
+            message = f"sparse.array: {self.data.shape} elements, rows from {starts.tolist()[:8]}"
+            raise TypeMismatch(f"{message}, are no matrix of {list(self.shape)} in compressed rows")
 
     @property
     def dtype(self) -> str:

@@ -241,8 +241,8 @@ def _device_and_host(text: str) -> tuple[str, str | None]:
     hosts = [part for part in parts if Target(part).kind.family == "cpu"]
     devices = [part for part in parts if part not in hosts]
     if len(devices) > 1 or len(hosts) > 1:
-        told = f"the targets {text!r} are {len(devices)} devices and {len(hosts)} hosts"
-        raise UnsupportedError(told, hint="give one device and its host, as in 'opencl, llvm'")
+        message = f"the targets {text!r} are {len(devices)} devices and {len(hosts)} hosts"
+        raise UnsupportedError(message, hint="give one device and its host, as in 'opencl, llvm'")
     return (devices[0], hosts[0] if hosts else None) if devices else (hosts[0], None)
 
 

@@ -170,8 +170,8 @@ class Executor:
             return None, [], result
         unknown = next((t for t in tensor_fields(result) if not all(map(is_known, t.shape))), None)
         if unknown is not None:
-            told = f"the executor {self.kind!r} compiles programs of known shapes; a result here is {unknown}"
-            raise UnsupportedError(told, hint="relay.create_executor of 'vm' or 'debug' runs it")
+            message = f"the executor {self.kind!r} compiles programs of known shapes; a result here is {unknown}"
+            raise UnsupportedError(message, hint="relay.create_executor of 'vm' or 'debug' runs it")
         graph = build(module, self.target)["default"](self.device)
         names = [n for p in main.params for n in _input_names(p.name_hint, p.checked_type)]
         return graph, names, result
@@ -271,8 +271,8 @@ def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuple
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        told = f"an argument is {type(value).__name__}, which numpy makes no array of: {error}"
-        raise TypeMismatch(told, hint="pass numpy arrays") from error
+        message = f"an argument is {type(value).__name__}, which numpy makes no array of: {error}"
+        raise TypeMismatch(message, hint="pass numpy arrays") from error
     if array.dtype == object:
         raise TypeMismatch(f"an argument is {type(value).__name__}, wanted an array", hint="pass numpy arrays")
     return array
@@ -314,12 +314,12 @@ def create_executor(
         hint = "IRModule.from_expr(function), or evaluate(function)"
         raise TypeMismatch(f"create_executor: mod is {type(mod).__name__}, wanted a module", hint=hint)
     if params is not None and not isinstance(params, Mapping):
-        told = f"create_executor: params are {type(params).__name__}, wanted a dictionary from names to arrays"
-        raise TypeMismatch(told)
+        message = f"create_executor: params are {type(params).__name__}, wanted a dictionary from names to arrays"
+        raise TypeMismatch(message)
     where = runtime.cpu(0) if device is None else device
     if not isinstance(where, runtime.Device):
-        told = f"create_executor: the device is {type(where).__name__}, wanted such as armillary.cpu()"
-        raise TypeMismatch(told)
+        message = f"create_executor: the device is {type(where).__name__}, wanted such as armillary.cpu()"
+        raise TypeMismatch(message)
     return Executor(kind, mod if mod is not None else IRModule(), where, target, params)
 
 
@@ -354,8 +354,8 @@ class Executable:
         is_open = [p for p in module["main"].params if not all(map(_is_static, _fields(p)))]
         named = with_open_parameters(module) if is_open else module
         if named is None:
-            told = f"an executable whose kernels depend on shapes is not saved: {is_open[0].name_hint} is"
-            raise UnsupportedError(f"{told} {is_open[0].checked_type}", hint="bind its dimensions, or call it here")
+            message = f"an executable whose kernels depend on shapes is not saved: {is_open[0].name_hint} is"
+            raise UnsupportedError(f"{message} {is_open[0].checked_type}", hint="bind its dimensions, or call it here")
         library = build(named, self.target)
         return pack_code(library.graph_json, save_params(library.get_params())), library.get_lib()
 

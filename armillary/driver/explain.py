@@ -64,22 +64,22 @@ def read_attrs(attrs: Mapping[str, str]) -> KernelNotes:
         return KernelNotes()
     try:
         flops = int(attrs[FLOPS])
-        told = json.loads(attrs.get(CHOICE, "null"))
-        choice = None if told is None else _explanation(told)
+        message = json.loads(attrs.get(CHOICE, "null"))
+        choice = None if message is None else _explanation(message)
         reads = {int(place): int(count) for place, count in json.loads(attrs.get(READS, "{}")).items()}
         return KernelNotes(flops, int(attrs.get(DIRECT, flops)), choice, reads)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArtifactError(f"graph.nodes.attrs: the notes of a kernel are damaged: {error}") from None
 
 
-def _explanation(told: JsonObject) -> Explanation:  # Any: JSON values
-    alternatives = tuple((str(name), float(ms)) for name, ms in told.get("alternatives", ()))
-    objections = tuple(map(str, told.get("objections", ())))
+def _explanation(message: JsonObject) -> Explanation:  # Any: JSON values
+    alternatives = tuple((str(name), float(ms)) for name, ms in message.get("alternatives", ()))
+    objections = tuple(map(str, message.get("objections", ())))
     return Explanation(
-        str(told["algorithm"]),
-        str(told.get("tile", "")),
-        float(told.get("milliseconds", 0.0)),
-        str(told.get("bound", "")),
+        str(message["algorithm"]),
+        str(message.get("tile", "")),
+        float(message.get("milliseconds", 0.0)),
+        str(message.get("bound", "")),
         alternatives,
         objections,
     )

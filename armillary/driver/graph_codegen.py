@@ -166,8 +166,8 @@ class _Builder:
         body = main.body
         self.shares = not has_control(body)
         if self.device and not self.shares:
-            told = "branches and loops in a graph over several devices are refused"
-            raise UnsupportedError(told, span=main.span, hint="build for one device")
+            message = "branches and loops in a graph over several devices are refused"
+            raise UnsupportedError(message, span=main.span, hint="build for one device")
         if not self.shares:
             self.scopes |= _constant_scopes(expressions(body, not_primitive))  # in branches and loops, too
             body = emit(self, body)
@@ -301,12 +301,12 @@ class _Builder:
         if size is None:  # a number has its value
             return count
         if self.device:
-            told = "data says no sizes in a graph over several devices"
-            raise UnsupportedError(told, span=call.span, hint="build for one device")
+            message = "data says no sizes in a graph over several devices"
+            raise UnsupportedError(message, span=call.span, hint="build for one device")
         if size.name in self.plan.sizes or size.name != identifier(size.name):
-            told = f"the size {size.name} has its value already, or is no identifier"
+            message = f"the size {size.name} has its value already, or is no identifier"
             raise UnsupportedError(
-                told, span=call.span, hint="give each size a name of its own, of letters, digits and _"
+                message, span=call.span, hint="give each size a name of its own, of letters, digits and _"
             )
         self.plan.sizes[size.name] = size
         self.plan.nodes[self.add(call, BIND, count, ())].attrs["size"] = size.name
@@ -465,8 +465,8 @@ def _check_sizes(known: dict[str, Size], name: str, ty: TensorType) -> None:
         ty.static  # noqa: B018  (raises)
     for size in sizes_of(ty.shape).values():
         if known.setdefault(size.name, size) != size or size.name != identifier(size.name):
-            told = f"input {name}: the size {size.name} is no identifier, or two sizes have this name"
-            raise UnsupportedError(told, hint="give each size a name of its own, of letters, digits and _")
+            message = f"input {name}: the size {size.name} is no identifier, or two sizes have this name"
+            raise UnsupportedError(message, hint="give each size a name of its own, of letters, digits and _")
 
 
 def _plan_storage(plan: GraphPlan, alignment: int) -> None:

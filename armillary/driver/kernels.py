@@ -166,8 +166,8 @@ def _has_contraction(kernel: Kernel) -> bool:
 def _warn_if_slow(kernel: Kernel, seconds: float) -> None:
     limit = COMPILE_SECONDS.limit
     if seconds > limit:
-        told = f"kernel {kernel.name} ({_operators(kernel)}) took {seconds:.0f} s to compile"
-        warnings.warn(f"{told}; {COMPILE_SECONDS.key} is {limit}", stacklevel=2)
+        message = f"kernel {kernel.name} ({_operators(kernel)}) took {seconds:.0f} s to compile"
+        warnings.warn(f"{message}; {COMPILE_SECONDS.key} is {limit}", stacklevel=2)
 
 
 def _operators(kernel: Kernel) -> str:

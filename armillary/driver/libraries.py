@@ -44,8 +44,8 @@ def with_libraries(
 ) -> IRModule:
     """Partition for each library in turn: the first takes what it can."""
     if libraries and len(entries(module)) > 1:
-        told = f"a module of {len(entries(module))} variants cannot be offloaded to {libraries[0]}"
-        raise UnsupportedError(told, hint="compile one set of shapes, or leave the library out of the target")
+        message = f"a module of {len(entries(module))} variants cannot be offloaded to {libraries[0]}"
+        raise UnsupportedError(message, hint="compile one set of shapes, or leave the library out of the target")
     for name in libraries:
         module = contract.partition(module, contract.find_offload(name), params, mod_name=mod_name)
     return module

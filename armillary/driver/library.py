@@ -122,8 +122,8 @@ class FunctionLibrary:
         own, other = self.descriptor, module.descriptor
         twice = sorted(own.functions.keys() & other.functions.keys())
         if twice or (own.device_code and other.device_code):
-            told = f"both have a function {twice[0]!r}" if twice else "both have kernels of a device"
-            raise TypeMismatch(f"import_module: {told}", hint="compile them as one: build([module, module])")
+            message = f"both have a function {twice[0]!r}" if twice else "both have kernels of a device"
+            raise TypeMismatch(f"import_module: {message}", hint="compile them as one: build([module, module])")
         needs = tuple(dict.fromkeys((*own.needs, *other.needs)))
         functions, code = {**own.functions, **other.functions}, {**own.device_code, **other.device_code}
         self.descriptor = replace(own, functions=functions, needs=needs, device_code=code)
@@ -174,8 +174,8 @@ class FunctionLibrary:
             if made is None and len(self.objects) == 1:
                 made = self.objects[0]  # of another kind of machine: the code alone
             if made is None:
-                told = f"the objects of target {self.target} cannot be joined to one"
-                raise ConfigError(told, hint="use export_library")
+                message = f"the objects of target {self.target} cannot be joined to one"
+                raise ConfigError(message, hint="use export_library")
             write_atomic(file_name, made)
         elif form in ("ll", "s", "asm", "c", "tir"):
             write_atomic(file_name, self.get_source({"s": "asm"}.get(form, form)).encode())
@@ -377,8 +377,8 @@ class GraphLibrary(FunctionLibrary):
         return self.graph_json
 
     def __iter__(self) -> Iterator[str | FunctionLibrary | dict[str, Array]]:  # the three parts
-        told = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
-        warnings.warn(told, DeprecationWarning, 2)
+        message = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
+        warnings.warn(message, DeprecationWarning, 2)
         return iter((self.graph_json, self.get_lib(), self.get_params()))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:

@@ -59,8 +59,8 @@ def _imported(library: str, symbol: str, function: Function, made: FunctionLibra
     wanted = [(t.static, str(t.dtype)) for t in types]
     if row is None or [(tuple(arg.shape), arg.dtype) for arg in row.args] != wanted:
         got = "no such function" if row is None else f"arguments {[(arg.shape, arg.dtype) for arg in row.args]}"
-        told = f"the code generator of {library} was asked for {symbol} and gave {got}"
-        raise ConfigError(told, hint=f"build(…, name={symbol!r}) of inputs, constants, outputs: {wanted}")
+        message = f"the code generator of {library} was asked for {symbol} and gave {got}"
+        raise ConfigError(message, hint=f"build(…, name={symbol!r}) of inputs, constants, outputs: {wanted}")
     module = OffloadedModule(symbol, "c", made.get_source(), len(constants))
     return Offloaded(row, constants, module, tuple(made.objects))
 
@@ -69,14 +69,14 @@ def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offl
     """Ask the library's code generator for a partitioned function; `fallback` computes the same without the library."""
     library, symbol = str(function.get_attr("Compiler")), str(function.get_attr("global_symbol", ""))
     if not symbol:
-        told = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
-        raise TypeMismatch(told, span=function.span, hint="PartitionGraph gives one")
+        message = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
+        raise TypeMismatch(message, span=function.span, hint="PartitionGraph gives one")
     made = codegen_of(library, function)(function)
     if isinstance(made, FunctionLibrary):
         return _imported(library, symbol, function, made)
     if not isinstance(made, JsonModule | SourceModule):
-        told = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
-        raise ConfigError(told, hint="it gives what build() gives, a JsonModule or a SourceModule")
+        message = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
+        raise ConfigError(message, hint="it gives what build() gives, a JsonModule or a SourceModule")
     inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
     owned = fallback.constants if fallback is not None and isinstance(made, JsonModule) else ()
     constants = [t for c in (*made.constants, *owned) for t in tensor_fields(c.checked_type)]
@@ -86,10 +86,10 @@ def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offl
         row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
         return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
     if fallback is not None and made.device:
-        told = (
+        message = (
             f"offload.fallback: {symbol} runs on {made.device}, where {library} has no kernels of ours to fall back on"
         )
-        raise UnsupportedError(told, hint="leave offload.fallback off, or the library out")
+        raise UnsupportedError(message, hint="leave offload.fallback off, or the library out")
     module = OffloadedModule(symbol, made.kind or library, made.source, len(constants) - len(owned))
     graph = fallback.json if fallback is not None else ""
     external = ExternalRow(module.type_key, module.source, module.num_constants, made.device, graph, len(owned))
@@ -118,9 +118,9 @@ def check_device(made: Offloaded, device: str) -> None:
     if own == device:
         return
     library = made.module.type_key
-    told = f"{made.row.name} is computed by {library} on {own or 'the CPU'}, the rest on {device or 'the CPU'}"
+    message = f"{made.row.name} is computed by {library} on {own or 'the CPU'}, the rest on {device or 'the CPU'}"
     hint = f'a list of targets such as "{own}, {library}, llvm"' if own else "leave the library out"
-    raise UnsupportedError(told, hint=hint)
+    raise UnsupportedError(message, hint=hint)
 
 
 def compiled_sources(made: Mapping[str, Offloaded], target: Target) -> list[bytes]:

@@ -165,8 +165,8 @@ def _of_targets(
 ) -> FunctionLibrary:
     """One library of modules by target; their targets are the same, or there is one."""
     if not modules or target is not None or args is not None:
-        told = "no module" if not modules else "a target, or args, beside the modules by target"
-        raise TypeMismatch(f"build: got {told}", hint="build({target: module})")
+        message = "no module" if not modules else "a target, or args, beside the modules by target"
+        raise TypeMismatch(f"build: got {message}", hint="build({target: module})")
     made = [build(module, None, where, host, name=name) for where, module in modules.items()]
     for other in made[1:]:
         made[0].import_module(other)

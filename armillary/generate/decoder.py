@@ -47,8 +47,8 @@ def in_place(module: IRModule) -> tuple[IRModule, dict[str, TensorType]]:
     updates = [e for e in fields if _is_update(e)]
     others = [e for e in fields if not _is_update(e)]
     if len(others) != 1 or not updates:
-        told = f"{len(others)} outputs that are no caches and {len(updates)} caches"
-        raise ModelError(f"a decoder has {told}, wanted one, the logits, and some", hint="see docs/limits.md")
+        message = f"{len(others)} outputs that are no caches and {len(updates)} caches"
+        raise ModelError(f"a decoder has {message}, wanted one, the logits, and some", hint="see docs/limits.md")
     memo: dict[int, Expr] = {}
     caches: dict[str, TensorType] = {}
     for update in updates:

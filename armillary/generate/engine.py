@@ -54,8 +54,8 @@ class Engine:
         self.batcher.check(request)
         with self._changed:
             if len(self._open) >= self.most:
-                told = f"{len(self._open)} requests are open, {self.batcher.slots.count} of them are being answered"
-                raise FullError(told, hint="ask again later, or serve with more slots or a longer queue")
+                message = f"{len(self._open)} requests are open, {self.batcher.slots.count} of them are being answered"
+                raise FullError(message, hint="ask again later, or serve with more slots or a longer queue")
             self._open[request] = listener
             self._new.append(request)
             self._changed.notify()

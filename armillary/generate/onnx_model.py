@@ -92,8 +92,8 @@ def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:
             continue
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if node.input[3] or not attributes.get("is_causal") or "q_num_heads" not in attributes or len(node.input) > 6:
-            told = "a mask, scores without order, or four axes"
-            raise UnsupportedError(f"Attention node {node.name!r} with {told} cannot have a cache of fixed capacity")
+            message = "a mask, scores without order, or four axes"
+            raise UnsupportedError(f"Attention node {node.name!r} with {message} cannot have a cache of fixed capacity")
         named = {"num_heads": attributes["q_num_heads"], "kv_num_heads": attributes["kv_num_heads"]}
         named |= {k: attributes[k] for k in ("scale", "softcap") if k in attributes}
         inputs = [*node.input[:3], *node.input[4:6], _LENGTH, _WHOLE]

@@ -48,8 +48,8 @@ def _dynamic(plain: Array, base: float, capacity: int, scaling: Json, trained: i
 
 def _within(capacity: int, trained: int, kind: str) -> None:
     if capacity > trained:
-        told = f"rotary positions of type {kind!r} change beyond {trained} positions, and the capacity is {capacity}"
-        raise ConfigError(told, hint=f"a capacity of at most {trained}")
+        message = f"rotary positions of type {kind!r} change beyond {trained} positions, and the capacity is {capacity}"
+        raise ConfigError(message, hint=f"a capacity of at most {trained}")
 
 
 def _llama3(plain: Array, base: float, capacity: int, scaling: Json, trained: int) -> tuple[Array, float]:

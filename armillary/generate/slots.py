@@ -33,8 +33,8 @@ class Slots:
         self, decoder: Decoder, count: int, chunks: Sequence[int], target: str, config: Mapping[str, object]
     ) -> None:
         if count < 1 or decoder.capacity < 1 or min(chunks, default=1) < 1:
-            told = f"{count} slots, capacity {decoder.capacity} and chunks {list(chunks)}"
-            raise ConfigError(told, hint="each is at least 1")
+            message = f"{count} slots, capacity {decoder.capacity} and chunks {list(chunks)}"
+            raise ConfigError(message, hint="each is at least 1")
         self.roles, self.capacity, self.count = decoder.roles, decoder.capacity, count  # not what holds the weights
         most = min(decoder.most_rows, decoder.capacity)
         self.chunks = sorted({min(n, most) for n in chunks} - {1}, reverse=True)

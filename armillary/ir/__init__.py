@@ -67,8 +67,8 @@ def as_attrs(cls: type, given: tuple[object, ...]) -> tuple[object, ...]:  # arg
     try:
         pairs = Attrs((str(k), v) for k, v in (attrs.items() if isinstance(attrs, Mapping) else attrs or ()))
     except (TypeError, ValueError):
-        told = f"{cls.__name__}: attrs is {type(attrs).__name__} {attrs!r:.60}, wanted a dict or pairs"
-        raise ModelError(told) from None
+        message = f"{cls.__name__}: attrs is {type(attrs).__name__} {attrs!r:.60}, wanted a dict or pairs"
+        raise ModelError(message) from None
     return (*given[:at], pairs, *given[at + 1 :])
 
 

@@ -83,8 +83,8 @@ def _row(call: Call, root: Expr, functions: dict[str, Function], libraries: Sequ
         return None
     name = call.span.name if call.span is not None and call.span.name else ""
     reasons = {library: _reason(library, call, root) for library in libraries}
-    told = "; ".join(reasons.values() if len(reasons) == 1 else (f"{k}: {v}" for k, v in reasons.items()))
-    return ReportRow(call.op.name, "", name, told or "no library was asked")
+    message = "; ".join(reasons.values() if len(reasons) == 1 else (f"{k}: {v}" for k, v in reasons.items()))
+    return ReportRow(call.op.name, "", name, message or "no library was asked")
 
 
 def _contents(function: Function) -> str:
@@ -101,16 +101,16 @@ def _reason(library: str, call: Call, root: Expr) -> str:
     rows = get_pattern_table(library) if has_pattern_table(library) else ()
     fitting = [check for _, pattern, *check in rows if _fits(pattern, root)]
     for check in fitting:
-        told = refusal(check[0](root)) if check and check[0] is not None else None
-        if told is not None:
-            return told
-    told = why_not(library, call)
+        message = refusal(check[0](root)) if check and check[0] is not None else None
+        if message is not None:
+            return message
+    message = why_not(library, call)
     assert isinstance(call.op, Op), "asked of operators"
-    if told is not None and predicate_of(library, call.op) is not None:
-        return told
-    if told is None or fitting:
+    if message is not None and predicate_of(library, call.op) is not None:
+        return message
+    if message is None or fitting:
         return "switched off, or its inner values are used elsewhere"
-    return _around(library, rows, call, call.op) or told
+    return _around(library, rows, call, call.op) or message
 
 
 def _around(library: str, rows: Sequence[Row], call: Call, op: Op) -> str:

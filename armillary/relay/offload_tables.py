@@ -77,8 +77,8 @@ def refuse_without_row(compiler: str, call: Call) -> None:
         return
     rule: Predicate | None = call.op.get_attr(f"target.{compiler}")
     if rule is not None and refusal(rule(call)) is None:
-        told = f"register_op_attr says that {compiler} takes {call.op.name}, for which it has no row"
-        raise UnsupportedError(told, span=call.span, hint="write one, see docs/offloading.md")
+        message = f"register_op_attr says that {compiler} takes {call.op.name}, for which it has no row"
+        raise UnsupportedError(message, span=call.span, hint="write one, see docs/offloading.md")
 
 
 def why_not(compiler: str, call: Call) -> str | None:

@@ -80,10 +80,10 @@ def _read(node: Any, name: str) -> Any:  # Any: a node and what is compared as i
     if name == "attrs" and isinstance(value, Attrs):
         return dict(value)
     if name == "attrs" and dataclasses.is_dataclass(value):
-        told = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | {"": type(value)}
-        if told.get("out_dtype") == "" and isinstance(node, Call):
-            told["out_dtype"] = str(getattr(getattr(node, "_type", None), "dtype", ""))
-        return {key: told[key] for key in told if key not in _follows(node)}
+        message = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | {"": type(value)}
+        if message.get("out_dtype") == "" and isinstance(node, Call):
+            message["out_dtype"] = str(getattr(getattr(node, "_type", None), "dtype", ""))
+        return {key: message[key] for key in message if key not in _follows(node)}
     return value
 
 
@@ -125,10 +125,10 @@ def assert_structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = Fa
     left, right = str(lhs).splitlines(), str(rhs).splitlines()
     pairs = enumerate(itertools.zip_longest(left, right, fillvalue="(nothing)"), 1)
     where = next(((n, a, b) for n, (a, b) in pairs if _TYPE.sub("", a) != _TYPE.sub("", b)), None)
-    told = "their texts are equal, but not the variables or constants" if where is None else ""
+    message = "their texts are equal, but not the variables or constants" if where is None else ""
     if where is not None:
-        told = f"line {where[0]}:\n  {where[1].strip()}\n  {where[2].strip()}"
-    raise StructuralMismatch(f"the programs differ: {told}")
+        message = f"line {where[0]}:\n  {where[1].strip()}\n  {where[2].strip()}"
+    raise StructuralMismatch(f"the programs differ: {message}")
 
 
 def _own(node: Expr, numbers: dict[int, int]) -> bytes:
@@ -140,8 +140,8 @@ def _own(node: Expr, numbers: dict[int, int]) -> bytes:
     if isinstance(node, Call):
         name = getattr(node.op, "name", None) or getattr(node.op, "name_hint", "")
         attrs = _read(node, "attrs")
-        told = {k: v for k, v in attrs.items() if k} if isinstance(attrs, dict) else attrs
-        return f"{name}:{told!r}".encode()
+        message = {k: v for k, v in attrs.items() if k} if isinstance(attrs, dict) else attrs
+        return f"{name}:{message!r}".encode()
     return analysis.own_digest(node, numbers)
 
 

@@ -254,8 +254,8 @@ def connect(
     except RPCConnectionError:
         if time.monotonic() - begin < wait:
             raise
-        told = f"{url}:{port} was in use for {wait:g} s"
-        raise RPCError(told, hint="rpc.connect(…, wait_timeout=…), or a tracker that shares it") from None
+        message = f"{url}:{port} was in use for {wait:g} s"
+        raise RPCError(message, hint="rpc.connect(…, wait_timeout=…), or a tracker that shares it") from None
 
 
 def _session(
@@ -365,8 +365,8 @@ class TrackerSession:
                 if "became free within" in error.message or "no device has the key" in error.message:
                     break
                 time.sleep(min(2.0, 0.2 * 2**attempt, max(0.0, deadline - time.monotonic())))
-        told = f"no session on a device of the key {key!r} at {self._address[0]}:{self._address[1]}: {last.message}"
-        raise type(last)(told, hint=last.hint) from last
+        message = f"no session on a device of the key {key!r} at {self._address[0]}:{self._address[1]}: {last.message}"
+        raise type(last)(message, hint=last.hint) from last
 
     def _lease(self, key: str, priority: int, seconds: float, wait: float, wait_for_key: float) -> RPCSession:
         secret, insecure, _ = self._proof

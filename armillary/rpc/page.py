@@ -214,13 +214,13 @@ def _curve(curve: dict[str, Json]) -> str:
     ]
     _, flops, best = points[-1]
     of = f"/{curve['total']}" if curve["total"] else ""
-    told = [
+    message = [
         curve["task"],
         f"{flops / 1e9:.2f}/{best / 1e9:.2f} GFLOPS",
         f"{curve['trials']}{of} trials",
         f"{curve['key']}, {curve['user']}, {_span(curve['seconds_ago'])} ago",
     ]
-    texts = "".join(f"<span>{html.escape(text)}</span>" for text in told)
+    texts = "".join(f"<span>{html.escape(text)}</span>" for text in message)
     if curve["failed"]:
         texts += f'<span class="error">{curve["failed"]} failed: {html.escape(curve["error"])}</span>'
     drawn = f'<polyline class="each" points="{lines[0]}"/><polyline points="{lines[1]}"/>'

@@ -118,8 +118,8 @@ def encode(frame: Frame, seal: Seal | None) -> list[bytes | memoryview]:
     """The bytes of a frame, in pieces."""
     header = dump(frame.header).encode()
     if len(header) > MAX_HEADER or len(frame.payload) > MAX_PAYLOAD:
-        told = f"a message of {len(header)} + {len(frame.payload)} bytes is too large"
-        raise RPCError(told, hint=f"the limits are {MAX_HEADER} and {MAX_PAYLOAD}; send it in pieces")
+        message = f"a message of {len(header)} + {len(frame.payload)} bytes is too large"
+        raise RPCError(message, hint=f"the limits are {MAX_HEADER} and {MAX_PAYLOAD}; send it in pieces")
     prefix = PREFIX.pack(SEALED if seal else PLAIN, len(header), len(frame.payload))
     pieces: list[bytes | memoryview] = [prefix + header, frame.payload] if len(frame.payload) else [prefix + header]
     return [*pieces, seal.tag(0, *pieces)] if seal else pieces
@@ -136,8 +136,8 @@ def sizes(prefix: bytes, limits: Limits, is_sealed: bool) -> tuple[int, int, boo
     if magic == PLAIN and is_sealed:
         limits = BEFORE_OPEN
     if header > limits.header or payload > limits.payload:
-        told = f"a frame of {header} + {payload} bytes is refused"
-        raise RPCError(told, hint=f"the limits are {limits.header} and {limits.payload}")
+        message = f"a frame of {header} + {payload} bytes is refused"
+        raise RPCError(message, hint=f"the limits are {limits.header} and {limits.payload}")
     return header, payload, magic == SEALED
 
 
@@ -154,8 +154,8 @@ def decode(prefix: bytes, header: bytes, payload: bytes | memoryview, tag: bytes
     if not isinstance(value, dict):
         raise RPCError("damaged message: its header is no JSON object")
     if seal is not None and not tag:  # never acted upon: anybody may have sent it
-        told = str(value.get("error", ""))[:1000] if value.get("kind") == "AuthError" else ""
-        raise AuthError(told or "the peer sent a message without the tag that the secret demands", hint=_COPY)
+        message = str(value.get("error", ""))[:1000] if value.get("kind") == "AuthError" else ""
+        raise AuthError(message or "the peer sent a message without the tag that the secret demands", hint=_COPY)
     return Frame(value, payload)
 
 

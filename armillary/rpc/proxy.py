@@ -126,8 +126,8 @@ class Proxy:
             return
         behind = next((s for s in self._servers if self._is_for(s, ticket, key)), None)
         if behind is None:
-            told = "the ticket is not valid (any more)" if ticket else f"no server with the key {key!r} is free"
-            raise RPCError(told)
+            message = "the ticket is not valid (any more)" if ticket else f"no server with the key {key!r} is free"
+            raise RPCError(message)
         taken, behind.ticket = behind.ticket, ""
         dial = {
             "op": "dial",

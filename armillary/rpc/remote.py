@@ -196,8 +196,8 @@ class RemoteModule:
     def entry_func(self) -> RemoteFunction:
         """The only function of the module."""
         if len(self.functions) != 1:
-            told = f"the module has {len(self.functions)} functions; name the one to call"
-            raise ExecutionError(told, hint='mod["name"](…)')
+            message = f"the module has {len(self.functions)} functions; name the one to call"
+            raise ExecutionError(message, hint='mod["name"](…)')
         return RemoteFunction(self, self.descriptor.functions[self.functions[0]])
 
     def __call__(self, *args: object) -> object:  # as in RemoteFunction.__call__

@@ -50,16 +50,16 @@ def read_secret(path: Path) -> bytes:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the secret cannot be read: {error}", span=Span(str(path)), hint=_HINT) from None
     if state.st_mode & 0o077:
-        told = f"other users may read the secret (mode {state.st_mode & 0o777:o})"
-        raise ConfigError(told, span=Span(str(path)), hint=f"chmod 600 {path}")
+        message = f"other users may read the secret (mode {state.st_mode & 0o777:o})"
+        raise ConfigError(message, span=Span(str(path)), hint=f"chmod 600 {path}")
     return _checked(text, str(path))
 
 
 def _checked(text: str, place: str) -> bytes:
     secret = text.strip()
     if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable():
-        told = f"a secret is at least {_SHORTEST} printable ASCII characters"
-        raise ConfigError(told, span=Span(place), hint="`armc rpc init` makes one")
+        message = f"a secret is at least {_SHORTEST} printable ASCII characters"
+        raise ConfigError(message, span=Span(place), hint="`armc rpc init` makes one")
     return secret.encode()
 
 
@@ -88,8 +88,8 @@ def secret_to_listen(host: str, file: str | os.PathLike[str] | None, insecure: b
         return named_secret(file)
     secret = find_secret(file)
     if secret is None:
-        told = f"listening on {host}, which others can reach, needs a secret: whoever connects can run code here"
-        raise AuthError(told, hint=f"{_HINT}; --insecure goes without")
+        message = f"listening on {host}, which others can reach, needs a secret: whoever connects can run code here"
+        raise AuthError(message, hint=f"{_HINT}; --insecure goes without")
     return secret
 
 
@@ -98,8 +98,8 @@ def secret_to_connect(host: str, auth: str, secret: bytes | None, insecure: bool
     if auth == "none":
         if is_loopback(host) or insecure:
             return None
-        told = f"the peer at {host} asks for no secret: it could be anybody"
-        raise AuthError(told, hint="start it with a secret, or pass insecure=True (ARMILLARY_RPC_INSECURE=1)")
+        message = f"the peer at {host} asks for no secret: it could be anybody"
+        raise AuthError(message, hint="start it with a secret, or pass insecure=True (ARMILLARY_RPC_INSECURE=1)")
     if auth != "hmac-sha256":
         raise AuthError(f"the peer at {host} asks for an unknown proof: {auth[:40]!r}")
     if secret is None:

@@ -176,8 +176,8 @@ class DeviceServer:
             raise RPCError(f"this server's key is {self.options.key!r}, not {key!r}")
         if self.options.tracker is not None:
             if not ticket or not hmac.compare_digest(ticket, self._ticket):
-                told = "the ticket is not valid (any more)" if ticket else "this server is given out by its tracker"
-                raise RPCError(told, hint=f"connect_tracker({str(self.options.tracker)!r}).request(key)")
+                message = "the ticket is not valid (any more)" if ticket else "this server is given out by its tracker"
+                raise RPCError(message, hint=f"connect_tracker({str(self.options.tracker)!r}).request(key)")
             self._ticket = ""
         async with self._turn:
             if not peer.reader.at_eof():

@@ -42,8 +42,8 @@ class Tls:
                 read_regular(file)  # a pipe would be waited for
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
-            told = f"the certificate or its key cannot be used: {error}"
-            raise ConfigError(told, span=Span(self.certificate)) from None
+            message = f"the certificate or its key cannot be used: {error}"
+            raise ConfigError(message, span=Span(self.certificate)) from None
         return context
 
     def binding(self) -> bytes:
@@ -264,8 +264,8 @@ def _bound(host: str, port: int, port_end: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        told = f"cannot listen on {host}: {error.strerror or error}"
-        raise RPCError(told, hint="name an address of this machine") from None
+        message = f"cannot listen on {host}: {error.strerror or error}"
+        raise RPCError(message, hint="name an address of this machine") from None
     last = None
     for candidate in range(port, port_end):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -279,5 +279,5 @@ def _bound(host: str, port: int, port_end: int) -> socket.socket:
             sock.close()
             last = error
     ports = f"port {port}" if port_end == port + 1 else f"any port of {port} to {port_end - 1}"
-    told = f"cannot listen on {host}, {ports}: {last.strerror if last else ''}"
-    raise RPCError(told, hint="is another one running? name another --port")
+    message = f"cannot listen on {host}, {ports}: {last.strerror if last else ''}"
+    raise RPCError(message, hint="is another one running? name another --port")

@@ -132,8 +132,8 @@ class Session:
             raise TypeMismatch(f"a tensor cannot have the shape {tuple(shape)}")
         nbytes = math.prod(shape) * dtype.numpy.itemsize
         if sum(self._allocated.values()) + nbytes > MAX_TENSOR_BYTES:
-            told = f"the tensors of a session may have {MAX_TENSOR_BYTES} bytes in all"
-            raise ExecutionError(f"a tensor of shape {tuple(shape)} is too large: {told}", hint="let go of others")
+            message = f"the tensors of a session may have {MAX_TENSOR_BYTES} bytes in all"
+            raise ExecutionError(f"a tensor of shape {tuple(shape)} is too large: {message}", hint="let go of others")
         number = self._keep(empty(tuple(shape), dtype, _device(header)))
         self._allocated[number] = nbytes
         return {"tensor": number}, b""

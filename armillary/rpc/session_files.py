@@ -124,8 +124,8 @@ def checked_parts(name: str) -> list[str]:
     parts = name.split("/") if isinstance(name, str) else []
     is_safe = all(part not in ("", ".", "..") and part.isprintable() and len(part) < 256 for part in parts)
     if not parts or not is_safe or len(name) > MAX_PATH or len(parts) > MAX_DEPTH or "\\" in name:
-        told = f"{str(name)[:80]!r} is no path inside the session's folder"
-        raise RPCError(told, hint="name a file like 'net.tar' or 'models/net.tar'")
+        message = f"{str(name)[:80]!r} is no path inside the session's folder"
+        raise RPCError(message, hint="name a file like 'net.tar' or 'models/net.tar'")
     return parts
 
 

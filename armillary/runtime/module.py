@@ -137,15 +137,15 @@ def _as_tensor(arg: object) -> NDArray:  # as in Function.__call__
 
 def _without_sizes(row: FunctionRow, values: list[object], shapes: list[tuple[int, ...]]) -> list[object]:
     """The scalars that shapes do not tell, where a caller gives sizes, too: the function's variables in their order."""
-    told = {dim: size for arg, shape in zip(row.args, shapes) for dim, size in zip(arg.shape, shape)}
-    free = [var for var in row.vars if var.name not in told]
+    message = {dim: size for arg, shape in zip(row.args, shapes) for dim, size in zip(arg.shape, shape)}
+    free = [var for var in row.vars if var.name not in message]
     listed, rest = row.vars[: len(values)], row.vars[len(values) :]
-    if len(values) <= len(free) or len(listed) < len(values) or any(var.name not in told for var in rest):
+    if len(values) <= len(free) or len(listed) < len(values) or any(var.name not in message for var in rest):
         return values
     for var, value in zip(listed, values):
-        if var.name in told and value != told[var.name]:
-            raise TypeMismatch(f"{row.name}: {var.name} is given as {value}, the tensors have {told[var.name]}")
-    return [value for var, value in zip(listed, values) if var.name not in told]
+        if var.name in message and value != message[var.name]:
+            raise TypeMismatch(f"{row.name}: {var.name} is given as {value}, the tensors have {message[var.name]}")
+    return [value for var, value in zip(listed, values) if var.name not in message]
 
 
 def scalar_bits(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: python and numpy numbers
@@ -358,8 +358,8 @@ def _from_bytes(library: bytes, member: str, origin: str = "the package") -> Mod
             module.set_folder("")
             return module
         except ArtifactError as error:  # the user knows the package, not the file that it was unpacked to
-            told = error.message.replace(str(path), f"{origin}: {member}")
-            raise ArtifactError(told, span=error.span, hint=error.hint) from None
+            message = error.message.replace(str(path), f"{origin}: {member}")
+            raise ArtifactError(message, span=error.span, hint=error.hint) from None
 
 
 def _open_tar(path: str | Path) -> Module:

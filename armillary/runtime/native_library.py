@@ -197,17 +197,17 @@ def _loaded() -> ctypes.CDLL:
     try:
         if not os.path.exists(cached.parent) or is_private_folder(cached.parent):
             return _built(make_private_folder(cached.parent) / name)
-        told = (
+        message = (
             f"the native runtime is built anew: {cached.parent} is owned or can be written by somebody else; chmod go-w"
         )
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
         with scratch_folder() as folder:
             return _built(folder / name)
     except TargetError as error:
         raise TargetError(f"the native runtime cannot be built: {error.message}", hint=error.hint) from None
     except ArtifactError as error:
-        told = f"the native runtime, built at the first use of a source tree, has no place: {error.message}"
-        raise TargetError(told, span=error.span, hint="set ARMILLARY_CACHE_DIR to a folder") from None
+        message = f"the native runtime, built at the first use of a source tree, has no place: {error.message}"
+        raise TargetError(message, span=error.span, hint="set ARMILLARY_CACHE_DIR to a folder") from None
 
 
 def _is_usable(library: Path) -> bool:

@@ -42,11 +42,13 @@ class NDArray:
         """
         self.device = require(cpu() if device is None else device)
         if self.device.device_type != 1:
-            told = f"NDArray wraps memory of the host, not of {self.device}"
-            raise TypeMismatch(told, hint="use armillary.nd.array(value, device)")
+            message = f"NDArray wraps memory of the host, not of {self.device}"
+            raise TypeMismatch(message, hint="use armillary.nd.array(value, device)")
         if not isinstance(array, np.ndarray) or not isinstance(dtype or DType("float32"), DType):
-            told = f"NDArray wraps a numpy array, with a DType, got {type(array).__name__} and {type(dtype).__name__}"
-            raise TypeMismatch(told, hint="use armillary.nd.array(value, device, dtype)")
+            message = (
+                f"NDArray wraps a numpy array, with a DType, got {type(array).__name__} and {type(dtype).__name__}"
+            )
+            raise TypeMismatch(message, hint="use armillary.nd.array(value, device, dtype)")
         if not array.flags.c_contiguous:
             raise TypeMismatch("NDArray wraps contiguous arrays only", hint="use armillary.nd.array to copy")
         if not array.dtype.isnative:
@@ -138,8 +140,8 @@ class NDArray:
             copied: NDArray = array(self, target, self._dtype)
             return copied
         if not isinstance(target, NDArray | np.ndarray):
-            told = f"cannot copy a tensor into {type(target).__name__}"
-            raise TypeMismatch(told, hint="armillary.nd.empty makes one")
+            message = f"cannot copy a tensor into {type(target).__name__}"
+            raise TypeMismatch(message, hint="armillary.nd.empty makes one")
         if isinstance(target, DeviceArray):
             return target.copyfrom(self)
         _assign(target if isinstance(target, np.ndarray) else target.memory, self.memory)
@@ -334,8 +336,8 @@ def array(value: object, device: Device | None = None, dtype: str | None = None)
     source = _as_numpy(value)
     wanted = DType(dtype) if dtype is not None else dtype_of_array(source)
     if wanted.lanes > 1 and source.shape[-1:] != (wanted.lanes,):
-        told = f"values of shape {source.shape} are no {wanted}"
-        raise TypeMismatch(told, hint=f"the last axis holds the {wanted.lanes} lanes")
+        message = f"values of shape {source.shape} are no {wanted}"
+        raise TypeMismatch(message, hint=f"the last axis holds the {wanted.lanes} lanes")
     result = empty(source.shape if wanted.lanes == 1 else source.shape[:-1], wanted, device)
     if isinstance(device, ElsewhereDevice):
         return result.copyfrom(source.astype(wanted.numpy, copy=False))

@@ -35,8 +35,8 @@ class OpenShapes:
         for name, value in given.items():
             row = self.sizes[name]
             if not row.low <= value <= row.high or value % row.step:
-                told = f"{name} = {value} lies outside its bounds {row.low} to {row.high}, step {row.step}"
-                raise ExecutionError(told, hint="the network was compiled with them: from_onnx(bounds=)")
+                message = f"{name} = {value} lies outside its bounds {row.low} to {row.high}, step {row.step}"
+                raise ExecutionError(message, hint="the network was compiled with them: from_onnx(bounds=)")
         return {name: given.get(name, row.typical or max(1, row.low)) for name, row in self.sizes.items()}
 
 

@@ -45,8 +45,8 @@ def call_by_name(name: bytes, kinds: bytes, slots: Slots, result: Slots, error: 
     except BaseException as raised:  # none may go through machine code
         with _LOCK:
             _RAISED[:] = [raised]
-        told = f"the function {name.decode()} raised {type(raised).__name__}: {raised}".encode()[: size - 1]
-        ctypes.memmove(error, told + b"\0", len(told) + 1)
+        message = f"the function {name.decode()} raised {type(raised).__name__}: {raised}".encode()[: size - 1]
+        ctypes.memmove(error, message + b"\0", len(message) + 1)
         return 1
 
 
@@ -93,8 +93,8 @@ def _view(address: int, sizes: list[int], steps: list[int], dtype: DType) -> Arr
     dense = 1
     for size, step in zip(reversed(sizes), reversed(steps), strict=True):
         if step != dense and size > 1:
-            told = f"a tensor of sizes {sizes} and strides {steps} has gaps"
-            raise TypeMismatch(told, hint="call the function on whole tensors, or copy the part first")
+            message = f"a tensor of sizes {sizes} and strides {steps} has gaps"
+            raise TypeMismatch(message, hint="call the function on whole tensors, or copy the part first")
         dense *= size
     bytes_ = (ctypes.c_char * (dense * dtype.bytes)).from_address(address)
     flat: Array = np.frombuffer(memoryview(bytes_), dtype.numpy, dense)

@@ -73,8 +73,8 @@ class OrtValue:
     def update_inplace(self, np_arr: Array) -> None:
         """Copy an array of the same shape and type into the value's memory."""
         if np_arr.shape != self._array.shape or np_arr.dtype != self._array.dtype:
-            told = f"{np_arr.dtype} {list(np_arr.shape)}"
-            raise TypeMismatch(f"the value is {self._array.dtype} {self.shape()}, got {told}")
+            message = f"{np_arr.dtype} {list(np_arr.shape)}"
+            raise TypeMismatch(f"the value is {self._array.dtype} {self.shape()}, got {message}")
         self._array[...] = np_arr
 
 
@@ -161,8 +161,8 @@ class IOBinding:
             if place is None:
                 place = value
             elif place.shape != value.shape or place.dtype != value.dtype:
-                told = f"bound to {place.dtype} {list(place.shape)}"
-                raise TypeMismatch(f"output {name!r} is {value.dtype} {list(value.shape)}, {told}")
+                message = f"bound to {place.dtype} {list(place.shape)}"
+                raise TypeMismatch(f"output {name!r} is {value.dtype} {list(value.shape)}, {message}")
             else:
                 place[...] = value
             self._results[name] = place

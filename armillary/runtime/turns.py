@@ -139,8 +139,8 @@ class Turn:
 
     def _check_last(self, what: str) -> None:
         if self._numbers.get(get_ident(), self._number) != self._number:
-            told = f"{what}: another thread has set inputs or run the network since this one did"
-            raise ExecutionError(told, hint=_HINT)
+            message = f"{what}: another thread has set inputs or run the network since this one did"
+            raise ExecutionError(message, hint=_HINT)
 
 
 def _threads() -> dict[int | None, str]:

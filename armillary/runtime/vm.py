@@ -55,8 +55,8 @@ class Executable:
         if not isinstance(library, Module):
             raise TypeMismatch(f"load_exec: the library is {type(lib).__name__}", hint="runtime.load_module(path)")
         if not isinstance(bytecode, bytes | bytearray | memoryview):
-            told = f"load_exec: the code is {type(bytecode).__name__}, wanted bytes"
-            raise TypeMismatch(told, hint="code, lib = exe.save()")
+            message = f"load_exec: the code is {type(bytecode).__name__}, wanted bytes"
+            raise TypeMismatch(message, hint="code, lib = exe.save()")
         data = bytes(bytecode)
         if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
             raise ArtifactError("load_exec: these bytes are no code of an executable", hint="code, lib = exe.save()")
@@ -167,6 +167,6 @@ class VirtualMachine:
         strangers = [name for name in named if name not in names[len(args) :]]
         missing = [name for name in names[len(args) :] if name not in named]
         if len(args) > len(names) or strangers or (missing and (args or named)):
-            told = f"{func_name}: got {len(args)} arguments and {', '.join(named) or 'none by name'}"
-            raise TypeMismatch(f"{told}, wanted {', '.join(names) or 'none'}")
+            message = f"{func_name}: got {len(args)} arguments and {', '.join(named) or 'none by name'}"
+            raise TypeMismatch(f"{message}, wanted {', '.join(names) or 'none'}")
         return [*args, *(named[name] for name in names[len(args) :] if name in named)]

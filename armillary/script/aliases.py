@@ -42,8 +42,8 @@ def redirected(body: S.Stmt, owners: Mapping[S.Buffer, S.Buffer]) -> S.Stmt:
 
 def _place(alias: S.Buffer, owner: S.Buffer, indices: tuple[E.Expr, ...]) -> tuple[S.Buffer, tuple[E.Expr, ...]]:
     if alias.dtype != owner.dtype:
-        told = f"buffer {alias.name} of {alias.dtype} lies in the memory of {owner.name}, which is {owner.dtype}"
-        raise UnsupportedError(told, hint="declare it with the dtype of the memory")
+        message = f"buffer {alias.name} of {alias.dtype} lies in the memory of {owner.name}, which is {owner.dtype}"
+        raise UnsupportedError(message, hint="declare it with the dtype of the memory")
     same = len(alias.shape) == len(owner.shape) and all(
         build.as_int(simplify(build.sub(a, b))) == 0 for a, b in zip(alias.shape, owner.shape, strict=True)
     )

@@ -274,8 +274,8 @@ def item_of(value: object, index: object) -> object:
         return value[index]  # type: ignore[index]  # whatever Python value the script names
     places = index if isinstance(index, tuple) else tuple(index) if isinstance(index, list) else (index,)
     if len(places) != len(value.shape):
-        told = f"buffer {value.name} has {len(value.shape)} dimensions, got {len(places)} indices"
-        raise TypeMismatch(told)
+        message = f"buffer {value.name} has {len(value.shape)} dimensions, got {len(places)} indices"
+        raise TypeMismatch(message)
     if any(isinstance(p, slice) and p.step is None for p in places):
         return BufferRegion(value, tuple(_range(p, size) for p, size in zip(places, value.shape, strict=True)))
     return BufferLoad(value, tuple(index_of(p) for p in places))

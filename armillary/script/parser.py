@@ -220,8 +220,8 @@ class _Parser:
         places = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         indices = tuple(self.index(p) for p in places)
         if len(indices) != len(buffer.shape):
-            told = f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices"
-            self.refuse(target, told)
+            message = f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices"
+            self.refuse(target, message)
         lanes = indices[-1].dtype.lanes if indices else 1
         wanted = buffer.dtype.with_lanes(buffer.dtype.lanes * lanes)
         self.builder.emit(S.BufferStore(buffer, build.cast(value, wanted), indices))

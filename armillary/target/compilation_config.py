@@ -48,8 +48,8 @@ class CompilationConfig:
         found = next((t for t in self.primary_targets if t.kind.device_type == device_type), None)
         if found is None:
             given = ", ".join(str(t.kind.device_type) for t in self.primary_targets)
-            told = f"the program asks for device type {device_type}, targets are given for {given}"
-            raise TargetError(told, hint="give a target for each device")
+            message = f"the program asks for device type {device_type}, targets are given for {given}"
+            raise TargetError(message, hint="give a target for each device")
         return found
 
 

@@ -370,9 +370,9 @@ def needed_features(target: Target, used: frozenset[str] | None = frozenset()) -
     knows which, so all that it may use.
     """
     model = cpu_model(target)
-    told = [name for name in _TOLD if model.arch == "x86_64" and model.has(name)]
+    message = [name for name in _TOLD if model.arch == "x86_64" and model.has(name)]
     rare = model.features & _RARE.get(model.arch, frozenset()) if used is None else used
-    return (*told, *sorted(rare.difference(told)))
+    return (*message, *sorted(rare.difference(message)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -55,8 +55,8 @@ class TargetFeatures:
         controller = _CONTROLLERS.get(str(self._target.attrs.get("mcpu", "")))
         if controller is not None and self._is_cpu():
             given = self._target.attrs.get("mattr", ())
-            told = {str(one) for one in (given if isinstance(given, tuple | list) else ())}
+            message = {str(one) for one in (given if isinstance(given, tuple | list) else ())}
             feature = _FEATURES[name]
             taken = {f"+no{feature}", f"-{feature}"} | ({"+nodsp", "-dsp"} if feature == "mve" else set())
-            return (feature in controller or f"+{feature}" in told) and not told & taken
+            return (feature in controller or f"+{feature}" in message) and not message & taken
         return self._is_cpu() and bool(_cpu_model(self._target).has(_FEATURES[name]))

@@ -88,8 +88,8 @@ def restricted(found: JsonObject, name: str) -> JsonObject:
     wanted = table[name].features
     missing = sorted(feature for feature in wanted if not found["features"].get(feature))
     if missing:
-        told = f"ARMILLARY_HOST_CPU={name}: this processor, {found['cpu']}, has no {', '.join(missing)}"
-        raise TargetError(told, hint="take a CPU that it can stand for")
+        message = f"ARMILLARY_HOST_CPU={name}: this processor, {found['cpu']}, has no {', '.join(missing)}"
+        raise TargetError(message, hint="take a CPU that it can stand for")
     known = frozenset(feature for row in table.values() for feature in row.features)
 
     def stays(feature: str) -> bool:
@@ -113,8 +113,8 @@ def _key() -> str:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
         lines = [platform.processor()]
-    told = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING or ":" not in line)
-    return blake2b(repr((llvmlite.__version__, platform.machine(), told)).encode()).hexdigest()[:16]
+    message = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING or ":" not in line)
+    return blake2b(repr((llvmlite.__version__, platform.machine(), message)).encode()).hexdigest()[:16]
 
 
 def _read(path: Path | None) -> JsonObject | None:

@@ -193,8 +193,10 @@ class _Inference:
             raise ScheduleError(f"stage {stage.key} is computed at {parent.key}, which has no loops (it is inlined)")
         position = next((i for i, a in enumerate(parent.leaf) if a is axis), -1)
         if position < 0:
-            told = f"stage {stage.key} is computed at axis {axis.var.name}, which is no loop of {parent.key} any more"
-            raise ScheduleError(told, hint="compute it there after what reshapes the loops")
+            message = (
+                f"stage {stage.key} is computed at axis {axis.var.name}, which is no loop of {parent.key} any more"
+            )
+            raise ScheduleError(message, hint="compute it there after what reshapes the loops")
         if _is_tensorized(parent, position):
             raise ScheduleError(f"stage {stage.key} is computed at a loop of {parent.key} that is tensorized")
         loops = [v for a in parent.leaf[: position + 1] if (v := outer.loop_var(a)) is not None]
@@ -369,15 +371,17 @@ class _Inference:
         (_, count), size = plan.threads[tag], plan.sizes[axis]
         if size.value == 1 and not _sees(plan, tag):
             return True
-        told = f"bind on stage {plan.stage.key}: axis {axis.var.name} is bound to {tag}, as is a loop around it"
+        message = f"bind on stage {plan.stage.key}: axis {axis.var.name} is bound to {tag}, as is a loop around it"
         if not self.space.at_most(size, count):
             many = ", ".join(str(n.value) if n.value is not None else "unknown" for n in (size, count))
             hint = "split the axis by the number of work-items"
-            raise ScheduleError(f"{told}, but their extents are {many}", hint=hint)
+            raise ScheduleError(f"{message}, but their extents are {many}", hint=hint)
         if not _sees(plan, tag):
             what = "each group" if tag.startswith("blockIdx") else "each work-item"
             hint = f'set_scope("shared") on {plan.stage.key}' if tag.startswith("threadIdx") else "compute it at root"
-            raise ScheduleError(f"{told}, but {what} has a copy of its own", hint=f"leave the axis unbound, or {hint}")
+            raise ScheduleError(
+                f"{message}, but {what} has a copy of its own", hint=f"leave the axis unbound, or {hint}"
+            )
         return False
 
     def _guards(self, plan: Plan) -> list[Guard]:

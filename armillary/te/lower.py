@@ -354,8 +354,8 @@ class Nest:
         if not is_own and any(
             p.stage.op is source.op for a in self.leaf[position + 1 :] for p in self.plan.attached.get(a, ())
         ):
-            told = f"prefetch on stage {self.stage.key}: {source.op.name} is computed inside axis {axis.var.name}"
-            raise ScheduleError(told, hint="ask for what lies in memory before the loop begins")
+            message = f"prefetch on stage {self.stage.key}: {source.op.name} is computed inside axis {axis.var.name}"
+            raise ScheduleError(message, hint="ask for what lies in memory before the loop begins")
         corners = []
         for is_last in (False, True):
             leaves = dict(self.plan.leaves)

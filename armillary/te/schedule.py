@@ -92,12 +92,12 @@ class Schedule:
     @property
     def schedule_record(self) -> list[Schedule]:
         """The schedule as it was before each of its primitives, and as it is; kept as `primitive_record` is."""
-        told = self.directives()
+        message = self.directives()
         known = {
             n.intrinsic.name: n.intrinsic for s in self.stages for n in s.notes.values() if n.intrinsic is not None
         }
-        count = len(told) + 1 if self.keeps_record else 0
-        return [apply_directives(Schedule(self.outputs), told[:k], known) for k in range(count)]
+        count = len(message) + 1 if self.keeps_record else 0
+        return [apply_directives(Schedule(self.outputs), message[:k], known) for k in range(count)]
 
     def record(self, directive: Directive) -> None:
         """Append a directive (called by primitives, after their checks)."""

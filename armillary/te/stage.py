@@ -305,8 +305,8 @@ class Stage:
         if len({a.kind == "reduce" for a in given}) > 1:
             self._refuse("fuse", f"{_names(given)} mix data and reduction axes")
         if positions != list(range(positions[0], positions[0] + len(given))):
-            told = f"{_names(given)} are not neighbouring loops in this order"
-            self._refuse("fuse", told, f"the loops are: {_names(self.leaf)}; reorder first")
+            message = f"{_names(given)} are not neighbouring loops in this order"
+            self._refuse("fuse", message, f"the loops are: {_names(self.leaf)}; reorder first")
         count = math.prod(static_extent(a) or 1 for a in given)
         if count > 2**31 - 1 and given[0].var.dtype.bits < 64:
             self._refuse("fuse", f"{_names(given)} have {count} iterations together, more than int32 counts")

@@ -105,11 +105,11 @@ class TensorIntrinCall:
     ) -> None:
         self.intrinsic, self.regions, self.reduce_axis = intrinsic, regions, reduce_axis
         wanted = intrinsic.op.input_tensors
-        told = f"tensor intrinsic {intrinsic.name}"
+        message = f"tensor intrinsic {intrinsic.name}"
         if len(regions) != len(wanted) or not all(isinstance(r, Tensor | TensorSlice) for r in regions):
-            raise TypeMismatch(f"{told}: wanted parts of {len(wanted)} tensors", hint="write intrinsic(A[i, 0:16])")
+            raise TypeMismatch(f"{message}: wanted parts of {len(wanted)} tensors", hint="write intrinsic(A[i, 0:16])")
         if reduce_axis and not intrinsic.op.is_reduction:
-            raise TypeMismatch(f"{told} computes no reduction, so it cannot be reduced over an axis")
+            raise TypeMismatch(f"{message} computes no reduction, so it cannot be reduced over an axis")
 
     def operation(self, name: str, outer: tuple[IterVar, ...], extents: tuple[Expr, ...], tag: str) -> ComputeOp:
         """The compute over `outer` axes and, of the other `extents`, the intrinsic's own."""
@@ -117,8 +117,10 @@ class TensorIntrinCall:
         inner = [_axis(f"ax{k}", a, "data") for k, a in enumerate(own.axis)]
         sizes = [T.as_int(e) for e in extents[len(outer) :]]
         if sizes != [T.as_int(_extent(a)) for a in own.axis]:
-            told = f"te.compute {name}: its inner dimensions are {sizes}"
-            raise TypeMismatch(f"{told}, those of {self.intrinsic.name} are {[T.as_int(_extent(a)) for a in own.axis]}")
+            message = f"te.compute {name}: its inner dimensions are {sizes}"
+            raise TypeMismatch(
+                f"{message}, those of {self.intrinsic.name} are {[T.as_int(_extent(a)) for a in own.axis]}"
+            )
         reduced = [_axis(a.var.name, a, "reduce") for a in own.reduce_axis]
         axes = zip((*own.axis, *own.reduce_axis), (*inner, *reduced), strict=True)
         place = rewriter({a.var: b.var for a, b in axes}, self._load)

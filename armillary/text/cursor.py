@@ -59,8 +59,8 @@ def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> 
         if end < 0:
             raise ParseError("the comment has no end", span=Span(source, "", line, position - start + 1))
         if kind == "number" and end - position > _MOST_DIGITS:
-            told = f"a number of {end - position} characters, at most {_MOST_DIGITS} are read"
-            raise ParseError(told, span=Span(source, "", line, position - start + 1))
+            message = f"a number of {end - position} characters, at most {_MOST_DIGITS} are read"
+            raise ParseError(message, span=Span(source, "", line, position - start + 1))
         if kind in ("name", "number", "string", "symbol"):
             tokens.append(Token(kind, match[0], line, position - start + 1))
         lines = text.count("\n", position, end)

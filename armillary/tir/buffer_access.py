@@ -49,8 +49,8 @@ def _mask(buffer: Buffer, predicate: object, lanes: int) -> Expr:
     """A predicate of a vector access: a bool for each lane."""
     made = build.convert(predicate)  # type: ignore[arg-type]
     if not made.dtype.is_bool or made.dtype.lanes != lanes or lanes == 1 or buffer.dtype.lanes > 1:
-        told = f"buffer {buffer.name}: the predicate is {made.dtype} for an access of {lanes} lanes"
-        raise TypeMismatch(told, hint="a predicate is a vector of bool, with a lane for each element")
+        message = f"buffer {buffer.name}: the predicate is {made.dtype} for an access of {lanes} lanes"
+        raise TypeMismatch(message, hint="a predicate is a vector of bool, with a lane for each element")
     return made
 
 

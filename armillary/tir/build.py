@@ -59,12 +59,12 @@ def checked_const(value: Value, dtype: str | None = None) -> Expr:
     """`const` as scripts call it: a number that the dtype does not have is a TypeMismatch, not another number."""
     made = const(value, dtype)
     number = value if isinstance(value, bool | int | float | np.generic) else _number(value)
-    told = f"tir.const: {number} does not fit {made.dtype}"
+    message = f"tir.const: {number} does not fit {made.dtype}"
     if isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool:
         if int(number) not in (made.value, made.value + (1 << 64)):
-            raise TypeMismatch(told, hint="take a wider dtype, or a cast")
+            raise TypeMismatch(message, hint="take a wider dtype, or a cast")
     elif isinstance(made, FloatImm) and math.isfinite(float(number)) and not _is_in_range(float(number), made):
-        raise TypeMismatch(told, hint="take a wider dtype")
+        raise TypeMismatch(message, hint="take a wider dtype")
     return made
 
 

@@ -113,8 +113,8 @@ def _let(cls: type, var: Given, value: Given, body: Given) -> tuple[Given, ...]:
     var, made = _CONVERT["Var"](f"{name}.var", var), _expr(f"{name}.value", value)
     made = made if isinstance(value, E.Expr) else cast(made, var.dtype)
     if made.dtype is not var.dtype:
-        told = f"tir.{name}: the variable {var.name} is {var.dtype}, its value {made.dtype}"
-        raise TypeMismatch(told, hint="cast the value: value.astype(…)")
+        message = f"tir.{name}: the variable {var.name} is {var.dtype}, its value {made.dtype}"
+        raise TypeMismatch(message, hint="cast the value: value.astype(…)")
     return var, made, inside(f"{name}.body", body)
 
 

@@ -26,8 +26,8 @@ class CompressedRows(Protocol):
 
 def _product(name: str, a: CompressedRows, x: Tensor, y: Tensor | None) -> Tensor:
     if getattr(a, "stype", None) != "csr" or x.ndim != 2 or (y is not None and y.ndim != 1):
-        told = f"topi.sparse.{name}: wanted a matrix in compressed rows, a matrix and a bias of one dimension"
-        raise TypeMismatch(told, hint="contrib.sparse.placeholder makes the first")
+        message = f"topi.sparse.{name}: wanted a matrix in compressed rows, a matrix and a bias of one dimension"
+        raise TypeMismatch(message, hint="contrib.sparse.placeholder makes the first")
     rows, columns, dtype = a.shape[0], x.shape[1], str(a.data.dtype)
 
     def body(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tir.Stmt:
@@ -67,8 +67,8 @@ def sparse_dense(data: CompressedRows | Tensor, weight: CompressedRows | Tensor,
     """`topi.sparse.dense`: [n, k] by a weight [m, k], one of the two in compressed rows, a bias along m: [n, m]."""
     sparse, other = (data, weight) if is_compressed(data) else (weight, data)
     if not is_compressed(sparse) or not isinstance(other, te.Tensor) or other.ndim != 2:
-        told = "topi.sparse.dense: wanted one matrix in compressed rows and one tensor of two dimensions"
-        raise TypeMismatch(told, hint="contrib.sparse.placeholder makes the first")
+        message = "topi.sparse.dense: wanted one matrix in compressed rows and one tensor of two dimensions"
+        raise TypeMismatch(message, hint="contrib.sparse.placeholder makes the first")
     if isinstance(sparse, te.Tensor) or (bias is not None and bias.ndim != 1):
         raise TypeMismatch("topi.sparse.dense: wanted a bias of one dimension")
     is_data, dtype = sparse is data, str(sparse.data.dtype)

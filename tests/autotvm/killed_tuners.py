@@ -50,8 +50,8 @@ class Toll:
 
     def __str__(self) -> str:
         middle = sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0
-        told = f"{self.killed} killed, {self.done} done before, {self.trials} trials in {self.logs} logs"
-        return f"{told}, {middle * 1e3:.0f} ms from start to kill (median)"
+        message = f"{self.killed} killed, {self.done} done before, {self.trials} trials in {self.logs} logs"
+        return f"{message}, {middle * 1e3:.0f} ms from start to kill (median)"
 
 
 def matmul(n: int) -> autotvm.Task:

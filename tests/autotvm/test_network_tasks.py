@@ -102,11 +102,11 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
 def test_a_record_serves_its_convolution_however_the_padding_is_written() -> None:
     (task,) = (t for name, t in tasks("nn.conv2d").items() if name == "conv2d_NCHWc.cpu(3, 3)")
     pair = best(task, winograd=0)
-    told = next(text for text in chosen(autotvm.ApplyHistoryBest([pair])) if text)
+    message = next(text for text in chosen(autotvm.ApplyHistoryBest([pair])) if text)
     place = task.args.index((1, 1), 3)
     given = autotvm.Task(task.name, (*task.args[:place], (1, 1, 1, 1), *task.args[place + 1 :]))
     assert given.workload != task.workload
-    assert told in chosen(autotvm.ApplyHistoryBest([(pair[0]._replace(task=given), pair[1])]))
+    assert message in chosen(autotvm.ApplyHistoryBest([(pair[0]._replace(task=given), pair[1])]))
 
 
 def test_convolutions_with_channels_last_are_tasks_too() -> None:
@@ -261,7 +261,7 @@ def test_without_records_nothing_changes() -> None:
 
 def test_a_choice_that_does_not_fit_is_an_error_that_says_why() -> None:
     task = tasks()["conv2d_NCHWc.cpu(3, 3)"]
-    for choice, told in (
+    for choice, message in (
         ("conv2d.direct rows=29 vectors=8", r"rows=29 vectors=8 does not fit \(here width 14\)(.|\n)*these do: rows="),
         ("conv2d.winograd tile=4 strip=5 rows=2 vectors=2", r"strip=5 rows=2 vectors=2 does not fit(.|\n)*strip=4"),
         ("conv2d.winograd tile=6 strip=0", r"relay\.WinogradConv2D\.max_tile is 4"),
@@ -269,7 +269,7 @@ def test_a_choice_that_does_not_fit_is_an_error_that_says_why() -> None:
         ("conv2d.depthwise rows=3", r"conv2d\.depthwise does not fit nn\.contrib_conv2d_NCHWc"),
     ):
         module = task.template.module(task.args, Choice.parse(choice))  # type: ignore[attr-defined]
-        with PassContext(opt_level=3), pytest.raises(ConfigError, match=told):
+        with PassContext(opt_level=3), pytest.raises(ConfigError, match=message):
             relay.build(module, target=TARGET)
 
 

@@ -125,14 +125,14 @@ def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
     with PassContext(opt_level=3):
         wanted = run(relay.build(small(), "llvm", params=SMALL), armillary.cpu())
     depthwise, three = every[f"{DEPTHWISE}(3, 3)"], every[f"{DIRECT}(3, 3)"]
-    for size, unroll, told in ((0, 1, "conv2d.tiles threads_c"), (2, 0, "conv2d.winograd tile=2 threads_c")):
+    for size, unroll, message in ((0, 1, "conv2d.tiles threads_c"), (2, 0, "conv2d.winograd tile=2 threads_c")):
         chosen = configs(three, winograd=size, unroll_explicit=unroll)[2]
         other = configs(depthwise, unroll_explicit=1 - unroll)[1]
         records = [recorded(three, chosen), recorded(depthwise, other)]
         with autotvm.ApplyHistoryBest(records), PassContext(opt_level=3):
             taken = re.findall(r'choice="([^"]*)"', str(optimized(small(), Target("opencl"), SMALL)))
             library = relay.build(small(), "opencl", params=SMALL)
-        assert [t.endswith("by record") for t in taken] == [True] * 2 and taken[0].startswith(told), taken
+        assert [t.endswith("by record") for t in taken] == [True] * 2 and taken[0].startswith(message), taken
         assert taken[1].startswith("conv2d.depthwise_tiles")
         np.testing.assert_allclose(run(library, armillary.opencl()), wanted, rtol=1e-3, atol=1e-3)
 

@@ -131,9 +131,9 @@ def test_old_logs_load_and_operators_whose_knobs_mean_other_loops_are_named_once
     assert list(given.config["reorder_0"].perm) == [0, 1, 2, 3, 4, 5, 8, 6, 7, 9] and result.mean == pytest.approx(
         0.525
     )
-    told = [r.getMessage() for r in caplog.records]
-    assert len(told) == 4 and all("mean other loops" in text for text in told)
-    assert all(any(f"knobs of {name} mean" in text for text in told) for _, name, _, _ in UPSTREAM)
+    message = [r.getMessage() for r in caplog.records]
+    assert len(message) == 4 and all("mean other loops" in text for text in message)
+    assert all(any(f"knobs of {name} mean" in text for text in message) for _, name, _, _ in UPSTREAM)
     assert context.query(pairs[-1][0].target, task().workload)["tile_y"].size == (-1, 8), "a template of the user's"
 
 
@@ -147,9 +147,9 @@ def test_damaged_lines_are_told_by_number_and_left_out(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "autotvm"):
         found = list(record.load_from_file(io.StringIO("\n".join(lines))))
     assert len(found) == 2
-    told = [r.getMessage() for r in caplog.records]
-    assert [t.partition("line ")[2][0] for t in told] == ["3", "4", "5", "6"]
-    assert "no JSON" in told[0] and "version 0.1" in told[3]
+    message = [r.getMessage() for r in caplog.records]
+    assert [t.partition("line ")[2][0] for t in message] == ["3", "4", "5", "6"]
+    assert "no JSON" in message[0] and "version 0.1" in message[3]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
@@ -170,8 +170,8 @@ def test_a_file_that_is_no_log_is_told_in_a_few_lines_and_not_written_to(
     model.write_bytes(b"\x08\x08\x12\x07\n" * 100 + b"the end")
     with caplog.at_level(logging.WARNING, "autotvm"):
         assert list(record.load_from_file(model)) == []
-    told = [r.getMessage() for r in caplog.records]
-    assert len(told) == 6 and told[-1] == f"{model}: 96 more lines are left out; is it a log of tuning?"
+    message = [r.getMessage() for r in caplog.records]
+    assert len(message) == 6 and message[-1] == f"{model}: 96 more lines are left out; is it a log of tuning?"
     before = model.read_bytes()
     for lines in ([], [good]):
         with pytest.raises(TuningError, match=r"no log of tuning: it begins with .*\n +at: .*model.onnx\n.*another"):

@@ -116,7 +116,7 @@ def test_contexts_of_a_script_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--name", "Bad-Name"], "wanted small letters, digits and _"),
         (["--name", "ok", "--package-version", "one"], "wanted numbers with dots between"),
@@ -124,11 +124,11 @@ def test_contexts_of_a_script_come_first(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_packed_is_said(
-    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log, _ = log_of(tmp_path)
     assert main(["records", "package", str(log), "-o", str(tmp_path), *options]) == 4
-    assert told in capsys.readouterr().err and not list(tmp_path.glob("*.whl"))
+    assert message in capsys.readouterr().err and not list(tmp_path.glob("*.whl"))
 
 
 def test_a_log_without_a_good_trial_makes_no_package(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_a_tracker_without_such_a_device_is_an_error_before_the_first_trial(port
 def test_a_tracker_without_devices_is_told_with_how_to_start_a_server() -> None:
     tracker = Tracker()
     task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), "llvm")
-    told = rf"armc rpc server --tracker=127.0.0.1:{tracker.port} --key=board, on the device"
-    with pytest.raises(RPCError, match=told):
+    message = rf"armc rpc server --tracker=127.0.0.1:{tracker.port} --key=board, on the device"
+    with pytest.raises(RPCError, match=message):
         create_measure_batch(task, autotvm.measure_option("local", autotvm.RPCRunner(KEY, "127.0.0.1", tracker.port)))
     tracker.terminate()
 
@@ -100,7 +100,7 @@ def test_a_line_of_progress_tells_time_that_passed_whatever_the_clock_does(monke
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("llvm -mtriple=aarch64-linux-gnu", "target llvm .* is for aarch64, devices of the key 'board' are x86_64"),
         ("llvm -mtriple=riscv64-linux-gnu", 'is for riscv64, .*\n.*such as "llvm -mtriple=x86_64-linux-gnu"'),
@@ -108,14 +108,14 @@ def test_a_line_of_progress_tells_time_that_passed_whatever_the_clock_does(monke
 )
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the server of the test is this machine")
 def test_code_that_no_device_of_the_key_runs_is_refused_before_the_first_trial(
-    target: str, told: str, port: int
+    target: str, message: str, port: int
 ) -> None:
     task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), target)
-    with pytest.raises(TuningError, match=told):
+    with pytest.raises(TuningError, match=message):
         create_measure_batch(task, autotvm.measure_option("local", autotvm.RPCRunner(KEY, "127.0.0.1", port)))
     relu = relay.Function([x := relay.var("x", shape=(2, 3))], relay.nn.relu(x))
     network = Network(armillary.IRModule.from_expr(relu), {}, target, autotvm.RPCRunner(KEY, "127.0.0.1", port))
-    with pytest.raises(TuningError, match=told), network:
+    with pytest.raises(TuningError, match=message), network:
         pass
 
 

@@ -189,6 +189,6 @@ def test_time_that_is_left_goes_to_more_trials(tmp_path: Path, capsys: pytest.Ca
     assert _go_on(args, [done, left], option, Gains(0.0), time.monotonic() + 20)
     assert left.trials == 12 and not done.has_next()
     assert len(list(record.load_from_file(log))) >= before + 8
-    told = capsys.readouterr().err
-    assert "8 more trials of 1 tasks; expected end-to-end gain: " in told and " s left" in told
+    message = capsys.readouterr().err
+    assert "8 more trials of 1 tasks; expected end-to-end gain: " in message and " s left" in message
     assert not _go_on(args, [done, left], option, Gains(0.0), time.monotonic() + 20)

@@ -160,7 +160,7 @@ def test_a_wrong_argument_of_any_kind_ends_in_an_error_of_ours_or_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda: autotvm.LocalRunner(timeout="10"), "LocalRunner: timeout='10': wanted a number above 0"),
         (lambda: autotvm.LocalRunner(repeat=2.5), "LocalRunner: repeat=2.5: wanted a whole number of at least 1"),
@@ -172,6 +172,6 @@ def test_a_wrong_argument_of_any_kind_ends_in_an_error_of_ours_or_is_taken(
         (lambda: autotvm.task.extract_from_program("net.onnx"), "mod='net.onnx': wanted a module or a function"),
     ],
 )  # fmt: skip
-def test_the_error_names_the_argument_what_was_got_and_what_is_wanted(call: Callable[[], object], told: str) -> None:
-    with pytest.raises(TuningError, match=told):
+def test_the_error_names_the_argument_what_was_got_and_what_is_wanted(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TuningError, match=message):
         call()

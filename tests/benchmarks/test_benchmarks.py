@@ -363,10 +363,10 @@ def test_mobilenet_v2_has_the_published_number_of_parameters() -> None:
 @needs_opencl
 def test_a_network_is_tuned_on_a_device_and_a_second_call_goes_on(model: Path, tmp_path: Path) -> None:
     options = ["--networks", str(model), "--folder", str(tmp_path / "records"), "--batch", "2", "--rounds", "2"]
-    told = run("gpu_tune.py", *options, "--minutes", "0.02", "--repeat-ms", "0")
-    made = re.search(r"\| (\d+) \| 0 \| \d+ \| [0-9.e-]+ \|$", told, re.MULTILINE)
-    assert "0 trials at hand" in told and made is not None, told
-    told = run("gpu_tune.py", *options, "--only-table")
+    message = run("gpu_tune.py", *options, "--minutes", "0.02", "--repeat-ms", "0")
+    made = re.search(r"\| (\d+) \| 0 \| \d+ \| [0-9.e-]+ \|$", message, re.MULTILINE)
+    assert "0 trials at hand" in message and made is not None, message
+    message = run("gpu_tune.py", *options, "--only-table")
     (table,) = (tmp_path / "records").glob("*/table.json")
     (row,) = json.loads(table.read_text())
     assert (row["trials"], row["failed"], row["tasks"]) == (int(made[1]), 0, 1) and row["error"] < 1e-4
@@ -377,9 +377,9 @@ def test_a_network_is_tuned_on_a_device_and_a_second_call_goes_on(model: Path, t
 @needs_opencl
 def test_a_network_is_raced_tuned_and_raced_again(model: Path, tmp_path: Path) -> None:
     options = ["--networks", str(model), "--folder", str(tmp_path), "--rounds", "2", "--tune", "1", "--seconds", "280"]
-    told = run("gpu_race.py", *options)
+    message = run("gpu_race.py", *options)
     rows = json.loads((tmp_path / "race.json").read_text())[str(model)]
-    assert {"made", "default", "tuning", "tuned", "textures"} <= set(rows) and "nothing failed" in told
+    assert {"made", "default", "tuning", "tuned", "textures"} <= set(rows) and "nothing failed" in message
     assert all(rows[what]["error"] < 1e-4 for what in ("default", "tuned", "textures"))
     assert rows["default"]["programs"] > 1 and rows["tuning"]["trials"] >= 1 == rows["compiled tuned"]["tasks"]
     assert rows["tuned"]["to_default"] > 0 and (tmp_path / "tiny.log").exists()

@@ -70,8 +70,8 @@ def test_tune_compile_run_and_the_native_runner(phone: str, tmp_path: Path) -> N
         assert {"mod.so", "mod.json", "mod.params"} <= set(made.getnames())
     assert "__kernel" in (tmp_path / "keras-resnet50.tar.cl").read_text()
     files = ["-i", "in.npz", "-o", "out.npz"]
-    told = tvmc("run", "--device=cl", "keras-resnet50.tar", *remote, "--print-time", *files, folder=tmp_path)
-    assert "mean (ms)" in told
+    message = tvmc("run", "--device=cl", "keras-resnet50.tar", *remote, "--print-time", *files, folder=tmp_path)
+    assert "mean (ms)" in message
     with np.load(tmp_path / "out.npz") as found:
         for k, value in enumerate(wanted):
             np.testing.assert_allclose(found[f"output_{k}"], value, rtol=1e-4, atol=1e-5)

@@ -109,7 +109,7 @@ def test_a_parse_error_shows_file_line_and_column(tmp_path: Path, capsys: pytest
 def test_a_parse_error_says_what_was_found_only_where_it_wanted_something_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for body, told in (
+    for body, message in (
         ("nn.rleu(%x)", "there is no operator 'nn.rleu'\n"),
         ("%z", "%z is not defined here\n"),
         ("add(%x 1f)", "expected ',', found '1f'\n"),
@@ -117,7 +117,7 @@ def test_a_parse_error_says_what_was_found_only_where_it_wanted_something_else(
         (tmp_path / "bad.relay").write_text(f"def @main(%x: Tensor[(2,), float32]) {{ {body} }}\n")
         assert main(["opt", str(tmp_path / "bad.relay"), "-p", "infer-type"]) == 4
         err = capsys.readouterr().err
-        assert err.startswith(f"Error: {told}")
+        assert err.startswith(f"Error: {message}")
         assert ("similar: nn.relu" in err) == ("rleu" in body)
 
 

@@ -144,8 +144,8 @@ def test_a_package_that_cannot_be_read_is_said_in_words(
     package = tmp_path / "net.tar"
     package.mkdir()
     assert main(["run", str(package)]) == 4
-    told = capsys.readouterr().err
-    assert told == f"Error: {package}/mod.so: the package cannot be read: No such file or directory\n"
+    message = capsys.readouterr().err
+    assert message == f"Error: {package}/mod.so: the package cannot be read: No such file or directory\n"
     package.rmdir()
     package.write_bytes(b"no package")
 
@@ -154,9 +154,9 @@ def test_a_package_that_cannot_be_read_is_said_in_words(
 
     monkeypatch.setattr("armillary.artifact.package.os.open", refuse)  # an administrator may read all
     assert main(["run", str(package)]) == 4
-    told = capsys.readouterr().err
-    assert "net.tar: the package cannot be read: Permission denied" in told and "Errno" not in told
-    assert "hint: ls -l shows who may read it" in told
+    message = capsys.readouterr().err
+    assert "net.tar: the package cannot be read: Permission denied" in message and "Errno" not in message
+    assert "hint: ls -l shows who may read it" in message
 
 
 def test_run_without_options_says_what_came_out(

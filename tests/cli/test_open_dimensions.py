@@ -97,7 +97,7 @@ def test_devices_take_usual_numbers_which_a_note_tells(tmp_path: Path, capsys: p
     ],
 )
 def test_names_and_places_say_what_a_dimension_is(shape: list[int | str | None], wanted: list[tuple[int, ...]]) -> None:
-    told: list[str] = []
-    made = assumed_shapes([value("x", TensorProto.FLOAT, shape)], {}, told.append)
+    message: list[str] = []
+    made = assumed_shapes([value("x", TensorProto.FLOAT, shape)], {}, message.append)
     assert [row["x"] for row in made if "x" in row] == wanted
-    assert bool(told) == bool(wanted)
+    assert bool(message) == bool(wanted)

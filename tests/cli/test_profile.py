@@ -56,17 +56,17 @@ def known_roof(monkeypatch: pytest.MonkeyPatch) -> Roof:
 def test_profile_counts_the_work_of_each_kernel(files: dict[str, Path], tmp_path: Path, kind: str) -> None:
     path = tmp_path / "profile.json"
     assert main(["profile", str(files[kind]), "--runs", "3", "--threads", "1", "--json", str(path)]) == 0
-    told = json.loads(path.read_text())
-    rows = [k for k in told["kernels"] if "conv2d" in k["function"]]
+    message = json.loads(path.read_text())
+    rows = [k for k in message["kernels"] if "conv2d" in k["function"]]
     flops = 2 * 20 * 20 * 64 * 32 + 20 * 20 * 64
     assert [k["flops"] for k in rows] == [flops] and rows[0]["ms"] > 0
     assert rows[0]["gflops"] == pytest.approx(1e-6 * flops / rows[0]["ms"])
-    pool = next(k for k in told["kernels"] if "max_pool2d" in k["function"])
+    pool = next(k for k in message["kernels"] if "max_pool2d" in k["function"])
     assert pool["flops"] == 64 * 10 * 10 * 4 and pool["bytes"] == 4 * 64 * (20 * 20 + 10 * 10)
-    assert sum(k["share"] for k in told["kernels"]) == pytest.approx(1)
-    assert all(k["calls"] == 1 for k in told["kernels"])
-    assert told["total"]["in_kernels_ms"] == pytest.approx(sum(k["ms"] for k in told["kernels"]))
-    starts = [k["start_ms"] for k in told["kernels"]]
+    assert sum(k["share"] for k in message["kernels"]) == pytest.approx(1)
+    assert all(k["calls"] == 1 for k in message["kernels"])
+    assert message["total"]["in_kernels_ms"] == pytest.approx(sum(k["ms"] for k in message["kernels"]))
+    starts = [k["start_ms"] for k in message["kernels"]]
     assert starts == sorted(starts) and starts[0] == 0
 
 
@@ -74,15 +74,15 @@ def test_the_time_of_the_threads_is_divided_without_rest(files: dict[str, Path],
     path, html = tmp_path / "profile.json", tmp_path / "page.html"
     arguments = ["profile", str(files["so"]), "--runs", "5", "--json", str(path), "--html", str(html)]
     assert main([*arguments, "--threads", "2"]) == 0
-    told = json.loads(path.read_text())
-    for row in [told["total"], *told["kernels"]]:
+    message = json.loads(path.read_text())
+    for row in [message["total"], *message["kernels"]]:
         parts = [row[f"{name}_ms"] for name in ("computing", "uneven", "fork_join")]
         assert min(parts) > -1e-6 and parts[0] > 0
         assert sum(parts) == pytest.approx(row.get("in_kernels_ms", row["ms"]))
-    assert 0 < told["total"]["call_ms"] < 1 and told["total"]["between_kernels_ms"] >= 0
-    spans, kernels = told["timeline"]["spans"], {k["index"] for k in told["kernels"]}
+    assert 0 < message["total"]["call_ms"] < 1 and message["total"]["between_kernels_ms"] >= 0
+    spans, kernels = message["timeline"]["spans"], {k["index"] for k in message["kernels"]}
     assert {-1, 0} <= {s["thread"] for s in spans} <= {-1, 0, 1} and {s["index"] for s in spans} == kernels
-    assert all(0 <= s["start_ms"] <= s["end_ms"] <= told["timeline"]["ms"] for s in spans)
+    assert all(0 <= s["start_ms"] <= s["end_ms"] <= message["timeline"]["ms"] for s in spans)
     lanes = re.findall(r"<div>(in kernels|thread \d computes) (\d+) %</div>", html.read_text("utf-8"))
     assert [name for name, _ in lanes] == ["in kernels", "thread 0 computes", "thread 1 computes"]
 
@@ -95,8 +95,8 @@ def test_it_says_why_the_kernels_and_the_whole_inference_differ(
     whole, kernels = map(float, re.findall(r"inference ([\d.]+) ms, its kernels ([\d.]+) ms", out)[0])
     number = r"(-?[\d.]+)"
     line = rf"differ by {number} ms: {number} between kernels, {number} the clock at each kernel, {number} medians that"
-    told, *parts = map(float, re.findall(line, out)[0])
-    assert told == pytest.approx(whole - kernels, abs=1.1e-3) and sum(parts) == pytest.approx(told, abs=2.1e-3)
+    message, *parts = map(float, re.findall(line, out)[0])
+    assert message == pytest.approx(whole - kernels, abs=1.1e-3) and sum(parts) == pytest.approx(message, abs=2.1e-3)
     assert parts[0] >= 0
 
 
@@ -165,9 +165,9 @@ def test_a_faster_kernel_than_the_roof_has_the_machine_measured_again(
     monkeypatch.setattr("armillary.driver.profile.LONG", 0.0)  # a fast machine has no long kernel here
     path = tmp_path / "profile.json"
     assert main(["profile", str(files["so"]), "--runs", "2", "--json", str(path)]) == 0
-    told = json.loads(path.read_text())
-    assert asked == [False, True] and told["machine"]["gflops"] == 200.0
-    row = next(k for k in told["kernels"] if "conv2d" in k["function"])
+    message = json.loads(path.read_text())
+    assert asked == [False, True] and message["machine"]["gflops"] == 200.0
+    row = next(k for k in message["kernels"] if "conv2d" in k["function"])
     assert row["roof_ms"] == pytest.approx(1e3 * max(row["flops"] / 2e11, row["bytes"] / 8e10), rel=0.01)
 
 

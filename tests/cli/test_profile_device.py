@@ -45,19 +45,19 @@ def test_kernels_of_a_device_are_timed_and_their_tensors_told(
     model.write_text(MODEL)
     assert main(["compile", str(model), "-o", str(package), "--target", target]) == 0
     assert main(["profile", str(package), "--runs", "2", "--json", str(figures)]) == 0
-    told = json.loads(figures.read_text())
-    (conv,) = [k for k in told["kernels"] if "conv2d" in k["function"]]
+    message = json.loads(figures.read_text())
+    (conv,) = [k for k in message["kernels"] if "conv2d" in k["function"]]
     assert conv["flops"] >= 2 * 32 * 16 * 9 * 20 * 20 and conv["ms"] > 0 and conv["gflops"] > 0
-    assert told["total"]["in_kernels_ms"] > 0 and sum(k["share"] for k in told["kernels"]) == pytest.approx(1)
-    texts = [t for k in told["kernels"] for t in k["tensors"]]
+    assert message["total"]["in_kernels_ms"] > 0 and sum(k["share"] for k in message["kernels"]) == pytest.approx(1)
+    texts = [t for k in message["kernels"] for t in k["tensors"]]
     if "adreno" in target:
         assert "texture 1x8x20x20x4 NCHW4c" in texts and "texture-weight 8x4x3x3x4x4 OIHW4i4o" in texts
     assert "buffer 1x16x20x20" in texts
     shown = capsys.readouterr().out
     assert "GFLOP/s" in shown and "tensors" in shown and "driver" in shown
     assert "% roof" in shown and "GFLOP/s (float32), reads memory" in shown
-    roof = told["roof"]
-    assert roof["gflops"] > 0 and roof["memory"] > 0 and roof["cache"] > 0 and told["total"]["percent_of_roof"] > 0
+    roof = message["roof"]
+    assert roof["gflops"] > 0 and roof["memory"] > 0 and roof["cache"] > 0 and message["total"]["percent_of_roof"] > 0
     place = "cache" if conv["bytes"] <= 1 << 20 else "memory"
     traffic = conv["bytes"] / roof[place]
     if "adreno" in target:

@@ -58,7 +58,7 @@ def test_lists_of_targets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("llvm, llvm", "one target, or one and its host"),
         ("opencl, c, llvm", "one target, or one and its host"),
@@ -67,8 +67,8 @@ def test_lists_of_targets() -> None:
         ("-mcpu=x", "has no name"),
     ],
 )
-def test_lists_that_are_refused(text: str, told: str) -> None:
-    with pytest.raises(tvmc.TVMCException, match=told):
+def test_lists_that_are_refused(text: str, message: str) -> None:
+    with pytest.raises(tvmc.TVMCException, match=message):
         target_from_cli(text)
     with pytest.raises(tvmc.TVMCException, match="Passed --target-c-mcpu but did not specify c target"):
         target_from_cli("llvm", {"c": {"mcpu": "x"}})

@@ -117,5 +117,5 @@ def test_a_log_of_earlier_trials_need_not_be_there(
 ) -> None:
     words = ["tune", str(file), "-o", str(tmp_path / "a.log"), "--tuning-records", "earlier.log", "--tasks", "list"]
     assert main(words) == 0
-    told = capfd.readouterr()
-    assert "earlier.log: there is no such file yet" in told.err and "Available Tasks" in told.out
+    message = capfd.readouterr()
+    assert "earlier.log: there is no such file yet" in message.err and "Available Tasks" in message.out

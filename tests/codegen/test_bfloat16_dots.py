@@ -58,9 +58,9 @@ def assert_close(got: list[Any], arrays: list[Any], what: str) -> None:
 @pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16])
 def test_products_of_halves_are_those_of_float32_on_every_target(lanes: int) -> None:
     function, arrays = HALVES.program("bfloat16", "bfloat16", lanes), inputs()
-    told = [v.copy() for v in arrays]
-    interpret(function, *told)
-    assert_close(told, arrays, "interpreter")
+    message = [v.copy() for v in arrays]
+    interpret(function, *message)
+    assert_close(message, arrays, "interpreter")
     for target in HERE:
         got = [v.copy() for v in arrays]
         assert run(function, target, *got) == 0

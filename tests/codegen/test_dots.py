@@ -49,10 +49,10 @@ def wanted(a: Any, b: Any, sums: Any) -> tuple[Any, Any]:
 def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: int) -> None:
     function, arrays = BYTES.program(x, y, lanes), inputs(x, y)
     want = wanted(*arrays[:3])
-    told = [v.copy() for v in arrays]
-    interpret(function, *told)
-    np.testing.assert_array_equal(told[2], want[0])
-    np.testing.assert_array_equal(told[3], want[1])
+    message = [v.copy() for v in arrays]
+    interpret(function, *message)
+    np.testing.assert_array_equal(message[2], want[0])
+    np.testing.assert_array_equal(message[3], want[1])
     for target in filter(runs_here, HERE):
         got = [v.copy() for v in arrays]
         assert run(function, target, *got) == 0
@@ -69,9 +69,9 @@ def test_symmetric_bytes_are_any_bytes_but_one(x: str, lanes: int) -> None:
     )
     arrays[1] = np.maximum(arrays[1], -127)
     want = wanted(*arrays[:3])
-    told = [v.copy() for v in arrays]
-    interpret(function, *told)
-    np.testing.assert_array_equal(told[2], want[0])
+    message = [v.copy() for v in arrays]
+    interpret(function, *message)
+    np.testing.assert_array_equal(message[2], want[0])
     for target in filter(runs_here, HERE):
         got = [v.copy() for v in arrays]
         assert run(function, target, *got) == 0

@@ -105,11 +105,13 @@ def test_the_system_s_tools_read_the_library(tmp_path: Path) -> None:
     if readelf is None:
         pytest.skip("readelf is not there")
     path = _library("cc", "x86_64", tmp_path)
-    told = subprocess.run([readelf, "-Wa", str(path)], capture_output=True, text=True, check=True)
-    assert not told.stderr, told.stderr
-    assert "libm.so.6" in told.stdout
-    assert "Warning" not in told.stdout
-    code_and_writable = [line for line in told.stdout.splitlines() if line.strip().startswith("LOAD") and "RWE" in line]
+    message = subprocess.run([readelf, "-Wa", str(path)], capture_output=True, text=True, check=True)
+    assert not message.stderr, message.stderr
+    assert "libm.so.6" in message.stdout
+    assert "Warning" not in message.stdout
+    code_and_writable = [
+        line for line in message.stdout.splitlines() if line.strip().startswith("LOAD") and "RWE" in line
+    ]
     assert not code_and_writable
 
 

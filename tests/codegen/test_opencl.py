@@ -187,7 +187,7 @@ def test_grids_whose_size_a_runtime_cannot_tell_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("groups", "told"),
+    ("groups", "message"),
     [
         ([[0, 31], 1, 1], "must be a var"),
         ([[0, 31, 0], 1, 1], r"an integer in \[1, "),
@@ -195,9 +195,9 @@ def test_grids_whose_size_a_runtime_cannot_tell_are_refused():
         ([1, 1], "must be three sizes"),
     ],
 )
-def test_damaged_counts_of_groups_are_refused(groups: list[object], told: str):
+def test_damaged_counts_of_groups_are_refused(groups: list[object], message: str):
     row = {"kernel": "k", "args": [], "groups": groups, "items": [1, 1, 1]}
-    with pytest.raises(ArtifactError, match=told):
+    with pytest.raises(ArtifactError, match=message):
         read_launch(Reader(row, "launch"))
 
 

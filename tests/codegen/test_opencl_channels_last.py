@@ -114,8 +114,8 @@ def test_images_lie_by_rows_of_pixels_and_channels(library: Any) -> None:
     graph = GraphSpec.from_json(library.get_graph_json())
     scopes = set(graph.storage_scopes)
     assert "global.texture-nhwc" in scopes and "global" in scopes
-    told = {tensor_text(graph, entry) for entry in range(len(graph.shapes))}
-    assert "texture-nhwc 1x6x7x4x4 NHWC4c" in told and not any("NCHW4c" in text for text in told)
+    message = {tensor_text(graph, entry) for entry in range(len(graph.shapes))}
+    assert "texture-nhwc 1x6x7x4x4 NHWC4c" in message and not any("NCHW4c" in text for text in message)
 
 
 @needs_opencl

@@ -191,14 +191,14 @@ def test_the_error_is_of_the_node_and_of_the_network_that_refused() -> None:
     one, other = on_device(library), on_device(library)
     fine, bad = np.array([0, 4], I64), np.array([1, 5], I64)
     data = np.random.default_rng(0).random((5, 3), "float32")
-    told = []
+    message = []
     for places in ({"a": fine, "b": bad}, {"a": bad, "b": fine}):
         with pytest.raises(ExecutionError, match=r"rows 5 is not in \[-5, 4\]") as caught:
             one.run(x=data, **places)
-        told.append(str(caught.value).partition(":")[0])
+        message.append(str(caught.value).partition(":")[0])
         other.run(x=data, a=fine, b=fine)
         np.testing.assert_array_equal(other.get_output(0).numpy(), data[[0, 4, 0, 4]])
-    assert told[0] != told[1]
+    assert message[0] != message[1]
 
 
 @needs_opencl

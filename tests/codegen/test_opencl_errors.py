@@ -145,13 +145,13 @@ def test_a_device_that_vanishes_is_told_by_whatever_is_asked_of_it(vanishing: di
         [sys.executable, "-c", VANISHED], capture_output=True, text=True, timeout=280, env=vanishing, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    first, *told, last = done.stdout.splitlines()
+    first, *message, last = done.stdout.splitlines()
     assert (first, last) == ("[2. 2. 2. 2.]", "[3. 3. 3. 3.]")
     reason = "the device is not available: it was reset, or has gone"
-    assert len(told) == 8 and all(reason in line for line in told), told
+    assert len(message) == 8 and all(reason in line for line in message), message
     words = ("behind kernel doubled_kernel0", "waiting for", "doubled_kernel0", "copying to", "copying inside")
     words = (*words, "making kernel doubled_kernel0", "making a program", "no buffer of 16 bytes")
-    assert all(word in line for word, line in zip(words, told, strict=True)), told
+    assert all(word in line for word, line in zip(words, message, strict=True)), message
 
 
 NO_IMAGES = """
@@ -187,9 +187,9 @@ def test_a_device_without_images_is_told_and_goes_on(vanishing: dict[str, str]) 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told, number = done.stdout.splitlines()
+    message, number = done.stdout.splitlines()
     name = armillary.opencl().facts()["name"]
-    assert re.fullmatch(rf"OpenCL: .*{re.escape(name)} has no(ne| images); compile for \"opencl\", without .*", told), (
-        told
-    )
+    assert re.fullmatch(
+        rf"OpenCL: .*{re.escape(name)} has no(ne| images); compile for \"opencl\", without .*", message
+    ), message
     assert number == "4.0"

@@ -70,10 +70,10 @@ def test_a_fresh_sample_of_the_library(program: Path) -> None:
     theirs: list[Result] = run(program, cases)
     for case, wanted in zip(cases, theirs, strict=True):
         result = case.ours(case)
-        told = f"{case.name} {[t.sizes for t in case.tensors]} {case.params[:8]} from number {first}"
+        message = f"{case.name} {[t.sizes for t in case.tensors]} {case.params[:8]} from number {first}"
         if has_near_numbers(case):
-            near_numbers(case, result.numbers, np.asarray(wanted.numbers), told)
+            near_numbers(case, result.numbers, np.asarray(wanted.numbers), message)
         else:
-            assert result.numbers == wanted.numbers, told
+            assert result.numbers == wanted.numbers, message
         for found, output in zip(result.outputs, wanted.outputs, strict=True):
-            near(case, *(inside(v, wanted.region, case) for v in (found, output)), told)
+            near(case, *(inside(v, wanted.region, case) for v in (found, output)), message)

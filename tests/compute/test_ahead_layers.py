@@ -227,7 +227,7 @@ def test_sources_alone(tmp_path: Path) -> None:
 
 
 def test_build_options_say_what_they_cannot_do() -> None:
-    for word, told in (
+    for word, message in (
         ("gles_compute=1", "no compute shaders"),
         ("arch=sparc", "there is no target for arch=sparc"),
         ("debug=yes", "is no flag"),
@@ -235,7 +235,7 @@ def test_build_options_say_what_they_cannot_do() -> None:
         ("neon=0", "leave nothing to build"),
         ("build_dir=../x", "no sub-folder"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             BuildOptions.parse([word])
 
 

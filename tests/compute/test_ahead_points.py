@@ -162,5 +162,5 @@ def test_types_that_no_kernel_takes_are_refused(command: list[str]) -> None:
         (2, (U8, S16, U8)): "absolute_difference: tensors are U8,S16,U8, wanted U8,U8,U8",
         (4, (U8, U8, U8)): "sobel3x3: tensors are U8,U8,U8, wanted U8,S16,S16",
     }
-    for (function, kinds), told in wanted.items():
-        assert told in _run(command, function, kinds, (40, 8, 1), 1, [])
+    for (function, kinds), message in wanted.items():
+        assert message in _run(command, function, kinds, (40, 8, 1), 1, [])

@@ -142,9 +142,9 @@ def test_dimensions_are_found_by_their_meaning_and_layouts_do_not_mix() -> None:
     assert [index(DataLayout.NCHW, d) for d in (D.WIDTH, D.HEIGHT, D.CHANNEL, D.BATCHES)] == [0, 1, 2, 3]
     image, kernels = _image(np.ones((1, 3, 8, 8), np.float32)), tensor(np.ones((4, 3, 3, 3), np.float32))
     layer, same = compute.NEConvolutionLayer(), PadStrideInfo(1, 1, 1, 1)
-    told = "NEConvolutionLayer: weights has the layout NCHW, the input NHWC"
-    assert layer.validate(image.info(), kernels.info(), None, None, same).error_description == told
-    with pytest.raises(TypeMismatch, match=told):
+    message = "NEConvolutionLayer: weights has the layout NCHW, the input NHWC"
+    assert layer.validate(image.info(), kernels.info(), None, None, same).error_description == message
+    with pytest.raises(TypeMismatch, match=message):
         layer.configure(image, kernels, None, Tensor(), same)
     with pytest.raises(TypeMismatch, match="a layout is a DataLayout, got 'NHWC'"):
         kernels.info().set_data_layout("NHWC")  # type: ignore[arg-type]  # what is refused

@@ -106,13 +106,13 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given", "told"), REFUSED)
-def test_validate_and_configure_refuse_in_the_same_words(name: str, given: tuple[Any, ...], told: str) -> None:
+@pytest.mark.parametrize(("name", "given", "message"), REFUSED)
+def test_validate_and_configure_refuse_in_the_same_words(name: str, given: tuple[Any, ...], message: str) -> None:
     function = getattr(compute, name)
     status = function.validate(*(g.info() if isinstance(g, Tensor) else g for g in given))
     assert not status
     assert status.error_description.startswith(f"{name}: ")
-    assert told in status.error_description
+    assert message in status.error_description
     is_optional = name in ("NEActivationLayer", "NEBatchNormalizationLayer")
     at = {"NEGEMM": 3, "NEElementwiseAddition": 2, "NEElementwiseMax": 2, "NEFullyConnectedLayer": 3}.get(name)
     at = 3 if "Convolution" in name or "Lowp" in name else 1 if at is None else at
@@ -127,9 +127,9 @@ def test_concatenations_are_refused_by_input() -> None:
     assert "1 inputs, wanted at least 2" in layer.validate([a.info()], None, 0).error_description
     assert "axis 7, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, 7).error_description
     assert "axis -1, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, -1).error_description
-    told = layer.validate([a.info(), b.info()], None, 1).error_description
-    assert told == "NEConcatenateLayer: input 1 is 5x3x2 F32, the first is 4x3x2 F32"
-    with pytest.raises(TypeMismatch, match=told):
+    message = layer.validate([a.info(), b.info()], None, 1).error_description
+    assert message == "NEConcatenateLayer: input 1 is 5x3x2 F32, the first is 4x3x2 F32"
+    with pytest.raises(TypeMismatch, match=message):
         layer().configure([a, b], Tensor(), 1)
     assert layer.validate([a.info(), b.info()], None, 0)
 

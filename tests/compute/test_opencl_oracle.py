@@ -141,5 +141,5 @@ def test_the_script_for_other_devices_says_what_disagrees(monkeypatch: pytest.Mo
     script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/compute_opencl.py"))
     assert script["check"](("NEBitwiseOr", 0)) == [] == script["check"](("NECannyEdge", 1))
     monkeypatch.setitem(STORED, "NEBitwiseOr", STORED["NEBitwiseXor"])
-    (told,) = script["check"](("NEBitwiseOr", 0))
-    assert told.startswith("library: AssertionError: NEBitwiseOr 0")
+    (message,) = script["check"](("NEBitwiseOr", 0))
+    assert message.startswith("library: AssertionError: NEBitwiseOr 0")

@@ -153,11 +153,11 @@ def test_accumulation() -> None:
     other = _drawn(2, "uint8", *PIXELS.shape)
     (found,) = _ran(compute.NEAccumulateWeighted(), [PIXELS], [other], lambda f, a, b: f.configure(a, 0.25, b))
     np.testing.assert_array_equal(found, (0.75 * other + 0.25 * PIXELS).astype(np.uint8))
-    for call, told in (
+    for call, message in (
         (lambda: compute.NEAccumulateSquared().configure(_image(PIXELS), 16, _image(total)), "the shift is 16"),
         (lambda: compute.NEAccumulateWeighted().configure(_image(PIXELS), 1.5, _image(other)), "alpha is 1.5"),
     ):
-        with pytest.raises(TypeMismatch, match=told):
+        with pytest.raises(TypeMismatch, match=message):
             call()
 
 
@@ -398,7 +398,7 @@ def test_what_validate_says_configure_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("Dilate", (CONSTANT, "x"), "Dilate.configure: constant_border_value is a number, got 'x'"),
         ("Erode", (CONSTANT, None), "Erode.configure: constant_border_value is a number, got None"),
@@ -408,12 +408,12 @@ def test_what_validate_says_configure_says() -> None:
 )
 @pytest.mark.parametrize("side", ["NE", "CL"])
 def test_arguments_that_are_no_numbers_are_refused_by_the_functions_name(
-    side: str, name: str, options: tuple[Any, ...], told: str
+    side: str, name: str, options: tuple[Any, ...], message: str
 ) -> None:
     images = [(compute.CLImage if side == "CL" else Image)() for _ in range(2)]
     for image in images:
         image.allocator().init(TensorInfo(20, 10, Format.U8))
-    with pytest.raises(TypeMismatch, match=side + told):
+    with pytest.raises(TypeMismatch, match=side + message):
         getattr(compute, side + name)().configure(*images, *options)
 
 

@@ -99,8 +99,8 @@ def test_clang_makes_ir_whose_pointers_are_opaque(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="no clang beside zig's")
 def test_a_clang_that_is_too_old_is_told() -> None:
-    told = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True).stdout
-    if int(re.findall(r"version (\d+)", told)[0]) >= 15:
+    message = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True).stdout
+    if int(re.findall(r"version (\d+)", message)[0]) >= 15:
         assert "ptr" in clang.create_llvm(C_CODE, cc="clang")
         return
     with pytest.raises(TargetError, match="as versions before 15 do"):

@@ -80,14 +80,14 @@ def test_a_tuple_that_crosses_a_cut_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuts", "told"),
+    ("cuts", "message"),
     [
         ([{"op_name": "nn.relu", "op_index": 0}], "no call 0 of nn.relu"),
         ([{"op_name": "subtract", "op_index": 0}], "no call 0 of subtract"),
     ],
 )
-def test_a_cut_that_is_nowhere_is_named(cuts: list[dict[str, object]], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_cut_that_is_nowhere_is_named(cuts: list[dict[str, object]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         graph_split(network(), cuts)
 
 

@@ -129,13 +129,13 @@ def test_blocks_of_bytes_are_exact() -> None:
 def test_experts_of_other_bits_are_refused() -> None:
     given, _ = quantised(4, 16, 1, False)
     names = tuple(n for n in QUANTISED if n in given)
-    for attrs, kind, told in (
+    for attrs, kind, message in (
         ({"expert_weight_bits": 5}, UnsupportedError, "of 5 bits"),
         ({"quant_type": "fp8"}, UnsupportedError, "quant_type 'fp8'"),
         ({"block_size": 48}, TypeMismatch, "no whole blocks of 48"),
         ({"block_size": 32}, TypeMismatch, "scales of shape"),
     ):
-        with pytest.raises(kind, match=told):
+        with pytest.raises(kind, match=message):
             from_onnx(model("QMoE", given, 1, constants=names, **({"k": 1} | attrs)))
 
 

@@ -79,14 +79,14 @@ def test_tracker_and_query_are_started_as_the_guide_writes(calls: Path, tmp_path
     try:
         for _ in range(100):
             query = [*source, "-e", "query", "-p", port]
-            told = subprocess.run(query, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-            if told.returncode == 0:
+            message = subprocess.run(query, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+            if message.returncode == 0:
                 break
             time.sleep(0.1)
-        assert told.returncode == 0 and "Queue Status" in told.stdout, told.stderr
+        assert message.returncode == 0 and "Queue Status" in message.stdout, message.stderr
     finally:
         os.killpg(tracker.pid, 15)
         tracker.wait(20)
     alone = [*source, "-e", "device", "-p", port]
-    told = subprocess.run(alone, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 2 and "-d wants the phone's serial number" in told.stderr
+    message = subprocess.run(alone, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert message.returncode == 2 and "-d wants the phone's serial number" in message.stderr

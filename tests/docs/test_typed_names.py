@@ -43,8 +43,8 @@ def test_every_operator_has_a_signature_and_says_what_it_computes() -> None:
         if is_lowered(name):
             continue
         function = reduce(getattr, name.split("."), relay)
-        told = [line for line in (inspect.getdoc(function) or "").split("\n") if line.strip()]
-        if not inspect.signature(function).parameters or not told or told[0].startswith("The operator `"):
+        message = [line for line in (inspect.getdoc(function) or "").split("\n") if line.strip()]
+        if not inspect.signature(function).parameters or not message or message[0].startswith("The operator `"):
             bare.append(name)
     assert bare == []
 

@@ -103,9 +103,9 @@ def test_kernel_that_takes_too_long_is_named_with_its_operators(monkeypatch: pyt
 
     monkeypatch.setenv("ARMILLARY_CACHE", "0")
     monkeypatch.setattr(kernels._WORKERS, "ask_all", late)
-    with pytest.raises(ExecutionError, match=r"longer than 300 s.*kernel fused_exp_sqrt_\w+ \(exp, sqrt\)") as told:
+    with pytest.raises(ExecutionError, match=r"longer than 300 s.*kernel fused_exp_sqrt_\w+ \(exp, sqrt\)") as message:
         kernels.compile_kernels([kernel_of("exp", "sqrt")], TARGET)
-    assert "Tensor[(5, 7), float32]" in str(told.value) and "opt_level=0" in told.value.hint
+    assert "Tensor[(5, 7), float32]" in str(message.value) and "opt_level=0" in message.value.hint
 
 
 def test_two_processes_that_build_the_same_at_once_agree(tmp_path: Path) -> None:

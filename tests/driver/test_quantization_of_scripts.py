@@ -161,10 +161,10 @@ def test_the_module_of_old_scripts_does_not_hide_the_function() -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as message:
         warnings.simplefilter("always")
         quantize.qconfig(skip_dense_layers=False)
-    assert "no setting 'skip_dense_layers'" in str(told[0].message)
+    assert "no setting 'skip_dense_layers'" in str(message[0].message)
     with quantize.qconfig(calibrate_mode="percentile"):
         with pytest.raises(ConfigError, match="percentile needs a dataset"):
             quantize.quantize(network())

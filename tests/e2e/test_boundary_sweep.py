@@ -191,7 +191,7 @@ def sweep_methods(rounds: int, seed: int) -> list[str]:
 
 
 def attempts(
-    told: str, call: Callable[..., object], rounds: int, draw: random.Random, given: list[object]
+    message: str, call: Callable[..., object], rounds: int, draw: random.Random, given: list[object]
 ) -> list[str]:
     """What calls with drawn arguments end in, where that is no error of ours."""
     foreign = []
@@ -201,7 +201,7 @@ def attempts(
             break
         problem = foreign_error(call, chosen)
         if problem is not None:
-            foreign.append(f"{told}{tuple(map(ascii, chosen))}: {problem!r}")
+            foreign.append(f"{message}{tuple(map(ascii, chosen))}: {problem!r}")
     return foreign
 
 

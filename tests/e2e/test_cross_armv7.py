@@ -116,5 +116,5 @@ def test_without_neon_the_same_addition_uses_no_vector_register(tmp_path: Path) 
 def test_floats_travel_in_float_registers_where_the_triple_says_so(tmp_path: Path) -> None:
     _disassembled("float32", TARGET, tmp_path / "a.o")
     command = ["arm-linux-gnueabihf-readelf", "-A", str(tmp_path / "a.o")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "Tag_ABI_VFP_args: VFP registers" in told
+    message = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Tag_ABI_VFP_args: VFP registers" in message

@@ -163,7 +163,7 @@ def test_values_and_times_of_nodes_can_be_looked_at(library: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "told"),
+    ("targets", "message"),
     [
         ({"cpu": "llvm", "cuda-like": "opencl"}, r"'cuda-like' names no device"),
         ({"cpu": "opencl", "opencl": "opencl"}, r"the target opencl.* is for device type 4, given for device 'cpu'"),
@@ -172,8 +172,8 @@ def test_values_and_times_of_nodes_can_be_looked_at(library: Any) -> None:
         ({"cpu": "llvm"}, r"asks for device type 4, the target has device type 1"),
     ],
 )
-def test_targets_that_do_not_fit(targets: Any, told: str) -> None:
-    with pytest.raises(TargetError, match=told):
+def test_targets_that_do_not_fit(targets: Any, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
         relay.build(network(), targets)
 
 

@@ -47,10 +47,10 @@ def test_armc_compiles_and_runs_a_keras_file(tmp_path: Path) -> None:
 
 def test_damaged_files_are_told(tmp_path: Path) -> None:
     whole = (FOLDER / "small_sequential.h5").read_bytes()
-    for data, told in ((b"PK" + whole[2:], "it is no HDF5 file"), (whole[:700], "it is damaged")):
+    for data, message in ((b"PK" + whole[2:], "it is no HDF5 file"), (whole[:700], "it is damaged")):
         path = tmp_path / "x.h5"
         path.write_bytes(data)
-        with pytest.raises(ModelError, match=told):
+        with pytest.raises(ModelError, match=message):
             relay.frontend.from_keras(path)
     random = np.random.default_rng(1)
     for _ in range(200):  # whatever lies in the file, the error is ours

@@ -89,7 +89,7 @@ def test_what_one_version_takes_together_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "dtypes", "told"),
+    ("op", "dtypes", "message"),
     [
         ("Add", ["float32", "float64"], "input 1 (B) has dtype float64, wanted float32, as input 0 (A) has"),
         ("Where", ["bool", "float32", "float64"], "input 2 (Y) has dtype float64, wanted float32, as input 1 (X) has"),
@@ -99,10 +99,10 @@ def test_what_one_version_takes_together_is_taken() -> None:
         ("Compress", ["float32", "float32"], "input 1 (condition) has dtype float32, wanted bool"),
     ],
 )
-def test_what_is_said(op: str, dtypes: list[str], told: str) -> None:
+def test_what_is_said(op: str, dtypes: list[str], message: str) -> None:
     with pytest.raises(TypeMismatch) as caught:
         check_types(op, "", 13, [tensor_type((2,), dtype) for dtype in dtypes], "here")
-    assert f"{op} node 'here': {told}" in str(caught.value) and "insert a Cast" in str(caught.value)
+    assert f"{op} node 'here': {message}" in str(caught.value) and "insert a Cast" in str(caught.value)
 
 
 def test_types_of_their_own_may_differ() -> None:

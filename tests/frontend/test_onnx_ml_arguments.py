@@ -60,7 +60,7 @@ def session(op: str, attributes: dict[str, Any], outputs: tuple[str, ...] = ("y"
 
 
 @pytest.mark.parametrize(
-    ("op", "attributes", "told"),
+    ("op", "attributes", "message"),
     [
         ("TreeEnsembleRegressor", TREE | {"nodes_truenodeids": [0, 0, 0]}, "a node is its own child"),
         ("TreeEnsembleRegressor", TREE | {"base_values": [1.0, 2.0, 3.0]}, "3 base values for 1 targets"),
@@ -84,8 +84,8 @@ def session(op: str, attributes: dict[str, Any], outputs: tuple[str, ...] = ("y"
         ("TfIdfVectorizer", GRAMS | {"ngram_indexes": [-1]}, "columns from -1"),
     ],
 )
-def test_impossible_attributes_are_refused(op: str, attributes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ModelError, match=told):
+def test_impossible_attributes_are_refused(op: str, attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         session(op, attributes, ("l", "y") if op == "SVMClassifier" else ("y",))
 
 

@@ -168,11 +168,11 @@ SIZES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("op", "given", "told"), SIZES, ids=[f"{s[0]}-{k}" for k, s in enumerate(SIZES)])
-def test_sizes_that_are_none_are_refused_when_importing(op: str, given: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("op", "given", "message"), SIZES, ids=[f"{s[0]}-{k}" for k, s in enumerate(SIZES)])
+def test_sizes_that_are_none_are_refused_when_importing(op: str, given: dict[str, Any], message: str) -> None:
     held = {n if n == "t" else n.rstrip("_") + "_": np.asarray(v) for n, v in given.items()}
     held = {n: a.astype(F) if a.dtype == np.float64 else a for n, a in held.items()}
-    with pytest.raises(TypeMismatch, match=told):
+    with pytest.raises(TypeMismatch, match=message):
         from_onnx(model(op, "", held, 1, 20))
 
 

@@ -124,8 +124,8 @@ class Campaign:
         """What was run, as lines."""
         lines = []
         for kind, counts in self.counts.items():
-            told = ", ".join(f"{n} {what}" for what, n in counts.most_common())
-            lines.append(f"{kind:8} {sum(counts.values()):6} cases in {self.seconds[kind]:.0f} s: {told}")
+            message = ", ".join(f"{n} {what}" for what, n in counts.most_common())
+            lines.append(f"{kind:8} {sum(counts.values()):6} cases in {self.seconds[kind]:.0f} s: {message}")
         lines += [f"  refused {n:5} × {signature}" for signature, n in self.refused.most_common(12)]
         seen = collections.Counter((f["kind"], f["signature"]) for f in self.findings)
         for (kind, signature), n in seen.most_common():

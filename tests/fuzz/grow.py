@@ -114,13 +114,13 @@ def check(seed: int) -> Outcome:
             os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, errors="replace") as stream:
-        told = stream.read()
+        message = stream.read()
     _, status, took = os.wait4(child, 0)
     seconds, memory = took.ru_utime + took.ru_stime, took.ru_maxrss * 1024
     where = f"level {level}, {target}, {model.ByteSize()} bytes: {seconds:.0f} s, {memory / 2**20:.0f} MB"
-    if status or not told:
+    if status or not message:
         return Outcome("error", f"it ended with status {status}", where)
     if seconds > SECONDS or memory > MEMORY:
         return Outcome("error", "more than 60 s or 2 GB", where)
-    kind, signature, detail = told.split("\n", 2)
+    kind, signature, detail = message.split("\n", 2)
     return Outcome(kind, signature, f"{where}\n{detail}"[:2000])

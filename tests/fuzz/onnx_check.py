@@ -125,8 +125,8 @@ def _without_ort(drawn: Drawn, got: list[Array], problem: str, room: dict[str, l
         nodes = repr(error)
     if not nodes:
         return Outcome("agrees")
-    told = f"{where}: onnx reference: {problem}; node by node: {nodes}"
-    return Outcome("doubtful", f"doubtful: {_operators(drawn)}"[:200], told[:2000])
+    message = f"{where}: onnx reference: {problem}; node by node: {nodes}"
+    return Outcome("doubtful", f"doubtful: {_operators(drawn)}"[:200], message[:2000])
 
 
 def _told(problems: dict[str, str]) -> str:

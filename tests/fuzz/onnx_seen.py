@@ -231,7 +231,7 @@ def scans_otherwise(s: Seen) -> bool:
         body.input.append(helper.make_tensor_value_info(name, *s.types.get(name, (TensorProto.UNDEFINED, None))))
     made = onnx.shape_inference.infer_shapes(helper.make_model(body, opset_imports=[helper.make_opsetid("", s.opset)]))
     has = [[d.dim_value for d in o.type.tensor_type.shape.dim] for o in made.graph.output[first:]]
-    return any(have and have != told for have, told in zip(has, declared))
+    return any(have and have != message for have, message in zip(has, declared))
 
 
 def rounds_size(s: Seen) -> bool:

@@ -189,9 +189,9 @@ def write_case(drawn: Drawn, name: str, levels: Iterable[int], target: str, fold
     """A text case that pytest runs (test_onnx_graphs.py)."""
     levels = list(levels)
     path = folder / f"{name}.case"
-    told = "\n".join(f"{target} level {level}: agrees" for level in levels)
+    message = "\n".join(f"{target} level {level}: agrees" for level in levels)
     head = f"onnx-fuzz: {' '.join(map(str, levels))} {target}\n" + (f";; {why}\n" if why else "")
-    path.write_text(f"{head}[case {name}]\n{to_text(drawn)}\n\n[out]\n{told}\n")
+    path.write_text(f"{head}[case {name}]\n{to_text(drawn)}\n\n[out]\n{message}\n")
     return path
 
 

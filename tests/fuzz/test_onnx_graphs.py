@@ -54,10 +54,10 @@ def test_onnx_graph_that_once_failed(case: Case, update_cases: bool) -> None:
 
 def test_a_run_counts_cases_of_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     fuzz.main(["--seed", "1000", "--count", "29", "--minutes", "3", "--jobs", "1", "--levels", "3", "--target", "llvm"])
-    told = capsys.readouterr().out
-    assert told.startswith("seed 1000,") and "0 findings" in told, told
-    counted = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+) cases", told, re.M)}
-    assert counted == fuzz.KINDS, told
+    message = capsys.readouterr().out
+    assert message.startswith("seed 1000,") and "0 findings" in message, message
+    counted = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+) cases", message, re.M)}
+    assert counted == fuzz.KINDS, message
 
 
 def test_every_operator_that_is_imported_is_drawn() -> None:

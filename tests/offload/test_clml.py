@@ -59,9 +59,9 @@ def written(text: str) -> str:
         for number, node in enumerate(graph["nodes"]):
             attrs = {k: v[0] for k, v in node["attrs"].items() if isinstance(v, list)}
             shape = f"{attrs.pop('dtype')[0]}{attrs.pop('shape')[0]}"
-            told = "".join(f" {k}={','.join(v)}" for k, v in sorted(attrs.items()) if v != [""])
+            message = "".join(f" {k}={','.join(v)}" for k, v in sorted(attrs.items()) if v != [""])
             reads = "".join(f" %{k}" for k, _, _ in node.get("inputs", ()))
-            lines.append(f"%{number} = {node['op']} {node['name'] if reads else ''}{reads}{told} : {shape}")
+            lines.append(f"%{number} = {node['op']} {node['name'] if reads else ''}{reads}{message} : {shape}")
         lines.append("heads " + " ".join(f"%{k}" for k, _, _ in graph["heads"]))
     kept = [f"kept {row.what}: {row.reason}" for row in offload_report(module, ["clml"]).kept]
     return re.sub(r" +", " ", "\n".join([*lines, *kept]))
@@ -125,8 +125,8 @@ def test_a_graph_on_the_cpu_is_refused() -> None:
 def test_what_is_switched_off_says_so() -> None:
     x = relay.var("x", shape=(1, 4, 4, 4))
     module = IRModule.from_expr(Function((x,), relay.reshape(relay.tanh(x), (1, 64))))
-    told = {row.what: row.reason for row in offload_report(clml.partition_for_clml(module), ["clml"]).kept}
-    assert told == {
+    message = {row.what: row.reason for row in offload_report(clml.partition_for_clml(module), ["clml"]).kept}
+    assert message == {
         "tanh": "clml has no such operator",
         "reshape": "switched off, or its inner values are used elsewhere",
     }

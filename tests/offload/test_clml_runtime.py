@@ -238,9 +238,9 @@ def test_an_operator_that_the_runtime_has_not_is_named(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "refusal", "told"),
+    ("version", "refusal", "message"),
     [(7, 0, "built with an SDK of version 9, the driver has 7"), (9, -5, "a tuning cache is refused: error -5")],
 )
-def test_what_driver_and_library_refuse_is_told(program: Path, version: int, refusal: int, told: str) -> None:
+def test_what_driver_and_library_refuse_is_told(program: Path, version: int, refusal: int, message: str) -> None:
     done = called(program, graphs()[0][1], version, refusal)
-    assert done.returncode == 1 and told in done.stderr
+    assert done.returncode == 1 and message in done.stderr

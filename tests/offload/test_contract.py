@@ -117,8 +117,8 @@ def test_a_library_beside_the_package_is_found(
         path = tmp_path / form[2:] / form
         library.export_library(path)
         armrun = [built_runner(find_compiler() or ["cc"]), path, "--run-count=1"]
-        told = subprocess.run(armrun, capture_output=True, text=True, check=False)
-        assert told.returncode == 1 and f"is computed by scale, whose runtime {name} is not there" in told.stderr
+        message = subprocess.run(armrun, capture_output=True, text=True, check=False)
+        assert message.returncode == 1 and f"is computed by scale, whose runtime {name} is not there" in message.stderr
         (path.parent / name).write_bytes((libraries / name).read_bytes())
         subprocess.run(armrun, check=True, capture_output=True)
 
@@ -229,9 +229,9 @@ def test_our_own_kernels_run_where_the_library_is_missing_or_refuses(
     for one in (library, runtime.load_module(tmp_path / "x.tar")):
         capfd.readouterr()
         np.testing.assert_allclose(run(one), evaluate(module, [X]), rtol=1e-6, atol=1e-7)
-        told = capfd.readouterr().err
-        assert f"armillary: tvmgen_default_{name}_main_0" in told and why in told
-        assert "(the package's own kernels run instead)" in told
+        message = capfd.readouterr().err
+        assert f"armillary: tvmgen_default_{name}_main_0" in message and why in message
+        assert "(the package's own kernels run instead)" in message
     graph = one["default"](armillary.cpu(0))
     graph.set_input("x", X)
     graph.run()

@@ -95,9 +95,9 @@ def test_armc_compile_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str
     model.write_text(network().astext())
     arguments = ["compile", str(model), "--explain-offload", "-o", str(tmp_path / "m.tar")]
     assert main([*arguments, "--target", f"arm_compute_lib, {ARM}"]) == 0
-    told = capsys.readouterr().out
-    assert "arm_compute_lib.conv2d tvmgen_default_arm_compute_lib_main_0: arm_compute_lib" in told
-    assert "nn.conv2d: the convolution has 2 groups" in told
+    message = capsys.readouterr().out
+    assert "arm_compute_lib.conv2d tvmgen_default_arm_compute_lib_main_0: arm_compute_lib" in message
+    assert "nn.conv2d: the convolution has 2 groups" in message
     assert main([*arguments, "--target", "llvm"]) == 0
     assert "nothing is offloaded: the target names no library" in capsys.readouterr().out
 

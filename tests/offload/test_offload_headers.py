@@ -160,11 +160,11 @@ def test_a_damaged_file_of_tuned_operators_is_named(program: Path, tmp_path: Pat
             "text": b"tuned operators",
         }[damage]
     )
-    told = call(program, "find", str(path), "main_0")
-    assert told.returncode == 3 and f"{path} is no file of tuned operators, or is damaged" in told.stderr
+    message = call(program, "find", str(path), "main_0")
+    assert message.returncode == 3 and f"{path} is no file of tuned operators, or is damaged" in message.stderr
 
 
 @needs_cxx
 def test_a_file_that_cannot_be_written_is_named(program: Path, tmp_path: Path) -> None:
-    told = call(program, "keep", str(tmp_path / "none" / "tuned"), "main_0", "kept")
-    assert told.returncode == 3 and "cannot be written" in told.stderr
+    message = call(program, "keep", str(tmp_path / "none" / "tuned"), "main_0", "kept")
+    assert message.returncode == 3 and "cannot be written" in message.stderr

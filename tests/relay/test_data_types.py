@@ -134,7 +134,7 @@ def test_a_match_in_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("type A { X } type A { Y }", "the type A is defined twice"),
         ("type A { X } type B { X }", "X is defined twice"),
@@ -143,13 +143,13 @@ def test_a_match_in_text():
         ("def @main(%a: int32) { ref(%a, %a) }", "ref takes 1 value"),
     ],
 )
-def test_texts_that_are_refused(text, told):
-    with pytest.raises(ParseError, match=told):
+def test_texts_that_are_refused(text, message):
+    with pytest.raises(ParseError, match=message):
         relay.parse(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("type A { X } type B { Y } def @main(%a: A) { match (%a) { Y => 1 } }", "the types A and B differ"),
         ("type A { X, Y } def @main(%a: A) { match (%a) { X => 1, Y => 1f } }", "differ"),
@@ -159,8 +159,8 @@ def test_texts_that_are_refused(text, told):
         ("def @main(%x) { add(%x, 1) }", "variable %x has no type"),
     ],
 )
-def test_types_that_do_not_fit(text, told):
-    with pytest.raises(TypeMismatch, match=told):
+def test_types_that_do_not_fit(text, message):
+    with pytest.raises(TypeMismatch, match=message):
         relay.parse(text)
 
 

@@ -159,6 +159,6 @@ def test_the_explanation_names_both() -> None:
     function, _ = separable((1, 64, 256, 256), 64)
     (kernel,) = [f for f in made_kernels(function, ZEN4, {}) if contractions(f) == TOGETHER]
     with PassContext(opt_level=3):
-        told = explain_function(kernel, ZEN4)
-    assert told.algorithm == "depthwise and 1x1 convolution in bands of 4 rows"
-    assert told.milliseconds > 0 and told.tile.count("x") == 2
+        message = explain_function(kernel, ZEN4)
+    assert message.algorithm == "depthwise and 1x1 convolution in bands of 4 rows"
+    assert message.milliseconds > 0 and message.tile.count("x") == 2

@@ -149,6 +149,6 @@ def test_the_explanation_names_both() -> None:
     function, _ = stem((1, 3, 224, 224), 64, pads=(1, 1, 1, 1))
     (kernel,) = [f for f in made_kernels(function, ZEN4, {}) if contractions(f) == [CONV, MAX]]
     with PassContext(opt_level=3):
-        told = explain_function(kernel, ZEN4)
-    assert told.algorithm.startswith("convolution and pooling in bands of ")
-    assert told.milliseconds > 0 and told.tile.endswith("x2")
+        message = explain_function(kernel, ZEN4)
+    assert message.algorithm.startswith("convolution and pooling in bands of ")
+    assert message.milliseconds > 0 and message.tile.endswith("x2")

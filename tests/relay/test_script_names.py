@@ -149,10 +149,10 @@ def test_what_converters_of_scripts_ask_of_expressions() -> None:
     assert common.infer_shape(common.infer_type(relay.add(x, w))) == (2, 3)
     doubled = common.infer_value(relay.add(w, w), {"w": np.arange(3, dtype="float32")})
     np.testing.assert_array_equal(doubled.numpy(), [0, 2, 4])
-    for call, told in (
+    for call, message in (
         (lambda: common.infer_value(relay.add(x, w), {"w": np.ones(3, "float32")}), "the value of %x is not known"),
         (lambda: common.infer_shape(relay.Tuple([x, w])), "wanted a tensor"),
         (lambda: common.infer_type(relay.add(x, relay.var("v", shape=(4,)))), "add"),
     ):
-        with pytest.raises(TypeMismatch, match=told):
+        with pytest.raises(TypeMismatch, match=message):
             call()

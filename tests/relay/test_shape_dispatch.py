@@ -59,15 +59,15 @@ def test_a_size_beyond_the_buckets_is_refused_by_the_largest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"buckets": []}, "buckets are"),
         ({"buckets": [2], "axis": 2}, "has no axis 2"),
         ({"buckets": [2], "input_indices": [7]}, "main has 2 parameters"),
     ],
 )
-def test_arguments_of_the_dispatch_are_checked(options: dict[str, object], told: str) -> None:
-    with pytest.raises(TypeMismatch, match=told):
+def test_arguments_of_the_dispatch_are_checked(options: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeMismatch, match=message):
         relay.transform.FlexibleShapeDispatch(**options)(_layer())
 
 

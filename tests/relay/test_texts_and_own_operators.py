@@ -97,8 +97,8 @@ def test_a_pass_prints_the_module_between_others(capfd):
     printing = armillary.transform.PrintIR("after", show_meta_data=True)
     armillary.transform.Sequential([relay.transform.InferType(), printing])(module)
     assert module.same_as(module) and not module.same_as(module.copy())
-    told = capfd.readouterr().err
-    assert told.startswith("PrintIR(after):\n") and "log(%x)" in told
+    message = capfd.readouterr().err
+    assert message.startswith("PrintIR(after):\n") and "log(%x)" in message
     assert isinstance(printing, armillary.transform.ModulePass)
     assert isinstance(relay.transform.FoldConstant(), relay.transform.FunctionPass)
     assert armillary.transform.PassInfo(opt_level=1, name="mine").opt_level == 1

@@ -90,8 +90,8 @@ def test_pages_of_other_origins_read_nothing(farm: Farm, browser: Browser, stran
     browser.open(stranger)
     place = f"http://127.0.0.1:{farm.port}"
     for path in ("/status.json", "/state.html", "/"):
-        told = browser.value(f"fetch('{place}{path}').then(a => a.text(), e => 'refused: ' + e.name)")
-        assert told == "refused: TypeError", (path, told)
+        message = browser.value(f"fetch('{place}{path}').then(a => a.text(), e => 'refused: ' + e.name)")
+        assert message == "refused: TypeError", (path, message)
         opaque = browser.value(f"fetch('{place}{path}', {{mode: 'no-cors'}}).then(a => a.type + a.status)")
         assert opaque == "opaque0"
     framed = (

@@ -51,10 +51,10 @@ def test_after_one_init_the_lines_of_the_text_work_off_loopback(
     )
     assert refused.returncode == 1 and "armc rpc init" in refused.stderr
     assert armc("rpc", "init") == 0
-    told = capsys.readouterr().out
-    assert "scp -p" in told and (home / "rpc-secret").stat().st_mode & 0o777 == 0o600
+    message = capsys.readouterr().out
+    assert "scp -p" in message and (home / "rpc-secret").stat().st_mode & 0o777 == 0o600
     assert armc("rpc", "init") == 4 and armc("rpc", "show") == 0
-    assert re.search("fingerprint.*: [0-9a-f]{8}", capsys.readouterr().out)[0] in told  # type: ignore[index]
+    assert re.search("fingerprint.*: [0-9a-f]{8}", capsys.readouterr().out)[0] in message  # type: ignore[index]
     tracker = Launched("rpc_tracker", "--host=0.0.0.0", "--port=0")
     assert tracker.lines[0] == f"INFO:RPCTracker:bind to 0.0.0.0:{tracker.port}"
     server = Launched("rpc_server", f"--tracker={HOST}:{tracker.port}", "--key=rk3399", "--port=0", "--host=0.0.0.0")
@@ -96,8 +96,8 @@ def test_run_and_devices_work_through_a_tracker(
         "--profile",
     )
     assert code == 0
-    told = capsys.readouterr().out
-    assert "mean (ms)" in told and "add" in told
+    message = capsys.readouterr().out
+    assert "mean (ms)" in message and "add" in message
     with np.load(tmp_path / "out.npz") as outputs:
         np.testing.assert_array_equal(outputs["output_0"], X + WEIGHT)
     assert armc("devices", f"--tracker={HOST}:{farm.port}") == 0
@@ -117,8 +117,8 @@ def test_an_address_has_a_port_or_takes_the_usual_one() -> None:
 def test_help_says_what_a_program_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         armc("rpc", name, "--help")
-    told = capsys.readouterr().out
-    assert re.search(r"\n\n[A-Z][a-z]+ [^.]*\.\n\noptions:", told), told
+    message = capsys.readouterr().out
+    assert re.search(r"\n\n[A-Z][a-z]+ [^.]*\.\n\noptions:", message), message
 
 
 def test_a_tracker_that_is_ended_says_no_more_than_whose_connection_ended(farm: Farm) -> None:

@@ -124,13 +124,13 @@ def test_what_cannot_be_read_is_named_with_its_file(runner: Path, package: Path,
     whole = package.read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[: len(whole) // 2])
     big, cut, tar = (tmp_path / name for name in ("big.npz", "cut.npz", "cut.tar"))
-    for file, words, told in (
+    for file, words, message in (
         (big, [package, f"--input={big}"], "x: numpy type '>f4' is not supported"),
         (cut, [package, f"--input={cut}"], "npz: not an archive, or truncated"),
         (tar, [tar], "tar: "),
     ):
         result = run(runner, *words)
-        assert result.returncode == 1 and f"armrun: {file}: {told}" in result.stderr
+        assert result.returncode == 1 and f"armrun: {file}: {message}" in result.stderr
 
 
 def test_what_cannot_be_written_is_said_and_leaves_nothing(
@@ -144,10 +144,10 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(
         members.extractall(folder, filter="data")
     out.write_bytes(b"old")
     before = sorted(os.listdir(tmp_path))
-    for model, told in ((package, "cannot be written (TMPDIR"), (folder, f"{out}: cannot be written")):
+    for model, message in ((package, "cannot be written (TMPDIR"), (folder, f"{out}: cannot be written")):
         words = (runner, model, f"--input={inputs}", f"--output={out}", "--run-count=1")
         result = run("prlimit", "--fsize=64", *words)
-        assert result.returncode == 1 and told in result.stderr
+        assert result.returncode == 1 and message in result.stderr
         assert sorted(os.listdir(tmp_path)) == before and os.listdir(temporary) == [] and out.read_bytes() == b"old"
     assert run(*words).returncode == 0 and sorted(os.listdir(tmp_path)) == before
     check_output(out)

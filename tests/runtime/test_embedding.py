@@ -196,8 +196,8 @@ def test_c_programs_open_libraries_without_a_graph(prefix: Path, library: Path, 
     flags = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", f"-I{INCLUDE_DIR}")
     run(*get_cc(), *flags, tmp_path / "open.c", archive, "-pthread", "-ldl", "-lm", "-o", tmp_path / "open")
     printed = run(tmp_path / "open", library)
-    told = f"{library}: it holds functions and no graph; give the folder or the tar of a network\n"
-    assert printed == f"5 functions, graph: 0; {told}"
+    message = f"{library}: it holds functions and no graph; give the folder or the tar of a network\n"
+    assert printed == f"5 functions, graph: 0; {message}"
 
 
 def test_an_application_of_the_era_is_relinked(

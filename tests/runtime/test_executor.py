@@ -185,8 +185,8 @@ def test_outputs_are_copied_into_arrays_of_either_kind(executor: graph_executor.
         np.testing.assert_array_equal(np.asarray(out), want)
     closed = np.empty_like(want)
     closed.flags.writeable = False
-    for wrong, told in ((closed, "read-only"), (np.empty(3, np.float32), "cannot copy"), ([0.0], "into list")):
-        with pytest.raises(TypeMismatch, match=told):
+    for wrong, message in ((closed, "read-only"), (np.empty(3, np.float32), "cannot copy"), ([0.0], "into list")):
+        with pytest.raises(TypeMismatch, match=message):
             executor.get_output(0, wrong)
     with pytest.raises(ExecutionError, match="Could not find 'x' in graph's outputs"):
         executor.get_output("x")

@@ -134,9 +134,9 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """Loads the library with a cache folder of its own, by a C compiler that hands out one that was built before."""
     native()
     compiler, cache = tmp_path / "cc", tmp_path / "cache"
-    told = f'#!/bin/sh\ncase " $* " in *" -shared "*) echo built >> {tmp_path}/log ;; esac\n'
-    told += f'while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {this_library()} "$2"; shift; done\n'
-    compiler.write_text(told)
+    message = f'#!/bin/sh\ncase " $* " in *" -shared "*) echo built >> {tmp_path}/log ;; esac\n'
+    message += f'while [ $# -gt 0 ]; do [ "$1" = -o ] && cp {this_library()} "$2"; shift; done\n'
+    compiler.write_text(message)
     compiler.chmod(0o700)
     monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(cache))
     monkeypatch.setenv("ARMILLARY_CC", str(compiler))

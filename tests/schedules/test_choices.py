@@ -98,12 +98,12 @@ def check(function: Function, where: Target) -> None:
     row, _ = choose(workload)
     assert row.algorithm == written.algorithm
     assert [c.row for c in CANDIDATES[workload.op.name] if c.row == row.name], "the registry and select.py name it"
-    told = explain_function(function, where)
+    message = explain_function(function, where)
     knobs = dict(written.config)
     tall = f"x{knobs['lines']}" if knobs["lines"] > 1 else ""
-    assert told.tile.startswith(f"{knobs['rows']}x{knobs['vectors']}"), (told.tile, tall)
-    assert ("Winograd F(" in told.algorithm) == (written.algorithm == "conv2d.winograd"), told
-    assert read_attrs(kernel_attrs(function, where)).choice == told, "a profile shows it"
+    assert message.tile.startswith(f"{knobs['rows']}x{knobs['vectors']}"), (message.tile, tall)
+    assert ("Winograd F(" in message.algorithm) == (written.algorithm == "conv2d.winograd"), message
+    assert read_attrs(kernel_attrs(function, where)).choice == message, "a profile shows it"
     assert Choice.parse(str(written)) == written
     stored = decided(
         carrying(workload, Choice(written.algorithm, written.config, written.layouts, source=Source.RECORD))
@@ -222,7 +222,7 @@ def test_an_operator_alone_names_all_its_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choices", "told"),
+    ("choices", "message"),
     [
         ({"nn.conv3d": "conv2d.direct"}, r"no such call(.|\n)*nn\.conv2d\(1x16x14x14, 32x16x3x3\)"),
         ({"nn.relu": "conv2d.direct"}, r"nothing to choose for this call(.|\n)*nn\.conv2d, nn\.dense"),
@@ -242,8 +242,8 @@ def test_an_operator_alone_names_all_its_calls() -> None:
         ({"nn.dense": "gemm.register_tiles | layouts NC NC NC"}, "its layouts are such as NC NC16n NC"),
     ],
 )
-def test_a_choice_that_does_not_fit_is_an_error_that_says_why(choices: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_choice_that_does_not_fit_is_an_error_that_says_why(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         built(choices)
 
 

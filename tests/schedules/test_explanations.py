@@ -43,8 +43,8 @@ def kernels(function: Any, target: Target = ZEN4, **config: Any) -> list[Functio
 
 
 def explained_as(function: Any, word: str) -> Any:
-    told = [explain_function(f, ZEN4) for f in kernels(function)]
-    return next(e for e in told if word in e.algorithm)
+    message = [explain_function(f, ZEN4) for f in kernels(function)]
+    return next(e for e in message if word in e.algorithm)
 
 
 def test_convolutions_products_and_plain_loops_name_their_algorithm() -> None:
@@ -66,16 +66,16 @@ def test_convolutions_products_and_plain_loops_name_their_algorithm() -> None:
 
 def test_a_direct_convolution_that_could_be_winograd_says_what_that_would_take() -> None:
     (function,) = [f for f in kernels(conv(64, 64, 28, 3), **{"relay.WinogradConv2D.tile": 0}) if "conv2d" in str(f)]
-    told = explain_function(function, ZEN4)
-    assert told.algorithm == "direct convolution" and not told.objections
-    assert any(name.startswith("F(4,3)") and ms < told.milliseconds for name, ms in told.alternatives)
+    message = explain_function(function, ZEN4)
+    assert message.algorithm == "direct convolution" and not message.objections
+    assert any(name.startswith("F(4,3)") and ms < message.milliseconds for name, ms in message.alternatives)
 
 
 def test_an_objection_is_part_of_the_explanation() -> None:
     x, y = relay.var("x", shape=(2, 64)), relay.var("y", shape=(16, 64))
-    told = explained_as(relay.Function([x, y], relay.nn.dense(x, y)), "")
-    assert "packing_dense: 2 rows are too few to pay for packing" in told.objections
-    assert any(text.startswith("not packing_dense") for text in told.sentences())
+    message = explained_as(relay.Function([x, y], relay.nn.dense(x, y)), "")
+    assert "packing_dense: 2 rows are too few to pay for packing" in message.objections
+    assert any(text.startswith("not packing_dense") for text in message.sentences())
 
 
 def test_the_explanation_follows_the_pass_context_as_lowering_does() -> None:

@@ -207,7 +207,7 @@ WORK = Product(1, (32, 14, 14), 40, (3, 3), (1, 1))
 
 
 @pytest.mark.parametrize(
-    ("tile", "told"),
+    ("tile", "message"),
     [
         (Tile((5, 7, 7), (1, 1, 1), 20), r"tile of \[5, 7, 7\] results does not divide \[32, 14, 14\]"),
         (Tile((4, 7, 7), (1, 1, 1), 16), "step of 16 terms does not divide 40"),
@@ -215,14 +215,14 @@ WORK = Product(1, (32, 14, 14), 40, (3, 3), (1, 1))
         (Tile((4, 7, 7), (8, 1, 1), 40), "shares .* bytes, at most 12288"),
     ],
 )
-def test_a_choice_that_does_not_fit_is_refused_with_the_reason(tile, told):
+def test_a_choice_that_does_not_fit_is_refused_with_the_reason(tile, message):
     call = _call_with_choice(str(Choice("conv2d.tiles", config_of(Tiling(tile)))))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         relay.build(call, "opencl")
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "message"),
     [
         ("conv2d.tiles threads_c=4", "threads_y is missing"),
         ("conv2d.winograd tile=3", "no transform with tile=3"),
@@ -230,8 +230,8 @@ def test_a_choice_that_does_not_fit_is_refused_with_the_reason(tile, told):
         ("tile=8x1x32/8x1x4/16", "cannot read"),
     ],
 )
-def test_a_choice_of_another_form_is_refused(choice, told):
-    with PassContext(opt_level=3), pytest.raises(ConfigError, match=told):
+def test_a_choice_of_another_form_is_refused(choice, message):
+    with PassContext(opt_level=3), pytest.raises(ConfigError, match=message):
         relay.build(_call_with_choice(choice), "opencl")
 
 

@@ -238,7 +238,7 @@ def test_names_around_a_script_are_known_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("A[0] = unknown", "name 'unknown' is not defined"),
         ("A[0, 0] = 1.0", "has 1 dimensions, got 2 indices"),
@@ -249,9 +249,9 @@ def test_names_around_a_script_are_known_in_it() -> None:
         ("B = T.decl_buffer((4,), 'float32', data=T.handle())", "nothing here owns"),
     ],
 )
-def test_what_is_no_program_is_refused_by_line(text: str, told: str) -> None:
+def test_what_is_no_program_is_refused_by_line(text: str, message: str) -> None:
     source = f"@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n    {text}\n"
-    with pytest.raises((ParseError, TypeMismatch), match=told):
+    with pytest.raises((ParseError, TypeMismatch), match=message):
         script.from_source(source)
 
 

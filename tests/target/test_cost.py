@@ -297,9 +297,9 @@ def test_the_pass_context_can_ask_for_a_tile() -> None:
 
 def test_an_explanation_names_the_choice_the_bound_and_what_was_passed_over() -> None:
     ranked = [e for _, e in ranked_tiles(Nest(28, 28, 4, 576, ZEN4.memory.l3), ZEN4)]
-    told = explained("direct convolution", "14x2", ranked, ZEN4, ["other: it is Tuesday"])
-    assert told.milliseconds == pytest.approx(ranked[0].milliseconds(ZEN4), rel=1e-3)
-    assert len(told.alternatives) == 4 and told.alternatives[0][1] >= told.milliseconds
-    text = "\n".join(told.sentences())
+    message = explained("direct convolution", "14x2", ranked, ZEN4, ["other: it is Tuesday"])
+    assert message.milliseconds == pytest.approx(ranked[0].milliseconds(ZEN4), rel=1e-3)
+    assert len(message.alternatives) == 4 and message.alternatives[0][1] >= message.milliseconds
+    text = "\n".join(message.sentences())
     assert "direct convolution, 14x2" in text and "bound by FMA units" in text and "not other: it is Tuesday" in text
     assert Explanation("copy").sentences() == ["copy"]

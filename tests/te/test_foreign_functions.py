@@ -232,10 +232,10 @@ def test_exported_code_finds_functions_where_it_runs(tmp_path):
     b = te.compute((3,), lambda i: tir.trace([a[i]], "test.foreign.later"), name="b")
     library = armillary.build(te.create_schedule(b.op), [a, b], name="kernel")
     library.export_library(str(tmp_path / "f.so"))
-    told = subprocess.run([sys.executable, "-c", _LOAD, str(tmp_path / "f.so")], capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-    assert "'test.foreign.later', which is not registered" in told.stdout
-    assert told.stdout.splitlines()[-1] == "[0.0, 3.0, 6.0]"
+    message = subprocess.run([sys.executable, "-c", _LOAD, str(tmp_path / "f.so")], capture_output=True, text=True)
+    assert message.returncode == 0, message.stderr
+    assert "'test.foreign.later', which is not registered" in message.stdout
+    assert message.stdout.splitlines()[-1] == "[0.0, 3.0, 6.0]"
 
 
 def test_refusals_say_what_is_wanted():

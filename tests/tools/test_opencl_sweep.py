@@ -21,6 +21,6 @@ def test_a_sweep_runs_what_its_file_does_not_hold(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in state.read_text().splitlines()]
     assert rows[0] == kept and {row["outcome"] for row in rows[1:]} == {"passed"}
     assert sorted(row["sample"] for row in rows) == list(range(len(rows)))
-    told = done.stdout.splitlines()
-    assert told[0] == "wrong    tanh 0: stored before"
-    assert told[-1] == f"{len(rows)} samples: {len(rows) - 1} passed, 1 wrong"
+    message = done.stdout.splitlines()
+    assert message[0] == "wrong    tanh 0: stored before"
+    assert message[-1] == f"{len(rows)} samples: {len(rows) - 1} passed, 1 wrong"

@@ -104,8 +104,8 @@ def serve(work: bytes, suffix: str, seconds: float) -> Built:
         path = folder / f"trial.{suffix}"
         ((answer, how, spent),) = run_all([functools.partial(_build, work, path)], seconds, 1)
         if how == "timeout":
-            told = f"compiling took longer than {seconds:g} s and was stopped"
-            return Built(b"", MeasureErrorNo.BUILD_TIMEOUT, told, spent)
+            message = f"compiling took longer than {seconds:g} s and was stopped"
+            return Built(b"", MeasureErrorNo.BUILD_TIMEOUT, message, spent)
         if how:
             return Built(b"", MeasureErrorNo.COMPILE_HOST, f"while compiling, {how}", spent)
         error_no, error, flop = answer

@@ -93,11 +93,11 @@ class DaskBuilder(LocalBuilder):
             built: Built = future.result(timeout=max(0.1, until - time.monotonic()))
         except TimeoutError:
             future.cancel()
-            told = "no worker of the cluster had compiled it in time"
-            return BuildResult("", MeasureErrorNo.BUILD_TIMEOUT, told, time.monotonic() - start)
+            message = "no worker of the cluster had compiled it in time"
+            return BuildResult("", MeasureErrorNo.BUILD_TIMEOUT, message, time.monotonic() - start)
         except Exception as error:  # of the cluster or of the worker: a result of the trial
-            told = f"on the cluster: {short_error(error)}"
-            return BuildResult("", MeasureErrorNo.COMPILE_HOST, told, time.monotonic() - start)
+            message = f"on the cluster: {short_error(error)}"
+            return BuildResult("", MeasureErrorNo.COMPILE_HOST, message, time.monotonic() - start)
         if built.error_no:
             return BuildResult("", built.error_no, built.error, built.seconds)
         write_atomic(path, built.library)

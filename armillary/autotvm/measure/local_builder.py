@@ -86,8 +86,8 @@ class LocalBuilder:
 
     def _result(self, path: Path, answer: Any, how: str, seconds: float) -> BuildResult:  # Any: what _one returns
         if how == "timeout":
-            told = f"compiling took longer than {self.timeout:g} s and was stopped"
-            return BuildResult("", MeasureErrorNo.BUILD_TIMEOUT, told, seconds)
+            message = f"compiling took longer than {self.timeout:g} s and was stopped"
+            return BuildResult("", MeasureErrorNo.BUILD_TIMEOUT, message, seconds)
         if how:
             return BuildResult("", MeasureErrorNo.COMPILE_HOST, f"while compiling, {how}", seconds)
         error_no, error, flop = answer

@@ -163,9 +163,9 @@ class Measurer:
         built = self.builder.build(measure_inputs)
         results = self.runner.run(measure_inputs, built)
         for result in results:
-            told = disk_fault(result.error) if result.error_no else ""
-            if told:
-                raise ArtifactError(f"trials cannot be made: {told.removeprefix('ArtifactError: ')}", hint=NO_ROOM)
+            message = disk_fault(result.error) if result.error_no else ""
+            if message:
+                raise ArtifactError(f"trials cannot be made: {message.removeprefix('ArtifactError: ')}", hint=NO_ROOM)
         return results
 
     def close(self) -> None:

@@ -70,10 +70,10 @@ def request_remote(
     return tracker.request(device_key, priority=priority, session_timeout=timeout, wait_for_key=wait_for_key)
 
 
-def check_machines(target: Target, key: str, told: Sequence[JsonObject]) -> None:
+def check_machines(target: Target, key: str, message: Sequence[JsonObject]) -> None:
     """TuningError where no device of a key, by what its server tells, runs a target's code."""
     host = host_target(target)
-    machines = sorted({str(info.get("arch", "")) for info in told})
+    machines = sorted({str(info.get("arch", "")) for info in message})
     wanted = architecture(host.mtriple or platform.machine())
     runs = {other for machine in machines for other in (architecture(machine), *_ALSO.get(architecture(machine), ()))}
     if host.kind.name != "llvm" or not machines or "" in machines or wanted in runs:
@@ -125,9 +125,9 @@ class RPCRunner(LocalRunner):
         summary = tracker.summary()
         queue = summary["queue_info"]
         if self.key not in queue:
-            told = f"the tracker {self.host}:{self.port} has no device of the key {self.key!r}"
+            message = f"the tracker {self.host}:{self.port} has no device of the key {self.key!r}"
             start = f"none: armc rpc server --tracker={self.host}:{self.port} --key={self.key}, on the device"
-            raise RPCError(told, hint=f"its keys: {', '.join(sorted(queue)) or start}")
+            raise RPCError(message, hint=f"its keys: {', '.join(sorted(queue)) or start}")
         check_machines(task.target, self.key, [r["info"] for r in summary["server_info"] if r["key"] == self.key])
         self.n_parallel = self._wanted or max(1, int(queue[self.key]["total"]))
         self._done = _Done(f"{task.name} {' '.join(map(_shown, task.args))}"[:400], task.flop, len(task.config_space))
@@ -182,7 +182,9 @@ class RPCRunner(LocalRunner):
             try:
                 return request_remote(self.key, self.host, self.port, self.priority, self.timeout)
             except RPCError as error:
-                is_passing = isinstance(error, RPCConnectionError) or any(told in error.message for told in _NOBODY)
+                is_passing = isinstance(error, RPCConnectionError) or any(
+                    message in error.message for message in _NOBODY
+                )
                 if not is_passing or time.monotonic() > until:
                     raise NoSessionError(error.message, hint="--resume goes on with what the log has") from None
             time.sleep(_PAUSE)
@@ -224,9 +226,9 @@ class RPCRunner(LocalRunner):
             return
         with np.load(self._reference) as stored:
             wanted = [stored[name].view(a.dtype) for name, a in zip(stored.files, answer, strict=True)]
-        told = difference(answer, wanted)
-        if told:
-            raise WrongAnswerError(told)
+        message = difference(answer, wanted)
+        if message:
+            raise WrongAnswerError(message)
 
 
 class NoSessionError(RPCError):

@@ -125,9 +125,9 @@ def _run(request: Request) -> Request:
             return {"costs": [], "error_no": 0, "error": ""}
         if request["reference"]:
             wanted = _reference(request["reference"])
-            told = trial.difference(answer, [w.view(a.dtype) for w, a in zip(wanted, answer, strict=True)])
-            if told:
-                return _failed(WRONG, told)
+            message = trial.difference(answer, [w.view(a.dtype) for w, a in zip(wanted, answer, strict=True)])
+            if message:
+                return _failed(WRONG, message)
         costs = trial.times(prepared, Timing(**request["timing"]))
         return {"costs": list(trial.without_extremes(costs)), "error_no": 0, "error": ""}
     except ArmillaryError as error:

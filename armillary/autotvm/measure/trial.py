@@ -109,9 +109,9 @@ def difference(found: Sequence[Array], wanted: Sequence[Array]) -> str:
     for place, (mine, right) in enumerate(zip(found, wanted, strict=True)):
         if mine.shape != right.shape:
             return f"output {place} has the shape {mine.shape}, the reference {right.shape}"
-        told = _difference(mine, right)
-        if told:
-            return f"output {place} {told}"
+        message = _difference(mine, right)
+        if message:
+            return f"output {place} {message}"
     return ""
 
 

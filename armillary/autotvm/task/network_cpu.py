@@ -144,8 +144,8 @@ class AlgorithmTemplate(CpuTemplate):
             workload = workload_of(function, anchor, where)
             implementation, _ = choose(workload)
             if implementation.algorithm != algorithm.name:
-                told = f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune"
-                raise TuningError(told)
+                message = f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune"
+                raise TuningError(message)
             own = algorithm.default(workload, cpu, ())
             choices = [Choice(algorithm.name, row) for row in algorithm.space(workload, cpu)]
             found = [(c.config, algorithm.weigh(workload, cpu, c).cost.cycles) for c in choices]

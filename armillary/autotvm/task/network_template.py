@@ -116,10 +116,10 @@ class NetworkTemplate(TaskTemplate, ABC):
     def _check(self, args: Args) -> None:
         tensors, attrs = [a for a in args if _is_tensor(a)], keyed_attributes(self.op)
         if len(tensors) != len(self.op.inputs) or len(args) - len(tensors) < len(attrs):
-            told = f"{self.name} takes {len(self.op.inputs)} tensors and {len(attrs)} attributes"
+            message = f"{self.name} takes {len(self.op.inputs)} tensors and {len(attrs)} attributes"
             got = f"got {len(tensors)} and {len(args) - len(tensors)}"
             hint = f"tasks of networks come from autotvm.task.extract_from_program; attributes: {', '.join(attrs)}"
-            raise TuningError(f"{told}, {got}", hint=hint)
+            raise TuningError(f"{message}, {got}", hint=hint)
 
     def kernel_with(self, args: Args, where: Target, choice: Choice | None) -> Kernel:
         """The kernel of the call with a choice, as a build makes it."""

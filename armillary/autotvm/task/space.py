@@ -457,8 +457,8 @@ class FallbackConfigEntity(ConfigSpace):
             if _plain(entity.to_json()) == wanted:
                 self.entity_map[name] = entity
                 return
-        told = f"there are {', '.join(self.space_map)}" if space is None else repr(space)
-        raise TuningError(f"the knob {name!r} cannot be {value!r}", hint=told)
+        message = f"there are {', '.join(self.space_map)}" if space is None else repr(space)
+        raise TuningError(f"the knob {name!r} cannot be {value!r}", hint=message)
 
     def fallback_split(self, name: str, constraints: Sequence[int]) -> None:
         """Take for each part, from the innermost on, the largest factor up to its bound (-1: none)."""

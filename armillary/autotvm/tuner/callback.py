@@ -27,8 +27,8 @@ def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "jso
     """A callback that adds every result to a log: a path (safe against kills, full disks, two writers) or a stream."""
     Arguments("log_to_file", TuningError).text("protocol", protocol)
     if protocol != "json":
-        told = "reading a pickle runs the code in it" if protocol == "pickle" else "wanted json"
-        raise TuningError(f"log_to_file: protocol {protocol!r} is refused: {told}", hint='protocol="json"')
+        message = "reading a pickle runs the code in it" if protocol == "pickle" else "wanted json"
+        raise TuningError(f"log_to_file: protocol {protocol!r} is refused: {message}", hint='protocol="json"')
     wanted = "a path or a stream of text"
     if not hasattr(file_out, "write"):
         Arguments("log_to_file", TuningError).kind("file_out", file_out, (str, os.PathLike), wanted)

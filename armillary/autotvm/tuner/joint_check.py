@@ -55,8 +55,10 @@ def choose_layouts(
         note(f"layouts together: not used: {verdict.dropped[0][1]}")
         return
     LogFile(log).append([line for pair in joint for line in lines_of(pair, records)])
-    told = f"the network takes {1e3 * verdict.after:.3f} ms with them, {1e3 * verdict.before:.3f} ms with what was kept"
-    note(f"layouts together: {told}: {100 * (1 / verdict.ratio - 1):.1f} % faster")
+    message = (
+        f"the network takes {1e3 * verdict.after:.3f} ms with them, {1e3 * verdict.before:.3f} ms with what was kept"
+    )
+    note(f"layouts together: {message}: {100 * (1 / verdict.ratio - 1):.1f} % faster")
 
 
 def lines_of(pair: Pair, records: Sequence[Pair]) -> list[str]:

@@ -159,20 +159,20 @@ def known_names(pairs: Iterable[Pair], names: Names) -> frozenset[str]:
 def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pair, str]]:
     """The records that make one of their kernels slower, or all of them together not faster beyond the noise; and
     why."""
-    told = list[tuple[Pair, str]]()
+    message = list[tuple[Pair, str]]()
     for pair in pairs:
         mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
         slow = next((c for c in mine if _is_slower(c)), None)
         if slow is not None:
-            told.append((pair, _gain_text(slow.without, slow.with_it)))
+            message.append((pair, _gain_text(slow.without, slow.with_it)))
             continue
         without, with_it, again = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it", "again"))
         noise = NOISES * abs(without - again)
         if with_it >= min(PAYS * without, min(without, again) - noise):
-            told.append((pair, _gain_text(without, with_it, noise)))
+            message.append((pair, _gain_text(without, with_it, noise)))
         elif not all(_wins(mine, side) for side in (0, 1)):
-            told.append((pair, f"{_gain_text(without, with_it)}, but too few rounds say so"))
-    return told
+            message.append((pair, f"{_gain_text(without, with_it)}, but too few rounds say so"))
+    return message
 
 
 def is_promising(pair: Pair, found: Found, names: Names) -> bool:
@@ -201,5 +201,7 @@ def _wins(changes: Sequence[Change], side: int) -> bool:
 
 
 def _gain_text(without: float, with_it: float, noise: float = 0.0) -> str:
-    told = f"end-to-end check: its kernels take {1e6 * with_it:.1f} us of a run with it, {1e6 * without:.1f} us without"
-    return f"{told}, at a noise of {1e6 * noise:.1f} us" if noise else told
+    message = (
+        f"end-to-end check: its kernels take {1e6 * with_it:.1f} us of a run with it, {1e6 * without:.1f} us without"
+    )
+    return f"{message}, at a noise of {1e6 * noise:.1f} us" if noise else message

@@ -241,7 +241,7 @@ def _by_kernels(
         before, good = found.before, None if slow else found
         unsure = [pair for pair, _ in slow if is_promising(pair, found, names) and not _is_in(pair, spared)]
         spared += unsure
-        dropped += [(pair, told) for pair, told in slow if not _is_in(pair, unsure)]
+        dropped += [(pair, message) for pair, message in slow if not _is_in(pair, unsure)]
         kept = [pair for pair in kept if not any(pair is other for other, _ in dropped)]
     if good is not None:
         return Verdict(good.before, good.after, good.after / good.before, kept, dropped, good.changes)
@@ -268,13 +268,13 @@ def together(
     if found is not None and all(change.names for change in found.changes):  # a model named its nodes
         without, with_it = found.before, found.after
         slow = refused(joint, found, names or {})
-        told = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _told(without, with_it)
+        message = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _told(without, with_it)
     else:
         margin, seen = _noise(first, again, seconds), compare(first, second, spent)
         without, with_it = seen.first, seen.second
-        told = "" if _pays(seen, margin) else _told(without, with_it, margin)
-    if told:
-        return Verdict(without, without, 1.0, list(kept), [(pair, told) for pair in joint])
+        message = "" if _pays(seen, margin) else _told(without, with_it, margin)
+    if message:
+        return Verdict(without, without, 1.0, list(kept), [(pair, message) for pair in joint])
     return Verdict(without, with_it, with_it / without, after)
 
 
@@ -327,5 +327,5 @@ def _one_by_one(
 
 
 def _told(without: float, with_it: float, margin: float = 0.0) -> str:
-    told = f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
-    return f"{told}, at a noise of {100 * margin:.1f} %" if margin > MARGIN else told
+    message = f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
+    return f"{message}, at a noise of {100 * margin:.1f} %" if margin > MARGIN else message

@@ -201,17 +201,17 @@ class Tuner:
             return
         with tempfile.NamedTemporaryFile("w", prefix="tvm_tuning_errors_", suffix=".log", delete=False) as file:
             file.write("\n".join(f"{count} x {text}" for text, count in self._errors.most_common()) + "\n")
-        told = "; ".join(f"{count} x {text}" for text, count in self._errors.most_common(_SHOWN))
-        logger.warning("Could not find any valid schedule for task %s: %s (all in %s)", self.task, told, file.name)
+        message = "; ".join(f"{count} x {text}" for text, count in self._errors.most_common(_SHOWN))
+        logger.warning("Could not find any valid schedule for task %s: %s (all in %s)", self.task, message, file.name)
 
 
 def debug_line(tuner: Tuner, given: MeasureInput, result: MeasureResult, si_prefix: str) -> str:
     """What the log at DEBUG tells of a trial."""
     scale = check_prefix(si_prefix)
     flops = 0.0 if result.error_no else tuner.task.flop / result.mean
-    told = f"{si_prefix}FLOPS: {flops / scale:.2f}/{tuner.best_flops / scale:.2f}\tresult: "
+    message = f"{si_prefix}FLOPS: {flops / scale:.2f}/{tuner.best_flops / scale:.2f}\tresult: "
     kind = f"error {result.error_no}: {result.error}" if result.error_no else f"{list(result.costs)}"
-    return f"{told}{kind}\t{given.config}"
+    return f"{message}{kind}\t{given.config}"
 
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -80,10 +80,10 @@ class _Process:
 
     def start(self) -> bool:
         """Wait until it has loaded; whether it did."""
-        told = self.answer()
-        self.lane.failed = str(told.get("failed", ""))
+        message = self.answer()
+        self.lane.failed = str(message.get("failed", ""))
         if not self.lane.failed:
-            self.lane.load_s = float(str(told["load_s"]))
+            self.lane.load_s = float(str(message["load_s"]))
             with np.load(self.outputs) as archive:
                 self.lane.outputs = [archive[name] for name in archive.files]
             self.process.send_signal(signal.SIGSTOP)
@@ -93,15 +93,15 @@ class _Process:
         assert self.process.stdin is not None, "the pipe was asked for"
         self.process.send_signal(signal.SIGCONT)
         print(seconds, file=self.process.stdin, flush=True)
-        told = self.answer()
+        message = self.answer()
         self.process.send_signal(signal.SIGSTOP)
-        times = told.get("times")
+        times = message.get("times")
         if isinstance(times, list):
             self.lane.times += times
             self.lane.rounds.append(statistics.median(times))
-            self.lane.seconds += float(str(told["seconds"]))
+            self.lane.seconds += float(str(message["seconds"]))
         else:
-            self.lane.failed = str(told.get("failed"))
+            self.lane.failed = str(message.get("failed"))
 
     def close(self) -> None:
         self.process.kill()

@@ -81,9 +81,9 @@ def decided(workload: Workload) -> Choice:
         if reason:
             reasons.append(Rejection(candidate.row, reason=reason))
     if is_named:
-        told = "; ".join(r.reason for r in reasons)
+        message = "; ".join(r.reason for r in reasons)
         hint = "leave the choice to the model, or take another algorithm"
-        raise ConfigError(f"the choice {stored.algorithm} does not fit {workload.op.name}: {told}", hint=hint)
+        raise ConfigError(f"the choice {stored.algorithm} does not fit {workload.op.name}: {message}", hint=hint)
     return Choice()
 
 

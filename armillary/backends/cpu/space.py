@@ -73,8 +73,8 @@ def chosen(workload: Workload, algorithm: Algorithm, reasons: Sequence[Rejection
     """The complete choice of a workload that `algorithm` computes; `reasons`: why others do not."""
     cpu, stored = cpu_model(workload.target), Choice() if workload.inner else stored_choice(workload)
     if stored and stored.algorithm != algorithm.name:
-        told = f"the choice {stored.algorithm} does not fit {workload.op.name}, which {algorithm.name} computes here"
-        raise ConfigError(told, hint="leave the choice to the model, or take the one for this call")
+        message = f"the choice {stored.algorithm} does not fit {workload.op.name}, which {algorithm.name} computes here"
+        raise ConfigError(message, hint="leave the choice to the model, or take the one for this call")
     if stored.guards and not all(guard.holds(algorithm.extents(workload, cpu)) for guard in stored.guards):
         stored = Choice(algorithm.name)  # it was decided for another kernel
     given = stored.config
@@ -96,12 +96,12 @@ def _check(workload: Workload, algorithm: Algorithm, given: Config, cpu: CpuMode
     knobs = [name for name, _ in space[0]] if space else []
     unknown = [name for name, _ in given if name not in knobs]
     if unknown:
-        told = f"{algorithm.name} has no knob {unknown[0]!r}"
-        raise ConfigError(f"{_who(workload)}: {told}", hint=f"its knobs are {', '.join(knobs)}")
+        message = f"{algorithm.name} has no knob {unknown[0]!r}"
+        raise ConfigError(f"{_who(workload)}: {message}", hint=f"its knobs are {', '.join(knobs)}")
     near = sorted(space, key=lambda config: -len(set(config) & set(given)))[:SHOWN]
     extents = ", ".join(f"{name} {value}" for name, value in algorithm.extents(workload, cpu).items())
-    told = f"{_who(workload)}: the choice {algorithm.name} {_shown(given)} does not fit (here {extents})"
-    raise ConfigError(told, hint=f"these do: {'; '.join(_shown(config) for config in near)}; of {len(space)}")
+    message = f"{_who(workload)}: the choice {algorithm.name} {_shown(given)} does not fit (here {extents})"
+    raise ConfigError(message, hint=f"these do: {'; '.join(_shown(config) for config in near)}; of {len(space)}")
 
 
 def _shown(config: Config) -> str:
@@ -134,10 +134,10 @@ def explained_choice(workload: Workload, algorithm: Algorithm) -> Explanation:
     assert choice.estimate is not None, "a complete choice has one"
     hertz = cpu.memory.ghz * 1e6  # cycles in a millisecond
     weighed = tuple((r.name, round(r.cycles / hertz, 6)) for r in choice.rejected if not r.reason)
-    told = tuple(f"{r.name}: {r.reason}" for r in choice.rejected if r.reason)
+    message = tuple(f"{r.name}: {r.reason}" for r in choice.rejected if r.reason)
     if choice.source is not Source.DEFAULT:
         by = "schedule.choice" if choice.source is Source.OVERRIDE else "a record"
-        told = (f"the model's choice: {by} says so", *told)
+        message = (f"the model's choice: {by} says so", *message)
     title = algorithm.title(workload, cpu, choice.config)
     milliseconds = round(choice.estimate.cycles / hertz, 6)
-    return Explanation(title, str(tile_of(choice)), milliseconds, choice.estimate.bound, weighed, told)
+    return Explanation(title, str(tile_of(choice)), milliseconds, choice.estimate.bound, weighed, message)

@@ -62,8 +62,8 @@ def check_algorithm(op: str, choice: Choice) -> None:
     """Refuse a choice of an algorithm that an operator does not have here."""
     known = ALGORITHMS.get(op, ())
     if choice and choice.algorithm not in known:
-        told = f"{op}: the choice {choice.algorithm} does not fit: OpenCL devices have no such algorithm for it"
-        raise ConfigError(told, hint=f"there are {', '.join(known)}" if known else "leave it out")
+        message = f"{op}: the choice {choice.algorithm} does not fit: OpenCL devices have no such algorithm for it"
+        raise ConfigError(message, hint=f"there are {', '.join(known)}" if known else "leave it out")
 
 
 def names_another(workload: Workload, algorithm: str) -> str | None:
@@ -82,10 +82,10 @@ def chosen_tiling(workload: Workload, algorithm: str, work: Product) -> Tiling |
     if stored is None:
         tile = choose_tile(work)
         return None if tile is None else Tiling(tile)
-    told = objection(work, stored, has_shared=choice.algorithm != DEPTHWISE)
-    if told:
+    message = objection(work, stored, has_shared=choice.algorithm != DEPTHWISE)
+    if message:
         hint = "leave the choice to the model, or tune this call"
-        raise ConfigError(f"{workload.op.name}: the choice {choice.algorithm} does not fit: {told}", hint=hint)
+        raise ConfigError(f"{workload.op.name}: the choice {choice.algorithm} does not fit: {message}", hint=hint)
     return stored
 
 

@@ -126,11 +126,11 @@ def _division(profile: Profile) -> str:
         f'background:{color}"></div>'
         for (name, seconds), color in zip(parts, DIVISION, strict=True)
     )
-    told = "".join(
+    message = "".join(
         f'<span><i style="background:{color}"></i>{name} {1e3 * seconds:.3f} ms, {100 * seconds / total:.1f} %</span>'
         for (name, seconds), color in zip(parts, DIVISION, strict=True)
     )
-    return f'<div class="division">{bar}</div><div class="legend">{told}</div>'
+    return f'<div class="division">{bar}</div><div class="legend">{message}</div>'
 
 
 def _legend() -> str:
@@ -139,8 +139,8 @@ def _legend() -> str:
 
 
 def _color(kernel: KernelProfile) -> str:
-    told = kernel.algorithm.lower()
-    return next(color for word, _, color in CLASSES if word in told)
+    message = kernel.algorithm.lower()
+    return next(color for word, _, color in CLASSES if word in message)
 
 
 def _hover(kernel: KernelProfile, name: str) -> str:
@@ -189,9 +189,9 @@ def _table(profile: Profile, rows: Sequence[tuple[KernelProfile, str]]) -> str:
         )
         cells = "".join(f'<td class="n" data-v="{v:.6g}">{v:{form}}{unit}</td>' for v, form, unit in figures)
         choice, *reasons = map(escaped, k.reasons())
-        told = f'<td class="w">{choice}<small>{"<br>".join(reasons)}</small></td>'
+        message = f'<td class="w">{choice}<small>{"<br>".join(reasons)}</small></td>'
         lines.append(
             f'<tr><td class="n" data-v="{k.index}">{k.index}</td><td class="name">{escaped(name)}</td>'
-            f"<td>{escaped(k.shape)}</td>{cells}<td>{escaped(k.bound)}</td>{told}</tr>"
+            f"<td>{escaped(k.shape)}</td>{cells}<td>{escaped(k.bound)}</td>{message}</tr>"
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -19,12 +19,12 @@ Rows = Sequence[tuple[DeviceKernel, str]]
 
 def roof_text(roof: DeviceRoof) -> str:
     """The device and what was measured of it."""
-    told = (
+    message = (
         f"{roof.device}: {roof.gflops:.0f} GFLOP/s (float32), reads memory {roof.memory:.0f}, "
         f"up to {SMALL >> 20} MB of caches {roof.cache:.0f} GB/s"
     )
     textures = f"; textures {roof.texture_memory:.0f} and {roof.texture_cache:.0f} GB/s"
-    return told + textures if roof.texture_memory else told
+    return message + textures if roof.texture_memory else message
 
 
 def device_page(profile: DeviceProfile, title: str, names: Sequence[str]) -> str:

@@ -111,8 +111,8 @@ def _masked_load(m: Emitter, e: E.Call) -> str:
     """A load of the lanes that a mask has."""
     load = e.args[1]
     if isinstance(load, E.BufferLoad) and m.is_volatile(load.buffer):
-        told = "The masked load intrinsic does not support declaring load as volatile."
-        raise UnsupportedError(f"llvm: {told}", hint="leave out the note volatile_scope, or the predicate")
+        message = "The masked load intrinsic does not support declaring load as volatile."
+        raise UnsupportedError(f"llvm: {message}", hint="leave out the note volatile_scope, or the predicate")
     flag, test, outer = register_type(e.args[0].dtype), m.value(e.args[0]), m.mask
     m.mask = test if outer is None else binary(m, "and", flag, outer, test)
     with m.guarded():

@@ -271,8 +271,8 @@ def store(m: Emitter, s: S.BufferStore) -> None:
 def _masked_store(m: Emitter, s: S.BufferStore, value: E.Call, index: E.Expr) -> None:
     """A store of the lanes that a mask has."""
     if m.is_volatile(s.buffer):
-        told = "The masked store intrinsic does not support declaring store as volatile."
-        raise UnsupportedError(f"llvm: {told}", hint="leave out the note volatile_scope, or the predicate")
+        message = "The masked store intrinsic does not support declaring store as volatile."
+        raise UnsupportedError(f"llvm: {message}", hint="leave out the note volatile_scope, or the predicate")
     lanes, buffer = index.dtype.lanes, s.buffer
     dtype = buffer.dtype.element.with_lanes(lanes)
     flags = f"<{lanes} x i1> {m.value(value.args[0])}"

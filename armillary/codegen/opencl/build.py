@@ -69,14 +69,14 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
         args.append(ArgRow(printable_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
     launches = tuple(_launch(function, kernel) for kernel in function.kernels)
     variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
-    told = tuple(s.message for kernel in function.kernels for s in asserts_in(kernel))
+    message = tuple(s.message for kernel in function.kernels for s in asserts_in(kernel))
     row = FunctionRow(
         function.name,
         tuple(args),
         (),
         variables,
         function.workspace_bytes,
-        asserts=told,
+        asserts=message,
         launches=launches,
         may_overlap=not function.noalias,
     )

@@ -80,8 +80,8 @@ class Cache:
             write_private(path, _MAGIC + _digest(key, payload) + payload)
         except ArtifactError as error:
             self._is_unwritable = True
-            told = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            message = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _is_trusted(self, folder: Path) -> bool:
         """Whether nobody else can put entries into a folder of the cache; if somebody can, one warning."""
@@ -91,8 +91,10 @@ class Cache:
                 continue
             if not self._is_unwritable:
                 self._is_unwritable = True
-                told = f"the kernel cache is not used: {place} is owned or can be written by somebody else; chmod go-w"
-                warnings.warn(told, RuntimeWarning, stacklevel=3)
+                message = (
+                    f"the kernel cache is not used: {place} is owned or can be written by somebody else; chmod go-w"
+                )
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
             return False
         return True
 

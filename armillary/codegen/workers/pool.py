@@ -89,8 +89,8 @@ class Worker:
         except ExecutionError:
             if not self.is_late:
                 raise
-            told = f"a compile worker took longer than {seconds} s and was stopped"
-            raise CompileTimeoutError(told, hint="ARMILLARY_COMPILE_TIMEOUT=<seconds> waits longer") from None
+            message = f"a compile worker took longer than {seconds} s and was stopped"
+            raise CompileTimeoutError(message, hint="ARMILLARY_COMPILE_TIMEOUT=<seconds> waits longer") from None
         finally:
             timer.cancel()
             timer.join()

@@ -88,8 +88,8 @@ def build(
     given, names = options or BuildOptions(), [each if isinstance(each, str) else each.__name__ for each in functions]
     unknown = [name for name in names if name not in FUNCTIONS]
     if unknown or not names:
-        told = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"
-        raise ConfigError(f"compute.build: {told}", hint=f"known: {', '.join(FUNCTIONS)}")
+        message = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"
+        raise ConfigError(f"compute.build: {message}", hint=f"known: {', '.join(FUNCTIONS)}")
     kernels = {kernel.name: kernel for name in names for kernel in FUNCTIONS[name]}
     formulas = {name: kernel for name, kernel in kernels.items() if isinstance(kernel, Formula)}
     folder = make_folder(Path(out))

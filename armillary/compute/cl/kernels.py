@@ -137,8 +137,8 @@ class CLKernelLibrary:
         """Read sources from a folder from now on: `name.cl` as `save_kernels` wrote it, or as a user changed it."""
         folder = Path(kernel_path)
         if not folder.is_dir():
-            told = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
-            raise ConfigError(told, hint="save_kernels(folder) writes the sources of programs that were built")
+            message = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
+            raise ConfigError(message, hint="save_kernels(folder) writes the sources of programs that were built")
         self._path, self._is_read = folder, True
 
     def get_kernel_path(self) -> Path:
@@ -183,12 +183,12 @@ class CLKernelLibrary:
         if not file.exists():
             if setting("ARMILLARY_EMBED_KERNELS"):
                 return own
-            told = f"{self._path} has no kernel {name}.cl, and ARMILLARY_EMBED_KERNELS is 0"
-            raise ConfigError(told, hint="save_kernels(folder) writes it where kernels are embedded")
+            message = f"{self._path} has no kernel {name}.cl, and ARMILLARY_EMBED_KERNELS is 0"
+            raise ConfigError(message, hint="save_kernels(folder) writes it where kernels are embedded")
         source = read_regular(file, _MOST_SOURCE).decode("utf-8", "replace")
         if _heads(source) != _heads(own):
-            told = f"{file} has the kernels {_heads(source)}, wanted {_heads(own)}"
-            raise ConfigError(told, hint="save_kernels writes it anew; a changed one keeps its arguments")
+            message = f"{file} has the kernels {_heads(source)}, wanted {_heads(own)}"
+            raise ConfigError(message, hint="save_kernels writes it anew; a changed one keeps its arguments")
         return source
 
 
@@ -240,8 +240,8 @@ class CLFormulaKernel(IKernel):
         x, y, right, bottom = sides_of(covered)
         if right <= x or bottom <= y:
             size = f"{info.dimension(0)}x{info.dimension(1)}"
-            told = f"{self.formula.name}: {size} pixels without a border leave no window"
-            raise TypeMismatch(told, hint="the valid pixels of the inputs are too few")
+            message = f"{self.formula.name}: {size} pixels without a border leave no window"
+            raise TypeMismatch(message, hint="the valid pixels of the inputs are too few")
         planes = int(np.prod(info.shape[2:], dtype=np.int64))
         self.configure_window(Window(Dimension(x, right), Dimension(y, bottom), Dimension(0, planes)))
         for tensor in outputs:

@@ -96,9 +96,9 @@ class CLScheduler:
         if queue is not None and queue.device != device:
             raise ConfigError(f"the queue is of {queue.device}, the context of {device}")
         if self._is_used and self._queue is not None and self._queue.device != device:
-            told = f"tensors or kernels of {self._queue.device} exist, the context is of {device}"
+            message = f"tensors or kernels of {self._queue.device} exist, the context is of {device}"
             raise ConfigError(
-                told, hint="call init before anything is configured: objects of one context are no other's"
+                message, hint="call init before anything is configured: objects of one context are no other's"
             )
         self._queue = queue or CommandQueue(device)
         if cl_tuner is not None:

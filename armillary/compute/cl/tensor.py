@@ -87,8 +87,8 @@ class CLTensor(Tensor):
         if self._group is not None and self._is_allocated:
             found: Any = self._group.memory_of(self)  # Any: what CLBufferAllocator gave
             if not isinstance(found, DeviceBytes):
-                told = f"{self.describe()} of a device is managed with memory of the host"
-                raise ExecutionError(told, hint="set_allocator(CLBufferAllocator())")
+                message = f"{self.describe()} of a device is managed with memory of the host"
+                raise ExecutionError(message, hint="set_allocator(CLBufferAllocator())")
             return found
         if self._device_memory is None:
             raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")

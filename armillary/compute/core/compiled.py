@@ -295,8 +295,8 @@ class FormulaKernel(IKernel):
         steps = min(-(-(right - x) // STEP), (room[2] - x) // STEP)
         if steps <= 0 or bottom <= y:
             size = f"{info.dimension(0)}x{info.dimension(1)}"
-            told = f"{self.formula.name}: {size} pixels without padding leave no window"
-            raise TypeMismatch(told, hint="the valid pixels of the inputs, with their padding, are too few")
+            message = f"{self.formula.name}: {size} pixels without padding leave no window"
+            raise TypeMismatch(message, hint="the valid pixels of the inputs, with their padding, are too few")
         window = Window()
         window.set(Window.DimX, Dimension(x, x + steps * STEP, STEP))
         window.set(Window.DimY, Dimension(y, bottom))

@@ -181,8 +181,8 @@ class TensorInfo:
             """Only reached where there is no such attribute: nothing is known of a tensor before it is initialised."""
             if name.startswith("__") or "shape" in self.__dict__:
                 raise AttributeError(f"TensorInfo has no attribute {name!r}")
-            told = "the tensor has no information"
-            raise ExecutionError(told, hint="call allocator().init(TensorInfo(…)) first")
+            message = "the tensor has no information"
+            raise ExecutionError(message, hint="call allocator().init(TensorInfo(…)) first")
 
     def is_initialised(self) -> bool:
         """Whether shape and type are known."""
@@ -208,11 +208,11 @@ class TensorInfo:
             raise TypeMismatch(f"the last argument of TensorInfo is a Format or a DataType, got {kind!r}")
         self.channels = self.format.num_channels if self.format is not None else 1
         if sizes and isinstance(sizes[0], TensorShape):
-            told, most = sizes[1:], 1 << 16 if self.data_type is DataType.F32 else 1
-            if len(told) > 1 or any(not isinstance(n, int) or not 1 <= n <= most for n in told):
-                raise TypeMismatch(f"a tensor has 1 channel (of F32, 1 to {most}), got {told}")
+            message, most = sizes[1:], 1 << 16 if self.data_type is DataType.F32 else 1
+            if len(message) > 1 or any(not isinstance(n, int) or not 1 <= n <= most for n in message):
+                raise TypeMismatch(f"a tensor has 1 channel (of F32, 1 to {most}), got {message}")
             self.shape = sizes[0]
-            self.channels = max([self.channels, *(n for n in told if isinstance(n, int))])
+            self.channels = max([self.channels, *(n for n in message if isinstance(n, int))])
         else:
             self.shape = TensorShape(*(n for n in sizes if isinstance(n, int)))
         self.padding = PaddingSize()
@@ -360,8 +360,8 @@ class TensorInfo:
         given = (*strides, offset, total)
         is_whole = strides[0] == size and row % size == 0 and left % size == 0 and row > 0 and plane % row == 0
         if not is_whole or min(sides.right, sides.bottom) < 0 or total != plane * planes:
-            told = f"strides, offset and size {given} do not hold {self!r}"
-            raise TypeMismatch(told, hint="all are in bytes; a plane is whole rows, the size is whole planes")
+            message = f"strides, offset and size {given} do not hold {self!r}"
+            raise TypeMismatch(message, hint="all are in bytes; a plane is whole rows, the size is whole planes")
         return sides
 
     def init_auto_padding(self, shape: TensorShape, kind: Format | DataType) -> None:

@@ -94,8 +94,8 @@ class Window(_Nested):
     def _checked(self, dimension: int) -> int:
         """The number of a dimension; TypeMismatch where a window has none of that number."""
         if not isinstance(dimension, int | np.integer) or not 0 <= dimension < NUM_MAX_DIMENSIONS:
-            told = f"dimension {dimension!r:.40} of a window, which has the dimensions 0 to {NUM_MAX_DIMENSIONS - 1}"
-            raise TypeMismatch(told, hint="Window.DimX, Window.DimY and Window.DimZ are the first three")
+            message = f"dimension {dimension!r:.40} of a window, which has the dimensions 0 to {NUM_MAX_DIMENSIONS - 1}"
+            raise TypeMismatch(message, hint="Window.DimX, Window.DimY and Window.DimZ are the first three")
         return int(dimension)
 
     def __eq__(self, other: object) -> bool:

@@ -54,16 +54,16 @@ class ConfiguredFunction:
             cls.validate = kind(_checked(f"{cls.__name__}.validate", own))  # type: ignore[attr-defined]  # as above
 
 
-def _checked(told: str, method: _Method) -> _Method:
+def _checked(message: str, method: _Method) -> _Method:
     """The method behind a look at its arguments, its errors ours; what a base made of it is made anew."""
     own = getattr(method, "__wrapped__", method)
-    guarded = boundary(told, arguments=True, first=1)(own)
+    guarded = boundary(message, arguments=True, first=1)(own)
     names = [*inspect.signature(own).parameters.values()]
     kinds = {p.name: _kind_of(p.annotation, own.__globals__) for p in names if isinstance(p.annotation, str)}
     wanted = {name: kind for name, kind in kinds.items() if kind is not None}
     looked_at = [(k, p.name) for k, p in enumerate(names) if p.name in wanted or p.name == _CONSTANT]
     looked_at.sort(key=lambda at: at[1] != _CONSTANT and wanted[at[1]] in _WORDS)  # the most telling first
-    if not looked_at and not told.endswith(".configure"):
+    if not looked_at and not message.endswith(".configure"):
         return guarded
 
     @functools.wraps(own)
@@ -78,8 +78,8 @@ def _checked(told: str, method: _Method) -> _Method:
             else:
                 objection = _objection_to_kind(name, given, wanted[name])
             if objection:
-                raise TypeMismatch(f"{told}: {objection}")
-        log("%s(%s)", told, _Arguments(args[1:]))
+                raise TypeMismatch(f"{message}: {objection}")
+        log("%s(%s)", message, _Arguments(args[1:]))
         return guarded(*args, **kwargs)
 
     return checked

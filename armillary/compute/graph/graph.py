@@ -197,8 +197,8 @@ class Graph:
         if self._pipeline:
             return
         if self._graph_input is None or not self._nodes:
-            told = "graph << Tensor(info, accessor) << … << Tensor(accessor)"
-            raise ExecutionError("a graph without layers", hint=told)
+            message = "graph << Tensor(info, accessor) << … << Tensor(accessor)"
+            raise ExecutionError("a graph without layers", hint=message)
         self._graph_output = self._graph_output or Tensor()
         targets = self._producers
         first, last = self._graph_input.set_target(targets[0]), self._graph_output.set_target(targets[self._tail])

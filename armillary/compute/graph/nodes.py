@@ -100,8 +100,8 @@ class ConvolutionLayer(INode):
     ) -> None:
         super().__init__()
         if min(conv_width, conv_height, ofm, num_groups) < 1:
-            told = f"{conv_width}x{conv_height} kernels, {ofm} outputs, {num_groups} groups"
-            raise TypeMismatch(f"ConvolutionLayer: {told}: wanted at least 1 each")
+            message = f"{conv_width}x{conv_height} kernels, {ofm} outputs, {num_groups} groups"
+            raise TypeMismatch(f"ConvolutionLayer: {message}: wanted at least 1 each")
         self._size, self._outputs, self._groups = (conv_width, conv_height), ofm, num_groups
         self._weights, self._biases, self._info = weights, biases, conv_info
         self._quantization, self._activation = weights_quant_info, activation_info

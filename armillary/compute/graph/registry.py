@@ -127,8 +127,8 @@ class OperationRegistry:
         found = self._rows.get((operation_type, target))
         if found is None:
             there = [t.name for t in Target if self.contains(operation_type, t)]
-            told = f"no operation {operation_type.name} is registered for {target.name}"
-            raise UnsupportedError(told, hint=f"it is for {', '.join(there) or 'no target'}")
+            message = f"no operation {operation_type.name} is registered for {target.name}"
+            raise UnsupportedError(message, hint=f"it is for {', '.join(there) or 'no target'}")
         return found
 
 

@@ -78,8 +78,8 @@ def _body_of(layer: INode, infos: Sequence[TensorInfo]) -> Body:
     hints = GraphHints(Target.NEON, ConvolutionMethod.GEMM)
     body = getattr(configured(layer, inputs, weights, ComputeTensor(), hints), "body", None)
     if not isinstance(body, Body):
-        told = f"{layer.name()} is a function of your own, whose expression is not known"
-        raise ConfigError(told, hint="functions of the library have one")
+        message = f"{layer.name()} is a function of your own, whose expression is not known"
+        raise ConfigError(message, hint="functions of the library have one")
     return body
 
 

@@ -24,8 +24,8 @@ class Tensor:
         infos = [g for g in given if isinstance(g, TensorInfo)]
         accessors = [g for g in given if not isinstance(g, TensorInfo)]
         if len(infos) > 1 or len(accessors) > 1 or any(not hasattr(a, "access_tensor") for a in accessors):
-            told = f"a graph's Tensor takes information and an accessor, got {[type(g).__name__ for g in given]}"
-            raise TypeMismatch(told)
+            message = f"a graph's Tensor takes information and an accessor, got {[type(g).__name__ for g in given]}"
+            raise TypeMismatch(message)
         self._info = infos[0] if infos else None
         self._accessor = accessors[0] if accessors else None
         self._tensor: ComputeTensor | None = None

@@ -254,11 +254,11 @@ class Scheduler:
         if isinstance(scheduler, type) or not (
             isinstance(scheduler, str) or all(callable(getattr(scheduler, name, None)) for name in methods)
         ):
-            told = (
+            message = (
                 f"Scheduler.set takes a Scheduler.Type, or an object with {', '.join(methods)}; got {scheduler!r:.60}"
             )
             raise TypeMismatch(
-                told, hint="a type such as Scheduler.Type.CPP, or an instance of a scheduler of your own"
+                message, hint="a type such as Scheduler.Type.CPP, or an instance of a scheduler of your own"
             )
         cls._present = cls._of_type(scheduler) if isinstance(scheduler, str) else scheduler
 

@@ -25,8 +25,8 @@ def quoted(text: str) -> str:
 
 def attributes(given: Mapping[str, str]) -> str:
     """Attributes in brackets; nothing for none."""
-    told = ", ".join(f"{name}={quoted(value)}" for name, value in given.items())
-    return f" [{told}]" if told else ""
+    message = ", ".join(f"{name}={quoted(value)}" for name, value in given.items())
+    return f" [{message}]" if message else ""
 
 
 class DotGraph(VizGraph):

@@ -128,6 +128,6 @@ class Graph:
     def limited(self, value: str, low: object, high: object, dtype: str) -> str:
         """Between two numbers."""
         if np.dtype(dtype).kind in "iu" and self.opset < _INTEGER_LIMITS:
-            told = f"to_onnx: opset {self.opset} limits no integers"
-            raise UnsupportedError(told, hint=f"opset_version={_INTEGER_LIMITS}")
+            message = f"to_onnx: opset {self.opset} limits no integers"
+            raise UnsupportedError(message, hint=f"opset_version={_INTEGER_LIMITS}")
         return self.node("Clip", [value, self.constant(low, dtype), self.constant(high, dtype)])

@@ -202,8 +202,8 @@ def _matmul(graph: Graph, call: Call, inputs: Inputs) -> str:
 def _need_float(call: Call) -> None:
     dtypes = {dtype_of(arg) for arg in call.args} | {dtype_of(call)}
     if len(dtypes) != 1 or not next(iter(dtypes)).startswith("float"):
-        told = f"to_onnx: {call.op} of {', '.join(sorted(dtypes))}"
-        raise UnsupportedError(told, hint="products and sums have the one float type of the operands")
+        message = f"to_onnx: {call.op} of {', '.join(sorted(dtypes))}"
+        raise UnsupportedError(message, hint="products and sums have the one float type of the operands")
 
 
 def _bias_add(graph: Graph, call: Call, inputs: Inputs) -> str:

@@ -61,8 +61,8 @@ def to_onnx(
     try:
         checker.check_model(model)
     except checker.ValidationError as error:
-        told = f"to_onnx: opset {opset_version} has no such model: {error}"
-        raise UnsupportedError(told, hint="try a later opset_version") from None
+        message = f"to_onnx: opset {opset_version} has no such model: {error}"
+        raise UnsupportedError(message, hint="try a later opset_version") from None
     if path is not None:
         write_atomic(path, model.SerializeToString())
     return model

@@ -83,8 +83,8 @@ def known(*sizes: int | str) -> tuple[int, ...]:
     """Sizes that are numbers; UnsupportedError where one is open."""
     numbers = tuple(size for size in sizes if isinstance(size, int))
     if len(numbers) < len(sizes):
-        told = f"a C package of a network with open sizes: {', '.join(map(str, sizes))}"
-        raise UnsupportedError(told, hint='bind them, or run it by Executor("graph")')
+        message = f"a C package of a network with open sizes: {', '.join(map(str, sizes))}"
+        raise UnsupportedError(message, hint='bind them, or run it by Executor("graph")')
     return numbers
 
 
@@ -142,8 +142,10 @@ def main_source(package: Package) -> str:
     """The file with the constants, the memory and the function that calls the kernels."""
     spec, prefix = package.spec, package.prefix
     if spec.variants or spec.image_widths or spec.devices:
-        told = "variants" if spec.variants else "several devices or images"
-        raise UnsupportedError(f"a C package of a graph with {told}", hint="build for one set of shapes and one device")
+        message = "variants" if spec.variants else "several devices or images"
+        raise UnsupportedError(
+            f"a C package of a graph with {message}", hint="build for one set of shapes and one device"
+        )
     places, constants = _places(package)
     lines = [line for k, node in enumerate(spec.nodes) if package.runs(node) for line in _call(package, k, places)]
     lines += _copies_of_heads(package, places)
@@ -234,8 +236,10 @@ def _call(package: Package, index: int, places: Places) -> list[str]:
         return _laid_together(package, operands, places[outputs[0]], places)
     row = package.descriptor.functions.get(node.func_name)
     if row is None or row.vars or row.external is not None or row.launches:
-        told = "control flow" if row is None else "open sizes" if row.vars else "a part for a library or a device"
-        raise UnsupportedError(f"a C package of a network with {told}: {node.name}", hint='Executor("graph") runs it')
+        message = "control flow" if row is None else "open sizes" if row.vars else "a part for a library or a device"
+        raise UnsupportedError(
+            f"a C package of a network with {message}: {node.name}", hint='Executor("graph") runs it'
+        )
     shared = f"workspace + {package.arena_bytes}"
     own = f"workspace + {package.arena_bytes + package.shared_bytes}"
     pointers = ", ".join([*(_text(places[e]) for e in (*operands, *outputs)), shared, own, "0"])

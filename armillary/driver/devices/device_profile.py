@@ -116,11 +116,11 @@ def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, r
         sizes = {e: tensor_bytes(spec.fixed_shapes[e], spec.dltypes[e]) for e in entries}
         nbytes = sum(sizes.values())
         in_textures = sum(size for e, size in sizes.items() if is_texture(scope_of(spec, e)))
-        told = tuple(tensor_text(spec, entry) for entry in entries)
+        message = tuple(tensor_text(spec, entry) for entry in entries)
         flops = read_attrs(node.attrs).flops
         rows.append(
             DeviceKernel(
-                *(index, node.name, node.func_name, seconds, flops, nbytes, told),
+                *(index, node.name, node.func_name, seconds, flops, nbytes, message),
                 *roof.seconds(flops, nbytes, in_textures),
             )
         )

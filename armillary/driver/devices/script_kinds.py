@@ -29,8 +29,8 @@ def compile_by_script(kernels: Sequence[Kernel], target: Target, progress: Progr
     name = f"{BUILD}{target.kind.name}"
     build = FUNCTIONS.get(name)
     if build is None:
-        told = f"{len(kernels)} kernels are for target kind {target.kind.name}, and there is no function {name!r}"
-        raise TargetError(told, hint=f'register_func("{name}", f), where f(module, target) gives a library')
+        message = f"{len(kernels)} kernels are for target kind {target.kind.name}, and there is no function {name!r}"
+        raise TargetError(message, hint=f'register_func("{name}", f), where f(module, target) gives a library')
     loops: dict[GlobalVar | str, BaseFunc] = {k.name: lower_kernel(k, target)[1] for k in kernels}
     made = build(IRModule(loops), target)
     if not isinstance(made, FunctionLibrary):
@@ -42,8 +42,8 @@ def compile_by_script(kernels: Sequence[Kernel], target: Target, progress: Progr
     code = dict(zip(rows, made.objects, strict=False))  # objects belong to the library, not to one kernel each
     rest = made.objects[len(rows) :]
     if rest:
-        told = f"{name} gave {len(made.objects)} objects for {len(rows)} functions"
-        raise ConfigError(told, hint="one for each, or less")
+        message = f"{name} gave {len(made.objects)} objects for {len(rows)} functions"
+        raise ConfigError(message, hint="one for each, or less")
     externs, needs = tuple(made.externs), made.descriptor.needs
     return {key: CompiledKernel(row, code.get(key, b""), externs, needs, {}) for key, row in rows.items()}
 

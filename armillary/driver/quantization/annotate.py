@@ -40,8 +40,8 @@ def attach_simulated_quantize(
     """A value as quantising it would leave it, at a scale that is not known yet."""
     number = TensorType((), DType("float32"))
     parts = [Var(name, number) for name in ("dom_scale", "clip_min", "clip_max")]
-    told = {} if rounding is None else {"rounding": rounding}
-    made: Call = simulated_quantize(data, *parts, kind=int(kind), sign=sign, **told)
+    message = {} if rounding is None else {"rounding": rounding}
+    made: Call = simulated_quantize(data, *parts, kind=int(kind), sign=sign, **message)
     return made
 
 

@@ -183,10 +183,10 @@ def refuse_constant(mark: Call, values: Array, numbers: Sequence[Array], main: F
         what = "weights" if mark.attrs.kind == QAnnotateKind.WEIGHT else "data"
         layers = layers_of(main)
         number = next(n for n, layer in enumerate(layers) if any(a is mark for a in layer.args))
-        told = f"quantize: bytes leave a constant of the {what} of layer {number}, {layers[number].op.name}"
-        told += f" (from {values.min():g} to {values.max():g}, in steps of {np.max(scale):g})"
+        message = f"quantize: bytes leave a constant of the {what} of layer {number}, {layers[number].op.name}"
+        message += f" (from {values.min():g} to {values.max():g}, in steps of {np.max(scale):g})"
         hint = "give a dataset and take another calibrate_mode or method, or keep the layer in float"
-        raise ConfigError(told, span=mark.span, hint=hint)
+        raise ConfigError(message, span=mark.span, hint=hint)
 
 
 def collect_stats(mod: IRModule, dataset: Dataset, chunk_by: int = -1) -> Iterable[list[Array]]:

@@ -22,8 +22,8 @@ def read_and_convert_json_into_dict(config_file: str | Path) -> dict[str, object
     try:
         found = json.loads(read_regular(config_file).decode("utf-8"))
     except OSError as error:
-        told = f"cannot read the configuration: {error.strerror}"
-        raise ConfigError(told, span=Span(str(config_file))) from None
+        message = f"cannot read the configuration: {error.strerror}"
+        raise ConfigError(message, span=Span(str(config_file))) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the configuration is no JSON: {error}", span=Span(str(config_file))) from None
     if not isinstance(found, dict):

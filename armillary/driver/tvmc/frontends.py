@@ -84,9 +84,9 @@ def guess_frontend(path: str | Path) -> Frontend:
     for frontend in ALL_FRONTENDS:
         if suffix in frontend.suffixes():
             return frontend()
-    told = f"the form of the model is not known from its suffix {suffix!r}"
+    message = f"the form of the model is not known from its suffix {suffix!r}"
     raise ModelError(
-        told, span=Span(str(path)), hint=f"suffixes: {', '.join(s for f in ALL_FRONTENDS for s in f.endings)}"
+        message, span=Span(str(path)), hint=f"suffixes: {', '.join(s for f in ALL_FRONTENDS for s in f.endings)}"
     )
 
 

@@ -127,8 +127,8 @@ class TVMCPackage:
 
     def _package(self) -> Package:
         if self._read is None:
-            told = f"{self.package_path}: graph and parameters of a shared library are not read one by one"
-            raise ConfigError(told, hint='compile with package_path="network.tar"')
+            message = f"{self.package_path}: graph and parameters of a shared library are not read one by one"
+            raise ConfigError(message, hint='compile with package_path="network.tar"')
         return self._read
 
 

@@ -37,8 +37,8 @@ def generate_registry_args(
     known = registry.list_registered()
     parser.add_argument(f"--{kind}", default=default, help=f"one of {', '.join(known)}")
     for name in known:
-        for option, told in registry.list_registered_options(name).items():
-            parser.add_argument(f"--{kind}-{name}-{option}", type=_READERS[told], help=f"{option} of {name}")
+        for option, message in registry.list_registered_options(name).items():
+            parser.add_argument(f"--{kind}-{name}-{option}", type=_READERS[message], help=f"{option} of {name}")
 
 
 def reconstruct_registry_entity(args: argparse.Namespace, registry: type[_R]) -> _R | None:

@@ -76,8 +76,8 @@ def target_from_cli(
     targets = [entry for entry in entries if entry["is_tvm_target"]]
     names = [entry["name"] for entry in targets]
     if not 1 <= len(names) <= 2 or len(set(names)) < len(names):
-        told = f"target {target!r}: wanted one target, or one and its host, got {', '.join(names) or 'none'}"
-        raise ConfigError(told, hint='"opencl -device=mali, llvm -mtriple=aarch64-linux-gnu"')
+        message = f"target {target!r}: wanted one target, or one and its host, got {', '.join(names) or 'none'}"
+        raise ConfigError(message, hint='"opencl -device=mali, llvm -mtriple=aarch64-linux-gnu"')
     made = [Target(_text(entry)) for entry in targets]
     libraries = [entry for entry in entries if not entry["is_tvm_target"]]
     return (made[0] if len(made) == 1 else Target(made[0], host=made[1])), libraries

@@ -80,8 +80,8 @@ def convert_graph_layout(
     texts = [desired_layout] if isinstance(desired_layout, str) else list(desired_layout)
     names = list(ops or LAYOUT_OPS)
     if len(texts) not in (1, len(names)):
-        told = f"{len(texts)} layouts for {len(names)} operators"
-        raise ConfigError(f"desired_layout: {told}", hint="give one, or one for each operator")
+        message = f"{len(texts)} layouts for {len(names)} operators"
+        raise ConfigError(f"desired_layout: {message}", hint="give one, or one for each operator")
     rows = dict(zip(names, texts * len(names) if len(texts) == 1 else texts, strict=True))
     layouts = {name: [*text.split(":"), "default"][:2] for name, text in rows.items()}
     return fold_constant(transform.ConvertLayout(layouts)(mod))

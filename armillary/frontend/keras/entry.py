@@ -53,8 +53,8 @@ def from_keras(
 ) -> tuple[IRModule, dict[str, Array]]:
     """Import an .h5 file; `shape` by input name, where the model leaves a size open (the batch is 1 then)."""
     if not isinstance(model, str | os.PathLike):
-        told = f"from_keras takes the path of an .h5 file, got {type(model).__name__}"
-        raise UnsupportedError(told, hint="model.save('model.h5'), then from_keras('model.h5')")
+        message = f"from_keras takes the path of an .h5 file, got {type(model).__name__}"
+        raise UnsupportedError(message, hint="model.save('model.h5'), then from_keras('model.h5')")
     if layout not in ("NCHW", "NHWC"):
         raise UnsupportedError(f"from_keras: layout {layout!r}", hint="NCHW or NHWC")
     path = Path(model).expanduser()

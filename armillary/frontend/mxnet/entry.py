@@ -167,8 +167,8 @@ class _Importer:
         try:
             made = MXNET_RULES[node.op](MxnetNode(node.op, node.name, inputs, node.attrs, span))
         except (IndexError, ValueError) as error:
-            told = f"{node.op} {node.name!r} does not fit its {len(inputs)} inputs: {error}"
-            raise TypeMismatch(told, span=span) from None
+            message = f"{node.op} {node.name!r} does not fit its {len(inputs)} inputs: {error}"
+            raise TypeMismatch(message, span=span) from None
         return [self.folder.settle(value, span) for value in (made if isinstance(made, list) else [made])]
 
     def result(self, number: int, index: int) -> Expr:

@@ -91,8 +91,8 @@ def _first_that_works(
             needed = walk.folder.variables([e for e in control if not walk.folder.is_known(e)])
             for failed in (error, other):
                 needed |= failed.inputs if isinstance(failed, NeedsValue) else frozenset()
-            told = error if tell_first else other
-            raise (NeedsValue(told, needed) if needed else told) from None
+            message = error if tell_first else other
+            raise (NeedsValue(message, needed) if needed else message) from None
 
 
 def unrolled_loop(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:

@@ -47,8 +47,8 @@ def assumed_shapes(
         return [dict(given)]
     many = any(first != second for first, second in numbers.values())
     for name, pair in numbers.items():
-        told = f"{pair[0]} or {pair[1]}" if pair[0] != pair[1] else f"{pair[0]}"
-        notice(f"{name} is taken to be {told}: --input-shapes or --variants choose other numbers")
+        message = f"{pair[0]} or {pair[1]}" if pair[0] != pair[1] else f"{pair[0]}"
+        notice(f"{name} is taken to be {message}: --input-shapes or --variants choose other numbers")
     return [
         {**given, **{name: tuple(pair[at] for pair in pairs) for name, pairs in shapes.items()}}
         for at in range(2 if many else 1)

@@ -66,12 +66,12 @@ def check_types(op_type: str, domain: str, version: int, inputs: Sequence[object
         before, same = first.setdefault(formal.letter, (index, dtype))
         if dtype in formal.dtypes and dtype == same:
             continue
-        told = f"{op_type} node {name!r}: input {index} ({formal.name}) has dtype {dtype}, wanted "
+        message = f"{op_type} node {name!r}: input {index} ({formal.name}) has dtype {dtype}, wanted "
         if dtype not in formal.dtypes:
             wanted = " or ".join(filter(None, [", ".join(formal.dtypes[:-1]), formal.dtypes[-1]]))
-            raise TypeMismatch(told + wanted, hint="insert a Cast before it")
+            raise TypeMismatch(message + wanted, hint="insert a Cast before it")
         other = formals[min(before, len(formals) - 1)].name
-        raise TypeMismatch(f"{told}{same}, as input {before} ({other}) has", hint="insert a Cast before one of them")
+        raise TypeMismatch(f"{message}{same}, as input {before} ({other}) has", hint="insert a Cast before one of them")
 
 
 @cache

@@ -93,8 +93,8 @@ def check_shapes(op_type: str, domain: str, inputs: Sequence[object]) -> None:
         if found is None:
             wanted = " or ".join(f"({', '.join(choice)})" for choice in choices)
             sizes = ", ".join(f"{name} = {size}" for name, size in bound.items())
-            told = f"{op_type}: input {index} has shape {ty.shape}, wanted {wanted}"
-            raise TypeMismatch(f"{told} where {sizes}" if sizes else told)
+            message = f"{op_type}: input {index} has shape {ty.shape}, wanted {wanted}"
+            raise TypeMismatch(f"{message} where {sizes}" if sizes else message)
         bound = found
 
 

@@ -203,8 +203,8 @@ def _external_place(tensor: TensorProto, what: str, span: Span | None, file: Pat
         reason = getattr(error, "strerror", None) or error
         raise ModelError(f"{what}: external data file {location[:60]!r}…: {reason}", span=span) from error
     if not is_there:
-        told = f"{what}: external data file {location!r} is missing"
-        raise ModelError(told, span=span, hint="copy it to where the model is")
+        message = f"{what}: external data file {location!r} is missing"
+        raise ModelError(message, span=span, hint="copy it to where the model is")
     size = path.stat().st_size
     length = size - offset if length < 0 else length
     if offset < 0 or length < 0 or offset + length > size:

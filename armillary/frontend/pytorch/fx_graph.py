@@ -100,8 +100,8 @@ class FxWalk:
             raise
         except _MALFORMED as error:
             self.refuse_open(node, values, error)
-            told = f"{target_name(node.target)}: {type(error).__name__}: {error}"
-            raise UnsupportedError(told, span=self.span(node), hint=_summary(node)) from error
+            message = f"{target_name(node.target)}: {type(error).__name__}: {error}"
+            raise UnsupportedError(message, span=self.span(node), hint=_summary(node)) from error
 
     def refuse_open(self, node: Node, values: Mapping[str, Value], error: Exception) -> None:
         """Raise UnsupportedError where what failed has arguments of open sizes."""

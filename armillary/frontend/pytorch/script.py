@@ -115,9 +115,9 @@ class ScriptWalk:
         missing = Counter(k for k in _kinds(graph) if not self.is_importable(k))
         if missing:
             rows = "; ".join(f"{kind} ({count} call{'s'[: count > 1]})" for kind, count in sorted(missing.items()))
-            told = f"{len(missing)} operator{'s'[: len(missing) > 1]} of the model cannot be imported: {rows}"
+            message = f"{len(missing)} operator{'s'[: len(missing) > 1]} of the model cannot be imported: {rows}"
             hint = "operators with a rule are in docs/operators.md; custom_convert_map= takes converters of your own"
-            raise UnsupportedError(told, span=Span(self.source), hint=hint)
+            raise UnsupportedError(message, span=Span(self.source), hint=hint)
 
     def is_importable(self, kind: str) -> bool:
         """Whether a node of this kind can be imported."""
@@ -166,8 +166,8 @@ class ScriptWalk:
                 error.span = error.span or self.span(node)
                 raise
             except _MALFORMED as error:
-                told = f"{node.kind()}: {type(error).__name__}: {error}"
-                raise UnsupportedError(told, span=self.span(node), hint=str(node).strip()[:300]) from error
+                message = f"{node.kind()}: {type(error).__name__}: {error}"
+                raise UnsupportedError(message, span=self.span(node), hint=str(node).strip()[:300]) from error
         return list(block.outputs())
 
     def node(self, node: Node) -> None:

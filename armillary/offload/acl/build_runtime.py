@@ -59,8 +59,8 @@ def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Pat
     names = ("libarm_compute-static.a", "libarm_compute_core-static.a")
     archives = [str(folder / name) for name in names for folder in folders if (folder / name).exists()]
     if not archives:
-        told = f"no libarm_compute-static.a in {', '.join(map(str, folders))}"
-        raise TargetError(told, hint="a program that holds the library needs its static archive")
+        message = f"no libarm_compute-static.a in {', '.join(map(str, folders))}"
+        raise TargetError(message, hint="a program that holds the library needs its static archive")
     return (str(output), "-Wl,--start-group", *archives, "-Wl,--end-group", "-static", "-fopenmp", "-lstdc++")
 
 
@@ -81,8 +81,8 @@ def _told(error: TargetError, found: Found) -> TargetError:
     """What went wrong in the user's words, where it is the library's absence or version."""
     if found.version:
         known = f"this runtime is written for {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}"
-        told = f"the runtime does not build against Arm Compute Library {found.version}; {known}: {error.message}"
-        return TargetError(told, hint=f"use one of {', '.join(KNOWN_VERSIONS)}")
+        message = f"the runtime does not build against Arm Compute Library {found.version}; {known}: {error.message}"
+        return TargetError(message, hint=f"use one of {', '.join(KNOWN_VERSIONS)}")
     if "arm_compute/" not in error.message and "-larm_compute" not in error.message.rpartition("\n")[2]:
         return error
     return TargetError(f"Arm Compute Library was not found: {error.message}", hint=INSTALL)

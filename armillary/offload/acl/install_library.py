@@ -45,8 +45,8 @@ def _download(folder: Path) -> list[Path]:
     """The development package of the library and those of the library that it names, by apt."""
     if shutil.which("apt-get") is None:
         raise TargetError("there is no apt-get here to ask for Arm Compute Library", hint=f"give a file; {INSTALL}")
-    told = _apt("apt-cache", "depends", "--no-recommends", "--no-suggests", _PACKAGE, folder=folder)
-    names = [_PACKAGE, *re.findall(r"Depends: (libarm-compute[\w.-]*(?::arm64)?)", told)]
+    message = _apt("apt-cache", "depends", "--no-recommends", "--no-suggests", _PACKAGE, folder=folder)
+    names = [_PACKAGE, *re.findall(r"Depends: (libarm-compute[\w.-]*(?::arm64)?)", message)]
     _apt("apt-get", "download", *names, folder=folder)
     return sorted(folder.glob("*.deb"))
 
@@ -101,8 +101,8 @@ def _of_release(members: Sequence[tarfile.TarInfo], file: Path, target_lib: str)
     wanted = sorted(p for p in places if not target_lib or p.name == target_lib)
     if len(wanted) != 1:
         choices = ", ".join(sorted(p.name for p in places)) or "none"
-        told = f"{file} has no library for {target_lib!r}" if target_lib else f"{file} has {len(places)} libraries"
-        raise ConfigError(told, hint=f"name one by --target-lib: {choices}")
+        message = f"{file} has no library for {target_lib!r}" if target_lib else f"{file} has {len(places)} libraries"
+        raise ConfigError(message, hint=f"name one by --target-lib: {choices}")
     (chosen,) = wanted
 
     def place(path: PurePosixPath) -> PurePosixPath | None:

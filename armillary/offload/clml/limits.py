@@ -15,10 +15,10 @@ MAX_NDIM, MAX_DIM = 4, 32768
 
 def is_tensor(expr: Expr, what: str) -> str | None:
     """Refuse what the library has no tensor for."""
-    told = is_dtype(expr, what, *FLOATS)
+    message = is_dtype(expr, what, *FLOATS)
     ty = tensor(expr)
-    if told is not None or ty is None:
-        return told
+    if message is not None or ty is None:
+        return message
     if len(ty.shape) > MAX_NDIM:
         return f"{what} has {len(ty.shape)} dimensions, at most {MAX_NDIM} are possible"
     largest = max(ty.static, default=1)
@@ -28,9 +28,9 @@ def is_tensor(expr: Expr, what: str) -> str | None:
 def is_single(expr: Expr, what: str) -> str | None:
     """Refuse what the library has no tensor for, and batches."""
     ty = tensor(expr)
-    told = is_tensor(expr, what)
-    if told is not None or ty is None or not ty.shape:
-        return told
+    message = is_tensor(expr, what)
+    if message is not None or ty is None or not ty.shape:
+        return message
     return None if ty.static[0] == 1 else f"the batch of {what} is {ty.static[0]}, wanted 1"
 
 

@@ -55,9 +55,9 @@ def _is_nchw(call: Call) -> str | None:
 def _check_pool(call: Call) -> str | None:
     attrs, data, result = call.attrs, tensor(call.args[0]), tensor(call)
     assert data is not None and result is not None, "check_values made sure"
-    told = first(_is_nchw(call), is_value(tuple(attrs.dilation), "dilation", (1, 1)))
-    if told is not None:
-        return told
+    message = first(_is_nchw(call), is_value(tuple(attrs.dilation), "dilation", (1, 1)))
+    if message is not None:
+        return message
     top, left, bottom, right = four(attrs.padding)
     if getattr(attrs, "count_include_pad", False) and any((top, left, bottom, right)):
         return "the mean counts the padding"

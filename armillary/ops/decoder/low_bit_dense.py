@@ -63,8 +63,8 @@ def _infer(attrs: LowBitDenseAttrs, data: Type, weight: Type, scales: Type, zero
     units, width = w.static
     inner = width * 8 // attrs.bits
     if x.ndim < 1 or x.static[-1] != inner or inner % attrs.group:
-        told = f"data {x} for rows of {inner} terms in groups of {attrs.group}"
-        raise TypeMismatch(f"{NAME}: {told}", hint="pad the data to whole groups")
+        message = f"data {x} for rows of {inner} terms in groups of {attrs.group}"
+        raise TypeMismatch(f"{NAME}: {message}", hint="pad the data to whole groups")
     groups = inner // attrs.group
     need_shape(NAME, "scales", s, (units, groups))
     if z.static != (1, 1):

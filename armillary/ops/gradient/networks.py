@@ -106,8 +106,8 @@ def conv2d(call: Call, grad: Expr) -> Grads:
     """The data's gradient is a transposed convolution; the weight's a convolution of the data with the gradient."""
     (data, weight), attrs = call.args, call.attrs
     if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW") or attrs.out_layout not in ("", "NCHW"):
-        told = f"gradient of nn.conv2d in layouts {attrs.data_layout} and {attrs.kernel_layout}"
-        raise UnsupportedError(told, hint="convert the function to NCHW and OIHW with ConvertLayout first")
+        message = f"gradient of nn.conv2d in layouts {attrs.data_layout} and {attrs.kernel_layout}"
+        raise UnsupportedError(message, hint="convert the function to NCHW and OIHW with ConvertLayout first")
     size, filters = tensor(data).static[2:], tensor(weight).static
     pads, strides, dilation = _pads(attrs.padding), _pair(attrs.strides), _pair(attrs.dilation)
     out = tensor(grad).static[2:]

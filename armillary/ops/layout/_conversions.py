@@ -95,8 +95,8 @@ def _in_layouts(expr: Call, attrs: Attributes, inputs: list[Expr], asked: list[s
     if hasattr(attrs, "data_layout"):
         return _contraction(expr, attrs, inputs, asked)
     names = {f.name for f in dataclasses.fields(attrs)}
-    told = {"layout": asked[0], **({"out_layout": asked[0]} if "out_layout" in names else {})}
-    return Call(expr.op, tuple(inputs), dataclasses.replace(attrs, **told), expr.span)
+    message = {"layout": asked[0], **({"out_layout": asked[0]} if "out_layout" in names else {})}
+    return Call(expr.op, tuple(inputs), dataclasses.replace(attrs, **message), expr.span)
 
 
 def _contraction(expr: Call, attrs: Attributes, inputs: list[Expr], asked: list[str]) -> Expr | None:
@@ -110,8 +110,8 @@ def _contraction(expr: Call, attrs: Attributes, inputs: list[Expr], asked: list[
         kernel = (axes and axes.kernel_of(asked[0])) or attrs.kernel_layout
         if asked[0] == "NHWC" and name in ("nn.conv2d", "qnn.conv2d") and _is_depthwise(expr, attrs):
             kernel = "HWOI"
-    told = dataclasses.replace(attrs, data_layout=asked[0], kernel_layout=kernel, out_layout=_kept(attrs, asked[0]))
-    return Call(expr.op, tuple(inputs), told, expr.span)
+    message = dataclasses.replace(attrs, data_layout=asked[0], kernel_layout=kernel, out_layout=_kept(attrs, asked[0]))
+    return Call(expr.op, tuple(inputs), message, expr.span)
 
 
 def _kept(attrs: Attributes, data: str) -> str:
@@ -127,11 +127,11 @@ def _in_blocks(expr: Call, attrs: Attributes, inputs: list[Expr], block: int, ke
     units = _axis_of(expr.checked_type, layout(attrs.out_layout or attrs.data_layout), "C")
     if channels is None or units is None or channels % block or units % block:
         return None
-    told = {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs)}
-    told |= {"data_layout": f"NCHW{block}c", "kernel_layout": kernel, "out_layout": ""}
+    message = {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs)}
+    message |= {"data_layout": f"NCHW{block}c", "kernel_layout": kernel, "out_layout": ""}
     both = _BOTH_BLOCKED.fullmatch(kernel)
     packed = get_op("nn.contrib_conv2d_NCHWc" if both and attrs.groups == 1 else "nn.conv2d")
-    return Call(packed, tuple(inputs), packed.make_attrs((), told), expr.span)
+    return Call(packed, tuple(inputs), packed.make_attrs((), message), expr.span)
 
 
 def _axis_of(ty: object, order: Layout, letter: str) -> int | None:

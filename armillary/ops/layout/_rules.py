@@ -399,8 +399,8 @@ def reduction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seque
     output = from_parts(kept)
     if new is None or not gone or attrs.axis is None:
         return Inferred((found,) * len(old), (output,), attrs)
-    told = set(named) if attrs.exclude else gone
-    moved = tuple(at for at, (letter, _) in enumerate(found.parts) if letter.upper() in told)
+    message = set(named) if attrs.exclude else gone
+    moved = tuple(at for at, (letter, _) in enumerate(found.parts) if letter.upper() in message)
     return Inferred((found,) * len(old), (output,), dataclasses.replace(attrs, axis=moved))
 
 

@@ -162,8 +162,8 @@ def conv2d_backward_weight(
     del channels  # the gradient has them
     layouts = (grad_layout, data_layout, kernel_layout)
     if kernel_size is None or layouts != ("NCHW", "NCHW", "OIHW"):
-        told = f"nn.conv2d_backward_weight: kernel_size {kernel_size}, layouts {', '.join(layouts)}"
-        raise TypeMismatch(told, hint="give kernel_size; the layouts are NCHW, NCHW and OIHW")
+        message = f"nn.conv2d_backward_weight: kernel_size {kernel_size}, layouts {', '.join(layouts)}"
+        raise TypeMismatch(message, hint="give kernel_size; the layouts are NCHW, NCHW and OIHW")
     made = conv2d_weight(grad, data, _pair(kernel_size), strides, padding, dilation, groups)
     return op("cast", made, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(made).dtype) else made
 

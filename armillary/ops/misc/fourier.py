@@ -160,8 +160,10 @@ def _infer(attrs: StftAttrs, data: Type, window: Type) -> TensorType:
     fits = isinstance(samples, AnyDim) or size <= samples
     fits = fits and attrs.hop_length >= 1 and 1 <= attrs.win_length <= size
     if not fits or not same_dim(w.shape[0], attrs.win_length):
-        told = f"frames of {size} (window {w.shape}, {attrs.win_length}) every {attrs.hop_length} of {samples} samples"
-        raise TypeMismatch(f"stft: {told}")
+        message = (
+            f"frames of {size} (window {w.shape}, {attrs.win_length}) every {attrs.hop_length} of {samples} samples"
+        )
+        raise TypeMismatch(f"stft: {message}")
     frames = ANY_DIM if isinstance(samples, AnyDim) else (samples - size) // attrs.hop_length + 1
     return TensorType((x.shape[0], size // 2 + 1 if attrs.onesided else size, frames, 2), x.dtype)
 

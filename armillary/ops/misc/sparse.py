@@ -43,8 +43,8 @@ def _written_out(what: str, parts: Parts, columns: int) -> Expr:
     data, indices, indptr = parts
     values, starts = tensor(data), tensor(indptr)
     if values.ndim not in (1, 3) or starts.ndim != 1 or tensor(indices).shape != values.shape[:1]:
-        told = f"data {values}, indices {tensor(indices)}, indptr {starts}"
-        raise TypeMismatch(f"{what}: {told} are no matrix", hint="CSR: (n,), (n,), (rows + 1,); BSR: (n, r, c), …")
+        message = f"data {values}, indices {tensor(indices)}, indptr {starts}"
+        raise TypeMismatch(f"{what}: {message} are no matrix", hint="CSR: (n,), (n,), (rows + 1,); BSR: (n, r, c), …")
     count, *block = values.static
     high, wide = block or (1, 1)
     if columns % wide:

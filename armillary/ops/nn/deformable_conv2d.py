@@ -101,8 +101,10 @@ def _infer(attrs: DeformableConv2dAttrs, data: Type, offset: Type, weight: Type)
     taps = w.static[kernel.index("H")] * w.static[kernel.index("W")]
     channels, wanted = x.shape[layout.index("C")], {**sizes, "C": 2 * attrs.deformable_groups * taps}
     if channels != w.static[kernel.index("I")] * attrs.groups or moved.shape != tuple(placed(layout, wanted)):
-        told = f"{NAME}: data {x.shape}, offset {moved.shape} and weight {w.shape} in {attrs.groups} groups do not fit"
-        raise TypeMismatch(told, hint=f"the offsets would be {tuple(placed(layout, wanted))}")
+        message = (
+            f"{NAME}: data {x.shape}, offset {moved.shape} and weight {w.shape} in {attrs.groups} groups do not fit"
+        )
+        raise TypeMismatch(message, hint=f"the offsets would be {tuple(placed(layout, wanted))}")
     return TensorType(tuple(placed(layout, sizes)), tensor_type((), attrs.out_dtype or str(x.dtype)).dtype)
 
 

@@ -49,8 +49,8 @@ def infer_bind_size(attrs: BindSizeAttrs, count: Type) -> Type:
 def reference_bind_size(attrs: BindSizeAttrs, count: Array) -> Array:
     size, value = as_size(attrs.size), int(np.reshape(count, ()))
     if size is not None and not (size.low <= value <= size.high and value % size.step == 0):
-        told = f"the data says {size.name} = {value}, which lies outside its bounds {size.low} to {size.high}"
-        raise ExecutionError(told if value % size.step == 0 else f"{told}, or is no multiple of {size.step}")
+        message = f"the data says {size.name} = {value}, which lies outside its bounds {size.low} to {size.high}"
+        raise ExecutionError(message if value % size.step == 0 else f"{message}, or is no multiple of {size.step}")
     return count
 
 

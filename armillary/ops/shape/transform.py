@@ -244,8 +244,10 @@ def split_compute(attrs: SplitAttrs, data: te.Tensor) -> list[te.Tensor]:
     shape = te.extents(data)
     axis = axis_of("split", attrs.axis, len(shape))
     if isinstance(attrs.indices_or_sections, int) and not isinstance(shape[axis], int):
-        told = f"split: whether {shape[axis]} elements divide into {attrs.indices_or_sections} equal parts is not known"
-        raise UnsupportedError(told, hint="split at positions, or fix the size: shape=")
+        message = (
+            f"split: whether {shape[axis]} elements divide into {attrs.indices_or_sections} equal parts is not known"
+        )
+        raise UnsupportedError(message, hint="split at positions, or fix the size: shape=")
 
     def part(start: int, size: Dim) -> te.Tensor:
         assert isinstance(size, int | Extent), "all axes have numbers or names"

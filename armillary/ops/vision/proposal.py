@@ -60,8 +60,8 @@ def _infer(attrs: ProposalAttrs, cls_prob: Type, bbox_pred: Type, im_info: Type)
     need_shape(NAME, "bbox_pred", moves, (batch, 4 * anchors, height, width))
     need_shape(NAME, "im_info", info, (batch, 3))
     if attrs.rpn_post_nms_top_n < 1 or attrs.feature_stride < 1 or anchors < 1:
-        told = f"rpn_post_nms_top_n {attrs.rpn_post_nms_top_n}, feature_stride {attrs.feature_stride}"
-        raise TypeMismatch(f"{NAME}: {told} and {anchors} anchors, wanted at least 1 of each")
+        message = f"rpn_post_nms_top_n {attrs.rpn_post_nms_top_n}, feature_stride {attrs.feature_stride}"
+        raise TypeMismatch(f"{NAME}: {message} and {anchors} anchors, wanted at least 1 of each")
     return TensorType((batch * attrs.rpn_post_nms_top_n, 5), scores.dtype)
 
 

@@ -340,8 +340,8 @@ def _pattern(solver: Solver, pattern: Pattern, ty: Type, at: Expr) -> None:
         assert isinstance(form, FuncType), "a constructor is a function"
         label = pattern.constructor.label
         if len(pattern.patterns) != len(form.arg_types):
-            told = f"the pattern {label} has {len(pattern.patterns)} fields, its constructor {len(form.arg_types)}"
-            raise TypeMismatch(told, span=solver.span(at))
+            message = f"the pattern {label} has {len(pattern.patterns)} fields, its constructor {len(form.arg_types)}"
+            raise TypeMismatch(message, span=solver.span(at))
         solver.unify(ty, form.ret_type, at)
         _patterns(solver, pattern.patterns, form.arg_types, at)
 

@@ -39,8 +39,8 @@ class _Named:
         kind, known = type(self).__name__, self.list_registered_options(self.name)
         for key, value in (self.options or {}).items():
             if key not in known:
-                told = f'Attribute "{key}" is not available on this {kind}'
-                raise ConfigError(told, hint=f"{self.name} has: {', '.join(known)}")
+                message = f'Attribute "{key}" is not available on this {kind}'
+                raise ConfigError(message, hint=f"{self.name} has: {', '.join(known)}")
             found = _TYPES.get(type(value), type(value).__name__)
             if found != known[key]:
                 raise ConfigError(f'Attribute "{key}" should have type "{known[key]}" but instead found "{found}"')

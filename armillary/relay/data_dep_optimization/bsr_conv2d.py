@@ -50,8 +50,8 @@ def convert2(
 ) -> tuple[Function, dict[str, Array]]:
     """The same; `filter_func(call)` says which convolutions are asked for."""
     if layout not in _KERNELS or kernel_size not in _SIZES:
-        told = f"bsr_conv2d: layout {layout!r} and kernel size {kernel_size}"
-        raise TypeMismatch(f"{told}, wanted one of {', '.join(_KERNELS)} and 1 or 3")
+        message = f"bsr_conv2d: layout {layout!r} and kernel size {kernel_size}"
+        raise TypeMismatch(f"{message}, wanted one of {', '.join(_KERNELS)} and 1 or 3")
 
     def rule(call: Call, weight: Array, new: New) -> Expr | None:
         if not _fits(call, layout, kernel_size) or (filter_func is not None and not filter_func(call)):

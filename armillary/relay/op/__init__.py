@@ -452,8 +452,8 @@ class Op(Expr):
         except ArmillaryError:
             raise
         except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-            told = f"{self.name}: no type for these arguments: {type(error).__name__}: {error}"
-            raise TypeMismatch(told, hint=f"{', '.join(map(str, types))}; {attrs}"[:300]) from error
+            message = f"{self.name}: no type for these arguments: {type(error).__name__}: {error}"
+            raise TypeMismatch(message, hint=f"{', '.join(map(str, types))}; {attrs}"[:300]) from error
 
     def evaluate(self, attrs: object, arrays: Sequence[object]) -> Any:
         """The reference result: an array or a tuple of arrays. A variadic last input is a tuple of arrays."""

@@ -52,8 +52,10 @@ def spread(fields: Fields, name: str, value: object) -> object:
 def _fitting(op: str, fields: Fields, name: str, value: object) -> object:
     """The value, if it is of the field's kind."""
     kind = fields[name].type
-    told = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    return _number(op, name, value, ("int" in told or "Known" in told or told == "Limits") and "float" not in told)
+    message = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    return _number(
+        op, name, value, ("int" in message or "Known" in message or message == "Limits") and "float" not in message
+    )
 
 
 def _number(op: str, name: str, value: object, is_whole: bool) -> object:

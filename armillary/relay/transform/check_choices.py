@@ -49,8 +49,8 @@ def _refuse(key: str, calls: Sequence[Call], chosen: Sequence[Sequence[str]], op
     if not operators:
         raise ConfigError(f"{name}[{key!r}]: kernels of this target have no choice to overrule", hint="leave it out")
     if any(key in keys_of(call) for call in calls):
-        told = f"{name}[{key!r}]: there is nothing to choose for this call"
-        raise ConfigError(told, hint=f"choices are made for {', '.join(operators)}")
+        message = f"{name}[{key!r}]: there is nothing to choose for this call"
+        raise ConfigError(message, hint=f"choices are made for {', '.join(operators)}")
     there = list(dict.fromkeys(" or ".join(keys[:-1]) for keys in chosen))
     shown = "; ".join(there[:SHOWN]) or "none"
     raise ConfigError(f"{name}[{key!r}]: the module has no such call", hint=f"calls that are chosen for: {shown}")

@@ -40,8 +40,8 @@ def device_targets(given: Mapping[object, object] | Iterable[object], host: obje
     for key, value in pairs:
         device, target = _device_type(key), as_target(value)
         if device != target.kind.device_type:
-            told = f"the target {target} is for device type {target.kind.device_type}, given for device {key!r}"
-            raise TargetError(told, hint="as in {'cpu': 'llvm', 'opencl': 'opencl'}")
+            message = f"the target {target} is for device type {target.kind.device_type}, given for device {key!r}"
+            raise TargetError(message, hint="as in {'cpu': 'llvm', 'opencl': 'opencl'}")
         if device in found:
             raise TargetError(f"two targets for device type {device}: {found[device]} and {target}")
         found[device] = target

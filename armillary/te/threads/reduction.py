@@ -39,8 +39,8 @@ def shared_axes(stage: Stage) -> list[IterVar]:
             continue
         if notes.thread.thread_tag.startswith(GROUP):
             hint = "groups cannot wait for each other: rfactor it, or bind it to a threadIdx"
-            told = f"bind on stage {stage.key}: reduction axis {axis.var.name} and {notes.thread.thread_tag}"
-            raise ScheduleError(told, hint=hint)
+            message = f"bind on stage {stage.key}: reduction axis {axis.var.name} and {notes.thread.thread_tag}"
+            raise ScheduleError(message, hint=hint)
         if notes.thread.thread_tag.startswith(ITEM):
             found.append(axis)
     return found
@@ -190,8 +190,8 @@ class SharedReduction:
         notes = self.nest.notes
         tags = {thread.thread_tag for a in self.shared if (thread := notes(a).thread) is not None}
         if tags & set(self.plan.threads):
-            told = f"bind on stage {self.nest.stage.key}: {', '.join(sorted(tags))} is bound around it already"
-            raise ScheduleError(told, hint="compute it at a loop outside of that one")
+            message = f"bind on stage {self.nest.stage.key}: {', '.join(sorted(tags))} is bound around it already"
+            raise ScheduleError(message, hint="compute it at a loop outside of that one")
         found = {t: (var, size.value) for t, (var, size) in self.plan.threads.items() if t.startswith(ITEM)}
         for axis in self.nest.leaf:
             thread, var = notes(axis).thread, self.plan.loop_var(axis)
@@ -205,6 +205,6 @@ class SharedReduction:
     def _constant(self, axis: IterVar) -> int:
         size = self.plan.sizes[axis].value
         if size is None:
-            told = f"bind on stage {self.nest.stage.key}: the extent of axis {axis.var.name} is not constant"
-            raise ScheduleError(told, hint="split it by a constant factor first")
+            message = f"bind on stage {self.nest.stage.key}: the extent of axis {axis.var.name} is not constant"
+            raise ScheduleError(message, hint="split it by a constant factor first")
         return size

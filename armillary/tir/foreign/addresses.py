@@ -83,8 +83,8 @@ def _places(buffer: S.Buffer, flat: E.Expr) -> tuple[E.Expr, ...]:
         zeros = [build.const(0, extent.dtype) for extent in buffer.shape]
         return tuple(zeros) if build.as_int(flat) == 0 or not rank else (build.cast(flat, buffer.shape[0].dtype),)
     if buffer.strides:
-        told = f"the address of element {flat!r} of {buffer.name}, which has strides"
-        raise UnsupportedError(told, hint="take the address of the buffer's first element, or of one by its indices")
+        message = f"the address of element {flat!r} of {buffer.name}, which has strides"
+        raise UnsupportedError(message, hint="take the address of the buffer's first element, or of one by its indices")
     places: list[E.Expr] = []
     for extent in reversed(buffer.shape[1:]):
         places.insert(0, build.floormod(flat, build.cast(extent, flat.dtype)))

@@ -42,12 +42,16 @@ def cached_write(func: S.PrimFunc, buffer: S.Buffer, writer: Block, scope: str) 
     others = [b.name_hint for part in parts for b in leaves(part) if b is not writer and buffer in touched(b)[1]]
     inside = [b.name_hint for b in leaves(parts[at]) if b is not writer and buffer in touched(b)[0]]
     before = [b.name_hint for part in parts[:at] for b in leaves(part) if buffer in touched(b)[0]]
-    for names, told in ((others, "writes {} too"), (inside, "reads {} in the same loops"), (before, "reads {} before")):
+    for names, message in (
+        (others, "writes {} too"),
+        (inside, "reads {} in the same loops"),
+        (before, "reads {} before"),
+    ):
         if names:
-            raise ScheduleError(f"cache_write: block {names[0]!r} {told.format(buffer.name)}")
+            raise ScheduleError(f"cache_write: block {names[0]!r} {message.format(buffer.name)}")
     if not writes_all(writer, buffer):
-        told = f"cache_write: block {writer.name_hint!r} does not store at its own data axes, one for each of"
-        raise ScheduleError(f"{told} {buffer.name}'s dimensions and as long as they are")
+        message = f"cache_write: block {writer.name_hint!r} does not store at its own data axes, one for each of"
+        raise ScheduleError(f"{message} {buffer.name}'s dimensions and as long as they are")
     copy, cache, name = _copy_of(func, buffer, scope, lambda cache: (cache, buffer))
     parts[at] = with_buffer(parts[at], buffer, cache, {writer.name_hint})
     return _of_parts(func, [*parts[: at + 1], copy, *parts[at + 1 :]], cache), name

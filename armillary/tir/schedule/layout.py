@@ -32,14 +32,14 @@ IndexMap = Callable[..., Sequence[Any]]  # Any: sums, products, quotients of wha
 def laid_out(func: S.PrimFunc, buffer: S.Buffer, index_map: IndexMap) -> S.PrimFunc:
     """The function with each element of a buffer at `index_map(*indices)`, in dimensions as long as these need."""
     blocks = [s for s in all_statements(func.body) if isinstance(s, Block)]
-    told = f"transform_layout: {buffer.name}"
+    message = f"transform_layout: {buffer.name}"
     if not any(buffer in b.alloc_buffers for b in blocks):
-        raise ScheduleError(f"{told} is an argument of the function, whose layout the caller knows")
+        raise ScheduleError(f"{message} is an argument of the function, whose layout the caller knows")
     if any(m.source.buffer is buffer for b in blocks for m in b.match_buffers):
-        raise ScheduleError(f"{told} is matched by a part of it")
+        raise ScheduleError(f"{message} is matched by a part of it")
     if any(i.dtype.lanes > 1 for e in nodes_of(func.body) if isinstance(e, E.BufferLoad) for i in e.indices):
-        raise ScheduleError(f"{told} is read by vectors", hint="change the layout before")
-    shape = _shape(told, buffer, index_map)
+        raise ScheduleError(f"{message} is read by vectors", hint="change the layout before")
+    shape = _shape(message, buffer, index_map)
     new = replace(buffer, shape=tuple(build.const(n, buffer.shape[0].dtype) for n in shape), strides=())
 
     def place(indices: tuple[E.Expr, ...]) -> tuple[E.Expr, ...]:
@@ -60,39 +60,39 @@ def laid_out(func: S.PrimFunc, buffer: S.Buffer, index_map: IndexMap) -> S.PrimF
     return func.with_body(with_regions(map_all(visit(func.body), load), touching))
 
 
-def _shape(told: str, buffer: S.Buffer, index_map: IndexMap) -> list[int]:
+def _shape(message: str, buffer: S.Buffer, index_map: IndexMap) -> list[int]:
     """The lengths of the new dimensions."""
     sizes = [build.as_int(n) for n in buffer.shape]
     known = [n for n in sizes if n is not None]
     if not known or len(known) < len(sizes) or np.prod(known, dtype=np.float64) > _MOST:
-        raise ScheduleError(f"{told} has shape {buffer.shape}, wanted known sizes of at most {_MOST} elements")
+        raise ScheduleError(f"{message} has shape {buffer.shape}, wanted known sizes of at most {_MOST} elements")
     try:
         given = index_map(*np.indices(known, np.int64))
         if not isinstance(given, tuple | list):
-            raise ScheduleError(f"{told}: the map gives a {type(given).__name__}, wanted a tuple of indices")
+            raise ScheduleError(f"{message}: the map gives a {type(given).__name__}, wanted a tuple of indices")
         found = [np.broadcast_to(np.asarray(i), known).reshape(-1) for i in given]
     except (TypeError, ValueError, AttributeError) as error:
-        raise ScheduleError(f"{told}: the map takes no arrays of {len(known)} indices: {error}") from None
+        raise ScheduleError(f"{message}: the map takes no arrays of {len(known)} indices: {error}") from None
     if not found or any(i.dtype.kind not in "iu" or i.min() < 0 for i in found):
-        raise ScheduleError(f"{told}: the map gives places that are no integers from 0 on", hint="use // and %")
+        raise ScheduleError(f"{message}: the map gives places that are no integers from 0 on", hint="use // and %")
     lengths = [int(i.max()) + 1 for i in found]
     if np.prod(lengths, dtype=np.float64) > 2 * _MOST:
-        raise ScheduleError(f"{told}: the map needs {lengths}, more than {2 * _MOST} elements")
+        raise ScheduleError(f"{message}: the map needs {lengths}, more than {2 * _MOST} elements")
     flat: NDArray[np.int64] = np.ravel_multi_index([i.astype(np.int64) for i in found], lengths)
     if np.unique(flat).size < flat.size:
-        raise ScheduleError(f"{told}: the map puts {flat.size} elements in {np.unique(flat).size} places")
+        raise ScheduleError(f"{message}: the map puts {flat.size} elements in {np.unique(flat).size} places")
     return lengths
 
 
 def aligned(buffer: S.Buffer, axis: int, factor: int, offset: int) -> S.Buffer:
     """The buffer with gaps, so that a step along `axis` is a multiple of `factor` elements, and `offset` more."""
-    told = f"storage_align: {buffer.name}"
+    message = f"storage_align: {buffer.name}"
     sizes = [build.as_int(n) for n in buffer.shape]
     known = [n for n in sizes if n is not None]
     rank = len(sizes)
     if len(known) < rank or not -rank <= axis < rank or factor < 1 or not 0 <= offset < factor:
         wanted = f"wanted known sizes, an axis of {rank}, and 0 <= offset < factor"
-        raise ScheduleError(f"{told}: axis {axis}, factor {factor}, offset {offset}: {wanted}")
+        raise ScheduleError(f"{message}: axis {axis}, factor {factor}, offset {offset}: {wanted}")
     steps, step = [0] * rank, 1
     for k in reversed(range(rank)):
         if k == axis % rank:
@@ -100,7 +100,7 @@ def aligned(buffer: S.Buffer, axis: int, factor: int, offset: int) -> S.Buffer:
             fitting = (n for n in range(step, step + unit * factor, unit) if n % factor == offset)
             step = next(fitting, 0)
             if not step:
-                raise ScheduleError(f"{told}: no step along axis {axis} is a multiple of {factor} and {offset} more")
+                raise ScheduleError(f"{message}: no step along axis {axis} is a multiple of {factor} and {offset} more")
         steps[k] = step
         step *= known[k]
     made: S.Buffer = replace(buffer, strides=tuple(build.const(n, buffer.shape[0].dtype) for n in steps))

@@ -35,8 +35,8 @@ def decomposed(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, names: tup
     summed = {s.var for s in around if any(a.kind != "data" and uses_any(v, {s.var}) for a, v in pairs)}
     outside = [s.var.name for s in around[:at] if s.var in summed]
     if outside:
-        told = f"decompose_reduction: block {block.name_hint!r} reduces over {outside[0]}"
-        raise ScheduleError(f"{told}, which is outside of {loop.var.name}", hint="name the outermost such loop")
+        message = f"decompose_reduction: block {block.name_hint!r} reduces over {outside[0]}"
+        raise ScheduleError(f"{message}, which is outside of {loop.var.name}", hint="name the outermost such loop")
     _check_others(loop, block)
     kept = [s for s in around[at:] if s.var not in summed]
     fresh = {s.var: E.Var(f"{s.var.name}_init", s.var.dtype) for s in kept}
@@ -94,5 +94,5 @@ def _check_others(loop: S.For, block: Block) -> None:
     written = touched(block)[1]
     for other in leaves(loop):
         if other is not block and written & set().union(*touched(other)):
-            told = f"decompose_reduction: block {other.name_hint!r} in loop {loop.var.name} uses"
-            raise ScheduleError(f"{told} what block {block.name_hint!r} computes", hint="name a loop inside")
+            message = f"decompose_reduction: block {other.name_hint!r} in loop {loop.var.name} uses"
+            raise ScheduleError(f"{message} what block {block.name_hint!r} computes", hint="name a loop inside")

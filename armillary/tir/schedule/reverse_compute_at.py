@@ -33,12 +33,12 @@ def computed_at_writer(func: S.PrimFunc, path: Sequence[S.Stmt], to_loop: Sequen
     loop = to_loop[-1]
     assert isinstance(realize, BlockRealize) and isinstance(block, Block), "the path to a block ends with its realize"
     assert isinstance(loop, S.For), "the path to a loop ends with it"
-    told = f"reverse_compute_at: block {block.name_hint!r}"
-    writer, buffer = _writer(told, func, block, loop)
+    message = f"reverse_compute_at: block {block.name_hint!r}"
+    writer, buffer = _writer(message, func, block, loop)
     reason = _obstacle_of_block(path, realize, block, buffer) or _obstacle_between(func, to_loop, block, buffer)
     if reason is not None:
-        raise ScheduleError(f"{told} {reason}")
-    box = _box(told, func, to_loop, writer)
+        raise ScheduleError(f"{message} {reason}")
+    box = _box(message, func, to_loop, writer)
     nest, old = _nest(realize, block, buffer, box), next(s for s in path if alone(s, block))
     parts = S.stmt_list(loop.body)
     at = next(k for k, part in enumerate(parts) if writer in leaves(part))
@@ -46,18 +46,20 @@ def computed_at_writer(func: S.PrimFunc, path: Sequence[S.Stmt], to_loop: Sequen
     return func.with_body(without(func.body, old, None, old=loop, new=inside))
 
 
-def _writer(told: str, func: S.PrimFunc, block: Block, loop: S.For) -> tuple[Block, S.Buffer]:
+def _writer(message: str, func: S.PrimFunc, block: Block, loop: S.For) -> tuple[Block, S.Buffer]:
     """The block in the loop that writes what a block reads, and that buffer."""
     if block in leaves(loop):
-        raise ScheduleError(f"{told} stands in loop {loop.var.name} already")
+        raise ScheduleError(f"{message} stands in loop {loop.var.name} already")
     reads = touched(block)[0]
     found = [(b, w) for b in leaves(loop) for w in touched(b)[1] if w in reads]
     if len(found) != 1:
         names = ", ".join(w.name for _, w in found)
-        raise ScheduleError(f"{told} reads {names or 'nothing'} of what loop {loop.var.name} writes, wanted one buffer")
+        raise ScheduleError(
+            f"{message} reads {names or 'nothing'} of what loop {loop.var.name} writes, wanted one buffer"
+        )
     writer, buffer = found[0]
     if any(buffer in touched(b)[1] for b in leaves(func.body) if b is not writer):
-        raise ScheduleError(f"{told} reads {buffer.name}, which several blocks write")
+        raise ScheduleError(f"{message} reads {buffer.name}, which several blocks write")
     return writer, buffer
 
 
@@ -96,14 +98,14 @@ def _obstacle_between(func: S.PrimFunc, to_loop: Sequence[S.Stmt], block: Block,
     return "uses what is written, or writes what is used, from that loop on" if busy else None
 
 
-def _box(told: str, func: S.PrimFunc, to_loop: Sequence[S.Stmt], writer: Block) -> _Box:
+def _box(message: str, func: S.PrimFunc, to_loop: Sequence[S.Stmt], writer: Block) -> _Box:
     """What an iteration of a loop writes; ScheduleError unless it is a box, whole and final."""
     loop, store = to_loop[-1], writer.body
     assert isinstance(loop, S.For), "the path to a loop ends with it"
     inner = _loops_to(writer, loop.body)
     outer = [s for s in to_loop if isinstance(s, S.For)]
     realize = next(s for s in all_statements(func.body) if isinstance(s, BlockRealize) and s.block is writer)
-    what = f"{told}: block {writer.name_hint!r}"
+    what = f"{message}: block {writer.name_hint!r}"
     if not isinstance(store, S.BufferStore) or not writes_all(writer, store.buffer):
         raise ScheduleError(f"{what} does not store at its own data axes, one for each dimension of its buffer")
     pairs = list(zip(writer.iter_vars, realize.iter_values, strict=True))
@@ -119,7 +121,7 @@ def _box(told: str, func: S.PrimFunc, to_loop: Sequence[S.Stmt], writer: Block) 
     for kind, loops in marked.items():
         wrong = next((s for s in loops if s.kind is kind), None)
         if wrong is not None:
-            raise ScheduleError(f"{told} cannot run beside loop {wrong.var.name}, which is {kind.value}")
+            raise ScheduleError(f"{message} cannot run beside loop {wrong.var.name}, which is {kind.value}")
     is_cut = [_is_cut(c, pairs) for c in conjuncts(realize.predicate)]
     sides = [_side(values[i], inner) for i in store.indices if isinstance(i, E.Var)] if inner is not None else []
     shared = [s for s in inner or () if sum(uses_any(v, {s.var}) for v in values.values()) > 1]

@@ -32,19 +32,19 @@ def factored(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, factor_axis:
     """The function whose last block of the path joins parts of `loop`; `name`: of the block of parts and its buffer."""
     realize, block = path[-2:]
     assert isinstance(realize, BlockRealize) and isinstance(block, Block), "the path to a block ends with its realize"
-    told = f"rfactor: block {block.name_hint!r}"
-    store, joined, item = _update(told, block)
+    message = f"rfactor: block {block.name_hint!r}"
+    store, joined, item = _update(message, block)
     own = next(k for k, s in enumerate(path) if alone(s, block))
     loops = [s for s in path[own:] if isinstance(s, S.For)]
-    summed = _summed(told, realize, block, path[own:-2], loop)
+    summed = _summed(message, realize, block, path[own:-2], loop)
     if not -len(store.indices) - 1 <= factor_axis <= len(store.indices):
-        raise ScheduleError(f"{told} writes {len(store.indices)} dimensions, there is no factor_axis {factor_axis}")
+        raise ScheduleError(f"{message} writes {len(store.indices)} dimensions, there is no factor_axis {factor_axis}")
     at = factor_axis % (len(store.indices) + 1)
     shape = list(store.buffer.shape)
     shape.insert(at, build.cast(loop.extent, shape[0].dtype if shape else loop.extent.dtype))
     parts = S.Buffer(name, tuple(shape), store.buffer.dtype, store.buffer.scope)
 
-    first = _parts(told, realize, loops, summed, loop, (joined, item), (parts, at), name)
+    first = _parts(message, realize, loops, summed, loop, (joined, item), (parts, at), name)
     conditions = [c for c in conjuncts(realize.predicate) if not uses_any(c, set(summed))]
     last = _joining(realize, loop, joined, (parts, at), conditions)
     nests = first, _around(last, [s for s in loops if s.var not in summed or s is loop])
@@ -56,13 +56,13 @@ def factored(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, factor_axis:
     return made.with_body(with_regions(made.body, {name, block.name_hint}))
 
 
-def _update(told: str, block: Block) -> tuple[S.BufferStore, _Joins, E.Expr]:
+def _update(message: str, block: Block) -> tuple[S.BufferStore, _Joins, E.Expr]:
     """The store of a reduction, the operation that joins, and what it joins to the value before."""
     store, init = block.body, block.init
     if not isinstance(store, S.BufferStore) or not writes_all(block, store.buffer) or block.match_buffers:
-        raise ScheduleError(f"{told} is not one store at its own data axes, one for each dimension of its buffer")
+        raise ScheduleError(f"{message} is not one store at its own data axes, one for each dimension of its buffer")
     if not isinstance(init, S.BufferStore) or init.indices != store.indices:
-        raise ScheduleError(f"{told} has no first values (no T.init)", hint="rfactor before decompose_reduction")
+        raise ScheduleError(f"{message} has no first values (no T.init)", hint="rfactor before decompose_reduction")
     joined = store.value
     if isinstance(joined, _Joins):
         before = E.BufferLoad(store.buffer, store.indices)
@@ -72,40 +72,40 @@ def _update(told: str, block: Block) -> tuple[S.BufferStore, _Joins, E.Expr]:
                 start = init.value.value if isinstance(init.value, E.IntImm | E.FloatImm) else None
                 if start is not None and (isinstance(joined, _ANY_START) or start == _NEUTRAL[type(joined)]):
                     return store, joined, other
-                raise ScheduleError(f"{told} starts from {init.value}, which its parts cannot start from")
-    raise ScheduleError(f"{told} joins values by no sum, product, minimum or maximum with the value before")
+                raise ScheduleError(f"{message} starts from {init.value}, which its parts cannot start from")
+    raise ScheduleError(f"{message} joins values by no sum, product, minimum or maximum with the value before")
 
 
 def _summed(
-    told: str, realize: BlockRealize, block: Block, around: Sequence[S.Stmt], loop: S.For
+    message: str, realize: BlockRealize, block: Block, around: Sequence[S.Stmt], loop: S.For
 ) -> dict[E.Var, E.Expr]:
     """The loops that reduce, with their lengths; all stand around the block alone, and `loop` is one of them."""
     other = next((s for s in around if not isinstance(s, S.For)), None)
     if other is not None:
-        raise ScheduleError(f"{told} stands in a {type(other).__name__}, wanted loops alone")
+        raise ScheduleError(f"{message} stands in a {type(other).__name__}, wanted loops alone")
     loops = {s.var: s for s in around if isinstance(s, S.For)}
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
     data, sums = ([v for a, v in pairs if (a.kind == "data") == is_data] for is_data in (True, False))
     summed = {v: s.extent for v, s in loops.items() if any(uses_any(value, {v}) for value in sums)}
     if loop.var not in summed:
-        raise ScheduleError(f"{told} does not reduce over loop {loop.var.name}")
+        raise ScheduleError(f"{message} does not reduce over loop {loop.var.name}")
     used = {e for value in sums for e in nodes_of(value) if isinstance(e, E.Var)}
     if not used <= set(summed) or any(uses_any(value, set(summed)) for value in data):
-        raise ScheduleError(f"{told} has axes of reduced and of other loops", hint="rfactor before loops are fused")
+        raise ScheduleError(f"{message} has axes of reduced and of other loops", hint="rfactor before loops are fused")
     for var in summed:
         one = loops[var]
         if one.kind is not S.LoopKind.SERIAL or build.as_int(one.min) != 0 or build.as_int(one.extent) is None:
-            raise ScheduleError(f"{told}: loop {var.name} is no serial loop from 0 to a known end")
+            raise ScheduleError(f"{message}: loop {var.name} is no serial loop from 0 to a known end")
     mixed = [
         c for c in conjuncts(realize.predicate) if uses_any(c, set(summed)) and uses_any(c, set(loops) - {*summed})
     ]
     if mixed:
-        raise ScheduleError(f"{told}: the condition {mixed[0]} is of reduced and of other loops")
+        raise ScheduleError(f"{message}: the condition {mixed[0]} is of reduced and of other loops")
     return summed
 
 
 def _parts(
-    told: str,
+    message: str,
     realize: BlockRealize,
     loops: Sequence[S.For],
     summed: dict[E.Var, E.Expr],
@@ -117,7 +117,7 @@ def _parts(
     """Loops around the block of parts: what conditions on reduced loops leave out counts as the neutral element."""
     block, (joined, item), (parts, at) = realize.block, update, target
     init = block.init
-    assert isinstance(init, S.BufferStore), f"{told}: checked before"
+    assert isinstance(init, S.BufferStore), f"{message}: checked before"
     fresh: dict[E.Var, E.Expr] = {s.var: E.Var(s.var.name, s.var.dtype) for s in loops}
     places: dict[E.Var, E.Expr] = {v: E.Var(f"v{v.name}", v.dtype) for v in summed}
     values: dict[E.Var, E.Expr] = {}

@@ -168,8 +168,8 @@ class Schedule:
         extent, sizes = build.as_int(item.extent), [None if f is None else build.as_int(f) for f in factors]
         known = [n for n in sizes if n is not None]
         if extent is None or len(known) < len(sizes) - 1 or any(n < 1 for n in known):
-            told = "wanted a loop of known length, and positive factors of which one may be None"
-            raise ScheduleError(f"split of {item.var.name}: {told}")
+            message = "wanted a loop of known length, and positive factors of which one may be None"
+            raise ScheduleError(f"split of {item.var.name}: {message}")
         product = 1
         for n in known:
             product *= n
@@ -195,8 +195,8 @@ class Schedule:
         items = [self._loop("fuse", loop) for loop in loops]
         for outer, inner in pairwise(items):
             if outer.body is not inner:
-                told = f"fuse: {inner.var.name} does not stand directly inside {outer.var.name}"
-                raise ScheduleError(told, hint="reorder first")
+                message = f"fuse: {inner.var.name} does not stand directly inside {outer.var.name}"
+                raise ScheduleError(message, hint="reorder first")
         if not items or any(item.kind is not S.LoopKind.SERIAL for item in items):
             raise ScheduleError("fuse: wanted serial loops")
         name = "_".join(item.var.name for item in items) + "_fused"
@@ -408,8 +408,10 @@ class Schedule:
         assert isinstance(item, Block), "a schedule names blocks"
         regions = item.reads if field == "reads" else item.writes
         if not isinstance(index, int) or not 0 <= index < len(regions):
-            told = f"{primitive}: block {block.name} {field} {len(regions)} buffers, there is no number {index!r:.40}"
-            raise ScheduleError(told, hint=", ".join(r.buffer.name for r in regions))
+            message = (
+                f"{primitive}: block {block.name} {field} {len(regions)} buffers, there is no number {index!r:.40}"
+            )
+            raise ScheduleError(message, hint=", ".join(r.buffer.name for r in regions))
         return regions[index].buffer
 
     def _free_name(self, function: str, name: str) -> str:
@@ -433,8 +435,8 @@ class Schedule:
         regions = getattr(found, field)
         wrong = [k for k in buf_index_array if not 0 <= k < len(regions)]
         if wrong:
-            told = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
-            raise ScheduleError(f"unsafe_hide_buffer_access: {told}")
+            message = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
+            raise ScheduleError(f"unsafe_hide_buffer_access: {message}")
         kept = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
         self._put(block.function, found, replace(found, **{field: kept}))
 
@@ -511,5 +513,5 @@ def _check_data(primitive: str, loop: S.For, realize: BlockRealize) -> None:
     """Refuse a loop whose iterations write the same elements."""
     for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         if axis.kind != "data" and uses_any(value, {loop.var}):
-            told = f"{primitive}: the iterations of {loop.var.name} write the same elements of block"
-            raise ScheduleError(f"{told} {realize.block.name_hint!r}, which reduces over them")
+            message = f"{primitive}: the iterations of {loop.var.name} write the same elements of block"
+            raise ScheduleError(f"{message} {realize.block.name_hint!r}, which reduces over them")

@@ -62,8 +62,8 @@ def global_buffers(body: S.Stmt, threads: frozenset[E.Var], groups: frozenset[E.
     met = {b for b, i in total.writes if every.meet(((b, i),), total.reads)}
     if met and groups:
         names = ", ".join(sorted(b.name for b in met))
-        told = f"{name}: a work-item may read of {names} what one of another group writes, for which it cannot wait"
-        raise UnsupportedError(told, hint="read it in loops of their own: kernels run one after another")
+        message = f"{name}: a work-item may read of {names} what one of another group writes, for which it cannot wait"
+        raise UnsupportedError(message, hint="read it in loops of their own: kernels run one after another")
     return frozenset(met)
 
 
@@ -159,5 +159,5 @@ class _Inserter:
             for number, one in enumerate(part.statements[:-1], 1):
                 rest = S.seq(*part.statements[number:])
                 if self.conflict(self.accesses(one), self.accesses(rest)):
-                    told = f"{self.name}: a barrier would stand inside a condition that depends on the work-item"
-                    raise UnsupportedError(told, hint="let the bound axes divide by their numbers of threads")
+                    message = f"{self.name}: a barrier would stand inside a condition that depends on the work-item"
+                    raise UnsupportedError(message, hint="let the bound axes divide by their numbers of threads")

@@ -104,6 +104,8 @@ def _is_own(
 
 def _refuse(name: str, buffer: S.Buffer, tag: str) -> None:
     whose = "each group" if buffer.scope == "shared" else "each work-item"
-    told = f"{name}: {buffer.name} is stored by a loop bound to {tag} and read by others, but {whose} has its own copy"
+    message = (
+        f"{name}: {buffer.name} is stored by a loop bound to {tag} and read by others, but {whose} has its own copy"
+    )
     hint = "give the stage the scope shared, bind the axis in the stage that it is computed at, or compute it at root"
-    raise UnsupportedError(told, hint=hint if tag.startswith("threadIdx") else "compute the stage at root")
+    raise UnsupportedError(message, hint=hint if tag.startswith("threadIdx") else "compute the stage at root")

@@ -190,8 +190,8 @@ def _extents(body: S.Stmt, scalars: tuple[E.Var, ...], name: str) -> dict[str, i
         if isinstance(had, int) and isinstance(size, int):
             found[tag] = max(had, size)
         elif not _is_same(had, size):
-            told = f"{name}: loops bound to {tag} differ, and the extent {item.extent!r} is known only when it runs"
-            raise UnsupportedError(told, hint="fix the shape (freeze_shapes), or bind loops of one extent")
+            message = f"{name}: loops bound to {tag} differ, and the extent {item.extent!r} is known only when it runs"
+            raise UnsupportedError(message, hint="fix the shape (freeze_shapes), or bind loops of one extent")
     return found
 
 
@@ -210,8 +210,8 @@ def _extent(item: S.For, scalars: tuple[E.Var, ...], name: str) -> int | Groups:
         return extent
     found = _groups(item.extent)
     if found is None or found.var not in scalars or item.thread_tag.startswith("threadIdx"):
-        told = f"{name}: the extent {item.extent!r} of {item.thread_tag} is known only when it runs"
-        raise UnsupportedError(told, hint="fix the shape (freeze_shapes), or split one loop by a constant")
+        message = f"{name}: the extent {item.extent!r} of {item.thread_tag} is known only when it runs"
+        raise UnsupportedError(message, hint="fix the shape (freeze_shapes), or split one loop by a constant")
     return found
 
 
@@ -254,8 +254,8 @@ def _check_private(body: S.Stmt, name: str) -> None:
     private = [n.buffer for n in all_statements(body) if isinstance(n, S.Allocate) and n.buffer.scope != "shared"]
     total = sum(constant_bytes(buffer, name) for buffer in private)
     if total > PRIVATE_BYTES:
-        told = f"{name}: each work-item would need {total} bytes of its own, more than {PRIVATE_BYTES}"
-        raise UnsupportedError(told, hint="compute the largest stage at root, or give its buffer the scope shared")
+        message = f"{name}: each work-item would need {total} bytes of its own, more than {PRIVATE_BYTES}"
+        raise UnsupportedError(message, hint="compute the largest stage at root, or give its buffer the scope shared")
 
 
 def _places(buffers: list[S.Buffer], name: str) -> tuple[dict[S.Buffer, int], int]:

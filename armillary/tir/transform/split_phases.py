@@ -40,8 +40,8 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
     """
     label = name or func.get_attr("global_symbol", "main")
     if any(isinstance(item, S.AttrStmt) and item.key in _ELSEWHERE for item in all_statements(func.body)):
-        told = f"{label}: what runs once, or on a coprocessor, has no code here"
-        raise UnsupportedError(told, hint=f"leave out the note {_ELSEWHERE[0]}")
+        message = f"{label}: what runs once, or on a coprocessor, has no code here"
+        raise UnsupportedError(message, hint=f"leave out the note {_ELSEWHERE[0]}")
     tensors = tuple(p for p in func.params if isinstance(p, S.Buffer))
     scalars = (*(p for p in func.params if isinstance(p, E.Var)), *free_vars(func))
     splitter = _Splitter(label, frozenset(scalars))
@@ -181,8 +181,10 @@ def _refuse_race(name: str, loop: S.For) -> None:
             continue
         reads = any(isinstance(e, E.BufferLoad) and e.buffer is item.buffer for e in post_order(item.value))
         if reads and not any(moving.intersection(free_vars(index)) for index in item.indices):
-            told = f"{name}: iterations of the parallel loop {loop.var.name} add to one element of {item.buffer.name}"
-            raise ScheduleError(told, hint="run a data axis in parallel, or rfactor the reduction")
+            message = (
+                f"{name}: iterations of the parallel loop {loop.var.name} add to one element of {item.buffer.name}"
+            )
+            raise ScheduleError(message, hint="run a data axis in parallel, or rfactor the reduction")
 
 
 def _has_parallel(item: S.Stmt) -> bool:

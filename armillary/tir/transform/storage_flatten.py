@@ -103,8 +103,8 @@ def _image_shape(buffer: S.Buffer) -> tuple[E.Expr, ...]:
     is_dense = len(known) == len(sizes) and not buffer.strides and buffer.elem_offset is None
     if not is_dense or len(sizes) < 3 or known[-1] != PIXEL:
         shape = tuple(buffer.shape)
-        told = f"buffer {buffer.name} of shape {shape} cannot be in {buffer.scope}"
-        raise UnsupportedError(told, hint="textures hold dense tensors of known sizes whose last axis is 4")
+        message = f"buffer {buffer.name} of shape {shape} cannot be in {buffer.scope}"
+        raise UnsupportedError(message, hint="textures hold dense tensors of known sizes whose last axis is 4")
     height, width = image_size(buffer.scope, known)
     return build.const(height), build.const(width), build.const(PIXEL)
 

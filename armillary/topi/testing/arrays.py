@@ -159,8 +159,8 @@ def _resize(rank: int, layout_by_default: str) -> AnyFunction:
         coordinate_transformation_mode: str = "align_corners",
     ) -> Array:
         if data.ndim != rank + 2 or not set(layout_by_default) <= set(layout):
-            told = f"resize{rank}d_python: {data.ndim} dimensions with layout {layout!r}"
-            raise TypeMismatch(f"{told}, wanted the axes {layout_by_default}")
+            message = f"resize{rank}d_python: {data.ndim} dimensions with layout {layout!r}"
+            raise TypeMismatch(f"{message}, wanted the axes {layout_by_default}")
         scales = np.broadcast_to(np.asarray(scale, np.float64), (rank,))
         where = [layout.index(axis) for axis in layout_by_default[2:]]
         size = tuple(round(data.shape[at] * by) for at, by in zip(where, scales, strict=True))

@@ -109,8 +109,8 @@ def conv2d_transpose_nhwc_python(
 ) -> Array:
     """The transposed convolution of NHWC; the letters of `weight_format` are its own: HWIO, HWOI, OIHW or IOHW."""
     if sorted(weight_format) != sorted("HWIO"):
-        told = f"conv2d_transpose_nhwc_python: the weight's layout is {weight_format!r}"
-        raise TypeMismatch(told, hint="HWIO, HWOI, OIHW or IOHW")
+        message = f"conv2d_transpose_nhwc_python: the weight's layout is {weight_format!r}"
+        raise TypeMismatch(message, hint="HWIO, HWOI, OIHW or IOHW")
     data, kernel = moved(a_nhwc, "NHWC", "NCHW"), moved(weight, weight_format, "IOHW")
     made: Array = _NCHW_TRANSPOSED(data, kernel, stride, padding, output_padding)
     return moved(made, "NCHW", "NHWC")

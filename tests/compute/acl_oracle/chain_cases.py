@@ -195,7 +195,7 @@ def _by_place(numbers: Sequence[float]) -> list[float]:
 
 def differences(case: ChainCase, mine: Result, theirs: Result) -> list[str]:
     """Where valid regions, pixels in the library's, or numbers differ."""
-    told, ends = [], 4 * len(case.tensors)
+    message, ends = [], 4 * len(case.tensors)
     regions = [[tuple(map(int, r.numbers[n : n + 4])) for n in range(0, ends, 4)] for r in (mine, theirs)]
     steps = case.steps(regions[1])
     found, wanted = (r.numbers[ends:] for r in (mine, theirs))
@@ -203,14 +203,14 @@ def differences(case: ChainCase, mine: Result, theirs: Result) -> list[str]:
         found, wanted = (_by_place(numbers) for numbers in (found, wanted))
     if case.has_known_numbers(regions[1]):
         is_near = len(found) == len(wanted) and np.allclose(found, wanted, rtol=1e-4, atol=1e-6)  # strengths are F32
-        told += [] if is_near else [f"numbers {found[:9]}, the library's {wanted[:9]}"]
+        message += [] if is_near else [f"numbers {found[:9]}, the library's {wanted[:9]}"]
     for n, (tensor, step) in enumerate(zip(case.tensors, steps, strict=True)):
         x, y, width, height = regions[1][n]
         if regions[0][n] != regions[1][n] and not case.is_whole(n):
-            told.append(f"tensor {n} ({tensor.sizes}): valid region {regions[0][n]}, the library's {regions[1][n]}")
+            message.append(f"tensor {n} ({tensor.sizes}): valid region {regions[0][n]}, the library's {regions[1][n]}")
         elif step >= 0 and not case.is_whole(n):
             parts = [r.outputs[n][y : y + height, x : x + width].astype(np.float64) for r in (mine, theirs)]
             places = np.argwhere(np.abs(parts[0] - parts[1]) > step).tolist()
             if len(places) > case.rounded(n):
-                told.append(f"tensor {n} ({tensor.sizes}, {regions[0][n]}): pixels (y, x) {places[:4]} differ")
-    return told
+                message.append(f"tensor {n} ({tensor.sizes}, {regions[0][n]}): pixels (y, x) {places[:4]} differ")
+    return message

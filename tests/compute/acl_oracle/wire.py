@@ -102,8 +102,8 @@ def run(program: Path, cases: Sequence[Case]) -> list[Result]:
     for number, case in enumerate(cases):
         line, _, answer = answer.partition(b"\n")
         if line.startswith(b"error") or not line:
-            told = (line or done.stderr[-500:]).decode(errors="replace")
-            raise RuntimeError(f"case {number}, {case.name} {[t.sizes for t in case.tensors]} {case.params}: {told}")
+            message = (line or done.stderr[-500:]).decode(errors="replace")
+            raise RuntimeError(f"case {number}, {case.name} {[t.sizes for t in case.tensors]} {case.params}: {message}")
         count, *region = map(int, line.split())
         numbers = np.frombuffer(answer[: 8 * count], np.float64)
         answer = answer[8 * count :]

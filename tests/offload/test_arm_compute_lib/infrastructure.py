@@ -102,8 +102,8 @@ class Device:
         given, output = package.parent / "in.npz", package.parent / "out.npz"
         np.savez(given, **inputs)
         files = (f"--input={given}", f"--output={output}")
-        told = self.told(package, *files, f"--dry-run={runs - 1}", "--run-count=1", threads=threads)
-        assert told.returncode == 0, told.stderr
+        message = self.told(package, *files, f"--dry-run={runs - 1}", "--run-count=1", threads=threads)
+        assert message.returncode == 0, message.stderr
         with np.load(output) as found:
             return [found[f"output_{k}"] for k in range(len(found.files))]
 

@@ -201,8 +201,8 @@ def test_what_is_refused_says_why() -> None:
     assert reason(conv(kernel=(3, 3, 2, 4), groups=2)) == "the convolution has 2 groups; one, or depthwise, is possible"
     four = {"kernel_layout": "HWOI", "groups": 4}
     assert reason(conv(kernel=(2, 2, 4, 1), **four)) == "a depthwise kernel of 2x2, wanted 3x3 or 5x5"
-    told = "strides of a depthwise convolution is (1, 2), wanted (1, 1) or (2, 2)"
-    assert reason(conv(kernel=(3, 3, 4, 1), strides=(1, 2), **four)) == told
+    message = "strides of a depthwise convolution is (1, 2), wanted (1, 1) or (2, 2)"
+    assert reason(conv(kernel=(3, 3, 4, 1), strides=(1, 2), **four)) == message
     x = var("x", shape=(1, 8, 8, 4), dtype="float64")
     wide = relay.nn.conv2d(x, const(np.ones((3, 3, 4, 4))), data_layout="NHWC", kernel_layout="HWIO")
     assert reason(wide) == "data is float64, wanted float32"
@@ -258,7 +258,7 @@ def test_scales_by_channel(device: Device, tmp_path: Path) -> None:
 
 
 def test_scales_by_channel_want_kernels_around_zero() -> None:
-    told = "kernel_zero_point is not 0, which scales by channel and data of the other sign want"
-    assert told in reason(by_channel(TRIALS[3], "int8", kernel_zero=3), "requantize")
+    message = "kernel_zero_point is not 0, which scales by channel and data of the other sign want"
+    assert message in reason(by_channel(TRIALS[3], "int8", kernel_zero=3), "requantize")
     by_bytes = by_channel(TRIALS[3], "uint8", 0, "uint8")
     assert "with scales by channel, is uint8, wanted int8" in reason(by_bytes, "requantize")

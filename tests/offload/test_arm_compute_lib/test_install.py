@@ -94,9 +94,9 @@ def test_apt_gives_the_library_that_this_debian_has(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     file = archive(tmp_path / "release.tar.gz", RELEASE)
-    with pytest.raises(ConfigError, match="has 2 libraries") as told:
+    with pytest.raises(ConfigError, match="has 2 libraries") as message:
         install_library(tmp_path / "acl", [file])
-    assert "linux-arm64-v8a-neon, linux-armv7a-neon" in str(told.value)
+    assert "linux-arm64-v8a-neon, linux-armv7a-neon" in str(message.value)
     with pytest.raises(ConfigError, match="no library for 'linux-x86'"):
         install_library(tmp_path / "acl", [file], "linux-x86")
     outside = archive(tmp_path / "outside.tar.gz", {"a/../../x": b"", **RELEASE})

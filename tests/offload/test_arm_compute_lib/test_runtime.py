@@ -61,11 +61,11 @@ def test_a_package_on_a_board_without_the_library_says_so(local_device: Device, 
     package = tmp_path / "mod.so"
     library = build(partitioned(module_of(relay.reshape(var("x", shape=(2, 3)), newshape=(6,)))))
     library.export_library(package, cc=CONFIG["cross_compile"] or None)
-    told = Device(local_device.runner, tmp_path / "none").told(package)
-    assert told.returncode == 1
+    message = Device(local_device.runner, tmp_path / "none").told(package)
+    assert message.returncode == 1
     assert (
         "computed by arm_compute_lib, whose runtime libarmillary_external_arm_compute_lib.so is not there"
-        in told.stderr
+        in message.stderr
     )
 
 
@@ -107,9 +107,9 @@ def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: P
     ):
         package = tmp_path / "mod.so"
         build(partition(module_of(expr), manifest)).export_library(package, cc=CONFIG["cross_compile"] or None)
-        told = local_device.told(package)
-        assert told.returncode == 1
-        assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in told.stderr and words in told.stderr
+        message = local_device.told(package)
+        assert message.returncode == 1
+        assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in message.stderr and words in message.stderr
         with armillary.transform.PassContext(config={"offload.fallback": True}):
             library = relay.build(partition(module_of(expr), manifest), target=CONFIG["target"])
         library.export_library(tmp_path / "net.tar")

@@ -98,17 +98,17 @@ def test_a_runtime_of_another_version_than_the_library_is_refused(local_device: 
     module = partitioned(module_of(relay.reshape(var("x", shape=(2, 3)), newshape=(6,))))
     build(module).export_library(package, cc="aarch64-linux-gnu-g++")
     build_runtime(tmp_path, CXX, flags=('-DARMILLARY_ACL_VERSION="19.02"', "-O0", "-w"))
-    told = Device(local_device.runner, tmp_path).told(package)
-    assert told.returncode == 1 and re.search(r"v2\d\.\d\d: the runtime was built against v19\.02", told.stderr), (
-        told.stderr
-    )
+    message = Device(local_device.runner, tmp_path).told(package)
+    assert message.returncode == 1 and re.search(
+        r"v2\d\.\d\d: the runtime was built against v19\.02", message.stderr
+    ), message.stderr
 
 
 def _needed(runtime: Path) -> str:
     """The file of the library that a runtime asks the loader for."""
     command = ["aarch64-linux-gnu-objdump", "-p", str(runtime)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return next(line.split()[1] for line in told.splitlines() if "NEEDED" in line and "libarm_compute.so" in line)
+    message = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return next(line.split()[1] for line in message.splitlines() if "NEEDED" in line and "libarm_compute.so" in line)
 
 
 @pytest.mark.skipif(platform.machine() == "aarch64", reason="the emulator gives a program a search path of its own")
@@ -133,9 +133,9 @@ def test_a_library_of_another_version_under_the_name_of_the_right_one(local_devi
         (others[1] / name).symlink_to(system.resolve())
     for folder in others:
         options = ["-E", f"LD_LIBRARY_PATH={folder}"]
-        told = local_device.told(tmp_path / "False.so", emulator=options)
-        assert told.returncode == 1 and "cannot be loaded" in told.stderr and "undefined symbol" in told.stderr
-        assert "another version than it was built with" in told.stderr and "armc build-external" in told.stderr
+        message = local_device.told(tmp_path / "False.so", emulator=options)
+        assert message.returncode == 1 and "cannot be loaded" in message.stderr and "undefined symbol" in message.stderr
+        assert "another version than it was built with" in message.stderr and "armc build-external" in message.stderr
         np.savez(tmp_path / "in.npz", x=value)
         files = [f"--input={tmp_path / 'in.npz'}", f"--output={tmp_path / 'out.npz'}"]
         assert local_device.told(tmp_path / "True.so", *files, emulator=options).returncode == 0

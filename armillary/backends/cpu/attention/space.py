@@ -196,9 +196,9 @@ def explain(workload: Workload) -> Explanation:
     """The tiles of the two products, and whose choice they are."""
     choice = chosen(workload, PREFILL)
     assert choice.estimate is not None, "a complete choice has one"
-    told = () if choice.source is Source.DEFAULT else (f"by {choice.source.value}, not by the model",)
+    message = () if choice.source is Source.DEFAULT else (f"by {choice.source.value}, not by the model",)
     hertz = cpu_model(workload.target).memory.ghz * 1e6  # cycles in a millisecond
     milliseconds = round(choice.estimate.cycles / hertz, 6)
     weighed = tuple((r.name, round(r.cycles / hertz, 6)) for r in choice.rejected if not r.reason)
     bound, title = choice.estimate.bound, "attention by blocks of rows"
-    return Explanation(title, _told(choice.config), milliseconds, bound, weighed, told)
+    return Explanation(title, _told(choice.config), milliseconds, bound, weighed, message)

@@ -121,8 +121,8 @@ def _blocks(expr: Call, asked: Choice) -> tuple[int, int]:
 def _misfit(expr: Call, asked: Choice, reason: str) -> ConfigError:
     shown = " ".join([asked.algorithm, *(f"{name}={value}" for name, value in asked.config)])
     shown = f"{shown} | layouts {' '.join(asked.layouts)}" if asked.layouts else shown
-    told = f"{SCHEDULE_CHOICE.name}: the choice {shown} does not fit {keys_of(expr)[-2]}: {reason}"
-    return ConfigError(told, hint="leave the choice to the model, or change it")
+    message = f"{SCHEDULE_CHOICE.name}: the choice {shown} does not fit {keys_of(expr)[-2]}: {reason}"
+    return ConfigError(message, hint="leave the choice to the model, or change it")
 
 
 def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kernel: str = "OIHW") -> LayoutChoice:

@@ -121,8 +121,8 @@ def _fits(expr: Call, choice: Choice) -> bool:
 def _refuse(expr: Expr, asked: Choice) -> None:
     """A convolution in plain layout is computed by nothing that has a choice."""
     if is_call(expr, "nn.conv2d"):
-        told = f"{SCHEDULE_CHOICE.name}: the choice {asked.algorithm} does not fit {keys_of(expr)[-2]}"
-        raise ConfigError(f"{told}: alter-op-layout does not run", hint="opt_level=3 runs it")
+        message = f"{SCHEDULE_CHOICE.name}: the choice {asked.algorithm} does not fit {keys_of(expr)[-2]}"
+        raise ConfigError(f"{message}: alter-op-layout does not run", hint="opt_level=3 runs it")
 
 
 def _repacked(expr: Call, old: Layout, new: Layout) -> Expr:
@@ -168,8 +168,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     least = {"rows", "vectors", "width"} if tuned is None else set(tuned.knobs)
     most = {"winograd", "strip", "lines", "fourier", MATRIX_TILES, *BLOCKS, *least} if tuned is None else least
     if set(values) != set(config) or not least <= set(values) <= most:
-        told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(most))}"
-        raise ConfigError(told, hint="tune again")
+        message = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(most))}"
+        raise ConfigError(message, hint="tune again")
     if not all(type(value) is int and value >= -1 for value in values.values()):
         raise ConfigError(f"the record {config} of {workload[0]} has knobs that are no numbers", hint="tune again")
     if tuned is not None:
@@ -178,8 +178,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     tile = tuple((name, values.get(name, 1)) for name in order)
     size = values.get("winograd", 0)
     if size > 0 and workload[-1] is False:
-        told = f"the record {config} of {workload[0]} is of a transform that cannot compute it"
-        raise ConfigError(told, hint="tune again")
+        message = f"the record {config} of {workload[0]} is of a transform that cannot compute it"
+        raise ConfigError(message, hint="tune again")
     if size > 0:
         strip = (("strip", values["strip"]),) if values.get("strip", -1) >= 0 else ()
         return Choice(WINOGRAD, (("tile", size), *strip, *tile), layouts, source=Source.RECORD)
@@ -203,8 +203,8 @@ def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:
     own, is_by_channel = own_blocks(workload), workload[0] == IN_BLOCKS[1]
     inner, outer = (values.get(name, block) for name, block in zip(BLOCKS, own, strict=True))
     if is_by_channel and inner != outer:
-        told = f"the record of {workload[0]} has blocks of {inner} and {outer} channels, which are the same channels"
-        raise ConfigError(told, hint="tune again")
+        message = f"the record of {workload[0]} has blocks of {inner} and {outer} channels, which are the same channels"
+        raise ConfigError(message, hint="tune again")
     return () if (inner, outer) == own else layouts_in(inner, outer, is_by_channel=is_by_channel)
 
 

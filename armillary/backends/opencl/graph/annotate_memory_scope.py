@@ -76,9 +76,9 @@ class _Annotator:
         named = {id(let.var): self.scopes[id(let.value)] for let in self.lets if id(let.value) in self.scopes}
         self.scopes |= named
         if self.too_large:
-            told = f"{len(self.too_large)} tensors, such as one of shape {max(self.too_large, key=math.prod)}"
+            message = f"{len(self.too_large)} tensors, such as one of shape {max(self.too_large, key=math.prod)}"
             hint = "they stay in buffers; a device with larger images takes -texture_spatial_limit=N"
-            warnings.warn(f"textures of {self.limit} pixels at most do not hold {told}: {hint}", stacklevel=2)
+            warnings.warn(f"textures of {self.limit} pixels at most do not hold {message}: {hint}", stacklevel=2)
         if not self.scopes:
             return None
         new: dict[int, Expr] = {}

@@ -129,8 +129,8 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     """The choice that a configuration of a task states."""
     wanted = {"winograd", *SPLITS, "unroll_explicit"}
     if set(config) != wanted:
-        told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(wanted))}"
-        raise ConfigError(told, hint="tune again")
+        message = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(wanted))}"
+        raise ConfigError(message, hint="tune again")
     parts = [len(getattr(config[name], "size", ())) for name in SPLITS]
     numbers = [getattr(config[name], "val", None) for name in ("winograd", "unroll_explicit")]
     if parts != [3, 3, 3, 2] or not all(type(value) in (int, bool) for value in numbers):

@@ -86,14 +86,14 @@ def _stored_tile(expr: Call, stored: Choice, limit: int) -> int:
     """The tile of the transform that a choice names."""
     tile = stored.knob("tile")
     if not can_transform(expr):
-        told, hint = "Winograd's algorithm cannot compute this convolution", "leave the choice to the model"
+        message, hint = "Winograd's algorithm cannot compute this convolution", "leave the choice to the model"
     elif tile not in TILES:
-        told, hint = f"there is no transform with tile={tile}", f"tile={' or '.join(map(str, TILES))}"
+        message, hint = f"there is no transform with tile={tile}", f"tile={' or '.join(map(str, TILES))}"
     elif tile > limit:
-        told, hint = f"tile={tile}, but relay.WinogradConv2D.max_tile is {limit}", "raise it, or choose another tile"
+        message, hint = f"tile={tile}, but relay.WinogradConv2D.max_tile is {limit}", "raise it, or choose another tile"
     else:
         return tile
-    raise ConfigError(f"nn.conv2d: the choice {stored.algorithm} does not fit: {told}", hint=hint)
+    raise ConfigError(f"nn.conv2d: the choice {stored.algorithm} does not fit: {message}", hint=hint)
 
 
 def direct_cost(data: TensorType, result: TensorType) -> float:

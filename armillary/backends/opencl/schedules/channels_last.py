@@ -24,9 +24,9 @@ def _objection(workload: Workload) -> str | None:
     attrs = workload.attrs
     if attrs.data_layout != LAST_CHANNELS or attrs.out_layout not in ("", LAST_CHANNELS):
         return ""  # of other layouts nobody would ask
-    told = objection_to_pixels(workload)
-    if told or attrs.kernel_layout not in (DENSE, DEPTHWISE):
-        return told or f"its weights are {attrs.kernel_layout}"
+    message = objection_to_pixels(workload)
+    if message or attrs.kernel_layout not in (DENSE, DEPTHWISE):
+        return message or f"its weights are {attrs.kernel_layout}"
     data, weight = (t.static for t in workload.types[:2] if isinstance(t, TensorType))
     if attrs.kernel_layout == DEPTHWISE:
         return None if attrs.groups == data[3] * PIXEL == weight[2] * PIXEL else "its groups are of several channels"

@@ -132,9 +132,11 @@ def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
     groups = workload.attrs.groups != 1
     work = Blocks(n, (blocks, rows, columns), summed, (taps[0], taps[1]), (a, b), (c, d), has_groups=groups)
     stored = tiling_of(stored_choice(workload))
-    told = objection(work, stored.tile) if stored is not None else ""
-    if told:
-        raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {told}", hint="leave it to the model, or tune")
+    message = objection(work, stored.tile) if stored is not None else ""
+    if message:
+        raise ConfigError(
+            f"nn.conv2d: the choice {TEXELS} does not fit: {message}", hint="leave it to the model, or tune"
+        )
     return stored or Tiling(usual_tile(work))
 
 

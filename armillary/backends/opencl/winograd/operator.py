@@ -92,8 +92,8 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
     x, w, side = need_rank(op, data, 4), need_rank(op, weight, 4, "weight"), _side(op, attrs.tile_size)
     if w.shape[:3] != (side, side, x.shape[1]):
         wanted = f"({side}, {side}, {x.shape[1]}, O)"
-        told = f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be {wanted}, got {w.shape}"
-        raise TypeMismatch(told)
+        message = f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be {wanted}, got {w.shape}"
+        raise TypeMismatch(message)
     if set(attrs.strides) != {1} or set(attrs.dilation) != {1}:
         raise TypeMismatch(f"{op}: strides and dilation must be 1, got {attrs.strides} and {attrs.dilation}")
     size = image_size(op, attrs, x, (KERNEL, KERNEL))

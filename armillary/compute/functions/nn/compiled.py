@@ -107,8 +107,10 @@ class Pipeline:
         plan, scratch, values = self._ready()
         for tensor, value in zip((*self._inputs.values(), self._output), values, strict=True):
             if not np.shares_memory(tensor.buffer(), value):
-                told = f"{tensor.describe()} has padding or is input and output, so that kernels work on a copy of it"
-                raise ExecutionError(told, hint="call run()")
+                message = (
+                    f"{tensor.describe()} has padding or is input and output, so that kernels work on a copy of it"
+                )
+                raise ExecutionError(message, hint="call run()")
         return plan.bound(scratch, [v.ctypes.data for v in values])
 
     def _ready(self) -> tuple[_Plan, int, list[Array]]:
@@ -151,8 +153,8 @@ class Pipeline:
     def _check_threads(self, plan: _Plan) -> None:
         threads = Scheduler.get().num_threads()
         if threads > plan.threads and plan.thread_workspace:
-            told = f"configured for {plan.threads} threads, but the scheduler has {threads} now"
-            raise ExecutionError(told, hint="set_num_threads before the first run")
+            message = f"configured for {plan.threads} threads, but the scheduler has {threads} now"
+            raise ExecutionError(message, hint="set_num_threads before the first run")
 
     def _run_copies(self) -> None:
         """Kernel by kernel, over copies where tensors have padding."""

@@ -69,8 +69,8 @@ def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
     groups, dilation = asked.groups, asked.dilation
     conv_info, act_info, multiplier = asked.conv_info, asked.act_info, asked.multiplier
     if groups < 1 or min(dilation.width, dilation.height) < 1:
-        told = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
-        return Status(f"{name}: {told}, wanted at least {1 if groups < 1 else '1x1'}")
+        message = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
+        return Status(f"{name}: {message}, wanted at least {1 if groups < 1 else '1x1'}")
     kinds = (*base.FLOATS, *base.QUANTIZED)
     size = Size2D(weights.dimension(0), weights.dimension(1))
     width, height = conv_info.scaled((input.dimension(0), input.dimension(1)), size, dilation)

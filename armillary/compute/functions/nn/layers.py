@@ -89,9 +89,9 @@ class NEPoolingLayer(base.NeuralFunction):
     @classmethod
     def validate(cls, input: TensorInfo, output: TensorInfo | None, pool_info: PoolingLayerInfo) -> Status:
         """Whether tensors of this information can be configured."""
-        told = base.wrong_layout("the output", output, input)
-        if told:
-            return base.status_of(cls.__name__, told)
+        message = base.wrong_layout("the output", output, input)
+        if message:
+            return base.status_of(cls.__name__, message)
         input, output = input.in_nchw(), output.in_nchw() if output is not None else None
         width, height, size = _pooled(input, pool_info)
         pads = pool_info.pad_stride_info

@@ -176,10 +176,10 @@ _TYPES = {(U8, U8): (U8, S16), (U8, S16): (S16,), (S16, U8): (S16,), (S16, S16):
 
 def _types(name: str, input1: TensorInfo, input2: TensorInfo, output: TensorInfo) -> Status:
     kinds = (input1.data_type, input2.data_type)
-    told = f"inputs are {kinds[0].name} and {kinds[1].name}, wanted U8, S16 or both F32"
+    message = f"inputs are {kinds[0].name} and {kinds[1].name}, wanted U8, S16 or both F32"
     return objection(
         name,
-        "" if kinds in _TYPES else told,
+        "" if kinds in _TYPES else message,
         wrong_type("the output", output, *_TYPES.get(kinds, (output.data_type,))),
         wrong_size("input 2", input2, *size_of(input1)),
         wrong_size("the output", output, *size_of(input1)),

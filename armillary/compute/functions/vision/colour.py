@@ -260,9 +260,9 @@ class NEChannelCombine(VisionFunction):
         high = 2 if target in (F.NV12, F.NV21, F.IYUV) else 1
         sizes = [(width // wide, height // high) if n else (width, height) for n in range(len(given))]
         is_known = target in _PLACES and len(given) == (4 if target is F.RGBA8888 else 3)
-        told = f"{target.name} from {len(given)} planes, there are {', '.join(f.name for f in _PLACES)}"
+        message = f"{target.name} from {len(given)} planes, there are {', '.join(f.name for f in _PLACES)}"
         wrong = (_no_image(f"plane {n}", *pair) for n, pair in enumerate(zip(given, sizes, strict=True)))
-        return objection(cls.__name__, "" if is_known else told, *wrong)
+        return objection(cls.__name__, "" if is_known else message, *wrong)
 
     def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
         """Set the planes, in the order R, G, B, A or Y, U, V, and the image."""

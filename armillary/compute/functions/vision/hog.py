@@ -89,8 +89,10 @@ class HOGInfo:
         """What the descriptors of an image are; the library's `TensorInfo(hog_info, width, height)`."""
         blocks = self.num_block_positions_per_image(Size2D(width, height))
         if min(blocks.width, blocks.height) < 1:
-            told = f"HOGInfo: {width}x{height} pixels hold no block of {self.block_size.width}x{self.block_size.height}"
-            raise TypeMismatch(told)
+            message = (
+                f"HOGInfo: {width}x{height} pixels hold no block of {self.block_size.width}x{self.block_size.height}"
+            )
+            raise TypeMismatch(message)
         return TensorInfo(TensorShape(blocks.width, blocks.height), self.num_bins_per_block(), F32)
 
 
@@ -239,11 +241,11 @@ class NEHOGDetector(HOGFunction):
         info, stride = hog.info(), detection_window_stride
         wanted, block = info.num_bins_per_block(), info.block_stride
         is_whole = stride.width % block.width == 0 and stride.height % block.height == 0
-        told = f"the descriptors are {input!r} of {input.num_channels()} values, wanted F32 of {wanted}"
+        message = f"the descriptors are {input!r} of {input.num_channels()} values, wanted F32 of {wanted}"
         steps = f"the stride of windows is {stride.width}x{stride.height}, wanted whole strides of blocks"
         return objection(
             cls.__name__,
-            "" if input.data_type is F32 and input.num_channels() == wanted else told,
+            "" if input.data_type is F32 and input.num_channels() == wanted else message,
             "" if is_whole and min(stride.width, stride.height) > 0 else steps,
         )
 

@@ -140,8 +140,8 @@ class Distribution1D:
 
     def __init__(self, num_bins: int, offset: int, range: int) -> None:
         if not (1 <= num_bins <= range and offset >= 0 and offset + range <= 256):
-            told = f"{num_bins} bins over {range} values from {offset}"
-            raise TypeMismatch(f"Distribution1D: {told}, wanted 1 to 256 values of a byte and no more bins")
+            message = f"{num_bins} bins over {range} values from {offset}"
+            raise TypeMismatch(f"Distribution1D: {message}, wanted 1 to 256 values of a byte and no more bins")
         self._bins, self._offset, self._range = num_bins, offset, range
         self._counts = np.zeros(num_bins, np.uint32)
 
@@ -193,8 +193,8 @@ class NEHistogramKernel(IKernel):
         refuse(objection(name, wrong_type("tensor 0", info, U8)))
         needed = self.memory_needed_per_thread()
         if not local_hist.flags.c_contiguous or local_hist.nbytes < needed or window_lut.size < 256:
-            told = f"local_hist has {local_hist.nbytes} bytes in a row, window_lut {window_lut.size} values"
-            raise TypeMismatch(f"{name}: {told}", hint=f"wanted {needed} for each thread, and 256")
+            message = f"local_hist has {local_hist.nbytes} bytes in a row, window_lut {window_lut.size} values"
+            raise TypeMismatch(f"{name}: {message}", hint=f"wanted {needed} for each thread, and 256")
         bins = np.full(256, output.num_bins())  # a value outside the range falls in no bin
         bins[output.offset() : output.offset() + output.range()] = output.bin_of()
         window_lut[:256] = bins
@@ -205,8 +205,8 @@ class NEHistogramKernel(IKernel):
 
     def _run(self, window: Window, info: ThreadInfo) -> None:
         if info.thread_id >= len(self._rows):
-            told = f"NEHistogramKernel: thread {info.thread_id}, but local_hist is for {len(self._rows)} threads"
-            raise ExecutionError(told, hint="it holds memory_needed_per_thread() * num_threads bytes")
+            message = f"NEHistogramKernel: thread {info.thread_id}, but local_hist is for {len(self._rows)} threads"
+            raise ExecutionError(message, hint="it holds memory_needed_per_thread() * num_threads bytes")
         counts, counter = self._rows[info.thread_id].view(_COUNTS.partial)[None], LoopsKernel(_COUNTS, False)
         counts[...] = 0
         sides = (window.x().start(), window.y().start(), window.x().end(), window.y().end())

@@ -60,8 +60,8 @@ class ILifetimeManager:
         """Lifetimes that follow are this group's; those of another one must have ended."""
         if self._group is not None and self._group is not group:
             alive = ", ".join(tensor.describe() for tensor, _ in self._started.values())
-            told = f"a memory group starts while another one has lifetimes that have not ended: {alive}"
-            raise ExecutionError(told, hint="allocate the tensors of one group before another group manages some")
+            message = f"a memory group starts while another one has lifetimes that have not ended: {alive}"
+            raise ExecutionError(message, hint="allocate the tensors of one group before another group manages some")
         self._group = group
 
     def start_lifetime(self, tensor: Managed) -> None:

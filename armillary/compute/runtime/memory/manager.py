@@ -104,8 +104,8 @@ class MemoryGroup:
         if self._manager is None:
             return
         if self._manager.is_finalized():
-            told = f"{tensor.describe()} is managed after the memory manager was finalized"
-            raise ExecutionError(told, hint="configure everything first, or clear() the manager")
+            message = f"{tensor.describe()} is managed after the memory manager was finalized"
+            raise ExecutionError(message, hint="configure everything first, or clear() the manager")
         tensor.join_group(self)
         self._manager.lifetime_manager().register_group(self)
         self._manager.lifetime_manager().start_lifetime(tensor)
@@ -144,8 +144,8 @@ class MemoryGroup:
         """The bytes of one of the group's tensors, in the pool that this thread has acquired."""
         pool = _HELD.get().get(id(self))
         if pool is None:
-            told = f"{tensor.describe()} has memory only while its memory group is acquired"
-            raise ExecutionError(told, hint="call memory_group.acquire() before running, in the same thread")
+            message = f"{tensor.describe()} has memory only while its memory group is acquired"
+            raise ExecutionError(message, hint="call memory_group.acquire() before running, in the same thread")
         return pool.at(self._places[id(tensor)], self._sizes[id(tensor)])
 
     def __enter__(self) -> MemoryGroup:

@@ -49,8 +49,8 @@ def one_way(node: OnnxNode, index: int, wanted: Sequence[object]) -> Expr:
         for have, want in zip(ty.shape, behind, strict=True)
     )
     if not fits:
-        told = f"input {index} has shape {ty.shape}, which does not broadcast to {tuple(wanted)}"
-        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+        message = f"input {index} has shape {ty.shape}, which does not broadcast to {tuple(wanted)}"
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {message}")
     return node.input(index)
 
 

@@ -321,8 +321,8 @@ def matmul_n_bits(node: OnnxNode) -> Expr:
     depth, units, bits, block = (int(node.int(name, 4)) for name in ("K", "N", "bits", "block_size"))
     node.int("accuracy_level", 0)
     if bits not in (2, 4, 8) or node.int("weight_prepacked", 0):
-        told = "prepacked weights" if bits in (2, 4, 8) else f"{bits} bits"
-        raise UnsupportedError(f"MatMulNBits node {node.name!r}: {told} are not supported")
+        message = "prepacked weights" if bits in (2, 4, 8) else f"{bits} bits"
+        raise UnsupportedError(f"MatMulNBits node {node.name!r}: {message} are not supported")
     zeros = node.optional_const(3, "zero points")
     count = -(-depth // block)
     if zeros is not None and zeros.dtype.kind == "f":

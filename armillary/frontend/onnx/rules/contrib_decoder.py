@@ -128,8 +128,8 @@ def _operands(node: OnnxNode) -> list[Expr]:
     if node.missing(1):
         size = width // (heads + 2 * groups)
         if size * (heads + 2 * groups) != width:
-            told = f"{width} features cannot be divided among {heads} heads and twice {groups}"
-            raise TypeMismatch(f"GroupQueryAttention node {node.name!r}: {told}")
+            message = f"{width} features cannot be divided among {heads} heads and twice {groups}"
+            raise TypeMismatch(f"GroupQueryAttention node {node.name!r}: {message}")
         parts = call("split", node.input(0), indices_or_sections=(heads * size, (heads + groups) * size), axis=2)
         operands = [parts[n] for n in range(3)]
     else:

@@ -29,9 +29,9 @@ def mixture_of_experts(node: OnnxNode) -> Expr:
         or kind not in _ACTIVATIONS
         or node.flag("swiglu_limit_after_activation", False)
     ):
-        told = f"activation {kind!r}, or a sparse mixer, or a limit behind the activation"
+        message = f"activation {kind!r}, or a sparse mixer, or a limit behind the activation"
         raise UnsupportedError(
-            f"{node.op_type} node {node.name!r}: {told}", hint=f"there are {', '.join(_ACTIVATIONS)}"
+            f"{node.op_type} node {node.name!r}: {message}", hint=f"there are {', '.join(_ACTIVATIONS)}"
         )
     if node.op_type == "QMoE":
         _check_quantised(node)
@@ -118,8 +118,8 @@ def _quantised(node: OnnxNode, layer: int) -> tuple[Array, Array, Array]:
     groups = terms // (int(node.int("block_size", 0)) or terms)
     scales = np.asarray(node.const(place + 1, "scales"))
     if scales.size != experts * units * groups:
-        told = f"scales of shape {scales.shape}, wanted {(experts, units, groups)}"
-        raise TypeMismatch(f"QMoE node {node.name!r}: {told}")
+        message = f"scales of shape {scales.shape}, wanted {(experts, units, groups)}"
+        raise TypeMismatch(f"QMoE node {node.name!r}: {message}")
     zeros = node.optional_const(11 + layer, "zero points")
     if zeros is None:
         points = np.full((1, 1, 1), 1 << (bits - 1), np.uint8)
@@ -138,8 +138,8 @@ def _check_quantised(node: OnnxNode) -> None:
     """Refuse what is not integers with scales."""
     kind, bits, block = str(node.string("quant_type", "int") or "int"), _bits(node), int(node.int("block_size", 0))
     if kind != "int" or bits not in BITS or block < 0 or any(not node.missing(k) for k in range(14, 30)):
-        told = f"quant_type {kind!r} of {bits} bits in blocks of {block}, or weights of the router (input 14 on)"
-        raise UnsupportedError(f"QMoE node {node.name!r}: {told}", hint="there are int of 2, 4 and 8 bits")
+        message = f"quant_type {kind!r} of {bits} bits in blocks of {block}, or weights of the router (input 14 on)"
+        raise UnsupportedError(f"QMoE node {node.name!r}: {message}", hint="there are int of 2, 4 and 8 bits")
     for layer in range(3):
         terms = 0 if node.missing(_place(node, layer)) else _sizes(node, layer)[2]
         if block and terms % block:

@@ -247,8 +247,8 @@ def _row_numbers(node: OnnxNode, index: int, table: Expr, what: str) -> Expr:
 def _positions(node: OnnxNode, table: Expr) -> Expr:
     ids, rows = node.input(0), type_of(table).static[0]
     if type_of(ids).static[1] > rows:
-        told = f"{type_of(ids).static[1]} words and {rows} rows of positions"
-        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+        message = f"{type_of(ids).static[1]} words and {rows} rows of positions"
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {message}")
     return call("expand_dims", iota(type_of(ids).static[1], "int32"), axis=0)
 
 
@@ -298,8 +298,8 @@ def _check_blocks(node: OnnxNode, axis: int, block: int, packed: int) -> None:
     zeros = [*table[:-1], -(-table[-1] // packed)]
     for index, wanted in ((2, table), (3, zeros)):
         if not node.missing(index) and list(node.type_of(index).static) != wanted:
-            told = f"input {index} has shape {node.type_of(index).shape}, wanted {tuple(wanted)}"
-            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+            message = f"input {index} has shape {node.type_of(index).shape}, wanted {tuple(wanted)}"
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {message}")
 
 
 def _unpacked(rows: Expr, bits: int) -> Expr:

@@ -72,8 +72,8 @@ def mel_weight_matrix(node: OnnxNode) -> list[Expr]:
     bins, rows = int(bins), int(length) // 2 + 1
     lies_within = rate > 0 and all(0 <= (length + 1) * edge / rate < rows for edge in (low, high))
     if bins < 0 or not lies_within:
-        told = f"{bins} bins from {low} to {high} Hz, of {length} samples at {rate} Hz"
-        raise TypeMismatch(f"{_what(node)}: {told}: the edges must lie within the spectrum")
+        message = f"{bins} bins from {low} to {high} Hz, of {length} samples at {rate} Hz"
+        raise TypeMismatch(f"{_what(node)}: {message}: the edges must lie within the spectrum")
     node.check_made(4 * rows * bins)  # with what is computed on the way
     low_mel, high_mel = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     mels = np.arange(bins + 2) * ((high_mel - low_mel) / (bins + 2)) + low_mel

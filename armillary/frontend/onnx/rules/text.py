@@ -28,14 +28,14 @@ def tf_idf_vectorizer(node: OnnxNode) -> Expr:
     x = reshape_to(node.input(0), (1, *shape)) if len(shape) == 1 else node.input(0)
     places = [int(k) for k in node.ints("ngram_indexes")]
     width = max(places, default=-1) + 1
-    told = f"TfIdfVectorizer node {node.name!r}"
+    message = f"TfIdfVectorizer node {node.name!r}"
     if min(places, default=0) < 0 or not 1 <= low <= high or skips < 0:
         problem = (
-            f"{told}: n-grams of {low} to {high} items with {skips} skipped, columns from {min(places, default=0)}"
+            f"{message}: n-grams of {low} to {high} items with {skips} skipped, columns from {min(places, default=0)}"
         )
         raise ModelError(problem, hint="lengths are at least 1 and in order, the others at least 0")
     steps = min(skips, node.type_of(0).size) + 1
-    EXPANDED_NODES.check(width + len(places) * high * steps, told, free=64 * len(places))
+    EXPANDED_NODES.check(width + len(places) * high * steps, message, free=64 * len(places))
     columns: list[Expr | None] = [None] * width
     for number, gram in enumerate(_grams(node)):
         if low <= len(gram) <= high:

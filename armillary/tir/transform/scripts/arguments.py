@@ -30,8 +30,8 @@ def settle_arguments(func: S.PrimFunc, dimensions: bool = True) -> S.PrimFunc:
     if all(old is new for old, new in made.items()):
         return func
     body = rename_buffers(substitute(func.body, layouts.values), made)
-    for condition, told in reversed(layouts.checks):
-        body = S.AssertStmt(condition, told, body)
+    for condition, message in reversed(layouts.checks):
+        body = S.AssertStmt(condition, message, body)
     params = tuple(made[p] if isinstance(p, S.Buffer) else p for p in func.params)
     result: S.PrimFunc = replace(func, params=params, body=body)
     return result

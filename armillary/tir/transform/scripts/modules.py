@@ -126,8 +126,8 @@ def VerifyMemory() -> Pass:  # noqa: N802  (the name scripts use)
         kind = str(getattr(getattr(func.get_attr("target"), "kind", ""), "name", ""))
         outside = _unbound(func.body) if kind in _DEVICES else None
         if outside is not None:
-            told = f"{func.get_attr('global_symbol', 'main')}: {outside.buffer.name} is stored by the host of {kind}"
-            raise ScheduleError(told, hint="bind the axes of its stage to blockIdx and threadIdx")
+            message = f"{func.get_attr('global_symbol', 'main')}: {outside.buffer.name} is stored by the host of {kind}"
+            raise ScheduleError(message, hint="bind the axes of its stage to blockIdx and threadIdx")
 
     return _over_functions("VerifyMemory", verify)
 

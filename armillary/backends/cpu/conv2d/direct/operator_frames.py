@@ -55,8 +55,10 @@ def _infer(attrs: FramesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     if attrs.groups != 1:
         raise TypeMismatch(f"{op}: {attrs.groups} groups; frames are gathered for one group only")
     if min(attrs.frames, attrs.frame_stride, attrs.frame_dilation) < 1 or min(attrs.frame_padding) < 0:
-        told = f"{attrs.frames}, {attrs.frame_stride}, {attrs.frame_dilation}; {attrs.frame_padding}"
-        raise TypeMismatch(f"{op}: frames, their stride and dilation are 1 or more, the padding 0 or more, got {told}")
+        message = f"{attrs.frames}, {attrs.frame_stride}, {attrs.frame_dilation}; {attrs.frame_padding}"
+        raise TypeMismatch(
+            f"{op}: frames, their stride and dilation are 1 or more, the padding 0 or more, got {message}"
+        )
     count = out_dim(op, x.shape[0], attrs.frame_padding, attrs.frames, attrs.frame_stride, attrs.frame_dilation)
     blocks = x.shape[1]
     gathered = (count, blocks * attrs.frames if isinstance(blocks, int) else blocks, *x.shape[2:])

@@ -68,10 +68,10 @@ def is_faster(layer: FourierLayer, cpu: CpuModel, network: int) -> bool:
 
 def _checked(stored: Choice, layer: FourierLayer | None) -> Choice:
     if layer is None:
-        told = (
+        message = (
             f"the choice {stored.algorithm} does not fit a convolution: transforms compute none of its kernel or stride"
         )
-        raise ConfigError(told, hint="tune again, or take another choice")
+        raise ConfigError(message, hint="tune again, or take another choice")
     return stored
 
 

@@ -94,17 +94,17 @@ def with_choice(expr: Call, choice: Choice) -> Call:
 
 
 def _check(stored: Choice, layer: Layer | None, limit: int) -> None:
-    told, tile = "", stored.knob("tile")
+    message, tile = "", stored.knob("tile")
     if layer is None:
-        told = "it is none that Winograd's algorithm can compute"
+        message = "it is none that Winograd's algorithm can compute"
     elif tile > limit:
-        told = f"{MAX_TILE.name} is {limit}"
+        message = f"{MAX_TILE.name} is {limit}"
     elif tile not in TILES:
-        told = f"its tile is one of {TILES}"
-    if told:
+        message = f"its tile is one of {TILES}"
+    if message:
         shown = f"{stored.algorithm} tile={tile}"
         raise ConfigError(
-            f"the choice {shown} does not fit a convolution: {told}", hint="tune again, or take another choice"
+            f"the choice {shown} does not fit a convolution: {message}", hint="tune again, or take another choice"
         )
 
 

@@ -180,8 +180,8 @@ def feature_vectorizer(node: OnnxNode) -> Expr:
     """The columns of all inputs side by side, as float32."""
     sizes, parts = node.ints("inputdimensions", ()), []
     if sizes and len(sizes) != len(node.present):
-        told = f"{len(sizes)} inputdimensions for {len(node.present)} inputs"
-        raise ModelError(f"{node.op_type} node {node.name!r}: {told}")
+        message = f"{len(sizes)} inputdimensions for {len(node.present)} inputs"
+        raise ModelError(f"{node.op_type} node {node.name!r}: {message}")
     for k, x in enumerate(node.present):
         ty = type_of(x)
         columns = ty.static[-1] if ty.ndim else 1

@@ -83,8 +83,8 @@ def labels_of(node: OnnxNode, ints: str) -> list[int]:
     if texts and numbers:
         raise ModelError(f"{node.op_type} node {node.name!r} has labels of two types")
     if texts:
-        told = ", ".join(f"{k} {text!r}" for k, text in enumerate(texts[:8])) + ", …" * (len(texts) > 8)
-        where = f"output {node.outputs[0]!r} of the {node.op_type} gives the numbers of the classes: {told}"
+        message = ", ".join(f"{k} {text!r}" for k, text in enumerate(texts[:8])) + ", …" * (len(texts) > 8)
+        where = f"output {node.outputs[0]!r} of the {node.op_type} gives the numbers of the classes: {message}"
         warnings.warn(f"{STRING_LABELS}: {where}", stacklevel=2)
     return [int(k) for k in numbers] or list(range(len(texts)))
 

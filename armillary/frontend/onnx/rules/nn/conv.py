@@ -91,8 +91,8 @@ def _check_window(
     """Refuse attributes that do not fit the number of axes, and a kernel_shape that is not the weight's."""
     for name, values in {**per_axis, "kernel_shape": tuple(node.ints("kernel_shape") or kernel)}.items():
         if len(values) != len(kernel):
-            told = f"{name} is {list(values)}, wanted {len(kernel)} numbers"
-            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+            message = f"{name} is {list(values)}, wanted {len(kernel)} numbers"
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {message}")
     declared = tuple(node.ints("kernel_shape") or kernel)
     if declared != kernel:
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: kernel_shape is {declared}, the weight has {kernel}")

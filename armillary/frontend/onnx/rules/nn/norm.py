@@ -76,8 +76,8 @@ def layer_normalization(node: OnnxNode) -> list[Expr]:
     inverse = call("rsqrt", call("mean", centred * centred, axis=axes, keepdims=True) + epsilon)
     y = narrowed(centred * inverse, x) * node.input(1)
     stash = onnx_dtype(node, node.int("stash_type", 1))  # of the statistics, whatever the data is
-    told = [s if str(type_of(s).dtype) == stash else call("cast", s, dtype=stash) for s in (mean, inverse)]
-    return [y if node.missing(2) else y + one_way(node, 2, type_of(x).shape), *told][: max(1, len(node.outputs))]
+    message = [s if str(type_of(s).dtype) == stash else call("cast", s, dtype=stash) for s in (mean, inverse)]
+    return [y if node.missing(2) else y + one_way(node, 2, type_of(x).shape), *message][: max(1, len(node.outputs))]
 
 
 @from_onnx("RMSNormalization", since=23)

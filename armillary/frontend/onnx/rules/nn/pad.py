@@ -40,8 +40,8 @@ def from_onnx_pad(node: OnnxNode) -> Expr:
         width[axis] = (pads[n], pads[n + len(axes)])
     for size, axis in zip(node.type_of(0).shape, range(ndim), strict=True):
         if not isinstance(size, AnyDim) and size + min(width[axis][0], 0) + min(width[axis][1], 0) < 0:
-            told = f"pads {width[axis]} cut more from axis {axis} than its {size} elements"
-            raise TypeMismatch(f"Pad node {node.name!r}: {told}")
+            message = f"pads {width[axis]} cut more from axis {axis} than its {size} elements"
+            raise TypeMismatch(f"Pad node {node.name!r}: {message}")
     return _padded(_cut(x, width), [(max(b, 0), max(a, 0)) for b, a in width], value, mode)
 
 

@@ -118,8 +118,8 @@ def max_unpool(node: OnnxNode) -> Expr:
         shape = tuple(int(v) for v in wanted.reshape(-1))
         far = len(shape) != len(tiled) or any(t <= s - by for t, s, by in zip(shape, tiled, (1, 1, *strides)))
         if far or shape[:2] != tiled[:2]:
-            told = f"MaxUnpool node {node.name!r}: output_shape {shape} does not fit what is unpooled, {tiled}"
-            raise TypeMismatch(told, hint="it is less than a stride smaller, or larger, in the spatial axes alone")
+            message = f"MaxUnpool node {node.name!r}: output_shape {shape} does not fit what is unpooled, {tiled}"
+            raise TypeMismatch(message, hint="it is less than a stride smaller, or larger, in the spatial axes alone")
     node.check_made(math.prod(shape))
     at = checked(node, 1, [(0, max(math.prod(shape) - 1, 0))], "index", ty.size)
     if shape != tiled and ty.size and isinstance(node.input(1), Var):
