@@ -7,20 +7,51 @@ and what counts is cut out. Invariant: nothing reads what lies behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from armillary.base.extent import Extent, Known, bounds, least, typical
-from armillary.errors import UnsupportedError
-from armillary.frontend.onnx.loops import Opsets, Scope, Walk
+from armillary.errors import Span, UnsupportedError
+from armillary.frontend.onnx.fold import Folder
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
 from armillary.ops._iota import splat
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.types import TensorType
 
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
 Values = list[Expr]
+Body = Callable[[Sequence[Expr]], Values]
+Scope = dict[str, Expr]  # expressions by the names that nodes use
+Opsets = Mapping[str, int]  # versions by domain
+
+
+class Walk(Protocol):
+    """What control flow needs of the import in progress."""
+
+    folder: Folder
+    calls: list[tuple[str, str, str]]
+
+    def body(self, graph: GraphProto, scope: Scope, opsets: Opsets) -> Body:
+        """A function that imports the sub-graph for given inputs."""
+
+    def known(self, view: OnnxNode, value: Expr, what: str) -> Any:
+        """The value of an expression, which must be known when importing."""
+
+    def ask(self, value: Expr) -> Any:  # Any: an array, a tuple of them, or None
+        """The value of an expression where it is known; an error that follows names the inputs it depends on."""
+
+    def unroll(self, view: OnnxNode, count: int = 1) -> None:
+        """Count iterations that are unrolled."""
+
+    def span(self, view: OnnxNode) -> Span:
+        """Where the node is."""
+
+
 Build = Callable[[Walk, OnnxNode], Values]
 _USUAL = 100  # elements that are found, where nothing tells more
 

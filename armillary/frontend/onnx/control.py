@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.errors import BudgetError, ModelError, UnsupportedError
+from armillary.frontend.onnx.bounded import Body, Opsets, Scope, Values, Walk
 from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.loops import (
-    Body,
-    Opsets,
     ScanParts,
-    Scope,
-    Values,
-    Walk,
     branches,
     graph_of,
     running_loop,

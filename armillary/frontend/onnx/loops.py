@@ -9,16 +9,15 @@ cut to their number, a size that the data says (data_sizes.py). What is unrolled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from armillary.base.extent import Extent, bounds, typical
-from armillary.base.lazy import deferred
 from armillary.base.record import record
-from armillary.errors import ModelError, Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
+from armillary.errors import ModelError, UnsupportedError
+from armillary.frontend.onnx.bounded import Opsets, Scope, Values, Walk, as_number, cut
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
@@ -31,39 +30,10 @@ from armillary.ops.shape.transform import reverse
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
 
-with deferred():
-    from armillary.frontend.onnx.bounded import as_number, cut
-
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto
 
 _FOREVER = np.array(np.iinfo(np.int64).max)
-Values = list[Expr]
-Body = Callable[[Sequence[Expr]], Values]
-Scope = dict[str, Expr]  # expressions by the names that nodes use
-Opsets = Mapping[str, int]  # versions by domain
-
-
-class Walk(Protocol):
-    """What control flow needs of the import in progress."""
-
-    folder: Folder
-    calls: list[tuple[str, str, str]]
-
-    def body(self, graph: GraphProto, scope: Scope, opsets: Opsets) -> Body:
-        """A function that imports the sub-graph for given inputs."""
-
-    def known(self, view: OnnxNode, value: Expr, what: str) -> Any:
-        """The value of an expression, which must be known when importing."""
-
-    def ask(self, value: Expr) -> Any:  # Any: an array, a tuple of them, or None
-        """The value of an expression where it is known; an error that follows names the inputs it depends on."""
-
-    def unroll(self, view: OnnxNode, count: int = 1) -> None:
-        """Count iterations that are unrolled."""
-
-    def span(self, view: OnnxNode) -> Span:
-        """Where the node is."""
 
 
 @record(frozen=False)

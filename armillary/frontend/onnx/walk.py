@@ -70,7 +70,7 @@ from armillary.relay.types import TensorType, TupleType
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-    from armillary.frontend.onnx.loops import Body
+    from armillary.frontend.onnx.bounded import Body
 
 with deferred():
     from armillary.frontend.onnx.bounded import bounded, compress, non_max_suppression, non_zero, unique
