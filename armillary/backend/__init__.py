@@ -24,7 +24,7 @@ from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx.fold import NeedsValue
+from armillary.frontend.folding.fold import NeedsValue
 from armillary.frontend.onnx.inputs import part_names
 from armillary.frontend.onnx.tensor import DTYPES, ELEM_TYPES
 from armillary.frontend.onnx.walk import check_operators

@@ -12,7 +12,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx.fold import NeedsValue
+from armillary.frontend.folding.fold import NeedsValue
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Var
 

@@ -21,7 +21,7 @@ from armillary.contrib.torch_backend.options import Options, options_of
 from armillary.contrib.torch_backend.partition import Divided
 from armillary.frontend.pytorch.fx_graph import target_name
 from armillary.frontend.pytorch.table import aten_rule
-from armillary.frontend.pytorch.values import Value
+from armillary.frontend.values import Value
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -21,7 +21,7 @@ from armillary.contrib.torch_backend.sessions import CompiledGraph
 from armillary.errors import ArmillaryError
 from armillary.frontend.pytorch.fx_graph import missing_operators, target_name
 from armillary.frontend.pytorch.table import aten_rule
-from armillary.frontend.pytorch.values import Value
+from armillary.frontend.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

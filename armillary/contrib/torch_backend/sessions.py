@@ -27,7 +27,7 @@ from armillary.frontend.pytorch.exported import module_of, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.pytorch.values import Value, is_tensor
+from armillary.frontend.values import Value, is_tensor
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Var
 from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision

@@ -20,10 +20,10 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.files import MOST_MODEL_BYTES, read_regular
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
+from armillary.frontend.folding.fold import Folder
 from armillary.frontend.mxnet.node import MXNET_RULES, MxnetNode
 from armillary.frontend.mxnet.params import read_params
 from armillary.frontend.mxnet.symbol import Symbol, SymbolNode, read_symbol
-from armillary.frontend.onnx.fold import Folder
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function, Tuple, Var, var
 

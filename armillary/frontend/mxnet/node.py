@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from armillary.base.record import record
 from armillary.errors import Span, UnsupportedError
-from armillary.frontend.pytorch.values import shape_of
+from armillary.frontend.values import shape_of
 from armillary.relay.expr import Expr
 from armillary.relay.lazy_registry import LazyRegistry
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.extent import Extent, Known, bounds, least, typical
 from armillary.errors import Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
+from armillary.frontend.folding.fold import Folder
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
 from armillary.ops._iota import splat
 from armillary.ops.nn._windows import call

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.errors import BudgetError, ModelError, UnsupportedError
+from armillary.frontend.folding.fold import NeedsValue
 from armillary.frontend.onnx.bounded import Body, Opsets, Scope, Values, Walk
-from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.loops import (
     ScanParts,

@@ -30,10 +30,11 @@ from armillary.base.node import Pairs, post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, FILE_BYTES, FILE_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
+from armillary.frontend.folding.data_sizes import DataSizes
+from armillary.frontend.folding.fold import Folder, Known, NeedsValue
+from armillary.frontend.folding.size_values import as_expr
 from armillary.frontend.onnx.attributes import Attributes, check_word, refuse_unread
-from armillary.frontend.onnx.data_sizes import DataSizes
 from armillary.frontend.onnx.element_types import check_types
-from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx.inputs import InputBinder, check_declared, part_names
 from armillary.frontend.onnx.load import (
@@ -50,7 +51,6 @@ from armillary.frontend.onnx.open_sizes import OpenSizes
 from armillary.frontend.onnx.proto import AttributeType, onnx
 from armillary.frontend.onnx.shapes import check_shapes, check_sizes
 from armillary.frontend.onnx.signature import Signature, signature_of
-from armillary.frontend.onnx.size_values import as_expr
 from armillary.frontend.onnx.split import LARGE
 from armillary.frontend.onnx.tensor import (
     attribute_value,

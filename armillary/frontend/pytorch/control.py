@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from armillary.errors import Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
-from armillary.frontend.pytorch.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
+from armillary.frontend.folding.fold import Folder
+from armillary.frontend.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import scalar_type
 

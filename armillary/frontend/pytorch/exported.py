@@ -19,7 +19,7 @@ from armillary.frontend.pytorch.fx_graph import FxWalk, refuse_missing, target_n
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.table import aten_rule
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.pytorch.values import Value, is_tensor, scalar
+from armillary.frontend.values import Value, is_tensor, scalar
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import TensorType, tensor_type

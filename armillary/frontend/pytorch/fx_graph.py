@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from armillary.budgets import EXPANDED_NODES
 from armillary.errors import ArmillaryError, ModelError, Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
+from armillary.frontend.folding.fold import Folder
 from armillary.frontend.pytorch.control import HIGHER_ORDER
 from armillary.frontend.pytorch.sizes import OpenSizes, has_open
 from armillary.frontend.pytorch.table import AtenCall, aten_rule
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.pytorch.values import DEFAULT_FLOAT, Value, cast, is_tensor, op, type_of
+from armillary.frontend.values import DEFAULT_FLOAT, Value, cast, is_tensor, op, type_of
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.types import TensorType, TupleType
 

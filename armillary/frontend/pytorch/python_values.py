@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable
 
-from armillary.frontend.pytorch.values import Value, category, dtype_of, is_tensor, rank_of, shape_of
+from armillary.frontend.values import Value, category, dtype_of, is_tensor, rank_of, shape_of
 
 DTYPES = {  # of TorchScript, by number
     0: "uint8",

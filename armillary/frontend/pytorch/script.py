@@ -19,13 +19,13 @@ from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.budgets import ITERATIONS
 from armillary.errors import ArmillaryError, ModelError, Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
+from armillary.frontend.folding.fold import Folder
 from armillary.frontend.pytorch.exported import module_of, number, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk, unpacked
 from armillary.frontend.pytorch.python_values import DTYPES, PYTHON, SKIPPED
 from armillary.frontend.pytorch.table import AtenCall, aten_rule
 from armillary.frontend.pytorch.tensors import array_of
-from armillary.frontend.pytorch.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
+from armillary.frontend.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import scalar_type, tensor_type

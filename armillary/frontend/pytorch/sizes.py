@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from armillary.base.extent import LARGEST, Extent, Known, least, most, size
 from armillary.base.names import identifier
 from armillary.errors import ModelError, UnsupportedError
-from armillary.frontend.pytorch.values import Value
+from armillary.frontend.values import Value
 
 _FUNCTIONS: Mapping[str, Callable[[Known, Known], Known]] = {
     "Add": lambda a, b: a + b,

@@ -15,8 +15,8 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.errors import Span, UnsupportedError
-from armillary.frontend.onnx.fold import Folder
-from armillary.frontend.pytorch.values import Value
+from armillary.frontend.folding.fold import Folder
+from armillary.frontend.values import Value
 from armillary.relay.expr import Expr
 from armillary.relay.lazy_registry import LazyRegistry
 

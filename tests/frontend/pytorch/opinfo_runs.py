@@ -17,7 +17,7 @@ from armillary.base.aliases import Array
 from armillary.frontend.pytorch.exported import decomposed
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.pytorch.values import is_tensor
+from armillary.frontend.values import is_tensor
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import tensor_type

@@ -10,7 +10,7 @@ import numpy as np
 
 from armillary.frontend.mxnet.node import MxnetNode, mxnet
 from armillary.frontend.mxnet.params import DTYPES
-from armillary.frontend.pytorch.values import cast, dtype_of, op, scalar
+from armillary.frontend.values import cast, dtype_of, op, scalar
 from armillary.relay.expr import Expr
 
 _SAME = "abs exp log log2 log10 sqrt rsqrt floor ceil trunc round sign sigmoid erf sin cos tan sinh cosh tanh negative"

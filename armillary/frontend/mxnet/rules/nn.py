@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from armillary.frontend.mxnet.node import MxnetNode, mxnet
-from armillary.frontend.pytorch.values import cast, dtype_of, op, reshape_to, scalar, shape_of
+from armillary.frontend.values import cast, dtype_of, op, reshape_to, scalar, shape_of
 from armillary.ops.nn._windows import window_count
 from armillary.relay.expr import Expr, TupleGetItem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.frontend.mxnet.node import MxnetNode, mxnet
 from armillary.frontend.pytorch.rules.recurrent import stacked
-from armillary.frontend.pytorch.values import op, reshape_to
+from armillary.frontend.values import op, reshape_to
 from armillary.relay.expr import Expr
 
 _MODES = {"rnn_relu": ("RNN", 1), "rnn_tanh": ("RNN", 1), "lstm": ("LSTM", 4), "gru": ("GRU", 3)}

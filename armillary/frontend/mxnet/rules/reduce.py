@@ -10,7 +10,7 @@ import math
 
 from armillary.frontend.mxnet.node import MxnetNode, mxnet
 from armillary.frontend.mxnet.rules.elementwise import dtype_attr
-from armillary.frontend.pytorch.values import cast, dtype_of, op, reshape_to, scalar, shape_of
+from armillary.frontend.values import cast, dtype_of, op, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, TupleGetItem
 
 _REDUCTIONS = {

@@ -7,7 +7,7 @@ behind the others, where MXNet puts them.
 from __future__ import annotations
 
 from armillary.frontend.mxnet.node import MxnetNode, mxnet
-from armillary.frontend.pytorch.values import cast, op, reshape_to, scalar, shape_of
+from armillary.frontend.values import cast, op, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, TupleGetItem
 
 

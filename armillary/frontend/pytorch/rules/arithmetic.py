@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     cast,
     category,

@@ -15,7 +15,7 @@ from armillary.frontend.pytorch.rules.product import linear, matmul
 from armillary.frontend.pytorch.rules.shape import transpose
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
+from armillary.frontend.values import cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, const
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from armillary.frontend.pytorch.rules.padding import same_padding
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import op, rank_of, repeated, shape_of
+from armillary.frontend.values import op, rank_of, repeated, shape_of
 from armillary.relay.expr import Expr
 
 Numbers = int | Sequence[int]

@@ -17,7 +17,7 @@ from armillary.base.extent import Extent
 from armillary.budgets import FOLDED_BYTES
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import DEFAULT_FLOAT, Value, broadcast, cast, dtype_of, op, scalar, shape_of
+from armillary.frontend.values import DEFAULT_FLOAT, Value, broadcast, cast, dtype_of, op, scalar, shape_of
 from armillary.relay.expr import Expr, Tuple, const
 
 _SMALL = 65_536  # elements of a filled tensor that is a constant

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import as_float, cast, dtype_of, is_float, op, scalar
+from armillary.frontend.values import as_float, cast, dtype_of, is_float, op, scalar
 from armillary.relay.expr import Expr
 
 _REAL = (

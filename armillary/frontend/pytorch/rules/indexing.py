@@ -15,7 +15,7 @@ from armillary.base.extent import Known, bounds
 from armillary.frontend.pytorch.rules.shape import bounds_of
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     axis_in,
     broadcast,

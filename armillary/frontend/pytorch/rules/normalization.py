@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
+from armillary.frontend.values import cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, TupleGetItem, const
 
 

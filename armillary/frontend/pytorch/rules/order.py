@@ -7,7 +7,7 @@ elements keep their order.
 from __future__ import annotations
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import Value, axis_in, cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
+from armillary.frontend.values import Value, axis_in, cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, TupleGetItem
 
 

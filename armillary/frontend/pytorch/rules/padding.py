@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import Value, op, rank_of, shape_of
+from armillary.frontend.values import Value, op, rank_of, shape_of
 from armillary.relay.expr import Expr, Tuple
 
 Pairs = list[tuple[int, int]]

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.base.aliases import Array
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     cast,
     dtype_of,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from armillary.frontend.pytorch.rules.arithmetic import add, times
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     broadcast,
     broadcast_sizes,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.rules.nn.rnn import recurrent
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import op, reshape_to, shape_of
+from armillary.frontend.values import op, reshape_to, shape_of
 from armillary.relay.expr import Expr, Tuple
 
 _ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's gates by their place in PyTorch's

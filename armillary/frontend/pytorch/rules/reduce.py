@@ -13,7 +13,7 @@ from armillary.base.extent import most
 from armillary.frontend.pytorch.rules.elementwise import logical_not
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     as_float,
     axes_in,

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.frontend.pytorch.rules.padding import padded
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import Value, op, rank_of, reshape_to, shape_of
+from armillary.frontend.values import Value, op, rank_of, reshape_to, shape_of
 from armillary.relay.expr import Expr, const
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "bilinear": "linear", "trilinear": "linear"} | {

@@ -16,7 +16,7 @@ from armillary.base.aliases import Array
 from armillary.base.extent import Extent, bounds, least, most
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.pytorch.values import (
+from armillary.frontend.values import (
     Value,
     axes_in,
     axis_in,

@@ -16,8 +16,8 @@ import numpy as np
 from armillary.base.node import map_children, post_order, replace
 from armillary.budgets import FOLDED_BYTES, FOLDED_OPERATIONS, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
-from armillary.frontend.onnx.data_sizes import DataSizes
-from armillary.frontend.onnx.size_values import fold_sizes, size_value
+from armillary.frontend.folding.data_sizes import DataSizes
+from armillary.frontend.folding.size_values import fold_sizes, size_value
 from armillary.relay.analysis.bind_sizes import attr_sizes
 from armillary.relay.call_budgets import check_call, operations
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var

@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.base.extent import LARGEST, Extent, size, sizes_of
 from armillary.base.names import Names, identifier
-from armillary.frontend.onnx.size_values import RULES, size_value
+from armillary.frontend.folding.size_values import RULES, size_value
 from armillary.ops._deferred import by_name
 from armillary.relay.analysis import free_vars
 from armillary.relay.analysis.bind_sizes import attr_sizes, bind_attrs
