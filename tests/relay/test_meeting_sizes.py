@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import armillary
 from armillary import relay
 from armillary.base.extent import Known, as_size, size
 from armillary.contrib import graph_executor
-from armillary.errors import ExecutionError, TypeMismatch
+from armillary.errors import ArmillaryError, ExecutionError, TypeMismatch
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
 from armillary.relay.expr import Expr
 from armillary.relay.types import tensor_fields
@@ -64,3 +65,25 @@ def test_bounds_are_those_of_both() -> None:
 def test_sizes_that_meet_nowhere_stay() -> None:
     module = module_of(lambda x, y: relay.nn.dense(x, y), [(N, 8), (5, 8)])
     assert with_meeting_sizes(module) is module
+
+
+def test_axes_of_a_file_that_meet_are_compared() -> None:
+    rows = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, 8]) for name, size in (("x", "a"), ("y", "b"))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "y"], ["z"])], "net", rows, [helper.make_empty_tensor_value_info("z")]
+    )
+    session = armillary.InferenceSession(helper.make_model(graph).SerializeToString())
+    assert session.run(None, {"x": at((N, 8), 3), "y": at((M, 8), 3)})[0].shape == (3, 8)
+    with pytest.raises(ArmillaryError, match="inputs x and y disagree on the size a: 3 and 1"):
+        session.run(None, {"x": at((N, 8), 3), "y": at((M, 8), 1)})
+
+
+def test_what_meets_in_a_branch_alone_stays_open() -> None:
+    x, flag = relay.var("x", shape=(N, 8)), relay.var("flag", shape=(), dtype="bool")
+    body = relay.If(flag, relay.sum(x + relay.const(np.ones((4, 8), np.float32))), relay.sum(x))
+    library = relay.build(armillary.IRModule.from_expr(relay.Function([x, flag], body)), target="llvm")
+    network = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    network.run(x=at((N, 8), 3), flag=np.array(False))
+    assert network.get_output(0).numpy() == 3 * 8 * 0.25

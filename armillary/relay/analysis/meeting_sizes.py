@@ -2,7 +2,7 @@
 
 In: a module whose parameters have named sizes. Out: the module with one name for sizes of parameters that meet in an
 operator that broadcasts; a size that meets a number is that number. Invariant: what it computes for inputs that fit is
-unchanged. Sizes that the data says, and expressions that meet, stay as they are.
+unchanged. Sizes that the data says, expressions that meet, and what meets in a branch or loop alone stay as they are.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import math
 from armillary.base.extent import Extent, Known, Size, as_size, noted_meetings, size, sizes_of
 from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import bind_sizes
-from armillary.relay.expr import Function
+from armillary.relay.expr import Expr, Function, If, Loop
 from armillary.relay.infer import infer_type
 from armillary.relay.types import tensor_fields
+from armillary.relay.walk import children
 
 
 def with_meeting_sizes(module: IRModule) -> IRModule:
@@ -36,18 +37,42 @@ def _united(main: Function, module: IRModule) -> Function:
     given = sizes_of(d for ty in declared for field in tensor_fields(ty) for d in field.shape)
     if not given:
         return main
-    anew = bind_sizes(main, {name: Extent({(s,): 1}) for name, s in given.items()})  # to be typed once more
-    with noted_meetings() as meetings:
-        infer_type(anew, module)
-    equal: dict[str, Known] = {name: Extent({(s,): 1}) for name, s in given.items()}
+    given = {f"{name}~": s for name, s in given.items()}  # other names: a type that equals the old one would stay
+    anew = bind_sizes(main, {s.name: size(name, s.low, s.high, s.step, s.hint) for name, s in given.items()})
+    meetings: list[tuple[Known, Known]] = []
+    for expr in _always_computed(anew.body):
+        with noted_meetings() as noted:
+            infer_type(expr, module)  # what it reads has its types
+        meetings += noted if not isinstance(expr, If | Loop) else []
+    equal: dict[str, Known] = {name: size(name) for name in given}
     for a, b in meetings:
         _unite(equal, a, b)
-    if all(as_size(known) == given[name] for name, known in equal.items()):
+    if all(known == size(name) for name, known in equal.items()):
         return main
-    kept = {s.name: _narrowed(s, equal, given) for s in map(as_size, equal.values()) if s is not None}
-    between = {name: size(f"{name}~") for name in kept}  # types of one size are equal whatever its bounds are
-    named = {name: between[s.name] if (s := as_size(known)) is not None else known for name, known in equal.items()}
-    return bind_sizes(bind_sizes(main, named), {f"{name}~": extent for name, extent in kept.items()})
+    return bind_sizes(anew, {name: _narrowed(known, equal, given) for name, known in equal.items()})
+
+
+def _always_computed(body: Expr) -> list[Expr]:
+    """What every run computes, producers first: neither of the branches of an If, nor the bodies of loops."""
+    order: list[Expr] = []
+    done: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(body, False)]
+    while stack:
+        expr, is_ready = stack.pop()
+        if is_ready:
+            order.append(expr)
+        elif id(expr) not in done:
+            done.add(id(expr))
+            inside = children(expr)
+            if isinstance(expr, If):
+                inside = (expr.cond,)
+            elif isinstance(expr, Loop):
+                inside = (expr.limit, expr.going, *expr.args)
+            elif isinstance(expr, Function):
+                inside = ()
+            stack.append((expr, True))
+            stack += [(child, False) for child in reversed(inside)]
+    return order
 
 
 def _unite(equal: dict[str, Known], a: Known, b: Known) -> None:
@@ -71,8 +96,12 @@ def _root(equal: dict[str, Known], side: Known) -> Known | None:
     return equal.get(named.name) if named is not None else None
 
 
-def _narrowed(kept: Size, equal: dict[str, Known], given: dict[str, Size]) -> Extent:
-    """The size that stands for those that are equal to it, within the bounds of all."""
-    same = [given[name] for name, other in equal.items() if as_size(other) == kept]
+def _narrowed(known: Known, equal: dict[str, Known], given: dict[str, Size]) -> Known:
+    """What stands for sizes that are equal: a number, or the first of them within the bounds of all."""
+    kept = as_size(known)
+    if kept is None:
+        return known
+    same = [given[name] for name, other in equal.items() if other == known]
     low, high = max(s.low for s in same), min(s.high for s in same)
-    return size(kept.name, low, high, math.lcm(*(s.step for s in same)), kept.hint, kept.origin)
+    first = given[kept.name]
+    return size(first.name, low, high, math.lcm(*(s.step for s in same)), first.hint, first.origin)
