@@ -44,7 +44,7 @@ from armillary.cli._model import (
     target_of,
     variants,
 )
-from armillary.cli._passes import (
+from armillary.cli.options.passes import (
     add_pass_arguments,
     add_precision_arguments,
     check_precision,

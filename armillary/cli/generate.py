@@ -14,14 +14,15 @@ examples:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator
 
 from armillary.cli._console import note
-from armillary.cli._model import count, fraction, pass_config, positive
+from armillary.cli._model import positive
+from armillary.cli.options.decoder import add_model_options, add_sampling_options, generator_of, sampling_of
 from armillary.errors import ConfigError
-from armillary.generate import Generator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,36 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("PROMPT", nargs="?", default="", help="the text to go on with")
     parser.add_argument("--tokens", default="", metavar="N,N,…", help="a prompt of token numbers, answered with such")
     parser.add_argument("--max-tokens", type=positive, default=128, metavar="N", help="tokens of the answer at most")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0, the default: the likeliest token")
-    parser.add_argument("--top-k", type=count, default=0, metavar="N", help="of the N likeliest tokens")
-    parser.add_argument("--top-p", type=fraction, default=1.0, metavar="P", help="of the likeliest that sum to P")
-    parser.add_argument("--seed", type=count, default=0)
-    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before it; repeatable")
+    add_sampling_options(parser)
     parser.add_argument("--print-time", action="store_true", help="say what compiling and a token took")
-
-
-def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
-    """Declare a decoder's file and how it is compiled; `capacity`: the default of --capacity."""
-    forms = "an ONNX or GGUF file, or a folder with config.json and safetensors or model.onnx"
-    parser.add_argument("MODEL", help=forms)
-    parser.add_argument("--capacity", type=positive, default=capacity, metavar="N", help="tokens of prompt and answer")
-    parser.add_argument("--chunk", type=positive, default=64, metavar="N", help="tokens of a prompt read at once")
-    parser.add_argument("--bits", type=int, choices=(0, 4, 8), default=0, help="pack a folder's weights (0: no)")
-    parser.add_argument("--target", default="llvm", help="default: llvm, this machine")
-    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-
-
-def generator_of(args: argparse.Namespace, slots: int = 1) -> Generator:
-    """The decoder of these options, for so many sequences side by side."""
-    return Generator(
-        args.MODEL,
-        capacity=args.capacity,
-        chunk=args.chunk,
-        slots=slots,
-        bits=args.bits,
-        target=args.target,
-        config=pass_config(args.pass_config),
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     generator = generator_of(args)
     ready, produced = time.perf_counter(), 0
-    sampling = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed}
+    sampling = dataclasses.asdict(sampling_of(args))
     pieces: Iterator[str]
     if numbers:
         if args.stop:

@@ -21,9 +21,8 @@ from pathlib import Path
 from armillary.base.config import setting
 from armillary.cli._console import note
 from armillary.cli._model import count, positive
-from armillary.cli.generate import add_model_options, generator_of
+from armillary.cli.options.decoder import add_model_options, generator_of
 from armillary.errors import ConfigError
-from armillary.generate.chat import load_template
 from armillary.generate.engine import Engine
 from armillary.generate.server import Server
 
@@ -50,11 +49,10 @@ def run(args: argparse.Namespace) -> int:
     generator = generator_of(args, args.slots)
     if generator.tokenizer is None:
         raise ConfigError(f"{args.MODEL}: there is no tokenizer.json beside the model", hint="clients send text")
-    model = Path(args.MODEL)
-    template = load_template(model if model.is_dir() else model.parent)
+    template = generator.chat_template()
     engine = Engine(generator.slots, args.queue)
     engine.start()
-    name = args.name or model.resolve().stem
+    name = args.name or Path(args.MODEL).resolve().stem
     note(
         f"{name}: {args.slots} slots of {generator.capacity} tokens, on http://{args.host}:{listener.getsockname()[1]}/v1"
     )

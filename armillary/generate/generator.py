@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.errors import ConfigError
 from armillary.generate.batching import Batcher, Request
+from armillary.generate.chat import ChatTemplate, TemplateText, file_template, folder_template
 from armillary.generate.decoder import Decoder
 from armillary.generate.gguf import File as GgufFile
 from armillary.generate.gguf_tokens import file_tokenizer
@@ -53,7 +54,7 @@ class Generator:
     ) -> None:
         if capacity < 1 or chunk < 1 or draft < 0:
             raise ConfigError(f"capacity {capacity}, chunk {chunk} and draft {draft}", hint="1, 1 and 0 at least")
-        decoder, self.tokenizer = _decoder(model, capacity, bits)
+        decoder, self.tokenizer, self._template = _read(model, capacity, bits)
         self.draft = draft
         self.slots = Slots(decoder, slots, [chunk, *([draft + 1] if draft else [])], target, config or {})
 
@@ -199,6 +200,10 @@ class Generator:
             return self._need_tokenizer().encode(prompt)
         return [int(t) for t in prompt]
 
+    def chat_template(self) -> ChatTemplate | None:
+        """How a conversation becomes a prompt, None where the model does not say."""
+        return ChatTemplate(self._template) if self._template is not None else None
+
     def _need_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise ConfigError(
@@ -208,16 +213,22 @@ class Generator:
         return self.tokenizer
 
 
-def _decoder(model: str | os.PathLike[str] | Decoder, capacity: int, bits: int) -> tuple[Decoder, Tokenizer | None]:
+def _read(
+    model: str | os.PathLike[str] | Decoder, capacity: int, bits: int
+) -> tuple[Decoder, Tokenizer | None, TemplateText | None]:
+    """What a file or folder holds: a decoder, and how text and conversations become its tokens."""
     if isinstance(model, Decoder):
-        return model, None
+        return model, None, None
     path = Path(model)
     if path.suffix == ".gguf":
         if bits:
             raise ConfigError(f"{path} keeps the bits that it has", hint="bits packs the weights of a folder")
         file = GgufFile(path)
-        return family_decoder(path, file.config, file, capacity, 0), file_tokenizer(file.facts, str(path))
+        decoder = family_decoder(path, file.config, file, capacity, 0)
+        return decoder, file_tokenizer(file.facts, str(path)), file_template(file.facts, path)
+    folder = path if path.is_dir() else path.parent
     if path.is_dir() and not (path / "model.onnx").exists():
-        return folder_decoder(path, capacity, bits), load_tokenizer(path)
-    network = path / "model.onnx" if path.is_dir() else path
-    return onnx_decoder(network, capacity), load_tokenizer(network.parent)
+        decoder = folder_decoder(path, capacity, bits)
+    else:
+        decoder = onnx_decoder(path / "model.onnx" if path.is_dir() else path, capacity)
+    return decoder, load_tokenizer(folder), folder_template(folder)

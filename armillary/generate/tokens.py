@@ -52,10 +52,13 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
         import tokenizers
     except ImportError:
         raise ConfigError(f"{file} needs the package tokenizers", hint="pip install armillary[generate]") from None
-    return Tokenizer(tokenizers.Tokenizer.from_file(str(file)), frozenset(_ends(folder)))
+    backend = tokenizers.Tokenizer.from_file(str(file))
+    ends = {*_numbered_ends(folder), backend.token_to_id(_spelled_end(folder))}
+    return Tokenizer(backend, frozenset(e for e in ends if e is not None))
 
 
-def _ends(folder: Path) -> list[int]:
+def _numbered_ends(folder: Path) -> list[int]:
+    """The tokens after which the model's configuration says no more."""
     for name in ("generation_config.json", "config.json", "genai_config.json"):
         if (folder / name).exists():
             data = json.loads((folder / name).read_text("utf-8"))
@@ -63,3 +66,10 @@ def _ends(folder: Path) -> list[int]:
             if end is not None:
                 return [int(e) for e in (end if isinstance(end, list) else [end])]
     return []
+
+
+def _spelled_end(folder: Path) -> str:
+    """The end of a turn, which only the tokenizer's configuration has where the model's is of its base model."""
+    file = folder / "tokenizer_config.json"
+    end = json.loads(file.read_text("utf-8")).get("eos_token") if file.exists() else None
+    return str(end.get("content", "") if isinstance(end, dict) else end or "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,17 +34,24 @@ def random_blocks(encoding: str, units: int, inner: int) -> np.ndarray:
     return blocks.reshape(units, -1)
 
 
-def write(path: Path, family: str, weights: Weights, encoding: str = "F32") -> Weights:
-    """The file that a converter writes; gives the weights as the file has them."""
+def write(
+    path: Path,
+    family: str,
+    weights: Weights,
+    encoding: str = "F32",
+    shape: Shape = SHAPE,
+    more: Callable[[Any], None] = lambda writer: None,
+) -> Weights:
+    """The file that a converter writes, with more facts; gives the weights as the file has them."""
     arch = next(a for a, f in FAMILIES.items() if f == family)
-    writer, config, held = gguf.GGUFWriter(path, arch), config_of(family, SHAPE), Weights()
-    writer.add_block_count(SHAPE.layers)
+    writer, config, held = gguf.GGUFWriter(path, arch), config_of(family, shape), Weights()
+    writer.add_block_count(shape.layers)
     writer.add_context_length(512)
-    writer.add_embedding_length(SHAPE.hidden)
-    writer.add_feed_forward_length(SHAPE.inner)
-    writer.add_head_count(SHAPE.heads)
-    writer.add_head_count_kv(SHAPE.groups)
-    writer.add_key_length(SHAPE.size)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.inner)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.groups)
+    writer.add_key_length(shape.size)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(1000.0)
     if family == "gemma3_text":
@@ -64,10 +73,11 @@ def write(path: Path, family: str, weights: Weights, encoding: str = "F32") -> W
         if weight.ndim == 2 and encoding != "F32":
             raw = random_blocks(encoding, *weight.shape)
             held[name] = gguf.quants.dequantize(raw, Q[encoding])
-            writer.add_tensor(place, paired(raw, name, arch), raw_dtype=Q[encoding])
+            writer.add_tensor(place, paired(raw, name, arch, shape.size), raw_dtype=Q[encoding])
         else:
             held[name] = weight
-            writer.add_tensor(place, paired(stored, name, arch))
+            writer.add_tensor(place, paired(stored, name, arch, shape.size))
+    more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -75,11 +85,11 @@ def write(path: Path, family: str, weights: Weights, encoding: str = "F32") -> W
     return held
 
 
-def paired(weight: np.ndarray, name: str, arch: str) -> np.ndarray:
+def paired(weight: np.ndarray, name: str, arch: str, size: int) -> np.ndarray:
     """Rows of queries and keys of llama as converters order them: the halves of a head in turn."""
     if arch != "llama" or not any(part in name for part in (".q_proj", ".k_proj")):
         return weight
-    heads = weight.reshape(-1, 2, SHAPE.size // 2, *weight.shape[1:])
+    heads = weight.reshape(-1, 2, size // 2, *weight.shape[1:])
     return np.ascontiguousarray(heads.swapaxes(1, 2).reshape(weight.shape))
 
 

@@ -1,0 +1,1 @@
+"""Options that several sub-commands share, and what they mean."""

@@ -1,0 +1,51 @@
+"""Options of `armc generate`, `chat` and `serve`: a language model, how it is compiled, how tokens are chosen.
+
+In: what argparse read. Out: a `Generator`; what its `stream` takes. Invariant: an option has one meaning and one
+default in all of them, but the capacity.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from armillary.cli._model import count, fraction, pass_config, positive
+from armillary.generate import Generator
+from armillary.generate.sampling import Sampling
+
+
+def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
+    """Declare a decoder's file and how it is compiled; `capacity`: the default of --capacity."""
+    forms = "an ONNX or GGUF file, or a folder with config.json and safetensors or model.onnx"
+    parser.add_argument("MODEL", help=forms)
+    parser.add_argument("--capacity", type=positive, default=capacity, metavar="N", help="tokens of prompt and answer")
+    parser.add_argument("--chunk", type=positive, default=64, metavar="N", help="tokens of a prompt read at once")
+    parser.add_argument("--bits", type=int, choices=(0, 4, 8), default=0, help="pack a folder's weights (0: no)")
+    parser.add_argument("--target", default="llvm", help="default: llvm, this machine")
+    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+
+
+def generator_of(args: argparse.Namespace, slots: int = 1) -> Generator:
+    """The decoder of these options, for so many sequences side by side."""
+    return Generator(
+        args.MODEL,
+        capacity=args.capacity,
+        chunk=args.chunk,
+        slots=slots,
+        bits=args.bits,
+        target=args.target,
+        config=pass_config(args.pass_config),
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """Declare how tokens are chosen."""
+    parser.add_argument("--temperature", type=float, default=0.0, help="0, the default: the likeliest token")
+    parser.add_argument("--top-k", type=count, default=0, metavar="N", help="of the N likeliest tokens")
+    parser.add_argument("--top-p", type=fraction, default=1.0, metavar="P", help="of the likeliest that sum to P")
+    parser.add_argument("--seed", type=count, default=0)
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before it; repeatable")
+
+
+def sampling_of(args: argparse.Namespace) -> Sampling:
+    """How tokens are chosen."""
+    return Sampling(args.temperature, args.top_k, args.top_p, args.seed)
