@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -151,6 +152,14 @@ private:
 class Tensor;
 class MemoryGroup;
 
+// A device that runs kernels over tensors of its own, by names and numbers (`armillary_compute_cl.hpp`).
+class IDevice {
+public:
+  virtual ~IDevice() = default;
+  virtual void launch(const std::string &kernel, const std::vector<const Tensor *> &tensors,
+                      const std::map<std::string, int64_t> &values) = 0;
+};
+
 class TensorAllocator {
 public:
   explicit TensorAllocator(Tensor &owner) : owner_(owner) {}
@@ -165,6 +174,7 @@ private:
 class Tensor {
 public:
   Tensor() : allocator_(*this) {}
+  virtual ~Tensor() = default;
   Tensor(const Tensor &) = delete;
   Tensor &operator=(const Tensor &) = delete;
   TensorInfo *info() { return &info_; }
@@ -175,14 +185,34 @@ public:
     return bytes_;
   }
   uint8_t *ptr_to_element(const Coordinates &at) const { return buffer() + info_.offset_element_in_bytes(at); }
+  // Of a device: who it is, and the host's sight of the memory. Tensors of the host are always in sight.
+  virtual IDevice *device() const { return nullptr; }
+  virtual void map(bool blocking = true) { (void)blocking; }
+  virtual void unmap() {}
+  bool is_on_device() const { return device() != nullptr; }
+  // Whether a run still reads it: weights that were packed are read no more.
+  bool is_used() const { return is_used_; }
+  void mark_as_unused() const { is_used_ = false; }
+  void mark_as_used() const { is_used_ = true; }
 
-private:
+protected:
   friend class TensorAllocator;
   friend class MemoryGroup;
+  virtual void take_memory() { // of its own
+    memory_.reset(new uint8_t[info_.total_size()]());
+    bytes_ = memory_.get();
+  }
+  virtual void drop_memory() {
+    memory_.reset();
+    bytes_ = nullptr;
+  }
+  virtual void place(void *blob) { bytes_ = static_cast<uint8_t *>(blob); } // in a group's memory, or nowhere
+  virtual bool has_memory() const { return memory_ != nullptr; }
   TensorInfo info_;
   TensorAllocator allocator_;
   std::unique_ptr<uint8_t[]> memory_;
   uint8_t *bytes_ = nullptr;
+  mutable bool is_used_ = true;
   MemoryGroup *group_ = nullptr;
 };
 using ITensor = Tensor;
@@ -425,6 +455,7 @@ private:
 class IFunction {
 public:
   virtual ~IFunction() = default;
+  virtual void prepare() {} // what the first run would do once: packing weights
   virtual void run() = 0;
 };
 
@@ -490,4 +521,5 @@ using NEConvolution9x9 = Convolution<9>;
 }} // namespace armillary::compute
 #include "armillary_compute_layers.hpp"
 #include "armillary_compute_points.hpp"
+#include "armillary_compute_graph.hpp"
 namespace arm_compute = armillary::compute; // the name that programs written for Arm's library use

@@ -32,12 +32,16 @@ class PPMLoader {
     image.allocator()->init(TensorInfo(width_, height_, format));
   }
   template <class T> void fill_image(T &image) {
+    read([&](unsigned int x, unsigned int y, const unsigned char *rgb) {
+      *image.ptr_to_element(Coordinates(int(x), int(y))) = uint8_t(0.2126f * rgb[0] + 0.7152f * rgb[1] + 0.0722f * rgb[2]);
+    });
+  }
+  template <class Pixel> void read(Pixel &&pixel) { // calls `pixel(x, y, rgb)`, row by row
     for (unsigned int y = 0; y < height_; y++) {
       for (unsigned int x = 0; x < width_; x++) {
         unsigned char rgb[3];
         if (!file_.read(reinterpret_cast<char *>(rgb), 3)) throw std::runtime_error(name_ + " ends early");
-        *image.ptr_to_element(Coordinates(int(x), int(y))) =
-            uint8_t(0.2126f * rgb[0] + 0.7152f * rgb[1] + 0.0722f * rgb[2]);
+        pixel(x, y, rgb);
       }
     }
   }

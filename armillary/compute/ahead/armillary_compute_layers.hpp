@@ -91,6 +91,7 @@ public:
     window.set(Window::DimX, Window::Dimension(0, count));
     configure(window);
   }
+  const Tensors &tensors() const { return tensors_; }
   void also_at(const char *name, const Tensor *tensor) { more_name_ = name, more_ = tensor; }
   void run(const Window &part, const ThreadInfo &info) override {
     Values v(values_);
@@ -135,10 +136,14 @@ inline void limits(Values &v, const ActivationLayerInfo &act) {
 class StagedFunction : public IFunction {
 public:
   explicit StagedFunction(std::shared_ptr<IMemoryManager> manager = nullptr) : group_(std::move(manager)) {}
-  void prepare() {
+  void prepare() override {
     if (is_prepared_) return;
     for (auto &kernel : once_) Scheduler::get().schedule(kernel.get(), Window::DimX);
     is_prepared_ = true;
+    for (auto &kernel : once_)
+      for (auto &each : kernel->tensors()) each.second->mark_as_unused();
+    for (auto &kernel : each_)
+      for (auto &each : kernel->tensors()) each.second->mark_as_used();
   }
   void run() override {
     if (each_.empty()) throw std::runtime_error("the function is not configured: call configure first");
@@ -170,11 +175,20 @@ protected:
   Stage *add(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
              const char *image_name = "", const Tensor *image = nullptr) {
     each_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
-    return static_cast<Stage *>(each_.back().get());
+    return each_.back().get();
   }
   void add_once(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
                 const char *image_name = "", const Tensor *image = nullptr) {
     once_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
+  }
+  // The values of a tensor one after another, in a tensor without padding.
+  void add_copy(const Tensor *from, const Tensor *to) {
+    want_dense(to);
+    const TensorShape &shape = from->info()->tensor_shape();
+    const int64_t columns = int64_t(shape[0]), rows = int64_t(shape[1]);
+    const detail::Values v{{"out_columns", columns}, {"out_rows", rows}, {"out_offset", 0}, {"out_pitch", columns},
+                           {"out_plane", rows * columns}};
+    add("copy_rows", {{"x", from}, {"out", to}}, int(rows * shape.planes()), v, "in_", from);
   }
   static void init_output(Tensor *output, const TensorShape &shape) {
     if (output->info()->total_size() <= 1) output->allocator()->init(TensorInfo(shape, 1, DataType::F32));
@@ -192,7 +206,7 @@ private:
     return memory_.back().get();
   }
   std::vector<std::unique_ptr<Tensor>> memory_;
-  std::vector<std::unique_ptr<IKernel>> once_, each_;
+  std::vector<std::unique_ptr<Stage>> once_, each_;
   bool is_prepared_ = false;
   MemoryGroup group_;
 };
@@ -378,8 +392,7 @@ public:
   using NEGEMMConvolutionLayer::NEGEMMConvolutionLayer;
   void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output) {
     const TensorShape &in = input->info()->tensor_shape(), &w = weights->info()->tensor_shape();
-    if (in[0] != w[0] || in.planes() != 1) throw std::invalid_argument("NEFullyConnectedLayer: rows of as many values as weights have");
-    if (in[1] != 1) throw std::invalid_argument("NEFullyConnectedLayer: one row at a time");
+    if (in.total_size() != w[0]) throw std::invalid_argument("NEFullyConnectedLayer: one image of as many values as weights have");
     init_output(output, TensorShape(w[1]));
     detail::Values v{{"rows", 1}, {"terms", int(w[0])}, {"outputs", int(w[1])}};
     rows_of(input, weights, biases, output, v);
@@ -389,6 +402,9 @@ private:
   void rows_of(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, detail::Values v) {
     clear();
     want_dense(weights);
+    const bool is_image = input->info()->dimension(0) != input->info()->tensor_shape().total_size();
+    Tensor *row = is_image ? begin(size_t(v["terms"])) : nullptr;
+    if (is_image) add_copy(input, row), input = row;
     const int terms = int(v["terms"]), outputs = int(v["outputs"]), whole = detail::filled(outputs, 16);
     Tensor *turned = constant(size_t(terms) * outputs), *panels = constant(size_t(terms) * whole);
     v["columns"] = v["pitch"] = outputs, v["offset"] = 0;
@@ -396,6 +412,7 @@ private:
     add_once("transpose_1x16", {{"b", turned}, {"out", panels}}, whole / 16, v);
     Tensor *blocks = begin(size_t(4) * terms);
     add("interleave_4x4", {{"a", input}, {"out", blocks}}, 1, v, "", input);
+    if (is_image) end(row);
     Tensor *product = begin(size_t(4) * whole);
     detail::Values p(v);
     p["columns"] = whole;
@@ -441,6 +458,29 @@ public:
     const detail::Values v{{"a", detail::bits_of(info.a())}, {"b", detail::bits_of(info.b())}};
     ITensor *target = output != nullptr ? output : input;
     set(std::string("activation_") + info.name(), input, target, input->info()->tensor_shape(), v);
+  }
+};
+
+// The same values in another shape, which the output has.
+class NEReshapeLayer : public StagedFunction {
+public:
+  using StagedFunction::StagedFunction;
+  void configure(const ITensor *input, ITensor *output) {
+    if (input->info()->tensor_shape().total_size() != output->info()->tensor_shape().total_size())
+      throw std::invalid_argument("NEReshapeLayer: the output has another number of values");
+    clear();
+    add_copy(input, output);
+  }
+};
+
+// Each image as one row.
+class NEFlattenLayer : public NEReshapeLayer {
+public:
+  using NEReshapeLayer::NEReshapeLayer;
+  void configure(const ITensor *input, ITensor *output) {
+    const TensorShape &in = input->info()->tensor_shape();
+    init_output(output, TensorShape(in[0] * in[1] * in[2], in[3]));
+    NEReshapeLayer::configure(input, output);
   }
 };
 

@@ -119,11 +119,11 @@ public:
     if (!manager_ || places_.empty()) return;
     pool_ = manager_->take();
     const std::vector<size_t> order = by_size();
-    for (auto &place : places_) place.first->bytes_ = static_cast<uint8_t *>((*pool_)[order[place.second]]);
+    for (auto &place : places_) place.first->place((*pool_)[order[place.second]]);
   }
   void release() {
     if (!pool_) return;
-    for (auto &place : places_) place.first->bytes_ = nullptr;
+    for (auto &place : places_) place.first->place(nullptr);
     manager_->give(pool_);
     pool_ = nullptr;
   }
@@ -155,18 +155,16 @@ private:
 using IMemoryGroup = MemoryGroup;
 
 inline void TensorAllocator::init(const TensorInfo &info) {
-  if (owner_.memory_) throw std::runtime_error("the tensor is allocated: free it before it gets other information");
+  if (owner_.has_memory()) throw std::runtime_error("the tensor is allocated: free it before it gets other information");
   owner_.info_ = TensorInfo(info.tensor_shape(), info.format());
 }
 inline void TensorAllocator::allocate() {
   if (owner_.group_ != nullptr) return owner_.group_->end(&owner_);
-  owner_.memory_.reset(new uint8_t[owner_.info_.total_size()]());
-  owner_.bytes_ = owner_.memory_.get();
+  owner_.take_memory();
   owner_.info_.set_is_resizable(false);
 }
 inline void TensorAllocator::free() {
-  owner_.memory_.reset();
-  owner_.bytes_ = nullptr;
+  owner_.drop_memory();
   owner_.info_.set_is_resizable(true);
 }
 

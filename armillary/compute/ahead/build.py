@@ -26,6 +26,8 @@ from armillary.compute.functions.formulas import arithmetic as points
 from armillary.compute.functions.formulas import filters
 from armillary.compute.functions.stages import images, products, rows, winograd
 from armillary.compute.functions.stages.stage import Stage, stage_function
+from armillary.compute.graph.graph import Graph
+from armillary.compute.graph.operations import function_name
 from armillary.driver.te_build import build as build_functions
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -64,28 +66,32 @@ FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
     "NEDirectConvolutionLayer": _DIRECT,
     "NEWinogradConvolutionLayer": _WINOGRAD,
     "NEGEMM": _PRODUCTS,
-    "NEFullyConnectedLayer": (*_PRODUCTS, images.RESHAPE_WEIGHTS),
+    "NEFullyConnectedLayer": (*_PRODUCTS, images.RESHAPE_WEIGHTS, rows.COPY_ROWS),
+    "NEFlattenLayer": (rows.COPY_ROWS,),
+    "NEReshapeLayer": (rows.COPY_ROWS,),
     "NESoftmaxLayer": (rows.SOFTMAX,),
     "NEActivationLayer": tuple(rows.activation(name) for name in rows.ACTIVATIONS),
     "NEPoolingLayer": (rows.pooling(True), rows.pooling(False)),
 }
-_HEADERS = tuple(
-    f"armillary_compute{part}.hpp" for part in ("", "_memory", "_schedulers", "_images", "_layers", "_points")
-)
+_PARTS = ("", "_memory", "_schedulers", "_images", "_layers", "_points", "_graph", "_accessors")
+_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in _PARTS)
 
 
 @boundary("compute.build", arguments=True)
 def build(
-    functions: Iterable[str | type] = tuple(FUNCTIONS),
+    functions: Iterable[str | type] | Graph = tuple(FUNCTIONS),
     target: object = "llvm",
     out: str | os.PathLike[str] = "armillary_compute",
     options: BuildOptions | None = None,
 ) -> Path:
-    """Compile functions, by name or class, for a target; returns the folder with libraries and headers.
+    """Compile functions, by name or class, or those of a graph's layers, for a target; returns the folder.
 
     c++ -std=c++11 program.cpp -Iarmillary_compute armillary_compute/libarmillary_compute.a -lpthread
     """
-    given, names = options or BuildOptions(), [each if isinstance(each, str) else each.__name__ for each in functions]
+    given = options or BuildOptions()
+    if isinstance(functions, Graph):
+        functions = dict.fromkeys("NE" + function_name(node.layer.operation, node.hints) for node in functions.nodes())
+    names = [each if isinstance(each, str) else each.__name__ for each in functions]
     unknown = [name for name in names if name not in FUNCTIONS]
     if unknown or not names:
         message = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"

@@ -14,7 +14,7 @@ from armillary import compute
 from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.types import ConvolutionMethod
 from armillary.compute.functions.nn.staged import objection_to_stages
-from armillary.compute.graph.hints import OperationType, Target
+from armillary.compute.graph.hints import GraphHints, OperationType, Target
 from armillary.compute.graph.registry import IFunction, NodeContext, Operation, OperationRegistry
 from armillary.errors import UnsupportedError
 
@@ -37,12 +37,18 @@ def _made(ctx: NodeContext, name: str, **options: bool) -> Any:  # Any: one of t
 _CHANNELS = {DataLayout.NCHW: "DepthConcatenateLayer", DataLayout.NHWC: "WidthConcatenateLayer"}
 
 
+def function_name(operation: OperationType, hints: GraphHints) -> str:
+    """The function of an operation, without the prefix of its target."""
+    is_convolution = operation is OperationType.ConvolutionLayer
+    return _METHODS[hints.convolution_method] if is_convolution else operation.name
+
+
 def _convolution(ctx: NodeContext) -> IFunction:
     hint, options = ctx.hints().convolution_method, {}
     if hint is not None and ctx.target() is Target.NEON:
         activation, groups = ctx.parameter("ActivationInfo"), ctx.parameter("NumGroups")
         options["stages"] = not objection_to_stages(ctx.input(0).info(), groups, activation)
-    function = _made(ctx, _METHODS[hint], **options)
+    function = _made(ctx, function_name(ctx.operation(), ctx.hints()), **options)
     given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
     more = {"act_info": ctx.parameter("ActivationInfo")}
     groups = ctx.parameter("NumGroups")

@@ -60,21 +60,25 @@ ACTIVATIONS: dict[str, _Function] = {
 }
 
 
-@once
-def activation(name: str) -> Stage:
-    """y = f(x), with the parameters a and b."""
-
+def _elementwise(name: str, rule: Callable[[Body, Expr], Expr], *reals: str) -> Stage:
     def emit(body: Body, line: Expr) -> None:
         x, out, n = body.tensors["x"], body.tensors["out"], body.numbers
         plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
         source, target = _start(body, "in", plane, row), _start(body, "out", plane, row)
 
         def store(at: Expr) -> None:
-            out[T.add(target, at)] = ACTIVATIONS[name](x[T.add(source, at)], n["a"], n["b"])
+            out[T.add(target, at)] = rule(body, x[T.add(source, at)])
 
         body.row(n["out_columns"], store)
 
-    return Stage(f"activation_{name}", ("x", "out"), _PLACES, emit, ("a", "b"))
+    return Stage(name, ("x", "out"), _PLACES, emit, reals)
+
+
+@once
+def activation(name: str) -> Stage:
+    """y = f(x), with the parameters a and b."""
+    rule = ACTIVATIONS[name]
+    return _elementwise(f"activation_{name}", lambda body, x: rule(x, body.numbers["a"], body.numbers["b"]), "a", "b")
 
 
 @once
@@ -105,5 +109,6 @@ def pooling(is_max: bool) -> Stage:
     return Stage(f"pooling_{'MAX' if is_max else 'AVG'}", ("x", "out"), (*_PLACES, *sizes), emit)
 
 
+COPY_ROWS = _elementwise("copy_rows", lambda body, x: x)
 SOFTMAX = Stage("softmax", ("x", "out"), _PLACES, _softmax, ("beta",))
-STAGES = (SOFTMAX, pooling(True), pooling(False), *(activation(name) for name in ACTIVATIONS))
+STAGES = (SOFTMAX, COPY_ROWS, pooling(True), pooling(False), *(activation(name) for name in ACTIVATIONS))
