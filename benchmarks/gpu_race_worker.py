@@ -31,8 +31,7 @@ from numpy.typing import NDArray  # noqa: E402
 
 import armillary  # noqa: E402
 from armillary import autotvm, relay  # noqa: E402
-from armillary.autotvm.record import load_from_file  # noqa: E402
-from armillary.autotvm.task.dispatcher import last_of_each  # noqa: E402
+from armillary.autotvm.record import last_of_each, load_from_file  # noqa: E402
 from armillary.contrib import graph_executor  # noqa: E402
 from armillary.driver.tvmc.transform import convert_to_mixed_precision  # noqa: E402
 from armillary.ir import IRModule  # noqa: E402

@@ -29,8 +29,12 @@ from gpu import NETWORKS, SEED, on_cpu, varied  # noqa: E402
 
 import armillary  # noqa: E402
 from armillary import autotvm, relay  # noqa: E402
-from armillary.autotvm.record import Pair, load_from_file  # noqa: E402
-from armillary.autotvm.task.dispatcher import last_of_each, spelled_out  # noqa: E402
+from armillary.autotvm.record import (  # noqa: E402
+    Pair,
+    last_of_each,
+    load_from_file,
+)
+from armillary.autotvm.task.dispatcher import spelled_out  # noqa: E402
 from armillary.autotvm.tuner.names import make_tuner  # noqa: E402
 from armillary.autotvm.tuner.shared_time import tune_together  # noqa: E402
 from armillary.contrib import graph_executor  # noqa: E402

@@ -7,38 +7,25 @@ counterpart (parameters of sketches, of evolution, of hardware) is accepted and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from armillary.auto_scheduler.options import RecordToFile, TuningOptions, tune
 from armillary.auto_scheduler.task import SearchTask
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.local_builder import LocalBuilder
 from armillary.autotvm.measure.local_runner import LocalRunner
-from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, measure_option
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.measure.rpc_runner import RPCRunner
 from armillary.autotvm.record import load_from_file
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
 from armillary.autotvm.task.task import Instance
-from armillary.autotvm.tuner.callback import log_to_file
-from armillary.autotvm.tuner.xgb_tuner import XGBTuner
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary, bounded
 
-__all__ = ["ApplyHistoryBest", "LocalBuilder", "LocalRunner", "RPCRunner"]
+__all__ = ["ApplyHistoryBest", "LocalBuilder", "LocalRunner", "RPCRunner", "RecordToFile", "TuningOptions"]
 Log = str | os.PathLike[str]
-Callback = Callable[..., None]
 ApplyHistoryBestOrSample = ApplyHistoryBest
 _ROUND = 16  # trials of a task before the next one has its turn
-
-
-class RecordToFile:
-    """A callback that adds every trial to a log."""
-
-    def __init__(self, filename: Log) -> None:
-        self.filename = filename
-
-    def callback(self) -> Callback:
-        """As AutoTVM's tuners call it."""
-        return log_to_file(self.filename)
 
 
 class LocalRPCMeasureContext:
@@ -58,29 +45,6 @@ class LocalRPCMeasureContext:
     ) -> None:
         del priority, n_parallel, device  # one at a time, as they would share the processor
         self.runner = LocalRunner(timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush)
-
-
-@bounded
-class TuningOptions:
-    """How many trials, when to stop, who builds and runs, and what gets every result (`RecordToFile`)."""
-
-    def __init__(
-        self,
-        num_measure_trials: int = 0,
-        early_stopping: int | None = None,
-        num_measures_per_round: int = 64,
-        verbose: int = 1,
-        builder: object = "local",
-        runner: object = "local",
-        measure_callbacks: Sequence[RecordToFile | Callback] | None = None,
-    ) -> None:
-        del num_measures_per_round, verbose  # batches are as large as the builder has processes
-        if num_measure_trials < 0:
-            raise TuningError(f"num_measure_trials is {num_measure_trials}, wanted 0 or more")
-        self.num_measure_trials, self.early_stopping = num_measure_trials, early_stopping
-        self.option = measure_option(builder, runner)
-        given = measure_callbacks or ()
-        self.callbacks = [one.callback() if isinstance(one, RecordToFile) else one for one in given]
 
 
 class SketchPolicy:
@@ -118,15 +82,6 @@ class PreloadMeasuredStates:
         self.filename = filename
 
 
-def tune(task: SearchTask, options: TuningOptions) -> None:
-    """Measure trials of one task."""
-    if options.num_measure_trials == 0:
-        return
-    tuner = XGBTuner(task.task, loss_type="rank")
-    with task.target:
-        tuner.tune(options.num_measure_trials, options.option, options.early_stopping, options.callbacks)
-
-
 @boundary("auto_scheduler.auto_schedule", arguments=True)
 def auto_schedule(
     task: SearchTask, search_policy: object = None, tuning_options: TuningOptions | None = None
@@ -136,7 +91,7 @@ def auto_schedule(
     options = tuning_options or TuningOptions()
     pairs: list[tuple[MeasureInput, MeasureResult]] = []
     options.callbacks.append(lambda _, inputs, results: pairs.extend(zip(inputs, results, strict=True)))
-    tune(task, options)
+    tune(task.task, options)
     good = [pair for pair in pairs if not pair[1].error_no]
     if not good:
         raise TuningError(f"no trial of {task.desc} succeeded", hint="num_measure_trials= says how many are made")
@@ -193,7 +148,7 @@ class TaskScheduler:
         for task, share in order:
             one = TuningOptions(share, tune_option.early_stopping)
             one.option, one.callbacks = tune_option.option, tune_option.callbacks
-            tune(task, one)
+            tune(task.task, one)
 
 
 class RecordReader:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from armillary import te
+from armillary.auto_scheduler.options import TuningOptions, tune
 from armillary.auto_scheduler.sketch import sketch
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.record import best_of, load_from_file
@@ -28,14 +28,10 @@ from armillary.autotvm.task.task import (
 )
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary, bounded
-from armillary.base.lazy import deferred, similar
+from armillary.base.lazy import similar
 from armillary.ir import IRModule
 from armillary.target import Target, as_target
 
-if TYPE_CHECKING:
-    from armillary.auto_scheduler.search import TuningOptions
-with deferred():
-    from armillary.auto_scheduler.search import tune as _tune
 _PREFIX = "auto_scheduler."
 WORKLOADS: dict[str, Callable[..., Sequence[te.Tensor]]] = {}
 Log = str | os.PathLike[str]
@@ -150,7 +146,7 @@ class SearchTask:
     ) -> None:
         """Measure trials, learning from them which to try; `measure_callbacks` get every one."""
         del search_policy, adaptive_training  # there is one policy, and it always learns
-        _tune(self, tuning_options)
+        tune(self.task, tuning_options)
 
     def apply_best(
         self, log_file: Log, include_compatible: bool = False, layout_rewrite_option: object = None

@@ -32,8 +32,9 @@ _TABLE = {
     "DispatchContext": "armillary.base.dispatch:DispatchContext",
     **{
         name: f"{_MEASURE}.measure:{name}"
-        for name in ("MeasureErrorNo", "MeasureInput", "MeasureResult", "create_measure_batch", "measure_option")
+        for name in ("MeasureErrorNo", "MeasureInput", "MeasureResult", "create_measure_batch")
     },
+    "measure_option": f"{_MEASURE}.option:measure_option",
     "LocalBuilder": f"{_MEASURE}.local_builder:LocalBuilder",
     "DaskBuilder": f"{_MEASURE}.dask_builder:DaskBuilder",
     "LocalRunner": f"{_MEASURE}.local_runner:LocalRunner",

@@ -24,7 +24,7 @@ from armillary.autotvm.measure.measure import create_measure_batch as create_mea
 from armillary.autotvm.task.task import get_config as get_config
 from armillary.autotvm import graph_tuner as graph_tuner
 from armillary.autotvm import measure as measure
-from armillary.autotvm.measure.measure import measure_option as measure_option
+from armillary.autotvm.measure.option import measure_option as measure_option
 from armillary.autotvm import record as record
 from armillary.autotvm.task.topi_integration import register_topi_compute as register_topi_compute
 from armillary.autotvm.task.topi_integration import register_topi_schedule as register_topi_schedule

@@ -22,7 +22,6 @@ from typing import IO, Any
 import armillary
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
-from armillary.autotvm.task.dispatcher import isa_of, last_of_each
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.boundary import boundary
@@ -30,6 +29,7 @@ from armillary.base.files import regular, unwritable, write_atomic
 from armillary.base.json_types import JsonObject
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
+from armillary.target.cpu import isa_of
 
 VERSION = 0.2
 _MOST_TOLD = 5  # damaged lines of a log that are told one by one
@@ -39,6 +39,17 @@ FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
 Source = str | os.PathLike[str] | IO[str]
 logger = logging.getLogger("autotvm")
+
+
+def last_of_each(records: Iterable[Pair]) -> list[Pair]:
+    """The last record of each configuration, without failures."""
+    latest: dict[object, Pair] = {}
+    for inp, result in records:
+        key = (str(inp.target), inp.task.workload, inp.config.key())
+        latest.pop(key, None)
+        if result.error_no == 0:
+            latest[key] = (inp, result)
+    return list(latest.values())
 
 
 @boundary("autotvm.record.encode", arguments=True)

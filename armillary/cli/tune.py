@@ -26,9 +26,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed, measure_option
-from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_file
-from armillary.autotvm.task.dispatcher import last_of_each
+from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed
+from armillary.autotvm.measure.option import measure_option
+from armillary.autotvm.record import LogFile, Pair, best_of, encode, last_of_each, load_from_file
 from armillary.autotvm.task.network import extract_from_program
 from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.tuner.callback import log_to_file

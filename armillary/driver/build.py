@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec, SizeRow
+from armillary.artifact.kernel import CompiledKernel
 from armillary.artifact.outputs import ModelOutputs
 from armillary.backends.base import backend_of
 from armillary.backends.device_targets import DeviceTargets
@@ -26,7 +27,6 @@ from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import (
-    CompiledKernel,
     Progress,
     check_kernels,
     compile_kernels,
@@ -47,8 +47,8 @@ from armillary.relay.printer import astext
 from armillary.relay.transform.normal_form._states import declare_states, states_of
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
-from armillary.target import Target, as_target
-from armillary.target.target import host_target, warn_of_attributes
+from armillary.target import Target
+from armillary.target.target import host_target, target_with_host, warn_of_attributes
 from armillary.transform import PassContext
 
 with deferred():
@@ -231,31 +231,6 @@ def _targets(target: object, host: object) -> Target | DeviceTargets:
     chosen = target_with_host(target, host)
     backend_of(chosen)  # which refuses targets of families without one
     return chosen
-
-
-def _device_and_host(text: str) -> tuple[str, str | None]:
-    """The two targets of a list; a text with a comma inside one target, as in -mattr=+a,+b, is that target."""
-    parts = [part.strip() for part in text.split(",")]
-    if any(part.split()[:1] not in [[kind] for kind in Target.list_kinds()] for part in parts):
-        return text, None
-    hosts = [part for part in parts if Target(part).kind.family == "cpu"]
-    devices = [part for part in parts if part not in hosts]
-    if len(devices) > 1 or len(hosts) > 1:
-        message = f"the targets {text!r} are {len(devices)} devices and {len(hosts)} hosts"
-        raise UnsupportedError(message, hint="give one device and its host, as in 'opencl, llvm'")
-    return (devices[0], hosts[0] if hosts else None) if devices else (hosts[0], None)
-
-
-def target_with_host(target: object, host: object = None) -> Target:
-    """The given target, else the current one, else this CPU; `host` is added when given.
-
-    A list such as "opencl, llvm -mtriple=…" is a device and the CPU of its host.
-    """
-    if isinstance(target, str) and "," in target:
-        target, listed = _device_and_host(target)
-        host = host if host is not None else listed
-    chosen = as_target(target if target is not None else Target.current() or "llvm")
-    return chosen if host is None else Target(chosen, host=host)
 
 
 def _refuse_pools(*pools: object) -> None:

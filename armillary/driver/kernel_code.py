@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from armillary.artifact.kernel import CompiledKernel
 from armillary.backends.base import DeviceCode, backend_of
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
-from armillary.driver.kernels import CompiledKernel
 from armillary.driver.lower_fused import lower_fused
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function

@@ -10,9 +10,7 @@ LLVM take 100 MB that this process need not have. Where a worker cannot do it, t
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import struct
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +18,13 @@ from functools import cache
 from pathlib import Path
 
 from armillary.artifact import Descriptor, FunctionRow
+from armillary.artifact.kernel import CompiledKernel
 from armillary.backends.base import backend_of, is_built_in
 from armillary.backends.device_targets import DEVICE, HOSTED, DeviceTargets
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred
 from armillary.base.node import post_order
-from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, FILE_NODES, KERNEL_SIZE, KERNELS, KERNELS_PER_NODE
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
@@ -46,32 +44,6 @@ _SHOWN = 2000  # characters of a kernel's text that an error repeats
 _PACKAGE = Path(__file__).resolve().parents[1]
 _WORKERS = Pool("armillary.driver.kernel_worker")
 atexit.register(_WORKERS.close)
-
-
-@record
-class CompiledKernel:
-    """One kernel's machine code, its descriptor row, what it needs (C symbols, the processor), what is told of it."""
-
-    row: FunctionRow
-    code: bytes
-    externs: tuple[str, ...]
-    needs: tuple[str, ...]
-    notes: Mapping[str, str]
-
-    def to_bytes(self, target: Target) -> bytes:
-        """What the cache keeps and a worker answers."""
-        descriptor = Descriptor(str(target), {self.row.name: self.row}, self.needs).to_json()
-        head = json.dumps({"descriptor": descriptor, "externs": self.externs, "notes": dict(self.notes)}).encode()
-        return struct.pack("<I", len(head)) + head + self.code
-
-    @staticmethod
-    def from_bytes(payload: bytes) -> CompiledKernel:
-        """The kernel that `to_bytes` wrote."""
-        (size,) = struct.unpack_from("<I", payload)
-        head = json.loads(payload[4 : 4 + size])
-        descriptor = Descriptor.from_json(head["descriptor"])
-        (row,) = descriptor.functions.values()
-        return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), descriptor.needs, head["notes"])
 
 
 def no_progress(stage: str, done: int, total: int) -> None:

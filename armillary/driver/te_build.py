@@ -16,13 +16,12 @@ from armillary.base.boundary import boundary
 from armillary.base.functions import FUNCTIONS
 from armillary.codegen.workers.cache import default_cache
 from armillary.driver.argument_buffers import argument_buffers
-from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.target import Target
 from armillary.target.grammar import BUILD, script_kind
-from armillary.target.target import warn_of_attributes
+from armillary.target.target import target_with_host, warn_of_attributes
 from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc

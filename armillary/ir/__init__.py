@@ -21,8 +21,6 @@ with deferred():
     from armillary.relay.adt.module import standard_module as _standard_module
     from armillary.relay.analysis import close_over as _close_over  # only the graph language has free variables
     from armillary.relay.expr import call as _call
-    from armillary.relay.stored.json_form import load_json as _load_json
-    from armillary.relay.stored.json_form import save_json as _save_json
     from armillary.script.printer import script as _script
     from armillary.text.html import source_html
 
@@ -282,16 +280,6 @@ class IRModule:
         return str(source_html(self.astext(False), f"IRModule of {len(self)} function{'s' * (len(self) != 1)}"))
 
 
-def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a tir function
-    """The JSON form, from which `load_json` makes an equal one: constants, attributes, spans and sharing included."""
-    return str(_save_json(node))
-
-
-def load_json(text: str | bytes) -> Any:  # Any: what save_json was given
-    """What `save_json` wrote; ModelError or TypeMismatch where the text is damaged."""
-    return _load_json(text)
-
-
 _STRUCTURAL = ("assert_structural_equal", "structural_equal", "structural_hash")
 _TYPES = ("FuncType", "TensorType", "TupleType", "Type")
 __getattr__, __dir__ = lazy_names(  # the names of Relay-era scripts
@@ -303,6 +291,8 @@ __getattr__, __dir__ = lazy_names(  # the names of Relay-era scripts
         "IntImm": "armillary.tir.expr:IntImm",
         "Op": "armillary.relay.op:Op",
         "container": "armillary.runtime.container",
+        "load_json": "armillary.relay.stored.json_form:load_json",
+        "save_json": "armillary.relay.stored.json_form:save_json",
         "Range": "armillary.tir.expr:Range",
         "RelayExpr": "armillary.relay.expr:Expr",
         "instrument": "armillary.instrument",

@@ -38,10 +38,10 @@ from armillary.relay.pattern import (
     is_tuple_get_item,
     is_var,
     match,
+    partition,
     rewrite,
     wildcard,
 )
-from armillary.relay.pattern.partition import partition
 
 __all__ = [
     "AltPattern",

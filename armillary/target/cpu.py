@@ -450,3 +450,12 @@ def fast_math_flags(target: Target) -> str:
 def outgrows_caches(nbytes: float, cpu: CpuModel) -> bool:
     """Whether the last cache has lost the first of so many bytes when the last come; False without such a cache."""
     return nbytes > CACHE_SHARE * cpu.l3 > 0
+
+
+@functools.cache
+def isa_of(target: Target) -> str:
+    """What code for a CPU may use, in a word: tuning records of another one are not used. "" for other targets."""
+    if target.kind.family != "cpu":
+        return ""
+    cpu = cpu_model(target)
+    return f"{cpu.vector_bits}x{cpu.vector_registers}{'+amx' if cpu.has_tiles else ''}"

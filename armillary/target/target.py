@@ -298,3 +298,28 @@ def host_target(target: Target) -> Target:
 def as_target(value: object) -> Target:  # str, dict, Target
     """`value` itself if it is a Target, else the Target made from it."""
     return value if isinstance(value, Target) else Target(value)
+
+
+def _device_and_host(text: str) -> tuple[str, str | None]:
+    """The two targets of a list; a text with a comma inside one target, as in -mattr=+a,+b, is that target."""
+    parts = [part.strip() for part in text.split(",")]
+    if any(part.split()[:1] not in [[kind] for kind in Target.list_kinds()] for part in parts):
+        return text, None
+    hosts = [part for part in parts if Target(part).kind.family == "cpu"]
+    devices = [part for part in parts if part not in hosts]
+    if len(devices) > 1 or len(hosts) > 1:
+        message = f"the targets {text!r} are {len(devices)} devices and {len(hosts)} hosts"
+        raise UnsupportedError(message, hint="give one device and its host, as in 'opencl, llvm'")
+    return (devices[0], hosts[0] if hosts else None) if devices else (hosts[0], None)
+
+
+def target_with_host(target: object, host: object = None) -> Target:
+    """The given target, else the current one, else this CPU; `host` is added when given.
+
+    A list such as "opencl, llvm -mtriple=…" is a device and the CPU of its host.
+    """
+    if isinstance(target, str) and "," in target:
+        target, listed = _device_and_host(target)
+        host = host if host is not None else listed
+    chosen = as_target(target if target is not None else Target.current() or "llvm")
+    return chosen if host is None else Target(chosen, host=host)

@@ -12,6 +12,7 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.artifact.kernel import CompiledKernel
 from armillary.codegen.workers.pool import CompileTimeoutError
 from armillary.driver import kernel_worker, kernels
 from armillary.driver.build import optimized
@@ -74,7 +75,7 @@ def test_worker_makes_the_code_that_this_process_would() -> None:
     with PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
         plain = kernel_worker.make(**request(kernel))
         assert plain == compile_kernel(kernel, TARGET, jobs=1).to_bytes(TARGET)
-    assert kernels.CompiledKernel.from_bytes(kernel_worker.make(**request(kernel))).code not in plain
+    assert CompiledKernel.from_bytes(kernel_worker.make(**request(kernel))).code not in plain
 
 
 def test_kernel_is_written_to_the_cache_once(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Tuple, const, var
 from armillary.relay.offload_tables import get_pattern_table, register_pattern_table, register_support, why_not
 from armillary.relay.parser import parse
-from armillary.relay.pattern import is_constant, is_op, wildcard
-from armillary.relay.pattern.partition import partition
+from armillary.relay.pattern import is_constant, is_op, partition, wildcard
 from armillary.relay.walk import post_order
 
 T = relay.transform

@@ -17,11 +17,11 @@ _NAMES = (
     "MeasureResult",
     "Runner",
     "create_measure_batch",
-    "measure_option",
 )
 _TABLE = {name: f"{_HERE}.measure:{name}" for name in _NAMES} | {
     "LocalBuilder": f"{_HERE}.local_builder:LocalBuilder",
     "LocalRunner": f"{_HERE}.local_runner:LocalRunner",
+    "measure_option": f"{_HERE}.option:measure_option",
     "RPCRunner": f"{_HERE}.rpc_runner:RPCRunner",
     "request_remote": f"{_HERE}.rpc_runner:request_remote",
 }

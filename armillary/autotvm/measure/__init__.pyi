@@ -10,7 +10,7 @@ from armillary.autotvm.measure.measure import MeasureResult as MeasureResult
 from armillary.autotvm.measure.rpc_runner import RPCRunner as RPCRunner
 from armillary.autotvm.measure.measure import Runner as Runner
 from armillary.autotvm.measure.measure import create_measure_batch as create_measure_batch
-from armillary.autotvm.measure.measure import measure_option as measure_option
+from armillary.autotvm.measure.option import measure_option as measure_option
 from armillary.autotvm.measure.rpc_runner import request_remote as request_remote
 
 __all__ = [

@@ -3,7 +3,7 @@
 In: `MeasureInput`s. Out: a `MeasureResult` for each, in order. Invariant: whatever happens to a trial - it does not
 compile, crashes, hangs, answers wrongly - is its result, with a number and a text; it never ends the tuner. A full disk
 is no trial's result: it does. A `Builder` and a `Runner` know their task by `set_task`. Here: `local_builder.py`,
-`local_runner.py`; devices: `rpc_runner.py`.
+`local_runner.py`; devices: `rpc_runner.py`; which of them: `option.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,8 @@ from armillary.backends.base import backend_of
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.base.files import disk_fault
-from armillary.base.lazy import deferred
 from armillary.errors import ArtifactError
 from armillary.target import Target
-
-with deferred():
-    from armillary.autotvm.measure.local_builder import LocalBuilder
-    from armillary.autotvm.measure.local_runner import LocalRunner
 
 NO_ROOM = "make room (TMPDIR names the folder of temporary files); what the log has stays, and resuming goes on with it"
 
@@ -123,20 +118,6 @@ class Runner(Protocol):
 
 
 MeasureOption = dict[str, Any]  # builder and runner
-
-
-def measure_option(builder: object = "local", runner: object = "local") -> MeasureOption:  # a Builder, Runner, "local"
-    """Who builds and who runs; "local" stands for LocalBuilder() and LocalRunner()."""
-    made = {"builder": builder, "runner": runner}
-    for role, kind in (("builder", LocalBuilder), ("runner", LocalRunner)):
-        if isinstance(made[role], str):
-            if made[role] == "local":
-                made[role] = kind()
-                continue
-            raise TuningError(f"measure_option: unknown {role} {made[role]!r}", hint='"local", or an object')
-        methods = ("set_task", "build" if role == "builder" else "run", "close")
-        Arguments("measure_option", TuningError).provides(role, made[role], methods, f'"local", or a {role}')
-    return made
 
 
 MeasureBatch = Callable[[Sequence[MeasureInput]], list[MeasureResult]]

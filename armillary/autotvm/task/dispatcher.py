@@ -15,7 +15,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,10 +24,10 @@ from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import deferred
 from armillary.errors import ArmillaryError
 from armillary.target import Target
-from armillary.target.cpu import cpu_model
+from armillary.target.cpu import isa_of
 
 with deferred():
-    from armillary.autotvm.record import foreign_reason, load_from_file
+    from armillary.autotvm.record import foreign_reason, last_of_each, load_from_file
     from armillary.autotvm.task.task import Task, find_template
 if TYPE_CHECKING:
     from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
@@ -176,17 +175,6 @@ def _is_tensor(argument: object) -> bool:
     return isinstance(argument, tuple | list) and len(argument) == 3 and argument[0] == "TENSOR"
 
 
-def last_of_each(records: Iterable[Record]) -> list[Record]:
-    """The last record of each configuration, without failures."""
-    found: dict[object, Record] = {}
-    for given, result in records:
-        key = (str(given.target), given.task.workload, given.config.key())
-        found.pop(key, None)
-        if result.error_no == 0:
-            found[key] = (given, result)
-    return list(found.values())
-
-
 class ApplyGraphBest(ApplyHistoryBest):
     """What a tuner of graphs has chosen: records as `write_opt_sch2record_file` writes them, one for each workload."""
 
@@ -201,15 +189,6 @@ def apply_history_best(records: Records) -> ApplyHistoryBest:
 def apply_graph_best(records: Records) -> ApplyGraphBest:
     """A context that uses what a tuner of graphs has chosen (`autotvm.graph_tuner`), from a log or from records."""
     return ApplyGraphBest(records)
-
-
-@cache
-def isa_of(target: Target) -> str:
-    """What code for a CPU may use, in a word: records of another one are not used. "" for other targets."""
-    if target.kind.family != "cpu":
-        return ""
-    cpu = cpu_model(target)
-    return f"{cpu.vector_bits}x{cpu.vector_registers}{'+amx' if cpu.has_tiles else ''}"
 
 
 def target_keys(target: Target) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.artifact.kernel import CompiledKernel
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.epilogue import with_choice
@@ -24,7 +25,7 @@ from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.driver.build import assembled, optimized
 from armillary.driver.graph_codegen import Kernel, plan_graph
-from armillary.driver.kernels import CompiledKernel, compile_kernels
+from armillary.driver.kernels import compile_kernels
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.lower_fused import lower_fused
 from armillary.ir import IRModule

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable
 
 from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
-from armillary.autotvm.task.dispatcher import last_of_each, spelled_out
+from armillary.autotvm.record import last_of_each
+from armillary.autotvm.task.dispatcher import spelled_out
 from armillary.autotvm.task.task import Task
 
 Pair = tuple[MeasureInput, MeasureResult]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed
-from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_file
-from armillary.autotvm.task.dispatcher import last_of_each
+from armillary.autotvm.record import LogFile, Pair, best_of, encode, last_of_each, load_from_file
 from armillary.autotvm.task.network import links_of_program
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.joint_layouts import choose, measured_in_blocks, records_of, seconds_of

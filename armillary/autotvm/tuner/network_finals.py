@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, failed
-from armillary.autotvm.task.dispatcher import last_of_each, spelled_out
+from armillary.autotvm.record import last_of_each
+from armillary.autotvm.task.dispatcher import spelled_out
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, changes_between, known_names, rows_in_turns
 from armillary.autotvm.tuner.network_check import Network, Timed

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from armillary.base.lazy import deferred
 from armillary.cli._console import note, output
 from armillary.cli._model import comma_list, pass_config
-from armillary.driver.build import target_with_host
 from armillary.driver.libraries import split_libraries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.instrument import DumpIR, PassTimingInstrument, PrintAfter, PrintBefore, PrintChanges, VerifyIR
@@ -22,6 +21,7 @@ from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import Op, get_op
 from armillary.relay.walk import post_order
 from armillary.target.cpu import cpu_model
+from armillary.target.target import target_with_host
 from armillary.transform import MAX_LEVEL, PassContext, PassInstrument, find_pass
 
 with deferred():

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.artifact import FunctionRow
+from armillary.artifact.kernel import CompiledKernel
 from armillary.base.functions import FUNCTIONS
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernel_code import lower_kernel
-from armillary.driver.kernels import CompiledKernel, Progress
+from armillary.driver.kernels import Progress
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import ConfigError, TargetError
 from armillary.ir import BaseFunc, GlobalVar, IRModule

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.frontend.onnx.load import plain_domain
-from armillary.frontend.onnx.proto import onnx, protobuf
+from armillary.frontend.onnx.proto import onnx, plain_domain, protobuf
 from armillary.frontend.onnx.tensor import ELEM_TYPES
 from armillary.relay.expr import Expr
 from armillary.relay.types import TensorType

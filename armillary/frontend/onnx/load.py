@@ -23,7 +23,7 @@ from armillary.base.record import record
 from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.plain import PlainModel, plain_model
-from armillary.frontend.onnx.proto import onnx, protobuf
+from armillary.frontend.onnx.proto import onnx, plain_domain, protobuf
 from armillary.frontend.onnx.signature import newest_opset
 from armillary.frontend.onnx.split import split_model
 from armillary.frontend.refused import refuse_file
@@ -174,11 +174,6 @@ def opset_versions(imports: Any, source: str) -> dict[str, int]:  # Any: repeate
             name = domain or "ai.onnx"
             raise ModelError(f"the model imports two versions of operator set {name!r}", span=Span(source))
     return versions
-
-
-def plain_domain(domain: str) -> str:
-    """ONNX's own domain has two spellings; "" is the one we keep."""
-    return "" if domain == "ai.onnx" else domain
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

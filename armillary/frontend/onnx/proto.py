@@ -15,7 +15,7 @@ with deferred():
     import onnx as onnx
     from google.protobuf import message as protobuf  # type: ignore[import-untyped, unused-ignore]
 
-    __all__ = ["AttributeType", "ElementType", "onnx", "protobuf"]
+    __all__ = ["AttributeType", "ElementType", "onnx", "plain_domain", "protobuf"]
 
 ElementType = enum.IntEnum(
     "ElementType",
@@ -28,3 +28,8 @@ AttributeType = enum.IntEnum(
     "FLOAT INT STRING TENSOR GRAPH FLOATS INTS STRINGS TENSORS GRAPHS SPARSE_TENSOR SPARSE_TENSORS TYPE_PROTO "
     "TYPE_PROTOS",
 )
+
+
+def plain_domain(domain: str) -> str:
+    """ONNX's own domain has two spellings; "" is the one we keep."""
+    return "" if domain == "ai.onnx" else domain

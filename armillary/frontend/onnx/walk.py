@@ -44,11 +44,10 @@ from armillary.frontend.onnx.load import (
     node_span,
     opset_versions,
     ordered_nodes,
-    plain_domain,
 )
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, onnx_rule
 from armillary.frontend.onnx.open_sizes import OpenSizes
-from armillary.frontend.onnx.proto import AttributeType, onnx
+from armillary.frontend.onnx.proto import AttributeType, onnx, plain_domain
 from armillary.frontend.onnx.shapes import check_shapes, check_sizes
 from armillary.frontend.onnx.signature import Signature, signature_of
 from armillary.frontend.onnx.split import LARGE

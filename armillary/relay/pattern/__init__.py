@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from armillary.base.boundary import boundary
-from armillary.base.lazy import deferred
 from armillary.base.node import structural_equal
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
+from armillary.relay.pattern.partition import outline_matches
 from armillary.relay.types import Type
 from armillary.relay.walk import map_children, post_order
-
-with deferred():
-    from armillary.relay.pattern.partition import partition as _partition
 
 Bindings = dict["DFPattern", Expr]
 Check = Callable[[Expr], str | bool | None]
@@ -35,6 +32,14 @@ _MAX_ROUNDS = 100
 @dataclass(frozen=True, eq=False)
 class DFPattern:
     """Base of patterns: call it, combine it with `|`, `+` …, narrow it with has_*."""
+
+    # Whether `partition` puts what matched inside the function: always, a constant only, or never (an argument then).
+    inside: ClassVar[Literal["yes", "constants", "no"]] = "no"
+
+    @property
+    def ancestor(self) -> DFPattern | None:
+        """The pattern up to which everything above what this one matches belongs to the match."""
+        return None
 
     def match(self, expr: Expr) -> bool:
         """Whether an expression has this form."""
@@ -94,8 +99,7 @@ class DFPattern:
 
     def partition(self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
         """Put each match that `check` accepts into a function of its own, called in its place."""
-        made: Expr = _partition(self, expr, attrs, check)
-        return made
+        return partition(self, expr, attrs, check)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +117,7 @@ class WildcardPattern(DFPattern):
 class ExprPattern(DFPattern):
     """One given expression, or operator."""
 
+    inside = "constants"
     expr: Expr
 
 
@@ -127,11 +132,14 @@ class VarPattern(DFPattern):
 class ConstantPattern(DFPattern):
     """A constant."""
 
+    inside = "constants"
+
 
 @dataclass(frozen=True, eq=False)
 class CallPattern(DFPattern):
     """A call; args None means any."""
 
+    inside = "yes"
     op: DFPattern
     args: tuple[DFPattern, ...] | None
 
@@ -140,6 +148,7 @@ class CallPattern(DFPattern):
 class FunctionPattern(DFPattern):
     """A function; params None means any."""
 
+    inside = "yes"
     params: tuple[DFPattern, ...] | None
     body: DFPattern
 
@@ -148,6 +157,7 @@ class FunctionPattern(DFPattern):
 class TuplePattern(DFPattern):
     """A tuple; fields None means any."""
 
+    inside = "yes"
     fields: tuple[DFPattern, ...] | None
 
 
@@ -155,6 +165,7 @@ class TuplePattern(DFPattern):
 class TupleGetItemPattern(DFPattern):
     """A field of a tuple; index None means any."""
 
+    inside = "yes"
     tuple_value: DFPattern
     index: int | None
 
@@ -168,6 +179,7 @@ class TupleGetItemPattern(DFPattern):
 class IfPattern(DFPattern):
     """A branch."""
 
+    inside = "yes"
     cond: DFPattern
     true_branch: DFPattern
     false_branch: DFPattern
@@ -177,6 +189,7 @@ class IfPattern(DFPattern):
 class LetPattern(DFPattern):
     """A let."""
 
+    inside = "yes"
     var: DFPattern
     value: DFPattern
     body: DFPattern
@@ -184,7 +197,7 @@ class LetPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False)
 class AltPattern(DFPattern):
-    """Either."""
+    """What one of two patterns matches, the left one first."""
 
     left: DFPattern
     right: DFPattern
@@ -233,6 +246,10 @@ class DominatorPattern(DFPattern):
     parent: DFPattern
     path: DFPattern
     child: DFPattern
+
+    @property
+    def ancestor(self) -> DFPattern:
+        return self.parent
 
 
 # --- constructors ---------------------------------------------------------------------------------------------------
@@ -332,6 +349,11 @@ def _has_attrs(expr: object, wanted: Mapping[str, object]) -> bool:
 
 
 # --- matching -------------------------------------------------------------------------------------------------------
+
+
+def partition(pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
+    """Put what a pattern matches into functions with the given attributes, where `check` accepts it: partition.py."""
+    return outline_matches(lambda root: match(pattern, root), expr, attrs, check)
 
 
 def match(pattern: DFPattern, expr: object) -> Bindings | None:

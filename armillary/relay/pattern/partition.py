@@ -7,28 +7,16 @@ whose inner values are used elsewhere too is left alone. Patterns: relay/pattern
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, has_untyped
 from armillary.relay.op import Op
-from armillary.relay.pattern import (
-    Bindings,
-    CallPattern,
-    Check,
-    ConstantPattern,
-    DFPattern,
-    DominatorPattern,
-    ExprPattern,
-    FunctionPattern,
-    IfPattern,
-    LetPattern,
-    TupleGetItemPattern,
-    TuplePattern,
-    match,
-)
 from armillary.relay.types import Type
 from armillary.relay.walk import children, map_children, not_primitive, post_order, users
 
-_FIXED = (ConstantPattern, ExprPattern)
-_INNER = (CallPattern, TuplePattern, TupleGetItemPattern, IfPattern, LetPattern, FunctionPattern)
+if TYPE_CHECKING:
+    from armillary.relay.pattern import Bindings, Check
 
 
 def refusal(verdict: str | bool | None) -> str | None:
@@ -38,10 +26,15 @@ def refusal(verdict: str | bool | None) -> str | None:
     return None if verdict else "the predicate of the library refuses it"
 
 
-def partition(
-    pattern: DFPattern, expr: Expr, attrs: dict[str, object] | None = None, check: Check | None = None
+def outline_matches(
+    match: Callable[[Expr], Bindings | None],
+    expr: Expr,
+    attrs: dict[str, object] | None = None,
+    check: Check | None = None,
 ) -> Expr:
     """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
+
+    `match` says which pattern matched what below an expression, or None where it does not match.
 
     What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match
     whose inner values are used elsewhere too is left alone.
@@ -52,7 +45,7 @@ def partition(
     taken: set[int] = set()
     groups: dict[int, list[Expr]] = {}
     for root in reversed(order):
-        found = match(pattern, root) if id(root) not in taken else None
+        found = match(root) if id(root) not in taken else None
         inside = _inner_nodes(found) if found is not None else {}
         if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
             continue
@@ -72,10 +65,10 @@ def _inner_nodes(found: Bindings) -> dict[int, Expr]:
     """The nodes a match puts inside its function, by id."""
     inside: dict[int, Expr] = {}
     for pattern, expr in found.items():
-        if isinstance(pattern, _INNER) or (isinstance(pattern, _FIXED) and isinstance(expr, Constant)):
+        if pattern.inside == "yes" or (pattern.inside == "constants" and isinstance(expr, Constant)):
             inside[id(expr)] = expr
-        if isinstance(pattern, DominatorPattern):
-            inside |= _between(expr, found[pattern.parent])
+        if pattern.ancestor is not None:
+            inside |= _between(expr, found[pattern.ancestor])
     called = [e for e in inside.values() if isinstance(e, Function)]
     bodies = {id(part) for function in called for part in post_order(function) if part is not function}
     return {key: e for key, e in inside.items() if key not in bodies}

@@ -21,7 +21,8 @@ from armillary.relay.transform.normal_form.beta_reduce import beta_reduce
 from armillary.relay.transform.normal_form.infer_type import infer_type as typed
 from armillary.relay.transform.normal_form.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.normal_form.to_graph_normal_form import to_graph_normal_form
-from armillary.relay.transform.partition.plan_devices import COPY, FALLBACK
+from armillary.relay.transform.partition import COPY
+from armillary.relay.transform.partition.plan_devices import FALLBACK
 from armillary.relay.transform.partition.split_devices import PREFIX, split_devices
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.types import TupleType, Type

@@ -29,7 +29,7 @@ from armillary.relay.adt import (
 from armillary.relay.expr import Call, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, has, is_call
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform.partition.plan_devices import COPY, ON_DEVICE
+from armillary.relay.transform.partition import COPY, ON_DEVICE
 from armillary.relay.types import FuncType, Type
 from armillary.relay.walk import children, not_primitive, post_order
 from armillary.target.compilation_config import CompilationConfig

@@ -17,8 +17,8 @@ from armillary.relay.adt import Clause, Constructor
 from armillary.relay.expr import Call, Constant, Expr, Function, Let, TupleGetItem, Var, keep_device, on_virtual_device
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op, is_call
+from armillary.relay.transform.partition import COPY, ON_DEVICE
 from armillary.relay.transform.partition._device_domains import Domains
-from armillary.relay.transform.partition.plan_devices import COPY, ON_DEVICE
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, rewrite
 from armillary.target.compilation_config import CompilationConfig
 from armillary.target.virtual_device import VirtualDevice

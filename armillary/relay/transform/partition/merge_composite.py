@@ -31,8 +31,7 @@ from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
 from armillary.relay.offload_tables import get_pattern_table
-from armillary.relay.pattern import DFPattern
-from armillary.relay.pattern.partition import partition
+from armillary.relay.pattern import DFPattern, partition
 from armillary.relay.transform._rules import on_functions
 from armillary.transform import define_pass
 

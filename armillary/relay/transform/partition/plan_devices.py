@@ -31,6 +31,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, on_functions, op_name
+from armillary.relay.transform.partition import COPY, ON_DEVICE
 from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.target import as_target
 from armillary.transform import PassContext, define_pass, register_config_option
@@ -41,7 +42,6 @@ with deferred():
 FALLBACK = register_config_option(
     "relay.fallback_device_type", int, 1, "DLPack's number of the device for what no annotation decides"
 )
-ON_DEVICE, COPY = "annotation.on_device", "device_copy"
 
 
 @define_pass(

@@ -28,10 +28,11 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions, op_name
+from armillary.relay.transform.partition import COPY, ON_DEVICE
 from armillary.relay.transform.partition.annotate_target import wrapped
 from armillary.relay.transform.partition.merge_compiler_regions import merge_compiler_regions
 from armillary.relay.transform.partition.partition_graph import partition_graph
-from armillary.relay.transform.partition.plan_devices import COPY, ON_DEVICE, Domains, devices_of
+from armillary.relay.transform.partition.plan_devices import Domains, devices_of
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.transform import Sequential, define_pass
 
