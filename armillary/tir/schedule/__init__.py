@@ -5,6 +5,8 @@ In: a function or module of blocks. Out: see `schedule.py`. Invariant: names are
 
 from armillary.base.lazy import lazy_names
 
-_NAMES = ("BlockRV", "LoopRV", "Schedule", "StmtSRef")
-_PLACES = {name: f"armillary.tir.schedule.schedule:{name}" for name in _NAMES}
-__getattr__, __dir__ = lazy_names(__name__, {**_PLACES, "ScheduleError": "armillary.errors:ScheduleError"})
+_PLACES = {"Schedule": "schedule", "ScheduleState": "state", "TensorIntrin": "tensorize", "IndexMap": "index_map"}
+_PLACES |= dict.fromkeys(("BlockRV", "ExprRV", "LoopRV", "StmtSRef"), "handles")
+_PLACES |= dict.fromkeys(("Instruction", "InstructionKind", "Trace"), "trace")
+_TABLE = {name: f"armillary.tir.schedule.{place}:{name}" for name, place in _PLACES.items()}
+__getattr__, __dir__ = lazy_names(__name__, {**_TABLE, "ScheduleError": "armillary.errors:ScheduleError"})

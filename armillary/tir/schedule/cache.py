@@ -25,19 +25,19 @@ from armillary.tir.substitute import map_all, map_stmt
 
 def cached_read(func: S.PrimFunc, buffer: S.Buffer, readers: set[str], scope: str) -> tuple[S.PrimFunc, str]:
     """The function whose blocks `readers` read a copy of a buffer, and the name of the block that copies."""
-    parts = _parts(func)
+    parts = parts_of(func)
     first = next(k for k, part in enumerate(parts) if any(b.name_hint in readers for b in leaves(part)))
     late = [b.name_hint for part in parts[first:] for b in leaves(part) if buffer in touched(b)[1]]
     if late:
         raise ScheduleError(f"cache_read: block {late[0]!r} writes {buffer.name} after it would be copied")
     copy, cache, name = _copy_of(func, buffer, scope, lambda cache: (buffer, cache))
     rest = [with_buffer(part, buffer, cache, readers) for part in parts[first:]]
-    return _of_parts(func, [*parts[:first], copy, *rest], cache), name
+    return of_parts(func, [*parts[:first], copy, *rest], cache), name
 
 
 def cached_write(func: S.PrimFunc, buffer: S.Buffer, writer: Block, scope: str) -> tuple[S.PrimFunc, str]:
     """The function whose block `writer` writes a copy of a buffer, and the name of the block that copies it back."""
-    parts = _parts(func)
+    parts = parts_of(func)
     at = next(k for k, part in enumerate(parts) if writer in leaves(part))
     others = [b.name_hint for part in parts for b in leaves(part) if b is not writer and buffer in touched(b)[1]]
     inside = [b.name_hint for b in leaves(parts[at]) if b is not writer and buffer in touched(b)[0]]
@@ -54,7 +54,7 @@ def cached_write(func: S.PrimFunc, buffer: S.Buffer, writer: Block, scope: str) 
         raise ScheduleError(f"{message} {buffer.name}'s dimensions and as long as they are")
     copy, cache, name = _copy_of(func, buffer, scope, lambda cache: (cache, buffer))
     parts[at] = with_buffer(parts[at], buffer, cache, {writer.name_hint})
-    return _of_parts(func, [*parts[: at + 1], copy, *parts[at + 1 :]], cache), name
+    return of_parts(func, [*parts[: at + 1], copy, *parts[at + 1 :]], cache), name
 
 
 def writes_all(block: Block, buffer: S.Buffer) -> bool:
@@ -105,7 +105,7 @@ def with_buffer(item: S.Stmt, old: S.Buffer, new: S.Buffer, names: set[str] | No
 
 def with_own(func: S.PrimFunc, buffer: S.Buffer) -> S.PrimFunc:
     """The function with one more buffer of its own."""
-    return _of_parts(func, _parts(func), buffer)
+    return of_parts(func, parts_of(func), buffer)
 
 
 def _copy_of(
@@ -135,13 +135,53 @@ def _outermost(func: S.PrimFunc) -> Block | None:
     return func.body.block if isinstance(func.body, BlockRealize) and not func.body.block.iter_vars else None
 
 
-def _parts(func: S.PrimFunc) -> list[S.Stmt]:
+def parts_of(func: S.PrimFunc) -> list[S.Stmt]:
     """The statements of the function, or of the block without axes that is all of it."""
     root = _outermost(func)
     return S.stmt_list(func.body if root is None else root.body)
 
 
-def _of_parts(func: S.PrimFunc, parts: list[S.Stmt], buffer: S.Buffer) -> S.PrimFunc:
+def of_parts(func: S.PrimFunc, parts: list[S.Stmt], buffer: S.Buffer) -> S.PrimFunc:
+    """The function of other outermost statements, with one more buffer of its own."""
     root = _outermost(func) or Block((), (), (), "root", func.body)
     made = replace(root, body=S.seq(*parts), alloc_buffers=(*root.alloc_buffers, buffer))
     return func.with_body(BlockRealize((), build.const(True), made))
+
+
+def cached_in_place(func: S.PrimFunc, buffer: S.Buffer, block: Block, scope: str) -> tuple[S.PrimFunc, list[str]]:
+    """The function whose block changes a copy of a buffer, taken before and copied back; the blocks that copy."""
+    parts = parts_of(func)
+    at = next(k for k, part in enumerate(parts) if block in leaves(part))
+    for other in leaves(parts[at]):
+        if other is not block and buffer in set().union(*touched(other)):
+            raise ScheduleError(
+                f"cache_inplace: block {other.name_hint!r} in the same loops touches {buffer.name}, too"
+            )
+    into, cache, name = _copy_of(func, buffer, scope, lambda cache: (buffer, cache))
+    back = _copy_of(func, buffer, scope, lambda _: (cache, buffer))[0]
+    used = {s.name_hint for part in parts for s in all_statements(part) if isinstance(s, Block)} | {name}
+    last = next(n for n in (f"{name}_{k}" for k in range(len(used) + 1)) if n not in used)
+
+    def named(item: S.Stmt) -> S.Stmt:
+        return replace(item, name_hint=last) if isinstance(item, Block) else map_stmt(item, lambda e: e, named)
+
+    parts[at] = with_buffer(parts[at], buffer, cache, {block.name_hint})
+    return of_parts(func, [*parts[:at], into, parts[at], named(back), *parts[at + 1 :]], cache), [name, last]
+
+
+def with_type(body: S.Stmt, old: S.Buffer, new: S.Buffer) -> S.Stmt:
+    """The body with a buffer of another type; what is written is cast to it, what is read from it."""
+
+    def load(e: E.Expr) -> E.Expr | None:
+        same = isinstance(e, E.BufferLoad) and e.buffer is old
+        return (
+            build.cast(E.BufferLoad(new, e.indices), str(old.dtype)) if same and isinstance(e, E.BufferLoad) else None
+        )
+
+    def store(s: S.Stmt) -> S.Stmt:
+        inner = map_stmt(s, lambda e: e, store)
+        if isinstance(inner, S.BufferStore) and inner.buffer is old:
+            return replace(inner, value=build.cast(inner.value, str(new.dtype)))
+        return inner
+
+    return with_buffer(store(map_all(body, load)), old, new)

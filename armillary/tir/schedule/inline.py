@@ -19,7 +19,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, is_pure
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.blocks.regions import block_regions
-from armillary.tir.substitute import map_all, map_stmt, substitute_expr
+from armillary.tir.substitute import Substitution, map_all, map_stmt, substitute_expr
 
 
 def leaves(body: S.Stmt) -> list[Block]:
@@ -84,6 +84,16 @@ def serial_loops(loops: Sequence[tuple[E.Var, E.Expr]], body: S.Stmt) -> S.Stmt:
     for var, extent in reversed(loops):
         body = S.For(var, build.const(0, var.dtype), extent, S.LoopKind.SERIAL, body)
     return body
+
+
+def moved(item: S.Stmt, values: dict[E.Var, E.Expr]) -> S.Stmt:
+    """A statement, blocks included, with variables replaced."""
+    mapper = Substitution(values)
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        return map_stmt(s, mapper, visit)
+
+    return visit(item)
 
 
 def alone(item: S.Stmt, block: Block) -> bool:

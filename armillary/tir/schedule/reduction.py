@@ -91,8 +91,8 @@ def conjuncts(item: E.Expr) -> list[E.Expr]:
 
 
 def _check_others(loop: S.For, block: Block) -> None:
-    written = touched(block)[1]
+    written, own = touched(block)[1], leaves(block)
     for other in leaves(loop):
-        if other is not block and written & set().union(*touched(other)):
+        if other not in own and written & set().union(*touched(other)):
             message = f"decompose_reduction: block {other.name_hint!r} in loop {loop.var.name} uses"
             raise ScheduleError(f"{message} what block {block.name_hint!r} computes", hint="name a loop inside")
