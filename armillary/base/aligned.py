@@ -24,6 +24,7 @@ ALIGNMENT = 64
 _HUGE_PAGE = 1 << 21
 _LARGE = 1 << 22  # bytes: as in runtime/native/arm_util.c
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+_SMALL_PAGES: int | None = getattr(mmap, "MADV_NOHUGEPAGE", None)
 _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
@@ -98,8 +99,21 @@ def aligned_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
     return result
 
 
+def aligned_zeros(shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+    """Zeros, of which each page takes memory once it is written."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if _SMALL_PAGES is not None:
+        memory = _mapped(size, _SMALL_PAGES)
+    else:
+        memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    result: Array = memory[start : start + size].view(kind).reshape(tuple(shape))
+    return result
+
+
 def _mapped(size: int, advice: int) -> Array:
-    """Bytes of a mapping of their own, in huge pages but for the last part of one: no more memory than they need."""
+    """Bytes of a mapping of their own, with advice about all but the last part of a huge page."""
     try:
         mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:

@@ -33,7 +33,7 @@ _HELP = "/reset: forget what was said; /system TEXT: say this before it; /quit: 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc chat`."""
-    add_model_options(parser, capacity=4096)
+    add_model_options(parser, capacity=0)
     add_sampling_options(parser)
     parser.add_argument("--max-tokens", type=positive, default=1024, metavar="N", help="tokens of an answer at most")
     parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told before the first message")

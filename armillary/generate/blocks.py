@@ -11,12 +11,16 @@ import itertools
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ops.decoder.low_bit_dense import LowBitDenseAttrs, expanded, packed
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Tuple, const
+from armillary.relay.types import TensorType
 
 GROUP = 32
+CACHES = ("float32", "float16", "int8")  # what a cache may hold; int8 with a scale for each row of a head
+Caches = tuple[Expr, ...]
 
 
 @record
@@ -160,16 +164,36 @@ def rotary(x: Expr, step: Step) -> Expr:
     return call("concatenate", Tuple((*turned, *rest)), axis=3)
 
 
-def attend(q: Expr, k: Expr, v: Expr, caches: tuple[Expr, Expr], heads: Heads, step: Step) -> tuple[Expr, Expr, Expr]:
+def cache_types(kind: str, shape: tuple[int, int, int, int]) -> dict[str, TensorType]:
+    """The caches of a layer in one of `CACHES`, keys before values, as `attend` takes them."""
+    result = {name: TensorType(shape, DType(kind)) for name in ("key", "value")}
+    if kind == "int8":
+        result |= {f"{name}_scale": TensorType((*shape[:3], 1), DType("float32")) for name in ("key", "value")}
+    return result
+
+
+def attend(q: Expr, k: Expr, v: Expr, caches: Caches, heads: Heads, step: Step) -> tuple[Expr, Caches]:
     """Attention of (slots, rows, heads, size) over caches that keys and values are written to first; and the caches."""
-    written = [
-        call("nn.cache_update", cache, call("transpose", x, axes=(0, 2, 1, 3)), step.start)
-        for cache, x in zip(caches, (k, v), strict=True)
-    ]
+    fresh = _stored([call("transpose", x, axes=(0, 2, 1, 3)) for x in (k, v)], type_of(caches[0]).dtype)
+    pairs = zip(caches, fresh, strict=True)
+    written = tuple(call("nn.cache_update", cache, new, step.start) for cache, new in pairs)
     none = const(np.full(heads.count, -np.inf, np.float32))
     named = {"scale": heads.scale, "window": heads.window, "softcap": heads.softcap}
-    y = call("nn.cached_attention", q, *written, step.start, step.total, none, **named)
-    return by_rows(y, heads.count * heads.size), written[0], written[1]
+    name = "nn.cached_attention" if len(written) == 2 else "nn.cached_quantized_attention"
+    y = call(name, q, *written[:2], step.start, step.total, none, *written[2:], **named)
+    return by_rows(y, heads.count * heads.size), written
+
+
+def _stored(rows: list[Expr], dtype: DType) -> list[Expr]:
+    """Keys and values as caches of that type hold them: int8 by the greatest magnitude of a row, its scales behind."""
+    if dtype == "float32":
+        return rows
+    if dtype != "int8":
+        return [call("cast", x, dtype=str(dtype)) for x in rows]
+    scales = [call("max", call("abs", x), axis=(-1,), keepdims=True) * (1 / 127) for x in rows]
+    least = const(np.float32(np.finfo(np.float32).tiny))
+    steps = [call("round", x / call("maximum", s, least)) for x, s in zip(rows, scales, strict=True)]
+    return [*(call("cast", x, dtype="int8") for x in steps), *scales]
 
 
 def by_heads(x: Expr, count: int) -> Expr:

@@ -17,8 +17,6 @@ from armillary.generate import blocks as b
 from armillary.generate.safetensors import Json
 from armillary.relay.expr import Expr
 
-Caches = tuple[Expr, Expr]
-
 
 class Source(Protocol):
     """Where weights come from, by the names of Hugging Face."""
@@ -111,20 +109,20 @@ class Llama:
         """Tokens as rows of the embedding."""
         return b.embedding(self.matrix("model.embed_tokens", 0), tokens)
 
-    def layer(self, layer: int, x: Expr, caches: Caches, step: b.Step) -> tuple[Expr, Expr, Expr]:
+    def layer(self, layer: int, x: Expr, caches: b.Caches, step: b.Step) -> tuple[Expr, b.Caches]:
         """x + attention(norm(x)), then that + feed_forward(norm(that)); and the caches."""
         at = f"model.layers.{layer}"
-        y, keys, values = self.attention(layer, self.norm(x, f"{at}.input_layernorm"), caches, step)
+        y, written = self.attention(layer, self.norm(x, f"{at}.input_layernorm"), caches, step)
         x = x + y
-        return x + self.feed_forward(layer, self.norm(x, f"{at}.post_attention_layernorm")), keys, values
+        return x + self.feed_forward(layer, self.norm(x, f"{at}.post_attention_layernorm")), written
 
-    def attention(self, layer: int, x: Expr, caches: Caches, step: b.Step) -> tuple[Expr, Expr, Expr]:
+    def attention(self, layer: int, x: Expr, caches: b.Caches, step: b.Step) -> tuple[Expr, b.Caches]:
         """Queries, keys and values, rotated, against the caches."""
         heads, at = self.heads(layer), f"model.layers.{layer}.self_attn"
         q, k, v = self.projections(layer, x, heads)
         q, k = (b.rotary(p, step) for p in (q, k))
-        y, keys, values = b.attend(q, k, v, caches, heads, step)
-        return self.linear(y, f"{at}.o_proj"), keys, values
+        y, written = b.attend(q, k, v, caches, heads, step)
+        return self.linear(y, f"{at}.o_proj"), written
 
     def projections(self, layer: int, x: Expr, heads: b.Heads) -> tuple[Expr, Expr, Expr]:
         """Queries, keys and values by heads."""
@@ -224,12 +222,12 @@ class Gemma2(Llama):
     def embedded(self, tokens: Expr) -> Expr:
         return super().embedded(tokens) * float(np.float32(math.sqrt(self.config["hidden_size"])))
 
-    def layer(self, layer: int, x: Expr, caches: Caches, step: b.Step) -> tuple[Expr, Expr, Expr]:
+    def layer(self, layer: int, x: Expr, caches: b.Caches, step: b.Step) -> tuple[Expr, b.Caches]:
         at = f"model.layers.{layer}"
-        y, keys, values = self.attention(layer, self.norm(x, f"{at}.input_layernorm"), caches, step)
+        y, written = self.attention(layer, self.norm(x, f"{at}.input_layernorm"), caches, step)
         x = x + self.norm(y, f"{at}.post_attention_layernorm")
         y = self.feed_forward(layer, self.norm(x, f"{at}.pre_feedforward_layernorm"))
-        return x + self.norm(y, f"{at}.post_feedforward_layernorm"), keys, values
+        return x + self.norm(y, f"{at}.post_feedforward_layernorm"), written
 
     def feed_forward(self, layer: int, x: Expr) -> Expr:
         at = f"model.layers.{layer}.mlp"

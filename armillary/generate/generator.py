@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.errors import ConfigError
 from armillary.generate.batching import Batcher, Request
+from armillary.generate.blocks import CACHES
 from armillary.generate.chat import ChatTemplate, TemplateText, file_template, folder_template
 from armillary.generate.decoder import Decoder
 from armillary.generate.gguf import File as GgufFile
@@ -34,17 +35,20 @@ class Generator:
     """Generates tokens: `Generator(model)`, then `generate(prompt)` or `complete(prompt)`.
 
     `model`: an ONNX or GGUF file, or a Hugging Face folder. `capacity`: positions of the caches, prompt and answer
-    together. `chunk`: tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side
-    by side, each with caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens
-    `generate` guesses and checks in one call (from what follows the same tokens earlier in the text), 0 for none.
-    `config`: of the PassContext that compiles.
+    together; None: as many as the model was trained for, 32,768 at most. Their memory follows the tokens that they
+    hold. `cache`: "float32", "float16", or "int8" with a scale for each row, of a folder or a GGUF file. `chunk`:
+    tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side by side, each with
+    caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens `generate` guesses
+    and checks in one call (from what follows the same tokens earlier in the text), 0 for none. `config`: of the
+    PassContext that compiles.
     """
 
     def __init__(
         self,
         model: str | os.PathLike[str] | Decoder,
         *,
-        capacity: int = 1024,
+        capacity: int | None = 1024,
+        cache: str = "float32",
         chunk: int = CHUNK,
         slots: int = 1,
         bits: int = 0,
@@ -52,9 +56,11 @@ class Generator:
         target: str = "llvm",
         config: dict[str, object] | None = None,
     ) -> None:
-        if capacity < 1 or chunk < 1 or draft < 0:
+        if (capacity is not None and capacity < 1) or chunk < 1 or draft < 0:
             raise ConfigError(f"capacity {capacity}, chunk {chunk} and draft {draft}", hint="1, 1 and 0 at least")
-        decoder, self.tokenizer, self._template = _read(model, capacity, bits)
+        if cache not in CACHES:
+            raise ConfigError(f"caches of {cache!r}", hint=f"there are {', '.join(CACHES)}")
+        decoder, self.tokenizer, self._template = _read(model, capacity, bits, cache)
         self.draft = draft
         self.slots = Slots(decoder, slots, [chunk, *([draft + 1] if draft else [])], target, config or {})
 
@@ -214,7 +220,7 @@ class Generator:
 
 
 def _read(
-    model: str | os.PathLike[str] | Decoder, capacity: int, bits: int
+    model: str | os.PathLike[str] | Decoder, capacity: int | None, bits: int, cache: str
 ) -> tuple[Decoder, Tokenizer | None, TemplateText | None]:
     """What a file or folder holds: a decoder, and how text and conversations become its tokens."""
     if isinstance(model, Decoder):
@@ -224,11 +230,13 @@ def _read(
         if bits:
             raise ConfigError(f"{path} keeps the bits that it has", hint="bits packs the weights of a folder")
         file = GgufFile(path)
-        decoder = family_decoder(path, file.config, file, capacity, 0)
+        decoder = family_decoder(path, file.config, file, capacity, 0, cache)
         return decoder, file_tokenizer(file.facts, str(path)), file_template(file.facts, path)
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and not (path / "model.onnx").exists():
-        decoder = folder_decoder(path, capacity, bits)
+        decoder = folder_decoder(path, capacity, bits, cache)
     else:
+        if cache != "float32":
+            raise ConfigError(f"{path} has the caches that it has", hint="cache is of a folder or a GGUF file")
         decoder = onnx_decoder(path / "model.onnx" if path.is_dir() else path, capacity)
     return decoder, load_tokenizer(folder), folder_template(folder)

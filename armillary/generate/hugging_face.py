@@ -7,13 +7,13 @@ configuration that would change the result and is not implemented is refused by 
 
 from __future__ import annotations
 
+import functools
 import json
-from functools import cache
 from pathlib import Path
 
 from armillary.base.dtype import DType
 from armillary.errors import ConfigError, ModelError, UnsupportedError
-from armillary.generate.blocks import Step
+from armillary.generate.blocks import Step, cache_types
 from armillary.generate.decoder import START, TOKENS, TOTAL, Decoder
 from armillary.generate.families import FAMILIES, Model, Source
 from armillary.generate.rope import angles
@@ -25,18 +25,22 @@ from armillary.relay.expr import Expr, Function, Tuple, Var, const
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.types import TensorType
 
+MOST = 1 << 15  # positions of a cache where nobody says how many: its memory follows the tokens (slots.py)
 _ROLES = {"input_ids": TOKENS, "start": START, "total": TOTAL}
 
 
-def folder_decoder(folder: Path, capacity: int, bits: int = 0) -> Decoder:
+def folder_decoder(folder: Path, capacity: int | None, bits: int = 0, cache: str = "float32") -> Decoder:
     """The decoder of a folder; `bits` 4 or 8 packs its weights so."""
     if bits not in (0, 4, 8):
         raise ConfigError(f"bits is {bits}", hint="0 (as stored), 4 or 8")
-    return family_decoder(folder, read_config(folder), Tensors(folder), capacity, bits)
+    return family_decoder(folder, read_config(folder), Tensors(folder), capacity, bits, cache)
 
 
-def family_decoder(path: Path, config: Json, tensors: Source, capacity: int, bits: int) -> Decoder:
-    """The decoder of a configuration and weights, as Hugging Face names them."""
+def family_decoder(path: Path, config: Json, tensors: Source, capacity: int | None, bits: int, cache: str) -> Decoder:
+    """The decoder of a configuration and weights, as Hugging Face names them.
+
+    `capacity` None: as many positions as the model was trained for, MOST at most. `cache`: one of blocks.CACHES.
+    """
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
         raise UnsupportedError(
@@ -44,12 +48,14 @@ def family_decoder(path: Path, config: Json, tensors: Source, capacity: int, bit
             hint=f"there are {', '.join(sorted(FAMILIES))}",
         )
     model = family(config, tensors, bits)
+    trained = int(config.get("max_position_embeddings") or MOST)
+    positions = min(trained, MOST) if capacity is None else capacity
 
-    @cache
+    @functools.cache
     def make(rows: int, slots: int) -> IRModule:
-        return _module(model, rows, slots, capacity)
+        return _module(model, rows, slots, positions, cache)
 
-    return Decoder(make, _ROLES, capacity)
+    return Decoder(make, _ROLES, positions)
 
 
 def read_config(folder: Path) -> Json:
@@ -65,13 +71,13 @@ def read_config(folder: Path) -> Json:
     return result
 
 
-def _module(model: Model, rows: int, slots: int, capacity: int) -> IRModule:
+def _module(model: Model, rows: int, slots: int, capacity: int, cache: str) -> IRModule:
     """main(input_ids, start, total, caches) -> (logits, caches)."""
     heads, whole = model.heads(0), DType("int32")
     tokens = Var("input_ids", TensorType((slots, rows), DType("int64")))
     start, total = (Var(name, TensorType((slots,), whole)) for name in ("start", "total"))
     places = call("expand_dims", start, axis=1) + call("expand_dims", iota(rows, "int32"), axis=0)
-    shape = TensorType((slots, heads.groups, capacity, heads.size), DType("float32"))
+    types = cache_types(cache, (slots, heads.groups, capacity, heads.size))
     steps: dict[tuple[float, str], Step] = {}
     trained = int(model.config.get("max_position_embeddings") or 0)
 
@@ -88,9 +94,9 @@ def _module(model: Model, rows: int, slots: int, capacity: int) -> IRModule:
     x: Expr = model.embedded(tokens)
     caches, updated = list[Var](), list[Expr]()
     for layer in range(model.layers):
-        own = (Var(f"key_{layer}", shape), Var(f"value_{layer}", shape))
-        x, keys, values = model.layer(layer, x, own, step(layer))
+        own = tuple(Var(f"{name}_{layer}", ty) for name, ty in types.items())
+        x, written = model.layer(layer, x, own, step(layer))
         caches += own
-        updated += [keys, values]
+        updated += written
     body = Tuple((model.logits(x), *updated))
     return infer_type(IRModule({"main": Function((tokens, start, total, *caches), body)}))

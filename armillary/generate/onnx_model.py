@@ -18,6 +18,7 @@ from armillary.frontend import from_onnx
 from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder
 from armillary.ir import IRModule
 
+MOST = 1 << 12  # positions of a cache where neither the file nor the caller says how many
 _MS = "com.microsoft"
 _ROLES = {
     "input_ids": TOKENS,
@@ -35,12 +36,13 @@ _ROLES = {
 _LENGTH, _WHOLE = "cache_last", "cache_capacity"  # inputs of nodes that get a cache of fixed capacity
 
 
-def onnx_decoder(path: str | os.PathLike[str], capacity: int) -> Decoder:
-    """The decoder of a file."""
+def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
+    """The decoder of a file; `capacity` None: that of the file, or MOST positions."""
     model = onnx.load(path)
     graph = model.graph
+    wanted = MOST if capacity is None else capacity
     if any(_appends(node) for node in graph.node):
-        _with_capacity(model, capacity)
+        _with_capacity(model, wanted)
     stored = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in stored]
     caches = [i.name for i in inputs if i.name not in _ROLES]
@@ -53,15 +55,15 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int) -> Decoder:
     is_causal = any(n.op_type == "GroupQueryAttention" for n in graph.node)
     static = {v.name: v.type.tensor_type.shape.dim[2].dim_value for v in inputs if v.name in caches}
     fixed = {n for n in static.values() if n}
-    capacity = min(fixed) if fixed else capacity
+    positions = min(fixed) if fixed else wanted
 
     @cache
     def make(rows: int, slots: int) -> IRModule:
-        shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), capacity) for v in inputs}
+        shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), positions) for v in inputs}
         module, _ = from_onnx(model, shapes)
         return module
 
-    return Decoder(make, roles, capacity, 1 << 30 if is_causal else 1)
+    return Decoder(make, roles, positions, 1 << 30 if is_causal else 1)
 
 
 def _shape(value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], capacity: int) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 In: a `Decoder`, a number of slots. Out: logits behind the tokens that were appended to a slot, or to several at once.
 Invariant: `tokens[slot]` are what the caches of the slot hold; a call for some slots changes nothing of the others that
-counts; one function takes a token for every slot, others take several tokens for one, over the same weights and caches.
+counts; caches take memory where tokens were written; one function takes a token for every slot, others take several
+tokens for one, over the same weights and caches.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from armillary.base.aliases import Array, NumpyDtype
-from armillary.base.aligned import aligned_empty
+from armillary.base.aligned import aligned_zeros
 from armillary.driver.build import build
 from armillary.driver.variants import variants_of
 from armillary.errors import ConfigError, ExecutionError
@@ -47,9 +48,7 @@ class Slots:
         self.types = {kind: _types(module) for kind, module in zip(kinds, modules, strict=True)}
         self.caches: dict[str, NDArray] = {}
         for name, ty in caches[0].items():
-            memory = aligned_empty(ty.static, ty.dtype.numpy)
-            memory[...] = 0
-            self.caches[name] = NDArray(memory)
+            self.caches[name] = NDArray(aligned_zeros(ty.static, ty.dtype.numpy))
         self.words = int(self.graph.output_type(0)[0][-1])  # tokens there are to choose from
         self._bound: int | None = count  # none is bound yet: the thread that appends first binds, and owns the inputs
 

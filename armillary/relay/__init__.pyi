@@ -793,6 +793,10 @@ class _Nn:
         """nn.cached_attention with a mask that is added to scores."""
 
     @staticmethod
+    def cached_quantized_attention(query: _Operand, key: _Operand, value: _Operand, start: _Operand, total: _Operand, sinks: _Operand, key_scale: _Operand, value_scale: _Operand, scale: float = 1.0, causal: bool = True, window: int = 0, softcap: float = 0.0) -> _Call:
+        """nn.cached_attention over caches of int8 with a scale for each row."""
+
+    @staticmethod
     def contrib_conv2d_NCHWc(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW8c', kernel_layout: str = 'OIHW8i8o', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
         """A convolution of channels in blocks."""
 

@@ -10,6 +10,7 @@ import argparse
 
 from armillary.cli._model import count, fraction, pass_config, positive
 from armillary.generate import Generator
+from armillary.generate.blocks import CACHES
 from armillary.generate.sampling import Sampling
 
 
@@ -17,7 +18,9 @@ def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
     """Declare a decoder's file and how it is compiled; `capacity`: the default of --capacity."""
     forms = "an ONNX or GGUF file, or a folder with config.json and safetensors or model.onnx"
     parser.add_argument("MODEL", help=forms)
-    parser.add_argument("--capacity", type=positive, default=capacity, metavar="N", help="tokens of prompt and answer")
+    text = f"tokens of prompt and answer (default: {capacity}; 0: as many as the model was trained for)"
+    parser.add_argument("--capacity", type=count, default=capacity, metavar="N", help=text)
+    parser.add_argument("--cache", choices=CACHES, default="float32", help="what caches hold (default: float32)")
     parser.add_argument("--chunk", type=positive, default=64, metavar="N", help="tokens of a prompt read at once")
     parser.add_argument("--bits", type=int, choices=(0, 4, 8), default=0, help="pack a folder's weights (0: no)")
     parser.add_argument("--target", default="llvm", help="default: llvm, this machine")
@@ -28,7 +31,8 @@ def generator_of(args: argparse.Namespace, slots: int = 1) -> Generator:
     """The decoder of these options, for so many sequences side by side."""
     return Generator(
         args.MODEL,
-        capacity=args.capacity,
+        capacity=args.capacity or None,
+        cache=args.cache,
         chunk=args.chunk,
         slots=slots,
         bits=args.bits,

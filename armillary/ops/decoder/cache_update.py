@@ -18,7 +18,8 @@ from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import load, nest_apart, rows, store
 from armillary.ops._types import check_kind
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ cache_update = Op(
     NAME, kind=Kind.OPAQUE, inputs=("cache", "new", "start"), doc="A cache with new rows from a position on."
 )
 cache_update.attrs(CacheUpdateAttrs)
+state(NAME, Fact.READS_NARROW)
 
 
 @cache_update.infer

@@ -1,12 +1,13 @@
-"""nn.cached_attention, nn.cached_masked_attention: attention over caches of which a part counts, which the data says.
+"""nn.cached_attention, its masked and its quantized form: attention over the part of caches that the data says.
 
 In: query (batch, rows, heads, features); key (batch, groups, capacity, features) and value (batch, groups, capacity,
 e), each read by heads / groups neighbouring heads; start (batch,): the position of the first row; total (batch,): how
 many positions of the caches count; sinks (heads,): a score per head that takes weight and has no value (-inf: none);
-the mask (1 or batch, 1 or heads, rows, positions) is added to the scores. Out: (batch, rows, heads, e). Row t sees the
-positions below total[b]; with `causal` none behind start[b] + t; with a window of w only the last w of those. Scores
-are scale * q k, through softcap * tanh(score / softcap) where that is given. Invariant: a row that sees nothing is 0;
-time follows the positions that count, not the capacity. Writing: cache_update.py.
+the mask (1 or batch, 1 or heads, rows, positions) is added to the scores; caches of integers have a scale for each row
+(batch, groups, capacity, 1), those of floats may be narrower than the query. Out: (batch, rows, heads, e). Row t sees
+the positions below total[b]; with `causal` none behind start[b] + t; with a window of w only the last w of those.
+Scores are scale * q k, through softcap * tanh(score / softcap) where that is given. Invariant: a row that sees nothing
+is 0; time follows the positions that count, not the capacity. Writing: cache_update.py.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from armillary.ops.nn._windows import (
     tensor,
     wide,
 )
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
 
 PLAIN, MASKED = "nn.cached_attention", "nn.cached_masked_attention"
+QUANTIZED = "nn.cached_quantized_attention"
 KEYS = 16  # positions whose scores are computed together
 MOST_SUMS = 16  # vectors of a result that are in registers at once
 Element: TypeAlias = "Callable[[Scalar], Scalar]"
@@ -63,12 +66,22 @@ cached_attention = Op(PLAIN, kind=Kind.OPAQUE, inputs=_INPUTS, doc="Attention ov
 cached_masked_attention = Op(
     MASKED, kind=Kind.OPAQUE, inputs=(*_INPUTS, "mask"), doc="nn.cached_attention with a mask that is added to scores."
 )
+cached_quantized_attention = Op(
+    QUANTIZED,
+    kind=Kind.OPAQUE,
+    inputs=(*_INPUTS, "key_scale", "value_scale"),
+    doc="nn.cached_attention over caches of int8 with a scale for each row.",
+)
 
 
 def _infer(name: str, attrs: CachedAttentionAttrs, *types: Type) -> TensorType:
     q = need_float(name, need_rank(name, types[0], 4, "query"), "query")
     k, v = need_rank(name, types[1], 4, "key"), need_rank(name, types[2], 4, "value")
-    need_dtype(name, q, k, v)
+    need_dtype(name, k, v)
+    if name == QUANTIZED:
+        need_dtype(name, k, tensor("int8"))
+    else:
+        need_float(name, k, "key")
     batch, count, heads, features = q.static
     groups, capacity, e = k.static[1], k.static[2], v.static[3]
     need_shape(name, "key", k, (batch, groups, capacity, features))
@@ -80,7 +93,11 @@ def _infer(name: str, attrs: CachedAttentionAttrs, *types: Type) -> TensorType:
     for ty, what in zip(types[3:5], _INPUTS[3:5], strict=True):
         check_starts(name, ty, q, what)
     need_shape(name, "sinks", need_float(name, need_tensor(name, types[5], "sinks"), "sinks"), (heads,))
-    if len(types) > len(_INPUTS):
+    if name == QUANTIZED:
+        for ty, what in zip(types[6:], ("key_scale", "value_scale"), strict=True):
+            held = need_float(name, need_rank(name, ty, 4, what), what)
+            need_shape(name, what, held, (batch, groups, capacity, 1))
+    if name == MASKED:
         m = need_float(name, need_rank(name, types[6], 4, "mask"), "mask")
         fits = m.static[0] in (1, batch) and m.static[1] in (1, heads) and m.static[2] in (1, count)
         if not fits or not m.static[3]:
@@ -90,15 +107,18 @@ def _infer(name: str, attrs: CachedAttentionAttrs, *types: Type) -> TensorType:
 
 cached_attention.infer(lambda attrs, *types: _infer(PLAIN, attrs, *types))
 cached_masked_attention.infer(lambda attrs, *types: _infer(MASKED, attrs, *types))
+cached_quantized_attention.infer(lambda attrs, *types: _infer(QUANTIZED, attrs, *types))
 
 
 def _reference(attrs: CachedAttentionAttrs, *inputs: Array) -> Array:
     query, key, value, start, total, sinks = inputs[:6]
     q, k, v = wide(query), wide(key), wide(value)
+    if len(inputs) == 8:
+        k, v = (x.astype(np.float32) * wide(scale) for x, scale in ((k, inputs[6]), (v, inputs[7])))
     (batch, count, heads, _), (groups, capacity) = q.shape, k.shape[1:3]
     result = np.zeros((batch, count, heads, v.shape[3]), q.dtype)
     mask = None
-    if len(inputs) > len(_INPUTS):
+    if len(inputs) == 7:
         mask = np.broadcast_to(wide(inputs[6]), (batch, heads, count, inputs[6].shape[3]))
     for b, t, h in np.ndindex(batch, count, heads):
         place = int(start[b]) + t
@@ -159,6 +179,8 @@ class _Row:
         self, attrs: CachedAttentionAttrs, size: _Sizes, ins: list[Buffer], out: Buffer, at: list[Scalar]
     ) -> None:
         self.attrs, self.size, self.ins, self.out = attrs, size, ins, out
+        self.mask = ins[6] if len(ins) == 7 else None
+        self.scales = ins[6:] if len(ins) == 8 else None
         self.b, self.group, self.t = at
         self.shared = size.h // size.g
         self.blocks = -(-size.n // KEYS)
@@ -189,16 +211,12 @@ class _Row:
 
     def _end(self) -> Scalar:
         limit = self.size.n
-        if len(self.ins) > len(_INPUTS):
-            limit = min(limit, self._mask_sizes()[3])
+        if self.mask is not None:
+            limit = min(limit, _sizes(self.mask)[3])
         end = T.minimum(T.cast(load(self.ins[4], self.b), "int32"), T.const(limit))
         if self.attrs.causal:
             end = T.minimum(end, T.add(self._place(), T.const(1)))
         return T.maximum(end, T.const(0))
-
-    def _mask_sizes(self) -> list[int]:
-        sizes = [T.as_int(size) for size in self.ins[6].shape]
-        return [size or 0 for size in sizes]
 
     def _begin(self) -> Scalar:
         if not self.attrs.window:
@@ -244,15 +262,22 @@ class _Row:
         yield _vector(lanes, partial)
         yield from _folded(sums, lanes, T.add)
 
+    def _scaled(self, which: int, row: Scalar, value: Scalar) -> Scalar:
+        """A sum over a row of the keys' cache (0), or a factor of one of the values' (1), times the row's scale."""
+        if self.scales is None:
+            return value
+        return T.mul(value, self._wide(self.scales[which], self.b, self.group, row, T.const(0)))
+
     def _adjusted(self, h: int, row: Scalar, score: Scalar) -> Scalar:
         inner, cap = self.size.inner, self.attrs.softcap
+        score = self._scaled(0, row, score)
         score = T.mul(score, T.const(self.attrs.scale, inner))
         if cap:
             score = T.mul(te.tanh(T.div(score, T.const(cap, inner))), T.const(cap, inner))
-        if len(self.ins) == len(_INPUTS):
+        mask = self.mask
+        if mask is None:
             return score
-        mask = self.ins[6]
-        sizes = self._mask_sizes()
+        sizes = _sizes(mask)
         place = T.minimum(row, T.const(sizes[3] - 1))
         at = [T.const(0) if n == 1 else i for n, i in zip(sizes, (self.b, self._head(h), self.t), strict=False)]
         return T.add(score, self._wide(mask, *at, place))
@@ -320,7 +345,7 @@ class _Row:
             place = T.sub(row, T.mul(self.first, T.const(KEYS)))
 
             def element(k: int, h: int, v: int) -> Stmt:
-                power = load(self.scores, T.add(place, T.const(h * self.blocks * KEYS)))
+                power = self._scaled(1, row, load(self.scores, T.add(place, T.const(h * self.blocks * KEYS))))
 
                 def lane(n: Scalar) -> Stmt:
                     value = self._wide(self.ins[2], self.b, self.group, row, T.add(n, T.const(v * lanes)))
@@ -347,6 +372,10 @@ class _Row:
         for buffer in sums:
             steps = S.Allocate(buffer, steps)
         return steps
+
+
+def _sizes(buffer: Buffer) -> list[int]:
+    return [T.as_int(size) or 0 for size in buffer.shape]
 
 
 def _greater(x: Scalar, y: Scalar) -> Scalar:
@@ -396,9 +425,28 @@ def _bad_samples(is_masked: bool) -> Iterator[BadSample]:
         yield BadSample(attrs, (query, *cache, *places, f32(4), f32(1, 3, 3, 37)), "does not broadcast")
 
 
-for _op, _masked in ((cached_attention, False), (cached_masked_attention, True)):
+def _quantized_samples() -> Iterator[Sample]:
+    places, none = (np.array([5, 33], np.int32), np.array([8, 36], np.int32)), np.full(4, -np.inf, np.float32)
+    cache, scales = (tensor("int8", 2, 2, 37, 16),) * 2, (f32(2, 2, 37, 1),) * 2
+    yield Sample(CachedAttentionAttrs(0.01), (f32(2, 3, 4, 16), *cache, *places, none, *scales))
+    limited = CachedAttentionAttrs(0.01, window=7, softcap=3.0)
+    yield Sample(limited, (f32(2, 3, 4, 16), *cache, *places, none, *scales))
+
+
+def _bad_quantized_samples() -> Iterator[BadSample]:
+    cache, rest = (tensor("int8", 2, 2, 37, 16),) * 2, (tensor("int32", 2), tensor("int32", 2), f32(4))
+    attrs, query, scale = CachedAttentionAttrs(), f32(2, 3, 4, 16), f32(2, 2, 37, 1)
+    yield BadSample(attrs, (query, f32(2, 2, 37, 16), f32(2, 2, 37, 16), *rest, scale, scale), "the dtypes differ")
+    yield BadSample(attrs, (query, *cache, *rest, f32(2, 2, 36, 1), scale), "key_scale has shape")
+
+
+for _op in (cached_attention, cached_masked_attention, cached_quantized_attention):
     _op.attrs(CachedAttentionAttrs)
     _op.reference(_reference)
     _op.compute(_compute)
+for _op, _masked in ((cached_attention, False), (cached_masked_attention, True)):
     _op.samples(partial(_samples, _masked))
     _op.bad_samples(partial(_bad_samples, _masked))
+cached_quantized_attention.samples(_quantized_samples)
+cached_quantized_attention.bad_samples(_bad_quantized_samples)
+state(f"{PLAIN} {MASKED} {QUANTIZED}", Fact.READS_NARROW)

@@ -46,7 +46,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.op import Kind, Op
+from armillary.relay.op import Fact, Kind, Op
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
@@ -163,7 +163,9 @@ class _Widener:
         """The call with float32 for each 16-bit float; with these as before where the operator does not take that."""
         if not _has_half(expr.checked_type) and not any(_has_half(a.checked_type) for a in expr.args):
             return map_children(expr, self._stored)
-        made = Call(op, tuple(map(self._wide, expr.args)), _wide_attrs(expr.attrs), expr.span)
+        read = self._stored if Fact.READS_NARROW in op.facts else self._wide
+        args = (*map(self._wide, expr.args[:1]), *map(read, expr.args[1:]))
+        made = Call(op, args, _wide_attrs(expr.attrs), expr.span)
         if op.name not in _OF_BITS and _type_of(made) == _widened(expr.checked_type):
             return made
         return map_children(expr, self._stored)
