@@ -30,6 +30,7 @@ VISION = (
 )
 SIDES = {"inception_v3": 96, "vit_b_32": 224, "swin_t": 224, "swin_v2_t": 256, "maxvit_t": 224}
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+WIDTHS = ("hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim", "n_embd")
 TEXT: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", {"vocab_size": 100, **SMALL}),
     "roberta": ("Roberta", {"vocab_size": 100, **SMALL}),
@@ -52,20 +53,22 @@ class First(torch.nn.Module):
         return self.model(ids, return_dict=False)[0]
 
 
-def network(name: str) -> tuple[torch.nn.Module, Callable[[int], torch.Tensor]]:
-    """A network with seeded weights, and its input for a batch."""
+def network(name: str, is_small: bool = True) -> tuple[torch.nn.Module, Callable[[int], torch.Tensor]]:
+    """A network with seeded weights, and its input for a batch; else of 128 words, or of the side that users have."""
     torch.manual_seed(0)
     if name in TEXT:
         import transformers
 
         family, settings = TEXT[name]
+        factor, count = (1, 12) if is_small else (8, 128)
+        settings = {k: v * factor if k in WIDTHS else v for k, v in settings.items()}
         config = getattr(transformers, f"{family}Config")(**settings)
         model = getattr(transformers, f"{family}Model")(config)
-        return First(model).eval(), lambda batch: torch.randint(0, 100, (batch, 12))
+        return First(model).eval(), lambda batch: torch.randint(0, 100, (batch, count))
     import torchvision
 
     extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    side = SIDES.get(name, 64)
+    side = SIDES.get(name, 64) if is_small else max(SIDES.get(name, 224), 224)
     return torchvision.models.get_model(name, weights=None, **extra).eval(), lambda b: torch.randn(b, 3, side, side)
 
 

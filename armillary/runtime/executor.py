@@ -73,8 +73,8 @@ class GraphExecutor:
             text, len(text), module.handle.pointer, natives, len(given), pool(), byref(pointer), *self._error.args
         )
         self._error.check(status, ArtifactError)
-        self._handle = Handle(pointer.value or 0, native().arm_graph_destroy)
-        self._graph = self._handle.pointer
+        self.handle = Handle(pointer.value or 0, native().arm_graph_destroy)
+        self._graph = self.handle.pointer
         self._run, self._set = native().arm_graph_run, native().arm_graph_set_input
         error, size = self._error.args
         self._run_args = c_void_p(self._graph), c_void_p(error), c_size_t(size)  # converted once: 0.2 us a call
@@ -441,8 +441,8 @@ class GraphExecutor:
         place = Device(tensor.device.type, tensor.device.id)
         if place.device_type != 1:
             shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-            return DeviceArray(shape, dtype, place, tensor.data or 0, self._handle)
-        array = view(tensor, dtype, (self._handle, dict(self._held)))
+            return DeviceArray(shape, dtype, place, tensor.data or 0, self.handle)
+        array = view(tensor, dtype, (self.handle, dict(self._held)))
         if any(not value.is_writable and value.tensor.data == tensor.data for value in self._held.values()):
             array.flags.writeable = False  # an input that is an output too
         return NDArray(array, dtype)

@@ -18,8 +18,9 @@ class Options:
     """How graphs are compiled.
 
     `precision` is that of the products (others stay in the model's own), `threads` how many run (0: as configured),
-    `tune` the path of a log of AutoTVM records, `shapes` how many shapes of a graph are kept compiled, `report` what is
-    called with a text for each graph: what is compiled, what stays in eager mode, and why.
+    `tune` the path of a log of AutoTVM records, `shapes` how many shapes of a graph are kept compiled, `cache` whether
+    compiled graphs are kept on disk for other processes, `report` what is called with a text for each graph: what is
+    compiled, what stays in eager mode, and why.
     """
 
     precision: str = "float32"
@@ -27,6 +28,7 @@ class Options:
     tune: str = ""
     target: str = "llvm"
     shapes: int = 8
+    cache: bool = True
     report: Callable[[str], object] | None = None
 
 
@@ -41,4 +43,6 @@ def options_of(values: Mapping[str, object] | None) -> Options:
         raise ConfigError(f"precision is {options.precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
     if not isinstance(options.threads, int) or options.threads < 0 or not isinstance(options.shapes, int):
         raise ConfigError(f"threads is {options.threads!r}, shapes {options.shapes!r}; wanted whole numbers from 0 on")
+    if not isinstance(options.cache, bool):
+        raise ConfigError(f"cache is {options.cache!r}", hint="True or False")
     return options

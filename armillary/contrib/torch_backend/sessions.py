@@ -1,10 +1,11 @@
 """A graph of ATen operators, compiled for any size that Dynamo leaves open, or else for the shapes of each call.
 
 In: a graph module of FX, and the tensors of a call. Out: its results, as tensors. Invariant: a graph is compiled once
-for each set of fixed sizes and of weights (as many as are kept, the oldest goes); weights and inputs that lie in order
-are used where they lie, and results are written to new tensors' own memory. A weight that has been changed in place,
-or another in its place, is seen: the graph is compiled anew. What cannot be compiled over open sizes is compiled for
-each shape, and `CompiledGraph.reason` says why.
+for each set of fixed sizes and of weights (as many as are kept, the oldest goes), or comes from the cache of other
+processes (stored_graphs.py); inputs that lie in order are used where they lie, and results are written to new tensors'
+own memory: a run passes addresses. A weight that has been changed in place, or another in its place, is seen: the graph
+is compiled anew. What cannot be compiled over open sizes is compiled for each shape, and `CompiledGraph.reason` says
+why.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ import torch
 
 from armillary.autotvm import apply_history_best
 from armillary.base.aliases import Array
+from armillary.base.dtype import DType
 from armillary.base.extent import Extent, Known, as_size, evaluate
 from armillary.base.record import record
 from armillary.contrib.torch_backend.options import Options
+from armillary.contrib.torch_backend.stored_graphs import Interface, Result, graph_key, load, store
 from armillary.driver.build import build as _build
+from armillary.driver.library import GraphLibrary
 from armillary.errors import ArmillaryError
 from armillary.frontend.pytorch.exported import module_of, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
-from armillary.frontend.values import Value, is_tensor
+from armillary.frontend.values import Value, is_tensor, type_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Var
 from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
 from armillary.relay.types import tensor_type
 from armillary.runtime.device import cpu
-from armillary.runtime.executor import GraphExecutor
-from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.direct_runs import DirectRuns
 from armillary.runtime.threads import config_threadpool
 from armillary.transform import PassContext
 
@@ -44,56 +47,49 @@ if TYPE_CHECKING:
 
 
 Key = tuple[object, ...]
-
-
-@record
-class Result:
-    """Where a result comes from: an output of the executor, an argument, or a value that does not change."""
-
-    kind: str  # "output", "argument", "value", or "size": an extent
-    place: int = -1
-    value: Value = None
+_VERSION = torch.Tensor._version.__get__  # the property of C, without a frame of Python
 
 
 @record
 class Session:
-    """A graph compiled for one set of shapes: which arguments it reads, and what it gives.
+    """A graph compiled for one set of shapes. `runs` is None where it computes nothing."""
 
-    `sizes` are the open ones, each with the argument and the axis that it is.
-    """
-
-    executor: GraphExecutor | None
-    arguments: tuple[int, ...]
-    shapes: tuple[tuple[tuple[Known, ...], torch.dtype], ...]
-    results: tuple[Result, ...]
-    weights: tuple[NDArray | Tensor, ...]  # held: their memory is in use
-    sizes: tuple[tuple[str, int, int], ...] = ()
+    runs: DirectRuns | None
+    interface: Interface
+    dtypes: tuple[torch.dtype, ...]  # of the outputs
+    weights: tuple[Tensor, ...]  # held: their memory is in use
 
     def run(self, values: Sequence[Value]) -> list[Value]:
         """The results for arguments of the shapes that it was compiled for."""
-        sizes = {name: int(values[place].shape[axis]) for name, place, axis in self.sizes}
-        shapes = [([evaluate(d, sizes) for d in shape], dtype) for shape, dtype in self.shapes]
-        made = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
-        if self.executor is not None:
-            for place, index in enumerate(self.arguments):
-                self.executor.set_input_zero_copy(place, view_of(values[index]))
-            for place, tensor in enumerate(made):
-                self.executor.set_output_zero_copy(place, view_of(tensor))
-            self.executor.run()
-        return [_result(row, made, values, sizes) for row in self.results]
+        face = self.interface
+        sizes = {name: int(values[place].shape[axis]) for name, place, axis in face.sizes}
+        outputs = [
+            torch.empty([evaluate(d, sizes) for d in shape] if sizes else shape, dtype=dtype)
+            for (shape, _), dtype in zip(face.outputs, self.dtypes, strict=True)
+        ]
+        if self.runs is not None:
+            inputs = [in_order(values[row[0]]) for row in face.inputs]
+            self.runs.run(map(_place_of, inputs), map(_place_of, outputs))
+        return [_result(row, outputs, values, sizes) for row in face.results]
 
 
-def _result(row: Result, made: Sequence[Tensor], values: Sequence[Value], sizes: Mapping[str, int]) -> Value:
+def _result(row: Result, outputs: Sequence[Tensor], values: Sequence[Value], sizes: Mapping[str, int]) -> Value:
+    if row.kind == "output":
+        return outputs[row.place]
     if row.kind == "size":
         return evaluate(row.value, sizes)
-    if row.kind == "output":
-        return made[row.place]
     return values[row.place] if row.kind == "argument" else row.value
 
 
-def view_of(tensor: Tensor) -> NDArray:
-    """The memory of a tensor that lies in order; of any other, a copy that does."""
-    return from_dlpack(tensor.detach().contiguous())
+def _place_of(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tensor.shape
+
+
+def in_order(tensor: Tensor) -> Tensor:
+    """The tensor itself where its elements lie in order, else a copy whose elements do."""
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()  # a view of an imaginary part
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
 class CompiledGraph:
@@ -104,6 +100,8 @@ class CompiledGraph:
         self.sessions: OrderedDict[Key, Session] = OrderedDict()
         self.metas = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
         self.free = free_symbols(self.metas)
+        self.weights = sorted(static)
+        self.others = [place for place in range(len(self.metas)) if place not in static]
         self.reason = ""  # why each shape is compiled
 
     def __call__(self, *arguments: Value) -> list[Value]:
@@ -132,18 +130,16 @@ class CompiledGraph:
 
     def key(self, arguments: Sequence[Value]) -> Key:
         """What decides which session runs: shapes, numbers, and which weights there are in which state."""
-        parts: list[object] = []
-        for place, value in enumerate(arguments):
-            if place in self.static:
-                parts.append((value.data_ptr(), -1 if value.is_inference() else value._version))
-            else:
-                parts.append(self.fixed(value, self.metas[place]))
-        return tuple(parts)
+        return _states(list(map(arguments.__getitem__, self.weights))), *(
+            self.fixed(arguments[place], self.metas[place]) for place in self.others
+        )
 
     def fixed(self, value: Value, meta: Value) -> object:
         """What of an argument's shape, or of a number, a session is compiled for: all but the open sizes."""
         if not isinstance(value, torch.Tensor):
             return None if is_open(meta, self.free) else value
+        if not self.free:
+            return value.shape
         return tuple(None if is_open(m, self.free) else d for d, m in zip(value.shape, meta.shape, strict=True))
 
     def open_sizes(self, arguments: Sequence[Value]) -> OpenSizes:
@@ -161,6 +157,15 @@ class CompiledGraph:
         return sizes
 
 
+def _states(weights: Sequence[Tensor]) -> Key:
+    """Where weights lie, and how often each was changed in place."""
+    if any(map(torch.Tensor.is_inference, weights)):  # which count no changes
+        versions = tuple(-1 if w.is_inference() else w._version for w in weights)
+    else:
+        versions = tuple(map(_VERSION, weights))
+    return tuple(map(torch.Tensor.data_ptr, weights)), versions
+
+
 def free_symbols(metas: Sequence[Value]) -> frozenset[str]:
     """The symbols that are sizes of tensors by themselves."""
     dims = [d for m in metas if isinstance(m, torch.Tensor) for d in m.shape if type(d).__name__ == "SymInt"]
@@ -175,13 +180,43 @@ def is_open(dim: Value, free: frozenset[str]) -> bool:
 def build(
     module: GraphModule, arguments: Sequence[Value], static: frozenset[int], options: Options, sizes: OpenSizes
 ) -> Session:
-    """Compile a graph for the arguments. Raises UnsupportedError where no rule imports an operator."""
+    """Compile a graph for the arguments, or take it from the cache. Raises UnsupportedError where no rule imports an
+    operator."""
+    weights = {place: array_of(arguments[place]) for place in static}
+    key = graph_key(module, arguments, static, options, sizes.described())
+    library, interface = (load(key, weights) if key else None) or (None, None)
+    if interface is None:
+        relay, params, interface = _imported(module, arguments, weights, sizes)
+        if relay is not None:
+            library = compiled(relay, params, options)
+            if key:
+                store(key, library, interface, weights)
+    return _session(library, interface, tuple(arguments[place] for place in static), options)
+
+
+def _session(
+    library: GraphLibrary | None, interface: Interface, weights: tuple[Tensor, ...], options: Options
+) -> Session:
+    if options.threads:
+        config_threadpool(0, options.threads)
+    dtypes = tuple(getattr(torch, name) for _, name in interface.outputs)
+    if library is None:
+        return Session(None, interface, dtypes, weights)
+    inputs = [(ndim, DType(dtype)) for _, ndim, dtype in interface.inputs]
+    outputs = [(len(shape), DType(dtype)) for shape, dtype in interface.outputs]
+    return Session(DirectRuns(library["default"](cpu()), inputs, outputs), interface, dtypes, weights)
+
+
+def _imported(
+    module: GraphModule, arguments: Sequence[Value], weights: Mapping[int, Array], sizes: OpenSizes
+) -> tuple[IRModule | None, dict[str, Array], Interface]:
+    """A graph as a module with its parameters, None where it computes nothing; and what it reads and gives."""
     walk = FxWalk("<torch.compile>", sizes)
     metas = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
     shapes_of = {
         place: sizes.shape(f"p{place}", metas[place].shape, [_choice(d, m, sizes) for d, m in pairs], {})
         for place, value in enumerate(arguments)
-        if isinstance(value, torch.Tensor) and place not in static
+        if isinstance(value, torch.Tensor) and place not in weights
         for pairs in [list(zip(value.shape, metas[place].shape, strict=True))]
     }
     params: dict[str, tuple[Var, Array]] = {}
@@ -193,24 +228,21 @@ def build(
             values.append(sizes.extent(meta) if type(meta).__name__ == "SymInt" else value)
             continue
         name = f"p{place}"
-        if place in static:
-            values.append(parameter(walk, params, name, array_of(value)))
+        if place in weights:
+            values.append(parameter(walk, params, name, weights[place]))
         else:
             values.append(Var(name, tensor_type(shapes_of[place], dtype_name(value.dtype))))
         places[id(values[-1])] = place
     found = walk.run(module, values)
     outputs: list[Expr] = []
-    results = [_placed(v, walk, places, outputs) for v in found]
-    held = tuple(v for place, v in enumerate(arguments) if place in static)
+    results = tuple([_placed(v, walk, places, outputs) for v in found])
     if not outputs:
-        return Session(None, (), (), tuple(results), held)
-    inputs = [v for place, v in enumerate(values) if is_tensor(v) and place not in static and isinstance(v, Var)]
+        return None, {}, Interface((), (), results)
+    inputs = [v for place, v in enumerate(values) if is_tensor(v) and place not in weights and isinstance(v, Var)]
     relay, bound = module_of(inputs, params, [(f"out{k}", e) for k, e in enumerate(outputs)])
-    executor = compiled(relay, bound, options)
-    types = [e.checked_type for e in outputs]
-    shapes = tuple((t.known, getattr(torch, str(t.dtype))) for t in types)  # type: ignore[attr-defined]  # tensors
-    read = tuple(places[id(v)] for v in inputs)
-    return Session(executor, read, shapes, tuple(results), held, _places_of(shapes_of))
+    read = tuple((places[id(v)], type_of(v).ndim, str(type_of(v).dtype)) for v in inputs)
+    shapes = tuple((type_of(e).known, str(type_of(e).dtype)) for e in outputs)
+    return relay, bound, Interface(read, shapes, results, _places_of(shapes_of))
 
 
 def _choice(number: int, meta: Value, sizes: OpenSizes) -> Value:
@@ -240,14 +272,12 @@ def _placed(value: Value, walk: FxWalk, places: dict[int, int], outputs: list[Ex
     return Result("output", len(outputs) - 1 if same is None else same)
 
 
-def compiled(module: IRModule, params: dict[str, Array], options: Options) -> GraphExecutor:
-    """A module in an executor of this machine."""
+def compiled(module: IRModule, params: dict[str, Array], options: Options) -> GraphLibrary:
+    """A module compiled for this machine."""
     if options.precision != "float32":
         module = to_mixed_precision(module, mixed_precision_type=options.precision)
     if options.threads:
         config_threadpool(0, options.threads)
     records = apply_history_best(options.tune) if options.tune else contextlib.nullcontext()
     with records, PassContext(opt_level=3):
-        library = _build(module, target=options.target, params=params)
-    executor: GraphExecutor = library["default"](cpu())
-    return executor
+        return _build(module, target=options.target, params=params)

@@ -38,6 +38,11 @@ class OpenSizes:
         self._multiples: dict[str, tuple[int, Extent]] = {}  # by symbol: a number, and the size that is so many of it
         self._names: set[str] = set()
 
+    def described(self) -> Mapping[str, object]:
+        """Ranges and values by symbol: what a program that is compiled over these sizes depends on."""
+        values = {symbol: str(value) for symbol, value in self.values.items()}
+        return {"ranges": dict(self._ranges), "values": values}
+
     def shape(
         self, name: str, shape: Sequence[Value], wanted: Sequence[object], dims: Mapping[int, str]
     ) -> tuple[Known, ...]:

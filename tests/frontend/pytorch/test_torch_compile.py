@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,3 +164,58 @@ def test_what_cannot_be_open_is_compiled_for_each_shape_and_told() -> None:
         x = torch.randn(*shape)
         torch.testing.assert_close(compiled(x), function(x))
     assert any("for each shape anew: " in text for text in texts)
+
+
+def counted_builds(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """A list that grows by one with each build."""
+    build, builds = sessions._build, list[object]()
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        builds.append(arguments)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(sessions, "_build", counted)
+    return builds
+
+
+def in_a_new_process(model: nn.Module, batches: tuple[int, ...], **options: Any) -> None:
+    """What a process that has compiled nothing does."""
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="armillary", options=options or None)
+    for batch in batches:
+        x = torch.randn(batch, 3, 8, 8)
+        torch.testing.assert_close(compiled(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_graphs_are_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    model, builds = network(), counted_builds(monkeypatch)
+    in_a_new_process(model, (1, 2, 3))
+    assert len(builds) == 2  # one of the first size, one of any
+    in_a_new_process(model, (1, 3, 2))
+    assert len(builds) == 2
+    model[-1].bias.add_(1)  # other weights are another graph
+    in_a_new_process(model, (1,))
+    assert len(builds) == 3
+    in_a_new_process(model, (1,), cache=False)
+    assert len(builds) == 4
+    for entry in (tmp_path / "graphs").glob("kernels/*/*"):
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 1
+        entry.write_bytes(data)
+    in_a_new_process(model, (1,))
+    assert len(builds) == 5
+
+
+@torch.no_grad()
+def test_inputs_in_any_order_and_empty_ones_are_taken() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x.sum(-1)
+
+    compiled = torch.compile(function, backend="armillary", dynamic=False)
+    for x in (torch.randn(6, 4)[::2], torch.randn(3, 4), torch.view_as_complex(torch.randn(3, 4, 2)).conj().imag):
+        for got, wanted in zip(compiled(x), function(x), strict=True):
+            torch.testing.assert_close(got, wanted)
+    empty = torch.empty(0, 4)
+    assert compiled(empty)[0].shape == (0, 4)
