@@ -28,6 +28,7 @@ from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.element_types import types_text  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.frontend.pytorch.table import ATEN_RULES  # noqa: E402
+from armillary.frontend.tflite.node import INTEGER_RULES, TFLITE_RULES  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
 from tools import compute_functions, migration, notebooks, stubs  # noqa: E402
@@ -44,6 +45,11 @@ ATEN = """
 `from_exported_program`, `from_pytorch` and `torch.compile` share them. Of the others those are imported that PyTorch
 decomposes into these; the rest is refused, all of a model's at once. An underscore at the end (in place) needs no rule.
 """
+TFLITE = """
+{rules} operators of TFLite have a rule in `armillary/frontend/tflite/rules`. Those in *italics* have one on affine
+integers, too, whose results have the bits of the interpreter's reference kernels (but for `SUM`, whose reference kernel
+is wrong). All that a file needs and that is not here is named at once.
+"""
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
 `XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
@@ -57,7 +63,8 @@ def operators_page() -> str:
     lines = [
         "# Operators",
         "",
-        "Relay's operators, then [ONNX's](#onnx-operators) and [PyTorch's](#pytorch-operators).",
+        "Relay's operators, then [ONNX's](#onnx-operators), [PyTorch's](#pytorch-operators) and "
+        "[TFLite's](#tflite-operators).",
         "",
         "## Relay operators",
         "",
@@ -68,6 +75,7 @@ def operators_page() -> str:
         "",
         *onnx_table.section(),
         *_aten_section(),
+        *_tflite_section(),
     ]
     return "\n".join(lines)
 
@@ -76,6 +84,13 @@ def _aten_section() -> list[str]:
     """The operators of PyTorch that have a rule."""
     names = [name.removeprefix("aten.") for name in sorted(ATEN_RULES)]
     return ["## PyTorch operators", "", ATEN.format(rules=len(names)), *textwrap.wrap(", ".join(names), 118), ""]
+
+
+def _tflite_section() -> list[str]:
+    """The operators of TFLite that have a rule."""
+    names = sorted(TFLITE_RULES.keys() | INTEGER_RULES.keys())
+    words = [f"*{name}*" if name in INTEGER_RULES else name for name in names]
+    return ["## TFLite operators", "", TFLITE.format(rules=len(names)), *textwrap.wrap(", ".join(words), 118), ""]
 
 
 def _operator_row(op: Op) -> str:

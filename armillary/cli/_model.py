@@ -34,6 +34,7 @@ with deferred():
     from armillary.driver.tvmc import transform
     from armillary.frontend.keras.entry import from_keras
     from armillary.frontend.mxnet.entry import from_mxnet
+    from armillary.frontend.tflite.entry import from_tflite
     from armillary.relay.parser import parse as parse_relay
 FORMS = {
     "onnx": ".onnx",
@@ -94,9 +95,10 @@ def load_model(
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5 (Keras), -symbol.json (MXNet), .relay/.txt for Relay text ("-": from stdin).
+    """A model by its suffix: .onnx, .h5 (Keras), -symbol.json (MXNet), .tflite, or .relay/.txt for Relay text.
 
-    With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells. `form` overrules the suffix.
+    "-" is Relay text from stdin. With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells.
+    `form` overrules the suffix.
     """
     suffix = _suffix_of(form) if form else Path(file).suffix.lower()
     if Path(file).is_dir():
@@ -107,6 +109,8 @@ def load_model(
         return from_keras(file, shapes, "NHWC")
     if suffix == ".json":
         return from_mxnet(file, shapes)
+    if suffix == ".tflite":
+        return from_tflite(file, shapes)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
@@ -114,7 +118,8 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     message = f"the form of the model is not known from its suffix {suffix!r}"
-    raise ModelError(message, span=Span(file), hint=_HINTS.get(suffix, "use .onnx, .h5, -symbol.json or .relay"))
+    hint = _HINTS.get(suffix, "use .onnx, .h5, -symbol.json, .tflite or .relay")
+    raise ModelError(message, span=Span(file), hint=hint)
 
 
 _HINTS = {

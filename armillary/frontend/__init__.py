@@ -2,7 +2,7 @@
 
 In: a network of another framework. Out: a module in Relay and its parameters. `from_onnx` reads ONNX (see
 onnx/entry.py), `from_keras` the .h5 files of Keras (keras/entry.py), `from_mxnet` symbols and parameters of MXNet
-(mxnet/entry.py), `from_exported_program` programs of torch.export
+(mxnet/entry.py), `from_tflite` files of TFLite (tflite/entry.py), `from_exported_program` programs of torch.export
 (pytorch/entry.py). The other names of Relay-era scripts exist so that
 a script meets a sentence instead of an AttributeError: each refuses with UnsupportedError and says how to go through
 ONNX. Invariant: nothing is imported before first use, so this package costs nothing until a model is read.
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from armillary.frontend.pytorch.entry import from_exported_program as from_exported_program
     from armillary.frontend.pytorch.entry import from_pytorch as from_pytorch
     from armillary.frontend.pytorch.entry import from_torch as from_torch
+    from armillary.frontend.tflite.entry import from_tflite as from_tflite
 
-_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "oneflow", "paddle", "tensorflow", "tflite")
+_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "oneflow", "paddle", "tensorflow")
 _TABLE = {
     "common": "armillary.frontend.common",
     "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
@@ -31,7 +32,16 @@ _TABLE = {
     "from_exported_program": "armillary.frontend.pytorch.entry:from_exported_program",
     "from_pytorch": "armillary.frontend.pytorch.entry:from_pytorch",
     "from_torch": "armillary.frontend.pytorch.entry:from_torch",
+    "from_tflite": "armillary.frontend.tflite.entry:from_tflite",
 } | {f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED}
 
-__all__ = ["from_exported_program", "from_keras", "from_mxnet", "from_onnx", "from_pytorch", "from_torch"]
+__all__ = [
+    "from_exported_program",
+    "from_keras",
+    "from_mxnet",
+    "from_onnx",
+    "from_pytorch",
+    "from_tflite",
+    "from_torch",
+]
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -25,14 +25,12 @@ _EXPORT = {
     "weights": "it holds no network; load it in the framework that trained it, and export that to ONNX",
     "scikit-learn": "skl2onnx.to_onnx(model, example_inputs), and write what it returns",
     "tensorrt": "compile the ONNX file that the engine was built from",
-    "tflite": "python -m tf2onnx.convert --tflite model.tflite --output model.onnx",
 }
 
 _SUFFIXES = {  # of files that people try: which framework wrote them
     ".pt": "pytorch",
     ".pth": "pytorch",
     ".pt2": "pytorch",
-    ".tflite": "tflite",
     ".pb": "tensorflow",
     ".mlmodel": "coreml",
     ".mlpackage": "coreml",
@@ -52,9 +50,15 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
 }
 
 
+_READ_BY = {".tflite": "from_tflite"}  # by an importer of their own
+
+
 def refuse_file(path: str) -> None:
-    """An UnsupportedError for a file of a framework whose models go through ONNX; nothing for any other."""
-    name = _SUFFIXES.get(pathlib.PurePath(path).suffix.lower())
+    """An UnsupportedError for a file that another importer reads, or none; nothing for any other file."""
+    suffix = pathlib.PurePath(path).suffix.lower()
+    name = _SUFFIXES.get(suffix)
+    if suffix in _READ_BY:
+        raise UnsupportedError(f"a {suffix} file", span=Span(path), hint=f"relay.frontend.{_READ_BY[suffix]} reads it")
     if name == "weights":
         raise UnsupportedError("a file of weights", span=Span(path), hint=_EXPORT[name])
     if name is not None:

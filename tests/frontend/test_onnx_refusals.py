@@ -13,7 +13,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from armillary.cli.main import main
 from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
-from armillary.frontend import from_caffe, from_onnx, from_tflite
+from armillary.frontend import from_caffe, from_onnx, from_paddle
 from armillary.relay.evaluate import evaluate
 
 F32 = TensorProto.FLOAT
@@ -223,7 +223,7 @@ def test_ill_typed_node_is_named() -> None:
     assert "bad/add" in text
 
 
-@pytest.mark.parametrize("importer", [from_caffe, from_tflite])
+@pytest.mark.parametrize("importer", [from_caffe, from_paddle])
 def test_other_importers_say_how_to_go_through_onnx(importer: Any) -> None:
     with pytest.raises(UnsupportedError, match="export to ONNX"):
         importer(object(), {"x": (1,)})
@@ -239,12 +239,18 @@ def test_dropout_in_training_mode_is_refused() -> None:
         from_onnx(case.model, static_inputs=static)
 
 
-@pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("b.tflite", "tf2onnx"), ("c.PB", "tf2onnx")])
+@pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("c.PB", "tf2onnx")])
 def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:
         from_onnx(str(tmp_path / name))
     assert way in str(error.value)
+
+
+def test_a_file_of_another_importer_names_it(tmp_path: Path) -> None:
+    (tmp_path / "b.tflite").write_bytes(b"PK")
+    with pytest.raises(UnsupportedError, match=r"relay\.frontend\.from_tflite reads it"):
+        from_onnx(str(tmp_path / "b.tflite"))
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".gguf", ".ckpt", ".npz", ".params"])

@@ -54,13 +54,19 @@ class KerasFrontend(Frontend):
     form, endings = "keras", ("h5",)
 
 
+class TfliteFrontend(Frontend):
+    """TFLite."""
+
+    form, endings = "tflite", ("tflite",)
+
+
 class RelayFrontend(Frontend):
     """Relay text."""
 
     form, endings = "relay", ("relay",)
 
 
-ALL_FRONTENDS: tuple[type[Frontend], ...] = (OnnxFrontend, KerasFrontend, RelayFrontend)
+ALL_FRONTENDS: tuple[type[Frontend], ...] = (OnnxFrontend, KerasFrontend, TfliteFrontend, RelayFrontend)
 
 
 def get_frontend_names() -> list[str]:
@@ -96,7 +102,7 @@ def load(
     model_format: str | None = None,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
 ) -> TVMCModel:
-    """Import .onnx, .h5 (Keras) or .relay; `model_format` ("onnx", "keras", "relay") overrules the suffix."""
+    """Import .onnx, .h5 (Keras), .tflite or .relay; `model_format` ("onnx", "tflite", …) overrules the suffix."""
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
     mod, params = _read(str(path), shapes, form=model_format or "")
     return TVMCModel(mod, params)

@@ -1,0 +1,168 @@
+"""Windows over channels-last data, as TensorFlow, TFLite and Keras have them.
+
+In: data (batch, spatial…, channels), weights (spatial…, in, out), strides, padding as a word or in pairs. Out: Relay's
+operators. Invariant: "SAME" gives ceil(size / stride) results, and where the margin is odd its larger half is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from armillary.frontend.values import op, shape_of
+from armillary.relay.expr import Expr
+
+Pairs = Sequence[tuple[int, int]]
+_DATA = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+_KERNEL = {1: "WIO", 2: "HWIO", 3: "DHWIO"}
+_GROUPED = {1: "WOI", 2: "HWOI", 3: "DHWOI"}
+
+
+def same_padding(sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> Pairs:
+    """What "SAME" puts before and behind each axis; windows are as wide as dilation makes them."""
+    rows = zip(sizes, windows, strides, strict=True)
+    totals = [max((-(-size // stride) - 1) * stride + taps - size, 0) for size, taps, stride in rows]
+    return [(total // 2, total - total // 2) for total in totals]
+
+
+def pairs_of(
+    padding: str | Pairs, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
+) -> tuple[int, ...]:
+    """Padding as Relay's windows take it: all that is before, then all that is behind."""
+    pairs = padding if not isinstance(padding, str) else None
+    if pairs is None:
+        pairs = same_padding(sizes, windows, strides) if padding == "SAME" else [(0, 0)] * len(windows)
+    return (*(before for before, _ in pairs), *(behind for _, behind in pairs))
+
+
+def conv(
+    x: Expr,
+    kernel: Expr,
+    strides: Sequence[int],
+    padding: str | Pairs,
+    dilation: Sequence[int] | None = None,
+    quantised: Sequence[Expr] = (),
+) -> Expr:
+    """A convolution; fewer channels in the weights than in the data are groups.
+
+    `quantised` has zero points and scales of affine integers, whose sums are in int32.
+    """
+    groups = shape_of(x)[-1] // max(shape_of(kernel)[-2], 1)
+    return _windows(x, kernel, strides, padding, dilation, quantised, groups, is_deep=False)
+
+
+def depthwise(
+    x: Expr,
+    kernel: Expr,
+    strides: Sequence[int],
+    padding: str | Pairs,
+    dilation: Sequence[int] | None = None,
+    quantised: Sequence[Expr] = (),
+) -> Expr:
+    """A convolution of each channel alone; the kernel is (spatial…, channels x results of each, 1)."""
+    return _windows(x, kernel, strides, padding, dilation, quantised, shape_of(x)[-1], is_deep=True)
+
+
+def _windows(
+    x: Expr,
+    kernel: Expr,
+    strides: Sequence[int],
+    padding: str | Pairs,
+    dilation: Sequence[int] | None,
+    quantised: Sequence[Expr],
+    groups: int,
+    is_deep: bool,
+) -> Expr:
+    shape, size = shape_of(x), shape_of(kernel)
+    rank = len(shape) - 2
+    dilation = dilation or (1,) * rank
+    windows = [(taps - 1) * step + 1 for taps, step in zip(size[:rank], dilation, strict=True)]
+    return op(
+        f"{'qnn' if quantised else 'nn'}.conv{rank}d",
+        x,
+        kernel,
+        *quantised,
+        kernel_size=tuple(size[:rank]),
+        channels=size[-2] if is_deep else size[-1],
+        strides=tuple(strides),
+        padding=pairs_of(padding, shape[1:-1], windows, strides),
+        dilation=tuple(dilation),
+        groups=groups,
+        data_layout=_DATA[rank],
+        kernel_layout=(_GROUPED if is_deep else _KERNEL)[rank],
+    )
+
+
+def pool(kind: str, x: Expr, window: Sequence[int], strides: Sequence[int], padding: str | Pairs) -> Expr:
+    """A pooling, "max" or "avg"; means are of what lies in the image."""
+    shape = shape_of(x)
+    rank = len(shape) - 2
+    return op(
+        f"nn.{kind}_pool{rank}d",
+        x,
+        pool_size=tuple(window),
+        strides=tuple(strides),
+        padding=pairs_of(padding, shape[1:-1], window, strides),
+        layout=_DATA[rank],
+    )
+
+
+def resize(x: Expr, size: Sequence[int], method: str, corners: bool, centres: bool) -> Expr:
+    """Images of another size: "nearest_neighbor", "linear" or "cubic"."""
+    mode, rounding = "align_corners" if corners else "half_pixel" if centres else "asymmetric", ""
+    if method == "nearest_neighbor":
+        mode = "tf_half_pixel_for_nn" if centres and not corners else mode
+        rounding = "round_prefer_ceil" if corners else "floor"
+    return op(
+        "image.resize2d",
+        x,
+        size=tuple(size),
+        layout="NHWC",
+        method=method,
+        coordinate_transformation_mode=mode,
+        rounding_method=rounding,
+    )
+
+
+def sliced(
+    x: Expr,
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    masks: tuple[int, int, int, int, int],
+) -> Expr:
+    """x[begin:end:strides] by TensorFlow's masks: of begins, ends, the ellipsis, new axes, axes that go."""
+    from_mask, to_mask, ellipsis, new, shrink = masks
+    shape = shape_of(x)
+    consumed = sum(1 for k in range(len(begin)) if not (new >> k & 1) and not (ellipsis >> k & 1))
+    starts, ends, steps, gone, fresh = [], [], [], [], []  # type: ignore[var-annotated]
+    kept = 0  # axes of the result before those that go are taken out
+    for k in range(len(begin)):
+        if ellipsis >> k & 1:
+            count = len(shape) - consumed
+            starts, ends, steps = starts + [0] * count, ends + list(shape[len(starts) :][:count]), steps + [1] * count
+            kept += count
+        elif new >> k & 1:
+            fresh.append(kept)
+            kept += 1
+        else:
+            size, step = shape[len(starts)], strides[k]
+            if shrink >> k & 1:
+                at = begin[k] % size if size else 0
+                gone.append(len(starts))
+                starts, ends, steps = [*starts, at], [*ends, at + 1], [*steps, 1]
+                continue
+            first, last, _ = slice(
+                None if from_mask >> k & 1 else begin[k], None if to_mask >> k & 1 else end[k], step
+            ).indices(size)
+            starts, ends, steps = [*starts, first], [*ends, last], [*steps, step]
+            kept += 1
+    axes = tuple(range(len(starts)))
+    ends = [-(size + 1) if last < 0 else last for last, size in zip(ends, shape, strict=False)]
+    result = x
+    if any(s or e != n or t != 1 for s, e, t, n in zip(starts, ends, steps, shape, strict=False)):
+        result = op("strided_slice", x, begin=tuple(starts), end=tuple(ends), strides=tuple(steps), axes=axes)
+    if gone:
+        result = op("squeeze", result, axis=tuple(gone))
+    for axis in fresh:
+        result = op("expand_dims", result, axis=axis)
+    return result

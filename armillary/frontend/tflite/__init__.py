@@ -1,0 +1,1 @@
+"""TFLite's files without TFLite: `entry` makes the module, `schema` reads files, rules/ has operators."""
