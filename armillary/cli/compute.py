@@ -16,8 +16,9 @@ from __future__ import annotations
 import argparse
 
 from armillary.cli._console import errors, stages
-from armillary.compute.ahead.build import FUNCTIONS, build
+from armillary.compute.ahead.build import build
 from armillary.compute.ahead.examples import build_examples
+from armillary.compute.ahead.functions import FUNCTIONS
 from armillary.compute.ahead.options import BuildOptions
 
 

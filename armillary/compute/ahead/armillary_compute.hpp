@@ -18,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -31,8 +32,8 @@
 
 namespace armillary { namespace compute {
 
-enum class Format { U8, S16, F32 };
-enum class DataType { U8, S16, F32 };
+enum class Format { U8, S16, F32, S32, U32 };
+enum class DataType { U8, S16, F32, S32, U32 };
 enum class BorderMode { UNDEFINED, CONSTANT, REPLICATE };
 
 struct BorderSize {
@@ -89,7 +90,7 @@ public:
   const TensorShape &tensor_shape() const { return shape_; }
   Format format() const { return format_; }
   DataType data_type() const { return DataType(int(format_)); }
-  size_t element_size() const { return size_t(1) << int(format_); }
+  size_t element_size() const { return format_ == Format::U8 ? 1 : format_ == Format::S16 ? 2 : 4; }
   size_t num_dimensions() const { return shape_.num_dimensions(); }
   PaddingSize padding() const { return padding_; }
   ValidRegion valid_region() const { return region_; }
@@ -321,7 +322,8 @@ inline void call(const kernels::Kernel &kernel, const std::vector<void *> &tenso
 }
 
 inline std::string name_of(DataType type) {
-  return type == DataType::U8 ? "U8" : type == DataType::S16 ? "S16" : "F32";
+  static const char *const names[] = {"U8", "S16", "F32", "S32", "U32"};
+  return names[int(type)];
 }
 
 // Reals are given as the bits of a double.
@@ -331,125 +333,6 @@ inline int64_t bits_of(double value) {
   return bits;
 }
 
-inline void add_plane(Values &values, const std::string &name, const TensorInfo &info) {
-  values[name + "_rows"] = info.rows(), values[name + "_columns"] = info.columns();
-  values["top_" + name] = info.padding().top, values["left_" + name] = info.padding().left;
-}
-
-inline uint8_t *plane_of(const Tensor &tensor, size_t z) {
-  return tensor.buffer() + z * tensor.info()->strides_in_bytes()[2];
-}
-
-// Fills the border around the valid pixels of a tensor.
-class BorderKernel final : public IKernel {
-public:
-  BorderKernel(Tensor *tensor, BorderSize size, BorderMode mode, int constant)
-      : tensor_(tensor), size_(size), mode_(mode), constant_(constant), region_(tensor->info()->valid_region()) {}
-  bool is_parallelisable() const override { return false; }
-  void run(const Window &, const ThreadInfo &info) override {
-    const TensorInfo &t = *tensor_->info();
-    const int x = region_.start(0), y = region_.start(1), right = region_.end(0), bottom = region_.end(1);
-    Values v;
-    add_plane(v, "plane", t);
-    v["top_plane"] += y, v["left_plane"] += x;
-    v["width"] = right - x, v["height"] = bottom - y, v["is_constant"] = mode_ == BorderMode::CONSTANT;
-    v["top"] = std::min<int64_t>(size_.top, t.padding().top + y);
-    v["left"] = std::min<int64_t>(size_.left, t.padding().left + x);
-    v["right"] = std::min<int64_t>(size_.right, int64_t(t.dimension(0)) + t.padding().right - right);
-    v["bottom"] = std::min<int64_t>(size_.bottom, int64_t(t.dimension(1)) + t.padding().bottom - bottom);
-    v["value"] = constant_;
-    const char *type = t.data_type() == DataType::U8 ? "uint8" : "int16";
-    for (size_t z = 0; z < t.tensor_shape().planes(); z++)
-      call(find(std::string("fill_border_") + type), {plane_of(*tensor_, z)}, v, 0, 1, info.thread_id);
-  }
-
-private:
-  Tensor *tensor_;
-  BorderSize size_;
-  BorderMode mode_;
-  int constant_;
-  ValidRegion region_;
-};
-
-// A formula over the window of its first output.
-class FormulaKernel final : public IKernel {
-public:
-  using Tensors = std::vector<Tensor *>;
-  FormulaKernel(const std::string &name, Tensors inputs, Tensors outputs, BorderMode border, Values numbers)
-      : kernel_(find(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), values_(std::move(numbers)) {
-    check();
-    const TensorInfo &out = *outputs_[0]->info();
-    const int reach_x = kernel_.reach_x, reach_y = kernel_.reach_y, step = kernels::STEP;
-    const bool is_undefined = border == BorderMode::UNDEFINED;
-    const int side = is_undefined ? reach_x : 0, above = is_undefined ? reach_y : 0;
-    const int width = int(out.dimension(0)), height = int(out.dimension(1));
-    int x = 0, y = 0, right = width, bottom = height;
-    for (Tensor *each : inputs_) { // what is valid of all of them
-      const ValidRegion valid = each->info()->valid_region();
-      x = std::max(x, valid.start(0)), y = std::max(y, valid.start(1));
-      right = std::min(right, valid.end(0)), bottom = std::min(bottom, valid.end(1));
-    }
-    x += side, y += above, right -= side, bottom -= above;
-    const unsigned int beyond = unsigned(std::max(0, x + (right - x + step - 1) / step * step - width));
-    int room = std::numeric_limits<int>::max();
-    for (Tensor *each : inputs_) {
-      TensorInfo &in = *each->info();
-      in.extend_padding(PaddingSize{unsigned(reach_y), reach_x + beyond, unsigned(reach_y), unsigned(reach_x)});
-      x = std::max(x, reach_x - int(in.padding().left)), y = std::max(y, reach_y - int(in.padding().top));
-      bottom = std::min(bottom, height + int(in.padding().bottom) - reach_y);
-      room = std::min(room, width + int(in.padding().right) - reach_x);
-    }
-    for (Tensor *each : outputs_) {
-      each->info()->extend_padding(PaddingSize{0, beyond, 0, 0});
-      room = std::min(room, width + int(each->info()->padding().right));
-    }
-    const int steps = std::min((right - x + step - 1) / step, (room - x) / step);
-    if (right <= x || room <= x || steps <= 0 || bottom <= y)
-      throw std::invalid_argument(name + ": " + std::to_string(width) + "x" + std::to_string(height) +
-                                  " pixels without padding leave no window");
-    Window window;
-    window.set(Window::DimX, Window::Dimension(x, x + steps * step, step));
-    window.set(Window::DimY, Window::Dimension(y, bottom));
-    configure(window);
-    TensorShape covered = out.tensor_shape();
-    covered[0] = size_t(std::min(x + steps * step, right) - x), covered[1] = size_t(bottom - y);
-    for (Tensor *each : outputs_) each->info()->set_valid_region(ValidRegion{Coordinates(x, y), covered});
-  }
-  void run(const Window &part, const ThreadInfo &info) override {
-    Values v(values_);
-    Tensors all(inputs_);
-    all.insert(all.end(), outputs_.begin(), outputs_.end());
-    for (size_t n = 0; n < all.size(); n++) {
-      const bool is_input = n < inputs_.size();
-      add_plane(v, is_input ? "in" + std::to_string(n) : "out" + std::to_string(n - inputs_.size()), *all[n]->info());
-    }
-    const int first = window().y().start();
-    v["y0"] = first, v["rows"] = window().y().end() - first;
-    v["x0"] = part.x().start(), v["steps"] = int64_t(part.num_iterations(Window::DimX));
-    for (size_t z = 0; z < outputs_[0]->info()->tensor_shape().planes(); z++) {
-      std::vector<void *> data;
-      for (Tensor *each : all) data.push_back(plane_of(*each, z));
-      call(kernel_, data, v, part.y().start() - first, part.y().end() - first, info.thread_id);
-    }
-  }
-
-private:
-  void check() const { // types and sizes
-    std::string given;
-    for (const auto *side : {&inputs_, &outputs_}) {
-      for (Tensor *each : *side) {
-        given += (given.empty() ? "" : ",") + name_of(each->info()->data_type());
-        if (each->info()->tensor_shape() != outputs_[0]->info()->tensor_shape())
-          throw std::invalid_argument(std::string(kernel_.name) + ": tensors of different sizes");
-      }
-    }
-    if (given != kernel_.types)
-      throw std::invalid_argument(std::string(kernel_.name) + ": tensors are " + given + ", wanted " + kernel_.types);
-  }
-  const kernels::Kernel &kernel_;
-  Tensors inputs_, outputs_;
-  Values values_;
-};
 } // namespace detail
 
 class IFunction {
@@ -459,67 +342,22 @@ public:
   virtual void run() = 0;
 };
 
-// One formula: borders of the inputs, if the mode has one, then the kernel.
-class Filter : public IFunction {
-public:
-  void run() override {
-    if (kernels_.empty()) throw std::runtime_error("the function is not configured: call configure first");
-    for (auto &kernel : kernels_) Scheduler::get().schedule(kernel.get(), Window::DimY);
-  }
-
+namespace detail {
+// Functions of the processor; those of a device have tensors and kernels there (`OnDevice`).
+class Function : public IFunction {
 protected:
-  void set(const std::string &name, const std::vector<Tensor *> &inputs, const std::vector<Tensor *> &outputs,
-           BorderMode border = BorderMode::UNDEFINED, int constant = 0, detail::Values numbers = {}) {
-    const kernels::Kernel &kernel = detail::find(name);
-    const BorderSize size{unsigned(kernel.reach_y), unsigned(kernel.reach_x), unsigned(kernel.reach_y),
-                          unsigned(kernel.reach_x)};
-    std::vector<std::unique_ptr<IKernel>> all;
-    if (border != BorderMode::UNDEFINED && kernel.reach_x + kernel.reach_y > 0)
-      for (Tensor *input : inputs) all.emplace_back(new detail::BorderKernel(input, size, border, constant));
-    all.emplace_back(new detail::FormulaKernel(name, inputs, outputs, border, std::move(numbers)));
-    kernels_ = std::move(all);
-  }
-
-private:
-  std::vector<std::unique_ptr<IKernel>> kernels_;
+  virtual IDevice *device() const { return nullptr; }
+  virtual Tensor *new_tensor() const { return new Tensor; }
 };
-
-#define ARMILLARY_COMPUTE_FILTER(NAME, KERNEL)                                                         \
-  class NAME : public Filter {                                                                         \
-  public:                                                                                              \
-    void configure(ITensor *input, ITensor *output, BorderMode border_mode, uint8_t constant = 0) {    \
-      set(KERNEL, {input}, {output}, border_mode, constant);                                           \
-    }                                                                                                  \
-  };
-ARMILLARY_COMPUTE_FILTER(NEGaussian3x3, "gaussian3x3")
-ARMILLARY_COMPUTE_FILTER(NEGaussian5x5, "gaussian5x5")
-ARMILLARY_COMPUTE_FILTER(NEBox3x3, "box3x3")
-ARMILLARY_COMPUTE_FILTER(NEMedian3x3, "median3x3")
-ARMILLARY_COMPUTE_FILTER(NEErode, "erode")
-ARMILLARY_COMPUTE_FILTER(NEDilate, "dilate")
-#undef ARMILLARY_COMPUTE_FILTER
-
-// A square matrix of S16 values, divided by a scale (0: the sum of the matrix), saturated to U8 or S16.
-template <int Side> class Convolution : public Filter {
-public:
-  void configure(ITensor *input, ITensor *output, const int16_t *conv, uint32_t scale, BorderMode border_mode,
-                 uint8_t constant = 0) {
-    detail::Values numbers;
-    int sum = 0;
-    for (int n = 0; n < Side * Side; n++) numbers["number" + std::to_string(n)] = conv[n], sum += conv[n];
-    const double factor = 1.0 / (scale != 0 ? double(scale) : std::max(1, std::abs(sum)));
-    std::memcpy(&numbers["number" + std::to_string(Side * Side)], &factor, sizeof factor);
-    const std::string side = std::to_string(Side), type = output->info()->data_type() == DataType::U8 ? "U8" : "S16";
-    set("convolution" + side + "x" + side + "_" + type, {input}, {output}, border_mode, constant, std::move(numbers));
-  }
-};
-using NEConvolution3x3 = Convolution<3>;
-using NEConvolution5x5 = Convolution<5>;
-using NEConvolution7x7 = Convolution<7>;
-using NEConvolution9x9 = Convolution<9>;
+} // namespace detail
 
 }} // namespace armillary::compute
 #include "armillary_compute_layers.hpp"
+#include "armillary_compute_vision.hpp"
 #include "armillary_compute_points.hpp"
+#include "armillary_compute_features.hpp"
 #include "armillary_compute_graph.hpp"
+#ifdef ARMILLARY_COMPUTE_HAS_CL
+#include "armillary_compute_cl.hpp"
+#endif
 namespace arm_compute = armillary::compute; // the name that programs written for Arm's library use

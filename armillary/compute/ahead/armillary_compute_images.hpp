@@ -32,9 +32,11 @@ class PPMLoader {
     image.allocator()->init(TensorInfo(width_, height_, format));
   }
   template <class T> void fill_image(T &image) {
+    image.map();
     read([&](unsigned int x, unsigned int y, const unsigned char *rgb) {
       *image.ptr_to_element(Coordinates(int(x), int(y))) = uint8_t(0.2126f * rgb[0] + 0.7152f * rgb[1] + 0.0722f * rgb[2]);
     });
+    image.unmap();
   }
   template <class Pixel> void read(Pixel &&pixel) { // calls `pixel(x, y, rgb)`, row by row
     for (unsigned int y = 0; y < height_; y++) {
@@ -63,6 +65,7 @@ template <class T> void save_to_ppm(T &image, const std::string &name) {
   if (image.info()->format() != Format::U8) throw std::invalid_argument("save_to_ppm: an image of U8 is wanted");
   const auto &shape = image.info()->tensor_shape();
   std::ofstream file(name, std::ios::binary);
+  image.map();
   file << "P6\n" << shape[0] << ' ' << shape[1] << " 255\n";
   for (size_t y = 0; y < shape[1]; y++) {
     for (size_t x = 0; x < shape[0]; x++) {
@@ -70,6 +73,7 @@ template <class T> void save_to_ppm(T &image, const std::string &name) {
       file << value << value << value;
     }
   }
+  image.unmap();
   if (!file.flush()) throw std::runtime_error(name + " cannot be written");
 }
 

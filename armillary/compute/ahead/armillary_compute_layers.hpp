@@ -83,26 +83,30 @@ inline int filled(int count, int unit) { return (count + unit - 1) / unit * unit
 class StageKernel final : public IKernel {
 public:
   using Tensors = std::vector<std::pair<const char *, const Tensor *>>;
-  StageKernel(const std::string &name, Tensors tensors, int count, Values values, const char *image_name = "",
-              const Tensor *image = nullptr)
-      : kernel_(find(name)), tensors_(std::move(tensors)), values_(std::move(values)), image_name_(image_name),
-        image_(image), count_(count) {
+  StageKernel(IDevice *device, const std::string &name, Tensors tensors, int count, Values values,
+              const char *image_name = "", const Tensor *image = nullptr)
+      : device_(device), kernel_(find(name)), tensors_(std::move(tensors)), values_(std::move(values)),
+        image_name_(image_name), image_(image), count_(count) {
     Window window;
     window.set(Window::DimX, Window::Dimension(0, count));
     configure(window);
   }
   const Tensors &tensors() const { return tensors_; }
+  bool is_parallelisable() const override { return device_ == nullptr; } // a device takes all of a window
   void also_at(const char *name, const Tensor *tensor) { more_name_ = name, more_ = tensor; }
   void run(const Window &part, const ThreadInfo &info) override {
     Values v(values_);
-    std::vector<void *> data;
-    for (auto &each : tensors_) {
-      v[std::string(each.first) + "_size"] = int64_t(each.second->info()->total_size() / 4);
-      data.push_back(each.second->buffer());
-    }
+    for (auto &each : tensors_) v[std::string(each.first) + "_size"] = int64_t(each.second->info()->total_size() / 4);
     v["count"] = count_;
     place(v, image_name_, image_);
     place(v, more_name_, more_);
+    if (device_ != nullptr) {
+      std::vector<const Tensor *> tensors;
+      for (auto &each : tensors_) tensors.push_back(each.second);
+      return device_->launch(kernel_.name, tensors, v);
+    }
+    std::vector<void *> data;
+    for (auto &each : tensors_) data.push_back(each.second->buffer());
     call(kernel_, data, v, part.x().start(), part.x().end(), info.thread_id);
   }
 
@@ -113,6 +117,7 @@ private:
     v[prefix + "offset"] = int64_t(tensor->info()->offset_first_element_in_bytes() / 4);
     v[prefix + "pitch"] = int64_t(strides[1] / 4), v[prefix + "plane"] = int64_t(strides[2] / 4);
   }
+  IDevice *device_;
   const kernels::Kernel &kernel_;
   Tensors tensors_;
   Values values_;
@@ -133,7 +138,7 @@ inline void limits(Values &v, const ActivationLayerInfo &act) {
 } // namespace detail
 
 // A function of stages: those of the weights once, the others at each run.
-class StagedFunction : public IFunction {
+class StagedFunction : public detail::Function {
 public:
   explicit StagedFunction(std::shared_ptr<IMemoryManager> manager = nullptr) : group_(std::move(manager)) {}
   void prepare() override {
@@ -174,12 +179,12 @@ protected:
   void clear() { once_.clear(), each_.clear(), is_prepared_ = false; }
   Stage *add(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
              const char *image_name = "", const Tensor *image = nullptr) {
-    each_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
+    each_.emplace_back(new Stage(device(), name, std::move(tensors), count, std::move(values), image_name, image));
     return each_.back().get();
   }
   void add_once(const std::string &name, Stage::Tensors tensors, int count, detail::Values values,
                 const char *image_name = "", const Tensor *image = nullptr) {
-    once_.emplace_back(new Stage(name, std::move(tensors), count, std::move(values), image_name, image));
+    once_.emplace_back(new Stage(device(), name, std::move(tensors), count, std::move(values), image_name, image));
   }
   // The values of a tensor one after another, in a tensor without padding.
   void add_copy(const Tensor *from, const Tensor *to) {
@@ -201,7 +206,7 @@ protected:
 
 private:
   Tensor *make(size_t size) {
-    memory_.emplace_back(new Tensor);
+    memory_.emplace_back(new_tensor());
     memory_.back()->allocator()->init(TensorInfo(TensorShape(size), 1, DataType::F32));
     return memory_.back().get();
   }

@@ -1,69 +1,206 @@
-// Functions of two images, thresholds, and gradients. Part of `armillary_compute.hpp`.
+// Functions pixel by pixel, and those that move pixels. Part of `armillary_compute.hpp`.
 //
-// In: images of one size, of U8, S16 or F32 as each says. Out: an image, or two. Invariant: arguments are in the order of
-// Arm Compute Library, values those of the Python functions; tensors of other types are a std::invalid_argument.
+// In: images, of U8, S16 or F32 as each says. Out: an image. Invariant: arguments are in the order of Arm Compute Library,
+// values those of the Python functions; tensors of other types are a std::invalid_argument.
 #pragma once
 
 namespace armillary { namespace compute {
 
 enum class ConvertPolicy { WRAP, SATURATE };
+enum class RoundingPolicy { TO_ZERO, TO_NEAREST_UP, TO_NEAREST_EVEN };
 enum class ThresholdType { BINARY, RANGE };
+enum class MagnitudeType { L1NORM, L2NORM };
+enum class PhaseType { SIGNED, UNSIGNED };
+enum class InterpolationPolicy { NEAREST_NEIGHBOR, BILINEAR, AREA };
+
+namespace detail {
+inline std::string typed(std::string name, const Tensors &tensors) {
+  for (const Tensor *each : tensors) name += "_" + name_of(each->info()->data_type());
+  return name;
+}
+inline const char *saturating(ConvertPolicy policy, const Tensor *output) { // reals always are
+  return policy == ConvertPolicy::SATURATE || output->info()->data_type() == DataType::F32 ? "_True" : "_False";
+}
+} // namespace detail
 
 // A sum or a difference: U8 and S16 give S16, two of U8 also U8, F32 gives F32.
-template <bool IsSum> class Arithmetic : public Filter {
+template <bool IsSum> class Arithmetic : public VisionFunction {
 public:
   void configure(ITensor *input1, ITensor *input2, ITensor *output, ConvertPolicy policy = ConvertPolicy::SATURATE) {
-    std::string name = IsSum ? "addition" : "difference";
-    for (ITensor *each : {input1, input2, output}) name += "_" + detail::name_of(each->info()->data_type());
-    const bool saturates = policy == ConvertPolicy::SATURATE || output->info()->data_type() == DataType::F32;
-    set(name + (saturates ? "_True" : "_False"), {input1, input2}, {output});
+    const std::string name = detail::typed(IsSum ? "addition" : "difference", {input1, input2, output});
+    set(name + detail::saturating(policy, output), {input1, input2}, {output});
   }
 };
 using NEArithmeticAddition = Arithmetic<true>;
 using NEArithmeticSubtraction = Arithmetic<false>;
 
-// |a - b|, of U8 or S16.
-class NEAbsoluteDifference : public Filter {
+// a * b * scale; scales are 1/2^n (towards zero) and 1/255 (to the nearest, even).
+class NEPixelWiseMultiplication : public VisionFunction {
 public:
-  void configure(ITensor *input1, ITensor *input2, ITensor *output) {
-    const bool is_short = input1->info()->data_type() == DataType::S16;
-    set(is_short ? "absolute_difference_s16" : "absolute_difference", {input1, input2}, {output});
+  void configure(ITensor *input1, ITensor *input2, ITensor *output, float scale = 1.0f,
+                 ConvertPolicy overflow_policy = ConvertPolicy::SATURATE, RoundingPolicy = RoundingPolicy::TO_ZERO) {
+    const bool is_real = std::abs(scale * 255.0f - 1.0f) < 1e-4f;
+    int exponent = 0;
+    if (!is_real && (std::frexp(scale, &exponent) != 0.5f || exponent > 1 || exponent < -14))
+      throw std::invalid_argument("NEPixelWiseMultiplication: the scale is 1/2^n with n from 0 to 15, or 1/255");
+    const int shift = is_real ? 0 : 1 - exponent;
+    const std::string name = detail::typed("multiply", {input1, input2, output}) + detail::saturating(overflow_policy, output);
+    set(name + (is_real ? "_True" : "_False"), {input1, input2}, {output}, BorderMode::UNDEFINED, 0,
+        {double(shift), double((1 << shift) - 1), is_real ? 1.0 / 255 : std::ldexp(1.0, -shift)});
   }
+};
+
+#define ARMILLARY_COMPUTE_PAIR(NAME, KERNEL)                                                                       \
+  class NAME : public VisionFunction {                                                                             \
+  public:                                                                                                          \
+    void configure(ITensor *input1, ITensor *input2, ITensor *output) { set(KERNEL, {input1, input2}, {output}); } \
+  };
+ARMILLARY_COMPUTE_PAIR(NEBitwiseAnd, "bitwise_and")
+ARMILLARY_COMPUTE_PAIR(NEBitwiseOr, "bitwise_or")
+ARMILLARY_COMPUTE_PAIR(NEBitwiseXor, "bitwise_xor")
+ARMILLARY_COMPUTE_PAIR(NEAbsoluteDifference, input1->info()->data_type() == DataType::S16 ? "absolute_difference_s16" : "absolute_difference")
+#undef ARMILLARY_COMPUTE_PAIR
+
+class NEBitwiseNot : public VisionFunction {
+public:
+  void configure(ITensor *input, ITensor *output) { set("bitwise_not", {input}, {output}); }
 };
 
 // One value for pixels of U8 above a threshold (RANGE: from `threshold` to `upper`), another one for the rest.
-class NEThreshold : public Filter {
+class NEThreshold : public VisionFunction {
 public:
   void configure(ITensor *input, ITensor *output, uint8_t threshold, uint8_t false_value = 0, uint8_t true_value = 255,
                  ThresholdType type = ThresholdType::BINARY, uint8_t upper = 0) {
-    const bool is_range = type == ThresholdType::RANGE;
-    detail::Values numbers{{"number0", threshold}, {"number1", is_range ? upper : false_value}};
-    numbers["number2"] = is_range ? false_value : true_value;
-    if (is_range) numbers["number3"] = true_value;
-    set(is_range ? "threshold_range" : "threshold", {input}, {output}, BorderMode::UNDEFINED, 0, std::move(numbers));
+    Numbers numbers{double(threshold), double(false_value), double(true_value)};
+    if (type == ThresholdType::RANGE) numbers.insert(numbers.begin() + 1, upper);
+    set(type == ThresholdType::RANGE ? "threshold_range" : "threshold", {input}, {output}, BorderMode::UNDEFINED, 0, numbers);
   }
 };
 
-// Gradients by 3x3 pixels of U8, as S16; one of both outputs may be null.
-class NESobel3x3 : public Filter {
+// The accumulated image is read and written.
+class NEAccumulate : public VisionFunction {
 public:
-  void configure(ITensor *input, ITensor *output_x, ITensor *output_y, BorderMode border_mode,
-                 uint8_t constant_border_value = 0) {
-    if (output_x == nullptr && output_y == nullptr)
-      throw std::invalid_argument("sobel3x3: neither of both gradients is asked for");
-    std::unique_ptr<Tensor> unused;
-    if (output_x == nullptr || output_y == nullptr) {
-      unused.reset(new Tensor());
-      unused->allocator()->init(TensorInfo(input->info()->tensor_shape(), Format::S16));
-    }
-    ITensor *x = output_x != nullptr ? output_x : unused.get(), *y = output_y != nullptr ? output_y : unused.get();
-    set("sobel3x3", {input}, {x, y}, border_mode, constant_border_value);
-    if (unused) unused->allocator()->allocate();
-    unused_ = std::move(unused);
+  void configure(ITensor *input, ITensor *accum) { set("accumulate", {input, accum}, {accum}); }
+};
+class NEAccumulateSquared : public VisionFunction {
+public:
+  void configure(ITensor *input, uint32_t shift, ITensor *accum) {
+    if (shift > 15) throw std::invalid_argument("NEAccumulateSquared: the shift is 0 to 15");
+    set("accumulate_squared", {input, accum}, {accum}, BorderMode::UNDEFINED, 0, {double(shift)});
   }
+};
+class NEAccumulateWeighted : public VisionFunction {
+public:
+  void configure(ITensor *input, float alpha, ITensor *accum, bool use_fp16 = false) {
+    (void)use_fp16;
+    if (!(alpha >= 0 && alpha <= 1)) throw std::invalid_argument("NEAccumulateWeighted: alpha is 0 to 1");
+    set("accumulate_weighted", {input, accum}, {accum}, BorderMode::UNDEFINED, 0, {alpha});
+  }
+};
+
+// The length of a gradient, and where it points.
+class NEMagnitude : public VisionFunction {
+public:
+  void configure(ITensor *input1, ITensor *input2, ITensor *output, MagnitudeType mag_type = MagnitudeType::L2NORM) {
+    set(mag_type == MagnitudeType::L1NORM ? "magnitude_l1" : "magnitude_l2", {input1, input2}, {output});
+  }
+};
+class NEPhase : public VisionFunction {
+public:
+  void configure(ITensor *input1, ITensor *input2, ITensor *output, PhaseType phase_type = PhaseType::SIGNED) {
+    set(phase_type == PhaseType::UNSIGNED ? "phase_unsigned" : "phase_signed", {input1, input2}, {output});
+  }
+};
+
+// Places in an image: numbers of the formula are a constant, what is valid of the input, and more.
+class Geometry : public VisionFunction {
+protected:
+  void move(const std::string &name, const detail::Tensors &inputs, ITensor *output, InterpolationPolicy policy,
+            BorderMode border, uint8_t constant, const Numbers &more, const ValidRegion *region = nullptr,
+            const std::string &kind = "") {
+    if (policy == InterpolationPolicy::AREA) throw std::invalid_argument(name + ": the nearest pixel, or BILINEAR");
+    const detail::Sides s = detail::sides_of(inputs[0]->info()->valid_region());
+    Numbers numbers{double(constant), double(s.left), double(s.top), double(s.right), double(s.bottom)};
+    numbers.insert(numbers.end(), more.begin(), more.end());
+    const std::string how = policy == InterpolationPolicy::BILINEAR ? "_bilinear" : "_nearest";
+    const std::string beside = border == BorderMode::CONSTANT ? "_constant_" : "_replicate_";
+    clear();
+    step(name + how + kind + beside + detail::name_of(inputs[0]->info()->data_type()), inputs, {output}, BorderMode::UNDEFINED,
+         0, numbers, region);
+  }
+};
+
+// Another size, of U8, S16 or F32.
+class NEScale : public Geometry {
+public:
+  void configure(ITensor *input, ITensor *output, InterpolationPolicy policy, BorderMode border_mode,
+                 uint8_t constant_border_value = 0) {
+    const TensorInfo &in = *input->info(), &out = *output->info();
+    const detail::Sides s = detail::sides_of(in.valid_region());
+    const int starts[] = {s.left, s.top}, ends[] = {s.right, s.bottom};
+    int low[2], high[2];
+    for (size_t n = 0; n < 2; n++) { // in the library's float32: what a valid pixel has a part in, or only that
+      const float ratio = float(out.dimension(n)) / float(in.dimension(n)), first = float(starts[n]), end = float(ends[n]);
+      if (border_mode != BorderMode::UNDEFINED) {
+        low[n] = int(std::floor(first * ratio)), high[n] = int(std::ceil(end * ratio));
+      } else if (policy == InterpolationPolicy::NEAREST_NEIGHBOR) {
+        low[n] = int(std::ceil(first * ratio - 0.5f)), high[n] = int(std::ceil(end * ratio - 0.5f));
+      } else {
+        low[n] = int(std::ceil((first + 0.5f) * ratio - 0.5f));
+        high[n] = int(std::floor((end - 1 + 0.5f) * ratio - 0.5f + 1));
+      }
+      low[n] = std::max(0, low[n]), high[n] = std::min(int(out.dimension(n)), high[n]);
+    }
+    const ValidRegion region = detail::region_of({low[0], low[1], high[0], high[1]}, out.tensor_shape());
+    const Numbers ratios{double(in.dimension(0)) / double(out.dimension(0)), double(in.dimension(1)) / double(out.dimension(1))};
+    move("scale", {input}, output, policy, border_mode, constant_border_value, ratios, &region);
+  }
+};
+
+// The pixel at the place that two maps of F32 say.
+class NERemap : public Geometry {
+public:
+  void configure(ITensor *input, ITensor *map_x, ITensor *map_y, ITensor *output, InterpolationPolicy policy,
+                 BorderMode border_mode, uint8_t constant_border_value = 0) {
+    move("remap", {input, map_x, map_y}, output, policy, border_mode, constant_border_value, {});
+  }
+};
+
+// By a matrix of six or nine numbers, by columns, from places of the output to those of the input.
+template <size_t Count> class NEWarp : public Geometry {
+public:
+  void configure(ITensor *input, ITensor *output, const std::array<float, 9> &matrix, InterpolationPolicy policy,
+                 BorderMode border_mode, uint8_t constant_border_value = 0) {
+    move("warp", {input}, output, policy, border_mode, constant_border_value, Numbers(matrix.begin(), matrix.begin() + Count), nullptr,
+         Count == 9 ? "_perspective" : "_affine");
+  }
+};
+using NEWarpAffine = NEWarp<6>;
+using NEWarpPerspective = NEWarp<9>;
+
+// Every pixel of U8 as a table of 256 values says.
+class Lut {
+public:
+  explicit Lut(size_t num_elements = 256, DataType type = DataType::U8) {
+    if (num_elements != 256 || type != DataType::U8) throw std::invalid_argument("Lut: 256 values of U8");
+    values_.allocator()->init(TensorInfo(TensorShape(num_elements), 1, type));
+    values_.allocator()->allocate();
+  }
+  uint8_t *buffer() { return values_.buffer(); }
+  size_t num_elements() const { return values_.info()->dimension(0); }
+  ITensor *tensor() { return &values_; }
 
 private:
-  std::unique_ptr<Tensor> unused_; // what nobody asked for
+  Tensor values_;
+};
+using ILut = Lut;
+class NETableLookup : public VisionFunction {
+public:
+  void configure(ITensor *input, ILut *lut, ITensor *output) {
+    clear();
+    const ValidRegion region = input->info()->valid_region();
+    step("table_U8_256", {input, lut->tensor()}, {output}, BorderMode::UNDEFINED, 0, {}, &region);
+  }
 };
 
 }} // namespace armillary::compute

@@ -2,7 +2,7 @@
 
 In: names of functions, a target, a folder, the text's build options (`options.py`). Out: in the folder a static and a
 shared library, headers with the classes and one that lists what was built, OpenCL sources on request. Invariant: the
-kernels are those that the Python library runs (`core/compiled.py`, `core/borders.py`, `functions/stages/`), of any
+kernels are those that the Python library runs (`functions.py`), of any
 size; each file is written whole. Archives: `archive.py`. OpenCL: `device.py`.
 """
 
@@ -18,63 +18,25 @@ from armillary.base.boundary import boundary
 from armillary.base.files import make_folder, write_atomic
 from armillary.compute.ahead.archive import archive
 from armillary.compute.ahead.device import write_sources
+from armillary.compute.ahead.functions import FUNCTIONS, Kernel
 from armillary.compute.ahead.options import BuildOptions
 from armillary.compute.core.borders import border_function
 from armillary.compute.core.compiled import STEP, Formula, row_function
-from armillary.compute.core.tensor_info import DataType
-from armillary.compute.functions.formulas import arithmetic as points
-from armillary.compute.functions.formulas import filters
-from armillary.compute.functions.stages import images, products, rows, winograd
+from armillary.compute.core.loops import loops_function
+from armillary.compute.core.tensor_info import BorderSize
+from armillary.compute.functions.formulas.pyramid import OVERSHOOT
 from armillary.compute.functions.stages.stage import Stage, stage_function
 from armillary.compute.graph.graph import Graph
 from armillary.compute.graph.operations import function_name
 from armillary.driver.te_build import build as build_functions
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 _PREFIX = "armillary_compute_"
-_PRODUCTS = products.STAGES
-_GEMM = (*_PRODUCTS, images.FILL_BORDER, images.IM2COL, images.RESHAPE_WEIGHTS, images.COL2IM)
-_DIRECT = (images.FILL_BORDER, images.direct(True), images.direct(False))
-_WINOGRAD = (images.FILL_BORDER, *winograd.STAGES)
-_U8, _S16, _F32 = DataType.U8, DataType.S16, DataType.F32
-_SUMS = ((_U8, _U8, _U8), (_U8, _U8, _S16), (_U8, _S16, _S16), (_S16, _U8, _S16), (_S16, _S16, _S16))
-
-
-def _sums(sign: int) -> tuple[Formula, ...]:
-    """Sums or differences of all types; reals have no policy for what is too large."""
-    whole = [points.arithmetic(sign, (a, b), out, saturates) for a, b, out in _SUMS for saturates in (True, False)]
-    return (*whole, points.arithmetic(sign, (_F32, _F32), _F32, True))
-
-
-FUNCTIONS: dict[str, tuple[Formula | Stage, ...]] = {
-    "NEGaussian3x3": (filters.GAUSSIAN_3X3,),
-    "NEGaussian5x5": (filters.GAUSSIAN_5X5,),
-    "NEBox3x3": (filters.BOX_3X3,),
-    "NEMedian3x3": (filters.MEDIAN_3X3,),
-    "NEErode": (filters.ERODE,),
-    "NEDilate": (filters.DILATE,),
-    **{f"NEConvolution{n}x{n}": tuple(filters.convolution(n, n, kind) for kind in (_U8, _S16)) for n in (3, 5, 7, 9)},
-    "NESobel3x3": (filters.SOBEL_3X3,),
-    "NEArithmeticAddition": _sums(1),
-    "NEArithmeticSubtraction": _sums(-1),
-    "NEAbsoluteDifference": (points.ABSOLUTE_DIFFERENCE, points.ABSOLUTE_DIFFERENCE_S16),
-    "NEThreshold": (points.THRESHOLD, points.THRESHOLD_RANGE),
-    "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
-    "NEGEMMConvolutionLayer": _GEMM,
-    "NEDirectConvolutionLayer": _DIRECT,
-    "NEWinogradConvolutionLayer": _WINOGRAD,
-    "NEGEMM": _PRODUCTS,
-    "NEFullyConnectedLayer": (*_PRODUCTS, images.RESHAPE_WEIGHTS, rows.COPY_ROWS),
-    "NEFlattenLayer": (rows.COPY_ROWS,),
-    "NEReshapeLayer": (rows.COPY_ROWS,),
-    "NESoftmaxLayer": (rows.SOFTMAX,),
-    "NEActivationLayer": tuple(rows.activation(name) for name in rows.ACTIVATIONS),
-    "NEPoolingLayer": (rows.pooling(True), rows.pooling(False)),
-}
-_PARTS = ("", "_memory", "_schedulers", "_images", "_layers", "_points", "_graph", "_accessors")
-_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in _PARTS)
+_PARTS = ("", "_memory", "_schedulers", "_images", "_layers", "_vision", "_points", "_features", "_graph", "_accessors")
+_HEADERS = tuple(f"armillary_compute{part}.hpp" for part in (*_PARTS, "_cl"))
 
 
 @boundary("compute.build", arguments=True)
@@ -97,21 +59,19 @@ def build(
         message = f"{unknown[0]!r} cannot be built ahead of time" if unknown else "no function is named"
         raise ConfigError(f"compute.build: {message}", hint=f"known: {', '.join(FUNCTIONS)}")
     kernels = {kernel.name: kernel for name in names for kernel in FUNCTIONS[name]}
-    formulas = {name: kernel for name, kernel in kernels.items() if isinstance(kernel, Formula)}
     folder = make_folder(Path(out))
     if given.opencl:
-        write_sources(folder, formulas.values(), given.embed_kernels)
+        write_sources(folder, kernels.values(), given.embed_kernels)
     if given.neon:
         _write_library(folder, kernels, target, given)
     return folder
 
 
-def _write_library(folder: Path, kernels: Mapping[str, Formula | Stage], target: object, options: BuildOptions) -> None:
-    parts = [
-        row_function(kernel, _PREFIX) if isinstance(kernel, Formula) else stage_function(kernel, _PREFIX)
-        for kernel in kernels.values()
-    ]
-    parts.append(border_function("uint8", _PREFIX))
+def _write_library(folder: Path, kernels: Mapping[str, Kernel], target: object, options: BuildOptions) -> None:
+    parts = [_function(kernel) for kernel in kernels.values()]
+    formulas = [kernel for kernel in kernels.values() if isinstance(kernel, Formula)]
+    bordered = dict.fromkeys(kind for f in formulas if f.border() != BorderSize() for kind in f.inputs)
+    parts += [border_function(kind, _PREFIX) for kind in bordered]
     with PassContext(config=options.kernel_config()):
         library = build_functions([IRModule({str(f.get_attr("global_symbol")): f}) for f in parts], target=target)
     rows = library.descriptor.functions
@@ -124,20 +84,29 @@ def _write_library(folder: Path, kernels: Mapping[str, Formula | Stage], target:
         write_atomic(folder / name, files("armillary.compute.ahead").joinpath(name).read_bytes())
 
 
-def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Formula | Stage], options: BuildOptions) -> str:
+def _function(kernel: Kernel) -> PrimFunc:
+    if isinstance(kernel, Formula):
+        return row_function(kernel, _PREFIX)
+    return stage_function(kernel, _PREFIX) if isinstance(kernel, Stage) else loops_function(kernel, _PREFIX)
+
+
+def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Kernel], options: BuildOptions) -> str:
     """Declarations of the kernels, and the table in which the classes find them."""
     lines = [
         "// Kernels of this library, their numbers by name, and how far each reads. Written by armillary.compute.build."
     ]
     lines += ["#pragma once", "#include <cstdint>", *options.definitions(), ""]
+    lines += ['#include "armillary_compute_cl_kernels.hpp"'] * options.opencl
     arguments = "(void *const *data, const int64_t *values, int64_t begin, int64_t end, int64_t thread)"
     lines += [f'extern "C" int32_t {row.phases[0].symbol}{arguments};' for row in rows.values()]
-    lines += ["", "namespace armillary { namespace compute { namespace kernels {", f"constexpr int STEP = {STEP};"]
+    constants = f"constexpr int STEP = {STEP}, OVERSHOOT = {OVERSHOOT};"
+    lines += ["", "namespace armillary { namespace compute { namespace kernels {", constants]
     lines += ["struct Kernel {", "  const char *name;", f"  int32_t (*run){arguments};"]
     lines += [
         "  const char *const *values;",
         "  int reach_x, reach_y;",
-        "  const char *types;",
+        "  const char *types, *numbers; // numbers: i whole, r real",
+        "  bool same_size;",
         "};",
         "inline const Kernel *all() {",
     ]
@@ -145,12 +114,19 @@ def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Formula | Sta
     for symbol, row in rows.items():
         name = symbol.removeprefix(_PREFIX)
         kernel = kernels.get(name)
-        reach = '0, 0, ""'
+        reach = '0, 0, "", "", true'
         if isinstance(kernel, Formula):
             types = ",".join(kind.name for kind in (*kernel.inputs, *kernel.outputs))
-            reach = f'{kernel.border().left}, {kernel.border().top}, "{types}"'
+            kinds = "".join("r" if "float" in kind else "i" for kind in kernel.numbers)
+            same = str(kernel.same_size).lower()
+            reach = f'{kernel.border().left}, {kernel.border().top}, "{types}", "{kinds}", {same}'
         numbers = "".join(f'"{var.name}", ' for var in row.vars)
         lines.append(f"  static const char *const {name}[] = {{{numbers}nullptr}};")
         table.append(f'    {{"{name}", {row.phases[0].symbol}, {name}, {reach}}},')
-    lines += ["  static const Kernel table[] = {", *table, "    {nullptr, nullptr, nullptr, 0, 0, nullptr},", "  };"]
+    lines += [
+        "  static const Kernel table[] = {",
+        *table,
+        "    {nullptr, nullptr, nullptr, 0, 0, nullptr, nullptr, true},",
+        "  };",
+    ]
     return "\n".join([*lines, "  return table;", "}", "}}} // namespace armillary::compute::kernels", ""])

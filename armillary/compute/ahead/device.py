@@ -1,46 +1,103 @@
-"""OpenCL sources of vision functions, for programs that build them where they run.
+"""OpenCL sources of functions, for programs that build them where they run.
 
-In: formulas. Out: `cl_kernels/NAME.cl`, or one header with all of them as texts. Invariant: a source is what
-`CLKernelLibrary` makes for the same formula and border, so that `CLKernelLibrary.init(folder)` reads it.
+In: formulas and stages. Out: `cl_kernels/NAME.cl`, or texts in the header, with what the host gives each kernel.
+Invariant: the source of a formula is what `CLKernelLibrary` makes for the same formula and border, so that
+`CLKernelLibrary.init(folder)` reads it; numbers go as whole words, so that a device without doubles takes all but
+convolutions by a matrix. The host: `armillary_compute_cl.hpp`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from armillary.artifact import FunctionRow
 from armillary.base.files import make_folder, write_atomic
-from armillary.compute.cl.kernels import DEFAULT_PATH, Program
+from armillary.compute.cl.kernels import DEFAULT_PATH, Program, thread_axis
 from armillary.compute.cl.tuner import DEFAULT_LWS
 from armillary.compute.core.compiled import Formula
+from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import BorderMode
+from armillary.compute.functions.stages.stage import Body, Stage
 from armillary.driver.te_build import build
+from armillary.errors import InternalError
+from armillary.tir import build as T
+from armillary.tir import reinterpret
+from armillary.tir.stmt import IfThenElse, PrimFunc
+
+_ITEMS = 16  # of a group, along a stage's window
+Kernel = tuple[
+    str, str, PrimFunc, tuple[str, ...]
+]  # how programs find it, its file, its loops, which numbers are reals
 
 
-def sources_of(formula: Formula) -> dict[str, str]:
-    """The source for each border, by the program's name; windows are any, tensors have one plane."""
-    tensors = (False,) * (len(formula.inputs) + len(formula.outputs))
-    programs = [Program(formula, border, tensors, (False, False, True), DEFAULT_LWS) for border in BorderMode]
-    return {
-        p.name(): next(iter(build(p.function(), target="opencl").descriptor.device_code.values())) for p in programs
-    }
+def stage_program(stage: Stage) -> PrimFunc:
+    """A stage whose iterations are work-items; its reals are words."""
+    body, count = Body(stage), T.var("count")
+    axis, words = thread_axis("x", count, _ITEMS), {name: T.var(name) for name in stage.reals}
+    params = (*body.buffers, count, *(words.get(name, var) for name, var in body.numbers.items()))
+    body.numbers |= {name: reinterpret("float32", word) for name, word in words.items()}
+    stage.emit(body, axis.place)
+    loops = IfThenElse(T.cast(axis.place < count, "bool"), body.builder.get(), None)
+    return PrimFunc(params, axis.bound(loops), (("global_symbol", stage.name),))
 
 
-def write_sources(folder: Path, formulas: Iterable[Formula], is_embedded: bool) -> None:
-    """Write the sources of formulas, into one header where they are embedded."""
-    sources = {name: text for formula in formulas for name, text in sources_of(formula).items()}
-    if not is_embedded:
-        target = make_folder(folder / DEFAULT_PATH)
-        for name, text in sources.items():
-            write_atomic(target / f"{name}.cl", text.encode())
+def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
+    """A stage's kernel; a formula's for each border, for any window, of tensors of one plane; none for loops."""
+    if isinstance(kernel, Loops):
         return
-    rows = [f'    {{"{name}", R"opencl({text})opencl"}},' for name, text in sources.items()]
-    head = ["// Sources of OpenCL kernels, by name. Written by armillary.compute.build.", "#pragma once"]
-    head += [
-        "namespace armillary { namespace compute { namespace cl {",
-        "struct Source {",
-        "  const char *name, *text;",
+    if isinstance(kernel, Stage):
+        yield kernel.name, kernel.name, stage_program(kernel), kernel.reals
+        return
+    tensors = (False,) * (len(kernel.inputs) + len(kernel.outputs))
+    reals = tuple(f"number{k}" for k, kind in enumerate(kernel.numbers) if kind == "float32")
+    for border in BorderMode:
+        program = Program(kernel, border, tensors, (False, False, True), DEFAULT_LWS)
+        yield f"{kernel.name}/{border.name}", program.name(), program.function(), reals
+
+
+def write_sources(folder: Path, kernels: Iterable[Formula | Stage | Loops], is_embedded: bool) -> None:
+    """Write sources to `cl_kernels`, or with the header that lists the kernels."""
+    target, rows = folder / DEFAULT_PATH, []
+    for key, file, function, reals in (row for kernel in kernels for row in _kernels(kernel)):
+        descriptor = build(function, target="opencl").descriptor
+        ((_, text),), (row,) = descriptor.device_code.items(), descriptor.functions.values()
+        if not is_embedded:
+            write_atomic(make_folder(target) / f"{file}.cl", text.encode())
+        source = f'R"opencl({text})opencl"' if is_embedded else "nullptr"
+        rows.append(f'    {{"{key}", "{file}", {_launch(row, reals)},\n     {source}}},')
+    head = """\
+// OpenCL kernels of this library: their arguments ("#n" a tensor, "~x" a real of 32 bits), groups along x, y and z
+// ((value + more) / items), work-items of a group, and sources. Written by armillary.compute.build.
+#pragma once
+#define ARMILLARY_COMPUTE_HAS_CL 1
+namespace armillary { namespace compute { namespace kernels {
+struct Groups { const char *value; int more, items; };
+struct DeviceKernel {
+  const char *key, *file, *symbol, *arguments;
+  Groups groups[3];
+  int items[3];
+  const char *source;
+};
+inline const DeviceKernel *of_device() {
+  static const DeviceKernel table[] = {"""
+    tail = "    {nullptr, nullptr, nullptr, nullptr, {}, {}, nullptr},\n  };\n  return table;\n}\n}}}\n"
+    header = folder / "armillary_compute_cl_kernels.hpp"
+    write_atomic(header, "\n".join([head, *rows, tail]).encode())
+
+
+def _launch(row: FunctionRow, reals: tuple[str, ...]) -> str:
+    """The kernel's name, its arguments, groups and work-items."""
+    if len(row.launches) != 1:
+        raise InternalError(f"{row.name}: {len(row.launches)} launches, wanted one")
+    (launch,), names = row.launches, [var.name for var in row.vars]
+    words = []
+    for kind, at in launch.args:
+        name = names[at] if kind == "var" else ""
+        words.append(f"#{at}" if kind == "tensor" else f"~{name}" if name in reals else name)
+    groups = [
+        f'{{"{names[g[0]]}", {g[1]}, {g[2]}}}' if isinstance(g, tuple) else f"{{nullptr, {g}, 1}}"
+        for g in launch.groups
     ]
-    head += ["};", "inline const Source *sources() {", "  static const Source all[] = {"]
-    tail = ["    {nullptr, nullptr},", "  };", "  return all;", "}", "}}} // namespace armillary::compute::cl", ""]
-    write_atomic(folder / "armillary_compute_cl_kernels.hpp", "\n".join([*head, *rows, *tail]).encode())
+    items = ", ".join(map(str, launch.items))
+    return f'"{launch.kernel}", "{" ".join(words)}", {{{", ".join(groups)}}}, {{{items}}}'

@@ -12,7 +12,7 @@ from armillary.compute.core.compiled import PlaneTensor, bits_of, plane_addresse
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
 from armillary.compute.core.regions import sides_of
-from armillary.compute.core.tensor_info import BorderMode, BorderSize
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType
 from armillary.compute.core.window import Window
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr
@@ -34,10 +34,10 @@ class _Fill:
         self._builder.emit(BufferStore(self._plane, T.select(self._is_constant, self._value, near), (y, x)))
 
 
-def border_function(dtype: str, prefix: str = "") -> PrimFunc:
+def border_function(kind: DataType, prefix: str = "") -> PrimFunc:
     """The function over a plane: sizes, the border, whether it is constant, the constant."""
-    plane: Buffer = tir.decl_buffer((T.var("plane_rows"), T.var("plane_columns")), dtype, name="plane")
-    top_y, left_x, value = T.var("top_plane"), T.var("left_plane"), T.var("value", dtype)
+    plane: Buffer = tir.decl_buffer((T.var("plane_rows"), T.var("plane_columns")), kind.dtype, name="plane")
+    top_y, left_x, value = T.var("top_plane"), T.var("left_plane"), T.var("value", kind.dtype)
     scalars = {name: T.var(name) for name in _SCALARS}
     width, height, above, right, below, left, is_constant = scalars.values()
     ib, one = tir.ir_builder.create(), T.const(1)
@@ -56,13 +56,13 @@ def border_function(dtype: str, prefix: str = "") -> PrimFunc:
                 y = T.add(edge, T.mul(T.add(k, one), T.const(sign)))
                 x = T.add(T.sub(left_x, left), column)
                 fill.pixel(y, x, edge, x)
-    symbol = (("global_symbol", f"{prefix}fill_border_{dtype}"),)
+    symbol = (("global_symbol", f"{prefix}border_{kind.name}"),)
     return PrimFunc((plane, top_y, left_x, *scalars.values(), value), ib.get(), symbol)
 
 
 @once
-def _compiled(dtype: str) -> CompiledLoops:
-    loops = CompiledLoops.built(border_function(dtype))
+def _compiled(kind: DataType) -> CompiledLoops:
+    loops = CompiledLoops.built(border_function(kind))
     return loops
 
 
@@ -95,9 +95,8 @@ class BorderKernel(IKernel):
         values |= {"top": min(size.top, pad.top + y), "left": min(size.left, pad.left + x)}
         values["right"] = min(size.right, info.dimension(0) + pad.right - right)
         values["bottom"] = min(size.bottom, info.dimension(1) + pad.bottom - bottom)
-        dtype = info.data_type.dtype
-        values["value"] = bits_of(self._constant, dtype)
-        loops, tensors = _compiled(dtype), self.tensors()
+        values["value"] = bits_of(self._constant, info.data_type.dtype)
+        loops, tensors = _compiled(info.data_type), self.tensors()
         return tuple(loops.bind_values(plane_addresses(tensors, z), values, 1) for z in range(info.num_planes()))
 
     def _run(self, window: Window, info: ThreadInfo) -> None:

@@ -91,8 +91,7 @@ class Loops:
     partial: str = ""
 
 
-@once
-def compiled_loops(loops: Loops) -> CompiledLoops:
+def loops_function(loops: Loops, prefix: str = "") -> PrimFunc:
     """One loop over bands; scalars: height, columns, bands, sizes and origins of the planes."""
     names = [f"plane{n}" for n in range(len(loops.kinds))]
     buffers: list[Buffer] = [
@@ -110,8 +109,13 @@ def compiled_loops(loops: Loops) -> CompiledLoops:
             planes.append(Plane(ib, buffers[-1], band, T.const(0)))
         loops.emit(ib, planes, ib.let("first", first), ib.let("count", T.sub(end, first)), columns)
     params: tuple[Buffer | Var, ...] = (*buffers, height, columns, bands, *tops, *lefts)
-    function = PrimFunc(params, ib.get(), (("global_symbol", loops.name),))
-    return CompiledLoops.built(function)
+    return PrimFunc(params, ib.get(), (("global_symbol", prefix + loops.name),))
+
+
+@once
+def compiled_loops(loops: Loops) -> CompiledLoops:
+    """The loop in this process."""
+    return CompiledLoops.built(loops_function(loops))
 
 
 class LoopsKernel(IKernel):

@@ -225,7 +225,9 @@ def convolution(columns: int, rows: int, kind: DataType) -> Formula:
 def non_linear(which: str, offsets: tuple[tuple[int, int], ...]) -> Formula:
     """The least, greatest or middle one of the pixels at offsets."""
     reach = max((abs(n) for pair in offsets for n in pair), default=0)
-    return _filter(f"non_linear_{which}_{len(offsets)}", _rank(which, offsets), reach)
+    side = 2 * reach + 1
+    places = sum(1 << ((dy + reach) * side + dx + reach) for dy, dx in offsets)
+    return _filter(f"non_linear_{which}_{side}_{places:x}", _rank(which, offsets), reach)
 
 
 @once

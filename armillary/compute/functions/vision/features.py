@@ -216,7 +216,7 @@ def _follow(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, column
 
 
 _LEVELS = 256  # of weak pixels behind one another; longer chains pay for every pixel of the image
-_TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _follow, "int32")
+TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _follow, "int32")
 
 
 class NECannyEdge(VisionFunction):
@@ -295,7 +295,7 @@ class NECannyEdge(VisionFunction):
         """What is left to the queue."""
         flat = (FlatPlane(self._classes, U8), FlatPlane(self._frontier, U8), FlatPlane(self._frontier, DataType.U32))
         queue = np.zeros((1, self._classes.info().total_size()), np.int32)
-        kernel = LoopsKernel(_TRACE, is_parallel=False)
+        kernel = LoopsKernel(TRACE, is_parallel=False)
         kernel.configure([self._classes, *flat], queue)
         return [kernel]
 

@@ -300,11 +300,11 @@ class NENonLinearFilter(VisionFunction):
     ) -> None:
         """Set the images, which pixel is taken, and of which ones."""
         refuse(self.validate(input.info(), output.info(), func, mask_size, pattern, mask))
-        formula = formulas.non_linear(func.value, _offsets(mask_size, pattern, mask))
+        formula = formulas.non_linear(func.value, mask_offsets(mask_size, pattern, mask))
         self._configure([input], [output], border_mode, constant_border_value, (), formula)
 
 
-def _offsets(size: int, pattern: MatrixPattern, mask: Sequence[int] | None) -> tuple[tuple[int, int], ...]:
+def mask_offsets(size: int, pattern: MatrixPattern, mask: Sequence[int] | None = None) -> tuple[tuple[int, int], ...]:
     """The places under a mask, rows first."""
     half = size // 2
 

@@ -86,10 +86,10 @@ def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, col
             total[y, x] = T.cast(T.add(running[0], here), "uint32")
 
 
-_COUNTS = Loops("count_values", ("uint8",), _count, "int32")
-_SUMS = Loops("add_up", ("uint8",), _add_up, "int64")
-_INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
-_EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
+COUNTS = Loops("count_values", ("uint8",), _count, "int32")
+SUMS = Loops("add_up", ("uint8",), _add_up, "int64")
+INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
+EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
 
 
 class Counting(ConfiguredFunction):
@@ -185,7 +185,7 @@ class NEHistogramKernel(IKernel):
 
     def memory_needed_per_thread(self) -> int:
         """Bytes that a thread counts in."""
-        return 256 * _COPIES * np.dtype(_COUNTS.partial).itemsize
+        return 256 * _COPIES * np.dtype(COUNTS.partial).itemsize
 
     def configure(self, input: Tensor, output: Distribution1D, local_hist: Array, window_lut: Array) -> None:
         """Set the image, where the counts go, and the memory that threads use."""
@@ -207,7 +207,7 @@ class NEHistogramKernel(IKernel):
         if info.thread_id >= len(self._rows):
             message = f"NEHistogramKernel: thread {info.thread_id}, but local_hist is for {len(self._rows)} threads"
             raise ExecutionError(message, hint="it holds memory_needed_per_thread() * num_threads bytes")
-        counts, counter = self._rows[info.thread_id].view(_COUNTS.partial)[None], LoopsKernel(_COUNTS, False)
+        counts, counter = self._rows[info.thread_id].view(COUNTS.partial)[None], LoopsKernel(COUNTS, False)
         counts[...] = 0
         sides = (window.x().start(), window.y().start(), window.x().end(), window.y().end())
         counter.configure([self._input], counts, sides)
@@ -222,7 +222,7 @@ class NEHistogram(Counting):
 
     def configure(self, input: Tensor, output: Distribution1D) -> None:
         """Set the image and where the counts go."""
-        self._set(_COUNTS, input, 256 * _COPIES)
+        self._set(COUNTS, input, 256 * _COPIES)
         self._output = output
 
     def run(self) -> None:
@@ -249,7 +249,7 @@ class NEEqualizeHistogram(Counting):
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
         refuse(self.validate(input.info(), output.info()))
-        self._set(_COUNTS, input, 256 * _COPIES)
+        self._set(COUNTS, input, 256 * _COPIES)
         self._table, self._lookup = self._lookup_of_bytes()
         self._lookup.configure(input, self._table, output)
 
@@ -281,7 +281,7 @@ class NEMeanStdDev(Counting):
 
     def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
         """Set the image and where the numbers go."""
-        self._set(_SUMS, input, 2)
+        self._set(SUMS, input, 2)
         self._mean, self._deviation = mean, stddev
 
     def run(self) -> None:
@@ -311,7 +311,7 @@ class NEMinMaxLocation(Counting):
     ) -> None:
         """Set the image, and where values, places (x, y) and counts go."""
         kind = input.info().data_type
-        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, 2)
+        self._set(EXTREMES.get(kind, EXTREMES[U8]), input, 2)
         self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
 
     def run(self) -> None:
@@ -347,7 +347,7 @@ class NEIntegralImage(VisionFunction):
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
         refuse(self.validate(input.info(), output.info()))
-        kernel = LoopsKernel(_INTEGRAL, is_parallel=False)
+        kernel = LoopsKernel(INTEGRAL, is_parallel=False)
         region = input.info().valid_region()
         kernel.configure([input, output], sides=sides_of(region))
         output.info().set_valid_region(region)
