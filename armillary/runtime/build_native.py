@@ -66,9 +66,10 @@ LIBRARY_SOURCES = (
     "packages/arm_package.c",
     "face/arm_c_runtime_api.c",
 )
-RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_npy.c", "packages/arm_zip.c", "armrun.c")
+RUNNER_SOURCES = (*LIBRARY_SOURCES, "packages/arm_backtrace.c", "packages/arm_npy.c", "packages/arm_zip.c", "armrun.c")
 RPC_SERVER_SOURCES = (
     *LIBRARY_SOURCES,
+    "packages/arm_backtrace.c",
     "packages/arm_npy.c",
     "rpc/armrpc_sha256.c",
     "rpc/armrpc_frames.c",
@@ -157,7 +158,8 @@ def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flag
     make_folder(output.parent)
     with scratch_folder() as folder:
         objects = _objects(compiler, sources, folder, flags)
-        return run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES], output)
+        unwinder = ["-lunwind"] if is_zig(compiler) and "-shared" not in flags else []  # others' compilers bring theirs
+        return run_compiler([*compiler, *_COMMON, *flags, *objects, *_LIBRARIES, *unwinder], output)
 
 
 def _objects(compiler: Sequence[str], sources: Sequence[str], folder: Path, flags: Sequence[str]) -> list[str]:

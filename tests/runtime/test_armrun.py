@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -247,3 +249,23 @@ def umask() -> Iterator[int]:
     before = os.umask(0o027)
     yield 0o027
     os.umask(before)
+
+
+def test_crash_says_in_which_kernel_it_happened(built_runner: Callable[..., Path], package: Path) -> None:
+    command = [built_runner(get_cc()), f"--model={package}", "--threads=1", "--run-count=10000000"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 30
+    while not catches(process.pid, signal.SIGSEGV) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSEGV)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGSEGV, errors
+    assert errors.startswith("armrun: signal 11 (")
+    assert "\n  #0 " in errors
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process handles a signal itself, as the kernel shows it (proc(5), SigCgt)."""
+    text = Path(f"/proc/{pid}/status").read_text("ascii")
+    mask = next(line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)

@@ -11,6 +11,7 @@
 
 #include "arm_device.h"
 #include "arm_files.h"
+#include "arm_object.h"
 
 #define MAX_INPUTS 64
 
@@ -426,6 +427,7 @@ int main(int argc, char **argv) {
     }
   }
   if (o.model == NULL) return usage(stderr);
+  arm_backtrace_on_crash("armrun");
   int is_kept = o.programs != NULL ? arm_opencl_keep_programs(o.programs) : 0;
   if (is_kept < 0) return usage(stderr);
   if (is_kept > 0) fprintf(stderr, "armrun: no program is kept in %s: no folder that you alone may write to\n", o.programs);

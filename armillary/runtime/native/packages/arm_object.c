@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +38,10 @@ struct arm_object {
   symbol *symbols; /* that others see, by name; their names are in `names` */
   size_t count;
   char *names;
+  arm_object *next; /* of all that are loaded, for who asks what an address is of */
 };
+static arm_object *loaded;
+static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER; /* of who changes the list */
 
 /* An object while it is read. Stubs and slots have one row for each of its symbols. */
 typedef struct {
@@ -390,9 +394,15 @@ arm_object *arm_object_open(const char *path, arm_error *error) {
   if (object == NULL || m.data == NULL) arm_fail(error, "%s: cannot be read", path);
   else status = link_image(&m, object, error);
   if (m.data != NULL) munmap((void *)m.data, m.size);
-  if (status == 0) return object;
-  arm_object_free(object);
-  return NULL;
+  if (status != 0) {
+    arm_object_free(object);
+    return NULL;
+  }
+  pthread_mutex_lock(&loaded_lock);
+  object->next = loaded;
+  loaded = object;
+  pthread_mutex_unlock(&loaded_lock);
+  return object;
 }
 
 void *arm_object_symbol(const arm_object *object, const char *name) {
@@ -401,8 +411,28 @@ void *arm_object_symbol(const arm_object *object, const char *name) {
   return found == NULL ? NULL : (void *)found->address;
 }
 
+/* Without the lock: it is asked when the process has crashed, maybe while it held it. */
+const char *arm_object_name_at(const void *address, int64_t *distance) {
+  const char *at = address, *name = NULL;
+  for (const arm_object *o = loaded; o != NULL; o = o->next) {
+    if (at < (const char *)o->base || at >= (const char *)o->base + o->size) continue;
+    for (size_t i = 0; i < o->count; i++) {
+      int64_t behind = at - (const char *)o->symbols[i].address;
+      if (behind >= 0 && (name == NULL || behind < *distance)) *distance = behind, name = o->symbols[i].name;
+    }
+  }
+  return name;
+}
+
 void arm_object_free(arm_object *object) {
   if (object == NULL) return;
+  pthread_mutex_lock(&loaded_lock);
+  for (arm_object **o = &loaded; *o != NULL; o = &(*o)->next)
+    if (*o == object) {
+      *o = object->next;
+      break;
+    }
+  pthread_mutex_unlock(&loaded_lock);
   if (object->base != NULL) munmap(object->base, object->size);
   free(object->symbols);
   free(object->names);
@@ -418,4 +448,5 @@ arm_object *arm_object_open(const char *path, arm_error *error) {
 }
 void *arm_object_symbol(const arm_object *object, const char *name) { return (void)object, (void)name, NULL; }
 void arm_object_free(arm_object *object) { free(object); }
+const char *arm_object_name_at(const void *address, int64_t *distance) { return (void)address, (void)distance, NULL; }
 #endif

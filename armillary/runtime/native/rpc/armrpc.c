@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "arm_object.h"
 #include "armrpc.h"
 
 #define MAX_CHILDREN 64
@@ -480,6 +481,7 @@ int main(int argc, char **argv) {
     }
   }
   signal(SIGPIPE, SIG_IGN);
+  arm_backtrace_on_crash("armrpc");
   struct sigaction action = {.sa_handler = stop};
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGINT, &action, NULL);
