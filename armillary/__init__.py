@@ -30,6 +30,7 @@ _MODULES = (
     "frontend",
     "instrument",
     "ir",
+    "meta_schedule",
     "ops",
     "relay",
     "rpc",

@@ -13,6 +13,7 @@ from armillary import _ffi as _ffi
 from armillary import arith as arith
 from armillary import artifact as artifact
 from armillary import auto_scheduler as auto_scheduler
+from armillary import meta_schedule as meta_schedule
 from armillary import autotvm as autotvm
 from armillary import backend as backend
 from armillary import backends as backends
@@ -75,6 +76,7 @@ __all__ = [
     "arith",
     "artifact",
     "auto_scheduler",
+    "meta_schedule",
     "autotvm",
     "backend",
     "backends",

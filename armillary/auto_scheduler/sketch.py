@@ -23,8 +23,8 @@ from armillary.tir import expr as E
 from armillary.tir.build import as_int
 
 _VECTORS = (1, 4, 8, 16, 32)  # elements of an innermost loop without a reduction
-_REGISTERS = 256  # elements of a tile that is held while terms are added: 16 vectors of 16
-_WRITTEN_OUT = 64  # iterations of loops in a tile, besides the vector's
+REGISTERS = 256  # elements of a tile that is held while terms are added: 16 vectors of 16
+WRITTEN_OUT = 64  # iterations of loops in a tile, besides the vector's
 
 
 def sketch(tensors: Sequence[te.Tensor]) -> te.Schedule:
@@ -135,7 +135,7 @@ def _register_tile(cfg: ConfigSpace, stage: te.Stage, sizes: Sequence[int]) -> N
         terms.append(list(cfg[f"terms_{k}"].apply(stage.schedule, stage.op.output(0), axis)))
     stage.reorder(*(pair[0] for pair in terms), *(pair[1] for pair in terms), *spatial)
     stage.vectorize(spatial[-1])
-    if math.prod(sizes[:-1]) <= _WRITTEN_OUT:
+    if math.prod(sizes[:-1]) <= WRITTEN_OUT:
         for axis in spatial[:-1]:
             stage.unroll(axis)
     cfg.define_knob("unroll", [False, True])
@@ -148,4 +148,4 @@ def _fits(config: ConfigEntity) -> bool:
     tiles = [config[name].size[-1] for name in config if name.startswith("tile_")]
     inner = [config[name].size[-1] for name in config if name.startswith("terms_")]
     written = math.prod(tiles[:-1]) * (inner[-1] if inner and config["unroll"].val else 1)
-    return math.prod(tiles) <= _REGISTERS and written <= 8 * _WRITTEN_OUT and all(n <= 64 for n in inner)
+    return math.prod(tiles) <= REGISTERS and written <= 8 * WRITTEN_OUT and all(n <= 64 for n in inner)

@@ -34,7 +34,7 @@ from armillary.target.cpu import isa_of
 VERSION = 0.2
 _MOST_TOLD = 5  # damaged lines of a log that are told one by one
 _LONGEST_LINE = 1 << 20
-_BEGINNINGS = b"{#\r\n \t"  # of logs
+_BEGINNINGS = b"{[#\r\n \t"  # of logs
 FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
 Source = str | os.PathLike[str] | IO[str]

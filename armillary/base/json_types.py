@@ -7,4 +7,5 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+JsonValue: TypeAlias = Any  # Any: what a JSON text holds
 JsonObject: TypeAlias = dict[str, Any]  # Any: what a JSON text holds below a key

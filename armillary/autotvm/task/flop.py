@@ -15,6 +15,9 @@ from armillary.base.node import children
 from armillary.te.operation import ComputeOp, ExternOp, ScanOp
 from armillary.te.stage import static_extent
 from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import statements_inside
+from armillary.tir.build import as_int
 
 _ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.FloorDiv, E.TruncDiv, E.Min, E.Max)
 _TOLD = "state the operations in the template: cfg.add_flop(n)"
@@ -31,6 +34,15 @@ def compute_flop(schedule: te.Schedule) -> float:
     if not total:
         raise TuningError("Cannot find float number operation in this operator", hint=_TOLD)
     return total
+
+
+def loops_flop(item: S.Stmt, times: int = 1) -> float:
+    """Operations of loops of known length without blocks; 0 where what they do is no arithmetic."""
+    if isinstance(item, S.For):
+        return loops_flop(item.body, times * (as_int(item.extent) or 1))
+    if isinstance(item, S.BufferStore):
+        return _count(item.value) * times
+    return sum(loops_flop(part, times) for part in statements_inside(item))
 
 
 def _operations(schedule: te.Schedule) -> list[te.Operation]:

@@ -149,8 +149,8 @@ def block_laid_out(
     if not nested or any(outer.body is not inner for outer, inner in zip(loops, [*loops[1:], realize], strict=True)):
         raise ScheduleError(f"{name} has other loops than one for each axis, in their order")
     whole = isinstance(realize.predicate, E.IntImm) and bool(realize.predicate.value)
-    if not whole or any(s.kind is not S.LoopKind.SERIAL for s in loops):
-        raise ScheduleError(f"{name} has a condition, or loops that are not serial")
+    if not whole or any(s.kind is not S.LoopKind.SERIAL or build.as_int(s.min) != 0 for s in loops):
+        raise ScheduleError(f"{name} has a condition, or loops that are not serial from 0 on")
     old = [axis.var for axis in block.iter_vars]
     mapping = index_map if isinstance(index_map, IndexMap) else IndexMap.from_func(index_map, count)
     own = IndexMap(old, mapping(*old))

@@ -8,12 +8,10 @@ In: a function, a buffer that its blocks allocate, where each element goes. Out:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from armillary.base.aliases import AnyFunction
 from armillary.base.node import replace
 from armillary.errors import ScheduleError
 from armillary.tir import build
@@ -26,7 +24,7 @@ from armillary.tir.simplify import simplify
 from armillary.tir.substitute import map_all, map_stmt
 
 _MOST = 1 << 24  # elements that are gone through
-IndexMap = Callable[..., Sequence[Any]]  # Any: sums, products, quotients of what it is given
+IndexMap = AnyFunction  # sums, products, quotients of the indices that it is called with
 
 
 def laid_out(func: S.PrimFunc, buffer: S.Buffer, index_map: IndexMap) -> S.PrimFunc:

@@ -52,15 +52,16 @@ def decomposed(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, name: str)
     moved_first = moved(replace(first, iter_vars=()), dict(own))
     assert isinstance(moved_first, Block), "a block stays one"
     axes = tuple(replace(a, var=own[a.var]) for a in block.iter_vars)
-    values = tuple(substitute_expr(v, fresh) for v in realize.iter_values)
-    fill = BlockRealize(values, substitute_expr(realize.predicate, fresh), _said(replace(moved_first, iter_vars=axes)))
+    places: dict[E.Var, E.Expr] = {s.var: build.add(fresh[s.var], s.min) for s in inner}
+    values = tuple(substitute_expr(v, places) for v in realize.iter_values)
+    fill = BlockRealize(values, substitute_expr(realize.predicate, places), _said(replace(moved_first, iter_vars=axes)))
     nest = serial_loops(
         [(v, substitute_expr(s.extent, fresh)) for s in inner if isinstance(v := fresh[s.var], E.Var)], fill
     )
-    places = dict(zip(axes_of(block), realize.iter_values, strict=True))
+    at = dict(zip(axes_of(block), realize.iter_values, strict=True))
     rest = replace(
         realize,
-        predicate=build.logical_and(realize.predicate, substitute_expr(condition, places)),
+        predicate=build.logical_and(realize.predicate, substitute_expr(condition, at)),
         block=_said(replace(block, body=replace(store, value=inside))),
     )
     body = with_statement(func.with_body(loop), realize, rest).body

@@ -14,8 +14,9 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from armillary.base.json_types import JsonValue
 from armillary.errors import ScheduleError
 from armillary.tir import expr as E
 from armillary.tir.analysis import free_vars
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S", bound="State")
-Value = Any  # Any: what primitives take, and the values that JSON has
+Value = JsonValue  # what primitives take, handles and numbers besides
 Provider = Callable[["Instruction", Sequence[Value], Sequence[Value], Value], Value]
 _LOOKS = ("get_", "sample_")
 KINDS: dict[str, InstructionKind] = {}
@@ -44,6 +45,7 @@ class InstructionKind:
         self.parameters = {row.name: row for row in rows}
         handles = [row for row in rows if "RV" in str(row.annotation)]
         self.inputs = tuple(f"*{row.name}" if _is_list(row) else row.name for row in handles)
+        self.gives_list = str(inspect.signature(method).return_annotation).startswith("list")
         self.attrs = tuple(row.name for row in rows if row not in handles and row.name != "decision")
 
     @property
@@ -93,6 +95,7 @@ class Instruction:
         parts = [_text(v, names) for v in positions] + [f"{name}={_text(named[name], names)}" for name in order]
         parts += [f"decision={_text(decision, names)}"] if decision is not None else []
         results = ", ".join(names.get(v, "_") for v in self.outputs)
+        results += "," if len(self.outputs) == 1 and self.kind.gives_list else ""
         return f"{f'{results} = ' if results else ''}sch.{self.kind.method}({', '.join(parts)})"
 
     def __str__(self) -> str:
