@@ -461,23 +461,43 @@ def most(a: Known, b: Known) -> Known:
     return a if low >= 0 else Extent({(Most(*sorted((a, b), key=str)),): 1})
 
 
+@record(frozen=False, slots=True)
+class Meeting:
+    """Two axes, different as expressions, that an operator takes to be equal; `where`: the call that was typed."""
+
+    a: Known
+    b: Known
+    where: object = None
+
+
 # Where `noted_meetings` looks: axes over named sizes that operators take to be equal.
-_MEETINGS: ContextVar[list[tuple[Known, Known]] | None] = ContextVar("_MEETINGS", default=None)
+_MEETINGS: ContextVar[list[Meeting] | None] = ContextVar("_MEETINGS", default=None)
 
 
 @contextmanager
-def noted_meetings() -> Iterator[list[tuple[Known, Known]]]:
+def noted_meetings() -> Iterator[list[Meeting]]:
     """A list of the axes, different as expressions, that operators typed in this context take to be equal."""
-    found: list[tuple[Known, Known]] = []
-    token = _MEETINGS.set(found)
+    result: list[Meeting] = []
+    token = _MEETINGS.set(result)
     try:
-        yield found
+        yield result
     finally:
         _MEETINGS.reset(token)
+
+
+def meetings_so_far() -> list[Meeting] | None:
+    """What is noted in this context; None where nobody asks."""
+    return _MEETINGS.get()
 
 
 def note_meeting(a: Dim, b: Dim) -> None:
     """Say that an operator takes two axes to be equal."""
     meetings = _MEETINGS.get()
     if meetings is not None and a != b and isinstance(a, int | Extent) and isinstance(b, int | Extent):
-        meetings.append((a, b))
+        meetings.append(Meeting(a, b))
+
+
+def note_at_most(a: Dim, b: Dim) -> None:
+    """Say that an operator takes an axis to be no longer than another."""
+    if isinstance(a, int | Extent) and isinstance(b, int | Extent):
+        note_meeting(least(a, b), a)

@@ -40,6 +40,7 @@ from armillary.driver.library import FunctionLibrary, GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
+from armillary.ops.shape.compared_sizes import with_compared_sizes
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
@@ -97,7 +98,7 @@ def build(
     progress("passes", 0, 1)
     module = with_libraries(declare_states(_as_module(ir_mod), states or {}), libraries, params, mod_name)
     report = report_of(module, libraries)
-    module = optimized(with_meeting_sizes(module), where, params)
+    module = optimized(with_compared_sizes(with_meeting_sizes(module)), where, params)
     progress("passes", 1, 1)
     give_back_memory()
     made = assembled(module, where, mod_name, progress)

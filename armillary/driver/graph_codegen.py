@@ -9,7 +9,7 @@ JSON form: artifact/__init__.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,7 +54,7 @@ Weight = Array | Deferred
 ConstantKey = tuple[int, str, tuple[int, ...], bytes, str]  # device, type, shape, first bytes, memory
 NOP = "__nop"
 DEVICE_COPY = "__device_copy"
-BIND = "__bind"
+BIND, EQUAL = "__bind", "__equal"
 _MOVES = frozenset({"transpose", "layout_transform"})
 _PROBE = 256  # bytes of a constant that must agree before all of it is compared
 _DIGEST_LENGTH = 8  # characters that tell kernels of the same operators apart, at least
@@ -277,9 +277,13 @@ class _Builder:
         if not is_primitive(call.op):
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         device = int(call.op.get_attr(DEVICE, 0)) or self.device
-        inputs = [v for a in call.args for v in self._on(a, device)]
         if has(call.op.body, Fact.RUNS_AFTER):
-            return inputs[1:]
+            return self._on(call.args[1], device)
+        if has(call.op.body, Fact.COMPARES) and sizes_of(asdict(call.op.body.attrs).values()):
+            sides = asdict(call.op.body.attrs).items()
+            self.plan.nodes[self.add(call, EQUAL, [], ())].attrs.update({side: str(text) for side, text in sides})
+            return []
+        inputs = [v for a in call.args for v in self._on(a, device)]
         if has(call.op.body, Fact.BINDS):
             return self._bind(call, call.op.body.attrs.size, inputs)
         types = tensor_fields(call.checked_type)
@@ -301,8 +305,7 @@ class _Builder:
         if size is None:  # a number has its value
             return count
         if self.device:
-            message = "data says no sizes in a graph over several devices"
-            raise UnsupportedError(message, span=call.span, hint="build for one device")
+            raise UnsupportedError("data says no sizes in a graph over several devices", hint="build for one device")
         if size.name in self.plan.sizes or size.name != identifier(size.name):
             message = f"the size {size.name} has its value already, or is no identifier"
             raise UnsupportedError(

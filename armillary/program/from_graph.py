@@ -16,6 +16,7 @@ from armillary.errors import UnsupportedError
 from armillary.program.nodes import (
     Bind,
     Call,
+    Equal,
     If,
     Lifetime,
     Loop,
@@ -43,6 +44,7 @@ class _Reader:
     def __init__(self, spec: GraphSpec, params: frozenset[str]) -> None:
         self.spec, self.params = spec, params
         self.rows = spec.node_row_ptr
+        self.sizes = {row.name: Size(row.name, row.low, row.high, row.step) for row in spec.sizes}
         self.names = self._names()
         self.heads = {spec.storage_ids[spec.entry(node, output)] for node, output, _ in spec.heads}
 
@@ -58,12 +60,11 @@ class _Reader:
 
     def program(self) -> Program:
         spec = self.spec
-        sizes = tuple(Size(row.name, row.low, row.high, row.step) for row in spec.sizes)
         body = self._statements(0, len(spec.nodes))
         heads = tuple(self.names[spec.entry(node, output)] for node, output, _ in spec.heads)
         written = {self.rows[i] for i, node in enumerate(self.spec.nodes) if self._state_of(i, node) is not None}
         values = tuple(self._value(entry) for entry in range(self.rows[-1]) if entry not in written)
-        return Program(sizes, values, (*body, Return(heads)))
+        return Program(tuple(self.sizes.values()), values, (*body, Return(heads)))
 
     def _state_of(self, index: int, node: GraphNode) -> str | None:
         """The state that a node copies to."""
@@ -84,8 +85,7 @@ class _Reader:
             place = None if spec.lifetimes[2 * slot] >= 0 else -1
         device = spec.devices[entry] if spec.devices else 0
         scope = spec.storage_scopes[entry] if spec.storage_scopes else "global"
-        sizes = {row.name: Size(row.name, row.low, row.high, row.step) for row in spec.sizes}
-        shape = tuple(d if isinstance(d, int) else parse_extent(d, sizes=sizes) for d in spec.shapes[entry])
+        shape = tuple(d if isinstance(d, int) else parse_extent(d, sizes=self.sizes) for d in spec.shapes[entry])
         return Value(self.names[entry], str(spec.dltypes[entry]), shape, Storage(lifetime, slot, place, device, scope))
 
     def _lifetime(self, node: GraphNode, slot: int) -> Lifetime:
@@ -121,6 +121,9 @@ class _Reader:
                 return Move("copy", inputs, outputs[0])
             case "__bind":
                 return Bind(node.attrs["size"], inputs[0])
+            case "__equal":
+                a, b = (parse_extent(node.attrs[side], sizes=self.sizes) for side in "ab")
+                return Equal((a, b), (node.attrs["of_a"], node.attrs["of_b"]), node.name)
             case "__yield":
                 return Yield(inputs)
             case "__if":

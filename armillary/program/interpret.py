@@ -16,7 +16,20 @@ from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.extent import Size, as_size, evaluate
 from armillary.errors import ExecutionError, TypeMismatch
-from armillary.program.nodes import Bind, Call, If, Lifetime, Loop, Move, Program, Return, Statement, Value, Yield
+from armillary.program.nodes import (
+    Bind,
+    Call,
+    Equal,
+    If,
+    Lifetime,
+    Loop,
+    Move,
+    Program,
+    Return,
+    Statement,
+    Value,
+    Yield,
+)
 
 Function = Callable[..., "Sequence[Array]"]  # of the values of sizes by name, then the inputs' arrays
 
@@ -92,6 +105,8 @@ class _Run:
                     self.set(output, np.concatenate(flat).reshape(self.shape(output)))
                 case Bind(size, value):
                     self.bind(self.bounds[size], int(self.arrays[value].reshape(())))
+                case Equal():
+                    self.compare(statement)
                 case If(condition, then, otherwise, outputs):
                     taken = then if bool(self.arrays[condition].reshape(())) else otherwise
                     for name, array in zip(outputs, self.body(taken), strict=True):
@@ -105,6 +120,13 @@ class _Run:
         if not (size.low <= value <= size.high and value % size.step == 0):
             raise ExecutionError(f"the data says {size.name} = {value}, outside its bounds {size.low} to {size.high}")
         self.sizes[size.name] = value
+
+    def compare(self, equal: Equal) -> None:
+        """Refuse extents that differ."""
+        (a, b), (of_a, of_b) = (evaluate(side, self.sizes) for side in equal.sides), equal.owners
+        if a != b:
+            text = f"{of_a} is {equal.sides[0]} = {a}, but {of_b} is {equal.sides[1]} = {b}"
+            raise ExecutionError(f"{equal.name}: {text}: they must be equal")
 
     def loop(self, loop: Loop) -> None:
         """Run a loop: see nodes.Loop for what its body reads and yields."""

@@ -5,7 +5,7 @@ Grammar:
     program   = Program(sizes, values, body)
     statement = Call(function, inputs, outputs) | Move(kind, inputs, output)
               | If(condition, then, otherwise, outputs) | Loop(limit, going, states, body, outputs)
-              | Bind(size, value) | Yield(values) | Return(values)
+              | Bind(size, value) | Equal(sides, owners) | Yield(values) | Return(values)
 
 A statement names values; a value has a type, whose sizes are extents (base/extent.py), and a storage: how long it lives
 and where it lies. Invariant: plain data, equal by structure. `Yield` ends a branch or the body of a loop, `Return` the
@@ -114,6 +114,15 @@ class Bind:
 
 
 @record(slots=True)
+class Equal:
+    """Refuse to go on unless two extents are equal; `owners` say whose axes they are."""
+
+    sides: tuple[Known, Known]
+    owners: tuple[str, str]
+    name: str = ""
+
+
+@record(slots=True)
 class Yield:
     """The end of a branch or of a loop's body."""
 
@@ -127,7 +136,7 @@ class Return:
     values: tuple[str, ...]
 
 
-Statement: TypeAlias = Union[Call, Move, If, Loop, Bind, Yield, Return]  # noqa: UP007 (a value, also in 3.10)
+Statement: TypeAlias = Union[Call, Move, If, Loop, Bind, Equal, Yield, Return]  # noqa: UP007 (a value, also in 3.10)
 
 
 @record(slots=True)
@@ -154,6 +163,8 @@ def reads(statement: Statement) -> tuple[str, ...]:
             return (limit, going, *states)
         case Bind(_, value):
             return (value,)
+        case Equal():
+            return ()
         case Yield(values) | Return(values):
             return values
 

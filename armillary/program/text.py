@@ -6,7 +6,8 @@ text that is no program is a ParseError with line and column, and is not verifie
     program (b in 1..64) { %x: float32[b, 8] input slot 0  %y: float32[b, 8] output slot 1
       call relu(%x) -> %y  return %y }
 
-A size that no input gives gets its value on the way: `bind n = %count`.
+A size that no input gives gets its value on the way: `bind n = %count`. `equal n = 2*b of "axis 0 of x" "axis 0 of y"
+"add"` stops a run in which these differ.
 
 Behind a value stand its lifetime, its slot, and what differs from the usual: `at 64`, its place in the arena (`at ?`:
 where sizes decide), `device 4`, `scope "global.texture"`.
@@ -22,6 +23,7 @@ from armillary.errors import ParseError, TypeMismatch
 from armillary.program.nodes import (
     Bind,
     Call,
+    Equal,
     If,
     Lifetime,
     Loop,
@@ -80,6 +82,8 @@ def _lines(body: Sequence[Statement], indent: str) -> list[str]:
                 result += [*_lines(inside, indent + "  "), f"{indent}}} -> {_list(outputs)}"]
             case Bind(size, value):
                 result.append(f"{indent}bind {size} = %{value}")
+            case Equal((a, b), owners, name):
+                result.append(f"{indent}equal {a} = {b} of {' '.join(map(json.dumps, (*owners, name)))}")
             case Yield(values):
                 result.append(f"{indent}yield {_list(values)}".rstrip())
             case Return(values):
@@ -204,6 +208,8 @@ class _Parser:
             return self.loop(depth)
         if word == "bind":
             return self.bind()
+        if word == "equal":
+            return self.equal()
         if word in ("yield", "return"):
             return Yield(self.names()) if word == "yield" else Return(self.names())
         raise ParseError(f"{word} is no statement", span=cursor.span())
@@ -214,6 +220,14 @@ class _Parser:
             raise self.cursor.error(f"{size} is no size of the program: {', '.join(self.sizes) or 'it has none'}")
         self.cursor.expect("=")
         return Bind(size, self.name())
+
+    def equal(self) -> Equal:
+        cursor = self.cursor
+        a = read_extent(cursor, sizes=self.sizes)
+        cursor.expect("=")
+        b = read_extent(cursor, sizes=self.sizes)
+        cursor.expect("of")
+        return Equal((a, b), (cursor.string(), cursor.string()), cursor.string())
 
     def branch(self, depth: int) -> If:
         condition = self.name()

@@ -15,6 +15,7 @@ from armillary.base.extent import as_size, sizes_of
 from armillary.errors import ArtifactError
 from armillary.program.nodes import (
     Bind,
+    Equal,
     Lifetime,
     Loop,
     Move,
@@ -51,10 +52,10 @@ def _check_sizes(program: Program) -> None:
         unknown = sorted(set(sizes_of(value.shape)) - declared)
         if unknown:
             raise ArtifactError(f"program: %{value.name} has the size {unknown[0]}, which is not declared")
-    _check_binds(program, declared - bound)
+    _check_binds(program, declared - bound, declared)
 
 
-def _check_binds(program: Program, unbound: set[str]) -> None:
+def _check_binds(program: Program, unbound: set[str], declared: set[str]) -> None:
     """What no input gives is bound once, by a statement before all that has it, in the same body or one around it."""
     missing = sorted(unbound - {s.size for s, _, _ in _steps(program.body) if isinstance(s, Bind)})
     if missing:
@@ -68,6 +69,10 @@ def _check_binds(program: Program, unbound: set[str]) -> None:
                 early = sorted(unbound.intersection(values.get(name, ())) - known)
                 if early:
                     raise ArtifactError(f"program: {_shown(statement)}: %{name} has the size {early[0]}, not bound yet")
+            if isinstance(statement, Equal):
+                missing = sorted(set(sizes_of(statement.sides)) - (known | declared - unbound))
+                if missing:
+                    raise ArtifactError(f"program: an equal compares the size {missing[0]}, not bound yet")
             if isinstance(statement, Bind):
                 if statement.size not in unbound or statement.size in done:
                     raise ArtifactError(f"program: bind of {statement.size}, which has its value already")

@@ -345,6 +345,9 @@ def einsum(data: _Operands, equation: str) -> _Call:
 def equal(lhs: _Operand, rhs: _Operand) -> _Call:
     """equal of two tensors, broadcasting."""
 
+def equal_sizes(a: typing.Any = 1, b: typing.Any = 1, of_a: str = '', of_b: str = '') -> _Call:
+    """0, once two extents have been found to be equal."""
+
 def erf(data: _Operand) -> _Call:
     """erf of each element."""
 

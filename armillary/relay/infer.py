@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
+from armillary.base.extent import meetings_so_far, note_meeting
 from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
@@ -71,7 +72,9 @@ def is_compatible(got: Type, wanted: Type) -> bool:
         case TensorType(), TensorType():
             if got.dtype != wanted.dtype or len(got.shape) != len(wanted.shape):
                 return False
-            pairs = zip(got.shape, wanted.shape)
+            pairs = list(zip(got.shape, wanted.shape))
+            for pair in pairs:
+                note_meeting(*pair)
             return all(g == w or isinstance(g, AnyDim) or isinstance(w, AnyDim) for g, w in pairs)
         case TupleType(), TupleType():
             same = len(got.fields) == len(wanted.fields)
@@ -87,7 +90,7 @@ class _Walk:
         self.open: set[int] = set()
 
     def run(self, root: Expr) -> None:
-        stack = [root]
+        stack, meetings = [root], meetings_so_far()
         while stack:
             expr = stack[-1]
             if _is_typed(expr):
@@ -99,7 +102,10 @@ class _Walk:
                 self._open(missing)
                 stack.extend(reversed(missing))
                 continue
+            noted = len(meetings) if meetings is not None else 0
             object.__setattr__(expr, "_type", _RULES[type(expr)](expr, self))
+            for meeting in meetings[noted:] if meetings is not None else ():
+                meeting.where = expr
             self.open.discard(id(expr))
             stack.pop()
 

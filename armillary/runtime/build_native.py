@@ -46,6 +46,7 @@ LIBRARY_SOURCES = (
     "arm_control.c",
     "arm_variants.c",
     "arm_load.c",
+    "memory/arm_equal.c",
     "memory/arm_share.c",
     "memory/arm_states.c",
     "memory/arm_stages.c",

@@ -62,7 +62,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     elif kind == "grown":
         outcome = grow.check(seed)
     elif kind in ("onnx", "window", "nudged", "open"):
-        outcome = onnx_check.check(onnx_case(kind, seed), levels, target, how)
+        drawn = onnx_case(kind, seed)
+        outcome = onnx_check.check(drawn, levels, target, how)
+        if kind == "open" and outcome.kind == "agrees":
+            outcome = onnx_check.check_other_sizes(drawn, seed, target)
     else:
         outcome = mutate.CHECKS[kind](seed)
     return dataclasses.asdict(outcome) | {"seconds": round(time.perf_counter() - start, 3)}
@@ -73,7 +76,8 @@ def onnx_case(kind: str, seed: int) -> Any:
     if kind == "nudged":
         return nudge.generate(seed)
     if kind == "open":
-        return onnx_draw.opened(onnx_draw.generate_window(seed) if seed % 3 == 0 else onnx_draw.generate(seed))
+        drawn = onnx_draw.generate_window(seed) if seed % 3 == 0 else onnx_draw.generate(seed)
+        return onnx_draw.opened(drawn, apart=seed % 2 == 0)
     return onnx_draw.generate_window(seed) if kind == "window" else onnx_draw.generate(seed)
 
 

@@ -30,6 +30,9 @@ from armillary.runtime.device import cpu
 from armillary.transform import PassContext
 
 USER_ERRORS = (UnsupportedError,)
+_TRIALS = 4
+_ASKS_MORE = re.compile("EmbedLayerNormalization|during initialization|OrtValue provided")  # than a kernel reads
+_DO_NOT_FIT = re.compile("dimension|shape|size|broadcast|mismatch|axis|elements", re.I)
 
 
 def compiled_outputs(drawn: Drawn, level: int, target: str, how: str = "") -> list[Array]:
@@ -67,6 +70,43 @@ def check(drawn: Drawn, levels: Sequence[int], target: str, how: str = "") -> Ou
     compared = sum(int(np.size(a)) for a in next(iter(wanted.values()))) * len(levels)
     both = len(wanted) == 2 and not onnx_truth.differences(*wanted.values())
     return Outcome("agrees", "both" if both else "one", elements=compared)
+
+
+def check_other_sizes(drawn: Drawn, seed: int, target: str) -> Outcome:
+    """One build of a model with open axes, run with an axis of an input longer or shorter, a few times.
+
+    What is refused was not read. What gives a result must be what ONNX Runtime gives, which refuses inputs that do not
+    fit; a result where it has none was computed from memory behind an input.
+    """
+    rng, compared = np.random.default_rng(seed), 0
+    module, params = from_onnx(drawn.model)
+    library = build(module, target=target, params=params)
+    axes = [(name, k) for name, a in drawn.inputs.items() for k, size in enumerate(np.shape(a)) if size > 1]
+    for index in rng.permutation(len(axes))[:_TRIALS]:
+        name, axis = axes[index]
+        old = np.asarray(drawn.inputs[name])
+        shape = list(old.shape)
+        shape[axis] = max(2, shape[axis] + int(rng.choice([-1, 1, 3, 500])))
+        other = Drawn(drawn.model, {**drawn.inputs, name: np.resize(old, shape)})
+        try:
+            got = _run(library, other, module["main"])
+        except ArmillaryError:
+            continue
+        try:
+            want = onnx_truth.by_onnxruntime(other.model, dict(other.inputs))
+        except Exception as error:
+            turned = {**other.inputs, name: np.flip(other.inputs[name]) + np.ones((), old.dtype)}
+            is_read = onnx_truth.differences(got, _run(library, Drawn(other.model, turned), module["main"]))
+            if not is_read or not _DO_NOT_FIT.search(str(error)) or _ASKS_MORE.search(str(error)):
+                continue
+            message = f"{name} of {shape}, other inputs fit {old.shape}: a result where ONNX Runtime says: {error}"
+            return Outcome("wrong", f"beyond an input: {_operators(drawn)}"[:200], message[:2000])
+        problem = onnx_truth.differences(got, want)
+        if problem and onnx_truth.differences(got, want, onnx_truth.spread(other.model, dict(other.inputs))):
+            message = f"{name} of {shape} instead of {old.shape}: {problem}"
+            return Outcome("wrong", f"other sizes: {_operators(drawn)}"[:200], message[:2000])
+        compared += sum(map(np.size, want))
+    return Outcome("agrees", "other sizes", elements=compared)
 
 
 def _check_level(

@@ -145,12 +145,15 @@ def _drawn(seed: int, fill: Callable[[Draw], object]) -> Drawn:
     raise Unfit(f"seed {seed} gives no graph")
 
 
-def opened(drawn: Drawn) -> Drawn:
-    """The same graph over open axes: the sizes of its inputs have names, equal ones the same; those of 1 stay."""
+def opened(drawn: Drawn, apart: bool = False) -> Drawn:
+    """The same graph over open axes: the sizes of its inputs have names, equal ones the same; those of 1 stay.
+
+    `apart`: each has a name of its own, so that they meet only in operators.
+    """
     model = type(drawn.model)()
     model.CopyFrom(drawn.model)
     for value in model.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_value > 1:
-                dim.dim_param = f"size_{dim.dim_value}"
+                dim.dim_param = f"{value.name}_{axis}" if apart else f"size_{dim.dim_value}"
     return Drawn(model, drawn.inputs)

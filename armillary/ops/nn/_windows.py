@@ -170,6 +170,10 @@ def known(dim: Dim) -> int | None:
 
 def kernel_extent(op: str, size: Dim) -> int:
     """The extent of a kernel along one axis, 1 where it is not known; raises TypeMismatch when there is none."""
+    if isinstance(size, Extent):
+        raise TypeMismatch(
+            f"{op}: a weight whose kernel has {size} elements along an axis", hint="fix the size: shape="
+        )
     if isinstance(size, AnyDim):
         return 1
     if size < 1:

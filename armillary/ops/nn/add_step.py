@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from armillary.base.extent import note_meeting
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -42,6 +43,7 @@ def _infer(attrs: AddStepAttrs, data: Type, inputs: Type, step: Type) -> TensorT
         raise TypeMismatch(f"{NAME}: step must be a vector of integers, got {place}")
     check_to_read(NAME, every, (0,), x.shape)
     size, width = known(x.shape[1]), known(every.shape[2])
+    note_meeting(x.shape[0], every.shape[1])
     if x.shape[0] != every.shape[1]:
         raise TypeMismatch(f"{NAME}: data has a batch of {x.shape[0]}, inputs have one of {every.shape[1]}")
     if size is not None and width is not None and not 0 <= attrs.offset <= width - size:

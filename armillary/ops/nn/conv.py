@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import note_meeting
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -149,6 +150,8 @@ def _split_weight(op: str, attrs: ConvAttrs, channels: Dim, w: dict[str, Dim]) -
     if not isinstance(groups, int) or groups < 1:
         raise TypeMismatch(f"{op}: groups must be >= 1, got {groups}")
     if c is None or o is None or i is None:
+        note_meeting(channels, w["I"] * groups)
+        note_meeting(w["O"] // groups * groups, w["O"])
         return w["O"]
     if c % groups:
         raise TypeMismatch(f"{op}: {c} channels cannot be divided into {groups} groups")

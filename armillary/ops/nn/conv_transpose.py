@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from armillary.base.extent import bounds, is_known
+from armillary.base.extent import bounds, is_known, note_meeting
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -37,6 +37,7 @@ from armillary.ops.nn._windows import (
     placed,
     reduce_axes,
     reshape_to,
+    same_dim,
     type_of,
     wide,
     widened_product,
@@ -112,10 +113,11 @@ def _infer(op: str, rank: int, attrs: TransposeAttrs, data: Type, weight: Type) 
     d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
     w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
     win, extra = window(op, attrs, rank), per_axis(op, "output_padding", attrs.output_padding, rank, 0)
-    if known(d["C"]) is not None and known(w["I"]) is not None and d["C"] != w["I"]:
+    if not same_dim(d["C"], w["I"]):
         raise TypeMismatch(f"{op}: the weight takes {w['I']} channels, the data has {d['C']}")
     if attrs.groups < 1 or (known(d["C"]) or 0) % attrs.groups:
         raise TypeMismatch(f"{op}: {d['C']} channels cannot be divided into {attrs.groups} groups")
+    note_meeting(d["C"] // attrs.groups * attrs.groups, d["C"])
     units = ANY_DIM if isinstance(w["O"], AnyDim) else w["O"] * attrs.groups
     if attrs.channels is not None and known(units) not in (None, attrs.channels):
         raise TypeMismatch(f"{op}: channels is {attrs.channels}, the weight gives {units}")

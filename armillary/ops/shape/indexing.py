@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.extent import Known, most
+from armillary.base.extent import Known, most, note_at_most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -192,6 +192,8 @@ def infer_gather(attrs: GatherAttrs, data: TensorType, indices: TensorType) -> T
     if indices.ndim != data.ndim:
         raise TypeMismatch(f"gather: indices has {indices.ndim} dimensions, wanted {data.ndim}")
     for i, (have, want) in enumerate(zip(indices.shape, data.shape)):
+        if i != axis:
+            note_at_most(have, want)
         if i != axis and isinstance(have, int) and isinstance(want, int) and have > want:
             raise TypeMismatch(f"gather: indices {indices.shape} does not fit into data {data.shape} in dimension {i}")
     check_to_read("gather", data, (axis,), indices.shape)

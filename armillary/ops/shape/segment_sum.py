@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from armillary.base.extent import note_at_most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._types import f32, ints
@@ -38,6 +39,7 @@ def _infer(attrs: SegmentSumAttrs, data: Type, segment_ids: Type) -> TensorType:
     if not x.shape or not ids.dtype.is_int:
         raise TypeMismatch(f"{NAME}: data {x} with numbers {ids}, wanted rows and integers")
     rows, count = x.shape[0], ids.shape[0]
+    note_at_most(count, rows)
     if not isinstance(rows, AnyDim) and not isinstance(count, AnyDim) and count > rows:
         raise TypeMismatch(f"{NAME}: {count} numbers for {rows} rows")
     return TensorType((ANY_DIM if attrs.num_segments is None else attrs.num_segments, *x.shape[1:]), x.dtype)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.base.extent import Extent, Known, bounds, is_known
+from armillary.base.extent import Extent, Known, bounds, is_known, note_meeting
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
@@ -116,6 +116,7 @@ def _split(spec: Sequence[Known], position: int, dim: Dim) -> tuple[Dim, Dim]:
     elif second == -1 and first != -1:
         second = dim // first  # type: ignore[assignment]  # likewise
     if isinstance(dim, AnyDim):
+        note_meeting(first * second, dim)
         return first, second
     if first * second != dim:
         raise TypeMismatch(f"reshape: -4 cannot split a dimension of {dim} into {spec[position + 1 : position + 3]}")
@@ -175,7 +176,9 @@ def reshaped(attrs: ReshapeAttrs, data: Sequence[Dim]) -> tuple[Dim, ...]:
 def _reshaped_sizes(attrs: ReshapeAttrs, result: list[Dim], total: Known, rest: Known) -> tuple[Dim, ...]:
     """The shape where sizes have names: -1 is what is left; counts that differ for all values are refused."""
     if -1 in result:
+        note_meeting(total // rest * rest, total)
         return tuple(total // rest if d == -1 else d for d in result)
+    note_meeting(total, rest)
     low, high = bounds(total - rest)
     if low > 0 or high < 0:
         raise TypeMismatch(f"reshape: {total} elements, newshape {attrs.newshape} has {rest}")
@@ -255,6 +258,7 @@ def _like_shape(attrs: ReshapeLikeAttrs, data: Sequence[Dim], like: Sequence[Dim
     start, stop, _ = left.indices(len(data))
     shape = (*data[:start], *like[right], *data[max(start, stop) :])
     have, want = dims_product(data), dims_product(shape)
+    note_meeting(have, want)
     if have != want and not isinstance(have, AnyDim) and not isinstance(want, AnyDim):
         raise TypeMismatch(f"reshape_like: {tuple(data)} has {have} elements, the result {shape} would have {want}")
     return shape

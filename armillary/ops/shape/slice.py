@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.extent import Extent, Known, ceil_div, least, most
+from armillary.base.extent import Extent, Known, ceil_div, least, most, note_at_most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -194,6 +194,7 @@ def _cut(attrs: SliceLikeAttrs, data: Sequence[Dim], like: Sequence[Dim]) -> tup
         have = shape[axis]
         if isinstance(want, int) and isinstance(have, int) and want > have:
             raise TypeMismatch(f"slice_like: axis {axis} has {have} elements, shape_like wants {want}")
+        note_at_most(want, have)
         shape[axis] = want
     return tuple(shape)
 

@@ -20,7 +20,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
-from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor
+from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, same_dim
 from armillary.ops.reduce._order import (
     Pairs,
     allocate,
@@ -70,7 +70,7 @@ def infer(attrs: SuppressAttrs, boxes: Type, scores: Type, iou: Type, least: Typ
         is_number = what.endswith("threshold")
         if str(ty.dtype) != "float32" or (is_number and ty.ndim):
             raise TypeMismatch(f"{NAME}: {what} is {ty}, wanted {'a scalar' if is_number else 'data'} of float32")
-    if b.shape[2] != 4 or b.shape[0] != s.shape[0] or b.shape[1] != s.shape[2]:
+    if not all(map(same_dim, b.shape, (s.shape[0], s.shape[2], 4))):
         raise TypeMismatch(f"{NAME}: boxes {b} do not fit scores {s}", hint="(batch, n, 4) and (batch, classes, n)")
     if isinstance(attrs.most, int) and attrs.most < 1:
         raise TypeMismatch(f"{NAME}: most is {attrs.most}, wanted at least 1")

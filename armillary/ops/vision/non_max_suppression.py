@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.extent import note_at_most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
@@ -58,6 +59,7 @@ def _infer(attrs: NonMaxSuppressionAttrs, data: Type, count: Type, indices: Type
     for what, ty in (("max_output_size", most), ("iou_threshold", iou)):
         need_rank(NAME, ty, 0, what)
     columns = (attrs.score_index, attrs.coord_start + 3, attrs.id_index)
+    note_at_most(max(columns) + 1, x.shape[2])
     is_before = attrs.score_index < 0 or attrs.coord_start < 0 or attrs.id_index < -1
     if is_before or (isinstance(x.shape[2], int) and max(columns) >= x.shape[2]):
         raise TypeMismatch(f"{NAME}: columns {columns} of boxes of {x.shape[2]} numbers")

@@ -1,17 +1,19 @@
 """Sizes of different names that operators take to be equal: one size, so that a run compares what inputs give for it.
 
-In: a module whose parameters have named sizes. Out: the module with one name for sizes of parameters that meet in an
-operator that broadcasts; a size that meets a number is that number. Invariant: what it computes for inputs that fit is
-unchanged. Sizes that the data says, expressions that meet, and what meets in a branch or loop alone stay as they are.
+In: a module whose parameters have named sizes. Out: the module with one name for sizes of main's parameters that meet
+in an operator; a size that meets a number is that number. Invariant: what is computed for inputs that fit is unchanged.
+What is left (expressions, sizes that the data says, what meets in a branch or loop alone) is compared in a run:
+ops/shape/compared_sizes.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
-from armillary.base.extent import Extent, Known, Size, as_size, noted_meetings, size, sizes_of
+from armillary.base.extent import Extent, Known, Meeting, Size, as_size, noted_meetings, size, sizes_of
 from armillary.ir import IRModule
-from armillary.relay.analysis.bind_sizes import bind_sizes
+from armillary.relay.analysis.bind_sizes import bind_sizes, sizes_in
 from armillary.relay.expr import Expr, Function, If, Loop
 from armillary.relay.infer import infer_type
 from armillary.relay.types import tensor_fields
@@ -24,35 +26,40 @@ def with_meeting_sizes(module: IRModule) -> IRModule:
     Raises TypeMismatch where the bounds of sizes that meet have no number in common.
     """
     main = module["main"]
-    united = _united(main, module) if isinstance(main, Function) else main
-    if united is main:
+    given = parameter_sizes(main) if isinstance(main, Function) else {}
+    if not given:
+        return module
+    anew, meetings = meetings_of(main, module)
+    always = {id(e) for e in always_computed(anew.body)}
+    equal = _united([m for m in meetings if id(m.where) in always], given)
+    if all(known == size(name) for name, known in equal.items()):
         return module
     result = module.copy()
-    result["main"] = united
+    result["main"] = _with_sizes(anew, {name: _narrowed(known, equal, given) for name, known in equal.items()})
     return result
 
 
-def _united(main: Function, module: IRModule) -> Function:
-    declared = (p.type_annotation for p in main.params if p.type_annotation is not None)
-    given = sizes_of(d for ty in declared for field in tensor_fields(ty) for d in field.shape)
-    if not given:
-        return main
-    given = {f"{name}~": s for name, s in given.items()}  # other names: a type that equals the old one would stay
-    anew = bind_sizes(main, {s.name: size(name, s.low, s.high, s.step, s.hint) for name, s in given.items()})
-    meetings: list[tuple[Known, Known]] = []
-    for expr in _always_computed(anew.body):
-        with noted_meetings() as noted:
-            infer_type(expr, module)  # what it reads has its types
-        meetings += noted if not isinstance(expr, If | Loop) else []
-    equal: dict[str, Known] = {name: size(name) for name in given}
-    for a, b in meetings:
-        _unite(equal, a, b)
-    if all(known == size(name) for name, known in equal.items()):
-        return main
-    return bind_sizes(anew, {name: _narrowed(known, equal, given) for name, known in equal.items()})
+def meetings_of(function: Function, module: IRModule) -> tuple[Function, list[Meeting]]:
+    """The function, typed anew, and the extents that its operators take to be equal, with the calls that do."""
+    anew = _with_sizes(function, {name: Extent({(s,): 1}) for name, s in sizes_in(function).items()})
+    with noted_meetings() as noted:
+        infer_type(anew, module)
+    return anew, noted
 
 
-def _always_computed(body: Expr) -> list[Expr]:
+def _with_sizes(function: Function, values: Mapping[str, Known]) -> Function:
+    """The function with values for sizes, made anew by way of other names: types equal whose sizes have equal names."""
+    other: dict[str, Known] = {name: size(f"{name}~") for name in values}
+    return bind_sizes(bind_sizes(function, other), {f"{name}~": known for name, known in values.items()})
+
+
+def parameter_sizes(function: Function) -> dict[str, Size]:
+    """The sizes in the types of a function's parameters, by name."""
+    declared = (p.type_annotation for p in function.params if p.type_annotation is not None)
+    return sizes_of(d for ty in declared for field in tensor_fields(ty) for d in field.shape)
+
+
+def always_computed(body: Expr) -> list[Expr]:
     """What every run computes, producers first: neither of the branches of an If, nor the bodies of loops."""
     order: list[Expr] = []
     done: set[int] = set()
@@ -73,6 +80,31 @@ def _always_computed(body: Expr) -> list[Expr]:
             stack.append((expr, True))
             stack += [(child, False) for child in reversed(inside)]
     return order
+
+
+# --- one size for two ---------------------------------------------------------------------------------------------
+
+
+def _united(meetings: Iterable[Meeting], given: Mapping[str, Size]) -> dict[str, Known]:
+    """What stands for each size of a parameter, before bounds are narrowed: itself, another one, or a number."""
+    equal: dict[str, Known] = {name: size(name) for name in given}
+    for meeting in meetings:
+        a, b = _alone(meeting.a, meeting.b)
+        _unite(equal, a, b)
+    return equal
+
+
+def _alone(a: Known, b: Known) -> tuple[Known, Known]:
+    """The same equation with what both sides share left out: of 4*a = 4*b, a = b; of 2*a + 1 = 9, a = 4."""
+    rest = a - b
+    terms, constant = (rest.terms, rest.constant) if isinstance(rest, Extent) else ((), rest)
+    counts = [count for _, count in terms]
+    if len(terms) == 2 and not constant and counts[0] == -counts[1]:
+        left, right = terms if counts[0] > 0 else terms[::-1]
+        return Extent({left[0]: 1}), Extent({right[0]: 1})
+    if len(terms) == 1 and constant % counts[0] == 0:
+        return Extent({terms[0][0]: 1}), -constant // counts[0]
+    return a, b
 
 
 def _unite(equal: dict[str, Known], a: Known, b: Known) -> None:
@@ -96,7 +128,7 @@ def _root(equal: dict[str, Known], side: Known) -> Known | None:
     return equal.get(named.name) if named is not None else None
 
 
-def _narrowed(known: Known, equal: dict[str, Known], given: dict[str, Size]) -> Known:
+def _narrowed(known: Known, equal: dict[str, Known], given: Mapping[str, Size]) -> Known:
     """What stands for sizes that are equal: a number, or the first of them within the bounds of all."""
     kept = as_size(known)
     if kept is None:

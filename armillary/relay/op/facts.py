@@ -31,6 +31,7 @@ class Fact(enum.Enum):
     DEQUANTIZES = enum.auto()  # (the data minus a number) times the second input
     ANY_VALUE = enum.auto()  # the data may be a tuple or a function; the result is what it is
     BINDS = enum.auto()  # its input becomes the value of the size in its attributes
+    COMPARES = enum.auto()  # it computes nothing: a run compares the extents in its attributes
     RUNS_AFTER = enum.auto()  # the second input, computed once the first has been
     READS_NARROW = enum.auto()  # 16-bit floats of all inputs but the data are read as they lie in memory
     VANISHES = enum.auto()  # normal numbers in may give subnormal ones

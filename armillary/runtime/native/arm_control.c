@@ -255,6 +255,7 @@ int arm_control_run(arm_graph *g, int32_t index, arm_clock *clock, arm_error *er
     case ARM_NODE_IF: return run_branch(g, index, clock, error);
     case ARM_NODE_LOOP: return run_loop(g, index, clock, error);
     case ARM_NODE_BIND: return arm_stages_run(g, index, error);
+    case ARM_NODE_EQUAL: return g->nodes[index].owner == -1 ? 0 : arm_equal_check(g, &g->nodes[index], error);
     default: return 0;
   }
 }

@@ -208,6 +208,7 @@ void arm_graph_destroy(arm_graph *g) {
     arm_unbind(&g->nodes[i].bound);
     free(g->nodes[i].name);
     free(g->nodes[i].inputs);
+    arm_equal_free(&g->nodes[i]);
   }
   for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++)
     arm_storage_drop(arm_storage_device(g, &g->storages[s]), &g->storages[s]);

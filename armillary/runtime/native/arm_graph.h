@@ -7,7 +7,7 @@
 #include "arm_device.h"
 
 typedef enum {
-  ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD, ARM_NODE_BIND
+  ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD, ARM_NODE_BIND, ARM_NODE_EQUAL
 } arm_node_kind;
 
 /* What a branch or loop says of the nodes after it: sizes of its regions; for loops, what is carried and collected. */
@@ -15,6 +15,9 @@ typedef struct {
   int32_t first, second, states, scans;
   int64_t trips; /* rows of the scans; -1: what their shapes say, or no bound */
 } arm_control;
+
+/* One of two extents that must be equal: its text, and whose axis it is. */
+typedef struct { arm_extent extent; char *text, *of; } arm_side;
 
 typedef struct {
   arm_node_kind kind;
@@ -34,6 +37,7 @@ typedef struct {
   int32_t device;           /* where it runs: of the graph's devices */
   int32_t size;             /* that a __bind gives its value */
   int32_t stage;            /* from which on its sizes are known: memory/arm_stages.c */
+  arm_side *sides;          /* of an __equal: the two that it compares */
 } arm_node;
 
 /* A named size: graph.sizes and its value are of one number. */
@@ -160,6 +164,12 @@ int arm_sizes_place(arm_graph *graph, arm_error *error);
 int arm_sizes_place_stage(arm_graph *graph, int32_t stage, arm_error *error); /* shapes, places, pointers, calls */
 int arm_sizes_bind(arm_graph *graph, arm_error *error);
 void arm_sizes_free(arm_graph *graph);
+
+/* Extents that must be equal: memory/arm_equal.c. Stage: of those outside of branches and loops. */
+int arm_equal_read(const arm_graph *graph, const arm_json *json, int32_t attrs, arm_node *node, arm_error *error);
+void arm_equal_free(arm_node *node);
+int arm_equal_check(const arm_graph *graph, const arm_node *node, arm_error *error);
+int arm_equal_check_stage(const arm_graph *graph, int32_t stage, arm_error *error);
 
 /* Sizes that data says: memory/arm_stages.c. Plan: which stage everything belongs to. Run: a `__bind`. */
 int arm_stages_plan(arm_graph *graph, arm_error *error);

@@ -72,6 +72,11 @@ static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
     node->function = "__bind";
     return read_size_of(r, attrs, node, index);
   }
+  if (strcmp(name, "__equal") == 0) {
+    node->kind = ARM_NODE_EQUAL;
+    node->function = "__equal";
+    return arm_equal_read(r->graph, &r->json, attrs, node, r->error);
+  }
   if (arm_control_kind(name, &node->kind)) {
     node->function = node->kind == ARM_NODE_IF ? "__if" : node->kind == ARM_NODE_LOOP ? "__loop" : "__yield";
     return arm_control_read(&r->json, attrs, node, r->error);

@@ -308,7 +308,7 @@ static int point_all(arm_graph *g, int32_t stage, arm_error *error) {
 }
 
 int arm_sizes_place_stage(arm_graph *g, int32_t stage, arm_error *error) {
-  return resize_entries(g, stage, error) != 0 || place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 ||
+  return arm_equal_check_stage(g, stage, error) != 0 || resize_entries(g, stage, error) != 0 || place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 ||
                  point_all(g, stage, error) != 0 || arm_graph_resize_calls(g, stage, error) != 0
              ? -1
              : 0;
@@ -319,6 +319,7 @@ int arm_sizes_bind(arm_graph *g, arm_error *error) {
   if (new_values(g, error) != 0) return -1;
   size_t bytes = sizeof *g->new_sizes * (size_t)g->sizes.count;
   if (!g->is_unplaced && memcmp(g->new_sizes, g->sizes.values, bytes) == 0) {
+    if (arm_equal_check_stage(g, 0, error) != 0) return -1; /* the first run's sizes may be those that are typical */
     g->is_resized = 0;
     return 0;
   }

@@ -17,7 +17,7 @@ from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._deferred import by_name
-from armillary.ops._types import axes_of, axis_of, broadcast_shapes, dims_product, int_list, like_const
+from armillary.ops._types import axes_of, axis_of, dims_product, int_list, like_const
 from armillary.ops.nn._windows import type_of
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
@@ -148,7 +148,9 @@ def from_onnx_tile(node: OnnxNode) -> Expr:
 @from_onnx("Expand")
 def from_onnx_expand(node: OnnxNode) -> Expr:
     data, shape = node.type_of(0), node.sizes(1, "shape")
-    target = broadcast_shapes("Expand", data.shape, shape)
+    rank = max(data.ndim, len(shape))
+    have, want = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (data.shape, shape))
+    target = tuple(d if w == 1 else w for d, w in zip(have, want, strict=True))  # sizes that meet are compared in a run
     if target == data.shape:
         return node.input(0)
     return broadcast_to(node.input(0), target)

@@ -62,6 +62,8 @@ static int node_reads(const arm_graph *g, const arm_node *node, int32_t size) {
     if (entry_reads(&g->entries[node->inputs[k]], size)) return 1;
   for (int32_t k = 0; k < node->num_outputs; k++)
     if (entry_reads(&g->entries[node->first_entry + k], size)) return 1;
+  if (node->kind == ARM_NODE_EQUAL)
+    return arm_extent_reads(&node->sides[0].extent, size) || arm_extent_reads(&node->sides[1].extent, size);
   if (node->kind != ARM_NODE_CALL) return 0;
   const arm_function *f = arm_module_function(g->module, arm_module_find(g->module, node->function));
   for (int32_t v = 0; v < f->num_vars; v++)
