@@ -42,7 +42,7 @@ class Values(np.ndarray[Any, Any]):  # Any: every shape and dtype
     asnumpy = numpy
 
 
-@record(slots=True, eq=False)
+@record(eq=False)
 class Deferred:
     """An array that is computed anew at each look: between two steps that need it, it takes no memory.
 
@@ -72,7 +72,7 @@ class Deferred:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int], Array], step: int) -> Deferred:
+def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int], Array], step: int = 1) -> Deferred:
     """An array by its rows; a look puts them together."""
 
     def compute() -> Array:
@@ -84,6 +84,47 @@ def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int]
 
     made = Deferred(shape, dtype, compute, rows, step)
     return made
+
+
+def each_rows(source: Array | Deferred, width: int, dtype: npt.DTypeLike, change: Callable[[Array], Array]) -> Deferred:
+    """Rows (n, width) that follow from those of `source` (n, …), a few at a time."""
+    read = rows_of(source)
+    return in_rows((source.shape[0], width), np.dtype(dtype), lambda b, e: change(read(b, e)), step_of(source))
+
+
+def picked_rows(source: Array | Deferred, index: slice | Array) -> Array | Deferred:
+    """Some rows in some order."""
+    if not isinstance(source, Deferred):
+        result: Array = source[index]
+        return result
+    read, count, step = rows_of(source), source.shape[0], step_of(source)
+    order = np.arange(count)[index]
+
+    def rows(begin: int, end: int) -> Array:
+        places = order[begin:end]
+        first = int(places.min()) // step * step
+        last = min(-(-(int(places.max()) + 1) // step) * step, count)
+        result: Array = read(first, last)[places - first]
+        return result
+
+    return in_rows((len(order), *source.shape[1:]), source.dtype, rows)
+
+
+def looked_at(source: Array | Deferred) -> Array:
+    """The numbers."""
+    return source.compute() if isinstance(source, Deferred) else source
+
+
+def rows_of(source: Array | Deferred) -> Callable[[int, int], Array]:
+    """A function of begin and end; of what has no rows all are computed for each."""
+    if isinstance(source, Deferred):
+        return source.rows or (lambda begin, end: source.compute()[begin:end])
+    return lambda begin, end: source[begin:end]
+
+
+def step_of(source: Array | Deferred) -> int:
+    """What begin and end are multiples of."""
+    return source.step if isinstance(source, Deferred) else 1
 
 
 def aligned_empty(shape: Sequence[int], dtype: npt.DTypeLike) -> Array:

@@ -1,7 +1,7 @@
 """What the pages of model families are written in: layers as functions from expressions to expressions.
 
-In: expressions, weights: arrays in float32, or `Packed` ones, which nn.low_bit_dense computes with as they are. Out:
-expressions. Invariant: x is (slots, rows, features). Angles of rotary positions: rope.py.
+In: expressions, weights: in float32, or `Packed` ones, which nn.low_bit_dense computes with as they are; both may be
+deferred. Out: expressions. Invariant: x is (slots, rows, features). Angles of rotary positions: rope.py.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import itertools
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred, each_rows, looked_at, picked_rows
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ops.decoder.low_bit_dense import LowBitDenseAttrs, expanded, packed
 from armillary.ops.nn._windows import call, reshape_to, type_of
-from armillary.relay.expr import Expr, Tuple, const
+from armillary.relay.expr import Constant, Expr, Tuple, const
 from armillary.relay.types import TensorType
 
 GROUP = 32
 CACHES = ("float32", "float16", "int8")  # what a cache may hold; int8 with a scale for each row of a head
 Caches = tuple[Expr, ...]
+Weight = Array | Deferred  # in memory, or in a file until it is used
 
 
 @record
@@ -53,11 +55,11 @@ class Packed:
     None: none.
     """
 
-    data: Array
-    scales: Array
+    data: Weight
+    scales: Weight
     zero: int
     bits: int
-    minima: Array | None = None
+    minima: Weight | None = None
 
     @property
     def group(self) -> int:
@@ -66,22 +68,22 @@ class Packed:
 
     def rows(self, index: slice | Array) -> Packed:
         """The same of some units."""
-        minima = None if self.minima is None else self.minima[index]
-        return Packed(self.data[index], self.scales[index], self.zero, self.bits, minima)
+        minima = None if self.minima is None else picked_rows(self.minima, index)
+        return Packed(picked_rows(self.data, index), picked_rows(self.scales, index), self.zero, self.bits, minima)
 
     def float32(self) -> Array:
         """The numbers that it stands for."""
         zero, attrs = np.full((1, 1), self.zero, np.uint8), LowBitDenseAttrs(self.bits, self.group)
-        values = expanded(attrs, self.data, self.scales.astype(np.float32), zero)
-        return values if self.minima is None else values + np.repeat(self.minima, self.group, axis=1)
+        values = expanded(attrs, looked_at(self.data), looked_at(self.scales).astype(np.float32), zero)
+        return values if self.minima is None else values + np.repeat(looked_at(self.minima), self.group, axis=1)
 
 
-def linear(x: Expr, weight: Array | Packed, bias: Array | None = None) -> Expr:
+def linear(x: Expr, weight: Weight | Packed, bias: Array | None = None) -> Expr:
     """x weightᵀ + bias."""
     if isinstance(weight, Packed):
         y = _packed_linear(x, weight)
     else:
-        y = call("nn.dense", x, const(np.ascontiguousarray(weight, np.float32)))
+        y = call("nn.dense", x, Constant(weight))
     return y if bias is None else y + const(np.ascontiguousarray(bias, np.float32))
 
 
@@ -89,29 +91,36 @@ def _packed_linear(x: Expr, weight: Packed) -> Expr:
     """x times the integers; minima by the sums of x over groups."""
     zero = const(np.full((1, 1), weight.zero, np.uint8))
     named = {"bits": weight.bits, "group": weight.group}
-    y = call("nn.low_bit_dense", x, const(weight.data), const(weight.scales), zero, **named)
+    y = call("nn.low_bit_dense", x, Constant(weight.data), Constant(weight.scales), zero, **named)
     if weight.minima is None:
         return y
     batch, rows, inner = type_of(x).static
     groups = reshape_to(x, (batch, rows, inner // weight.group, weight.group))
-    return y + call("nn.dense", call("sum", groups, axis=(-1,)), const(weight.minima))
+    return y + call("nn.dense", call("sum", groups, axis=(-1,)), Constant(weight.minima))
 
 
-def quantized(weight: Array, bits: int) -> Packed:
+def quantized(weight: Weight, bits: int) -> Packed:
     """Integers around a middle zero, a scale for each group of a row: the greatest magnitude over the largest one."""
+    groups, middle = weight.shape[1] // GROUP, 1 << (bits - 1)
+    data = each_rows(weight, groups * GROUP * bits // 8, np.uint8, lambda rows: _integers(rows, bits)[0])
+    return Packed(data, each_rows(weight, groups, np.float32, lambda rows: _integers(rows, bits)[1]), middle, bits)
+
+
+def _integers(weight: Array, bits: int) -> tuple[Array, Array]:
+    """The integers of rows, packed, and their scales."""
     units, inner = weight.shape
     blocks = weight.reshape(units, inner // GROUP, GROUP)
     middle = 1 << (bits - 1)
     scales = (np.abs(blocks).max(2) / (middle - 1)).astype(np.float32)
     safe = np.where(scales > 0, scales, 1)
     steps = np.clip(np.rint(blocks / safe[..., None]), -middle, middle - 1) + middle
-    return Packed(packed(steps.reshape(units, inner), bits), scales, middle, bits)
+    return packed(steps.reshape(units, inner), bits), scales
 
 
-def embedding(table: Array | Packed, tokens: Expr) -> Expr:
+def embedding(table: Weight | Packed, tokens: Expr) -> Expr:
     """Rows of a table; of a packed one, expanded after they are taken."""
     if not isinstance(table, Packed):
-        return _rows(np.ascontiguousarray(table, np.float32), tokens)
+        return _rows(table, tokens)
     wide = call("cast", _rows(table.data, tokens), dtype="int32")
     mask = const(np.int32((1 << table.bits) - 1))
     fields = [call("bitwise_and", call("right_shift", wide, const(np.int32(k))), mask) for k in range(0, 8, table.bits)]
@@ -125,8 +134,8 @@ def embedding(table: Array | Packed, tokens: Expr) -> Expr:
     return reshape_to(result, (batch, rows, width * len(fields)))
 
 
-def _rows(table: Array, tokens: Expr) -> Expr:
-    return call("take", const(table), tokens, axis=0, mode="clip")
+def _rows(table: Weight, tokens: Expr) -> Expr:
+    return call("take", Constant(table), tokens, axis=0, mode="clip")
 
 
 def rms_norm(x: Expr, weight: Array, epsilon: float, offset: float = 0.0) -> Expr:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.aligned import picked_rows
 from armillary.errors import ModelError, UnsupportedError
 from armillary.generate import blocks as b
 from armillary.generate.safetensors import Json
@@ -26,7 +27,7 @@ class Source(Protocol):
     def float32(self, name: str) -> Array:
         """A tensor in float32."""
 
-    def matrix(self, name: str, bits: int) -> Array | b.Packed:
+    def matrix(self, name: str, bits: int) -> b.Weight | b.Packed:
         """A weight (units, inner) as it is stored, or packed in so many bits."""
 
 
@@ -44,7 +45,7 @@ class Llama:
     def __init__(self, config: Json, tensors: Source, bits: int = 0) -> None:
         self.config, self.tensors, self.bits = config, tensors, bits
         self.layers, self.epsilon = int(config["num_hidden_layers"]), float(config.get("rms_norm_eps", 1e-6))
-        self._read: dict[str, Array | b.Packed] = {}
+        self._read: dict[str, b.Weight | b.Packed] = {}
         self._check(config)
 
     def _check(self, config: Json) -> None:
@@ -87,7 +88,7 @@ class Llama:
 
     # ---- weights
 
-    def matrix(self, name: str, bits: int) -> Array | b.Packed:
+    def matrix(self, name: str, bits: int) -> b.Weight | b.Packed:
         """A weight (units, inner), read once."""
         key = f"{name}:{bits}"
         if key not in self._read:
@@ -175,13 +176,14 @@ class Phi3(Llama):
     def window(self, layer: int) -> int:
         return int(self.config.get("sliding_window") or 0)
 
-    def rows(self, name: str, begin: int, end: int) -> Array | b.Packed:
+    def rows(self, name: str, begin: int, end: int) -> b.Weight | b.Packed:
         """Some rows of a weight."""
         weight = self.matrix(name, self.bits)
-        units = len(weight.data if isinstance(weight, b.Packed) else weight)
+        units = (weight.data if isinstance(weight, b.Packed) else weight).shape[0]
         if end > units:
             raise ModelError(f"{name} has {units} rows, wanted {end}")
-        return weight.rows(slice(begin, end)) if isinstance(weight, b.Packed) else weight[begin:end]
+        part = slice(begin, end)
+        return weight.rows(part) if isinstance(weight, b.Packed) else picked_rows(weight, part)
 
     def projections(self, layer: int, x: Expr, heads: b.Heads) -> tuple[Expr, Expr, Expr]:
         name, ends = f"model.layers.{layer}.self_attn.qkv_proj", [heads.count * heads.size]

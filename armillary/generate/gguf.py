@@ -1,4 +1,4 @@
-"""GGUF files as decoders: what llama.cpp and its converters write, read by the package `gguf` (an extra).
+"""GGUF files as decoders: what llama.cpp and its converters write.
 
 In: a file: facts of the model, its tokenizer, tensors. Out: a `Decoder` of the same families as Hugging Face folders,
 and a `Tokenizer` (gguf_tokens.py). Invariant: matrices stay in the integers that the file has (gguf_blocks.py); what
@@ -7,17 +7,17 @@ the file's writers changed is changed back: rows of queries and keys in pairs (l
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred, each_rows, picked_rows
 from armillary.base.dtype import DType
-from armillary.errors import ConfigError, ModelError, UnsupportedError
-from armillary.generate.blocks import Packed
+from armillary.errors import ModelError, UnsupportedError
+from armillary.generate.blocks import Packed, Weight
 from armillary.generate.gguf_blocks import ENCODINGS, packed_matrix
+from armillary.generate.gguf_file import StoredTensor, read_header
 from armillary.generate.safetensors import Json
 
 FAMILIES = {
@@ -53,34 +53,12 @@ _GEMMA = {
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-class _Kind(Protocol):
-    name: str
-
-
-class _Entry(Protocol):
-    """A tensor of the package's reader."""
-
-    name: str
-    tensor_type: _Kind
-    shape: Array
-    data: Array
-
-
 class File:
     """An open file: facts by name, tensors by the names of Hugging Face."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import gguf
-        except ImportError:
-            raise ConfigError(f"{path} needs the package gguf", hint="pip install armillary[generate]") from None
         self.path = path
-        try:
-            reader = gguf.GGUFReader(path)
-            self.facts: Json = {name: field.contents() for name, field in reader.fields.items()}
-        except (ValueError, IndexError, KeyError, OSError, struct.error) as error:
-            raise ModelError(f"{path} cannot be read as GGUF: {error}") from None
-        self.tensors: dict[str, _Entry] = {t.name: t for t in reader.tensors}
+        self.facts, self.tensors = read_header(path)
         if int(self.facts.get("split.count") or 1) > 1:
             raise UnsupportedError(f"{path} is one of several parts", hint="join them: llama-gguf-split --merge")
         self.arch = str(self.facts.get("general.architecture"))
@@ -172,15 +150,16 @@ class File:
             return values if order is None else values[order]
         return values - np.float32(1) if self.arch.startswith("gemma") and values.ndim == 1 else values
 
-    def matrix(self, name: str, bits: int) -> Array | Packed:
+    def matrix(self, name: str, bits: int) -> Weight | Packed:
         """A weight: packed if the file has it so, in float32 else; `bits` is what it is."""
-        entry = self._entry(self._place(name))
-        order = self._order(name, int(entry.shape[-1]))
-        if entry.tensor_type.name in ENCODINGS:
-            whole = packed_matrix(np.asarray(entry.data), entry.tensor_type.name)
+        place = self._place(name)
+        entry = self._entry(place)
+        order = self._order(name, entry.shape[0])
+        if entry.kind in ENCODINGS:
+            whole = self._packed(entry)
             return whole if order is None else whole.rows(order)
-        values = self._floats(entry.name)
-        return values if order is None else values[order]
+        values = self._rows(place, entry)
+        return values if order is None else picked_rows(values, order)
 
     def _order(self, name: str, units: int) -> Array | None:
         """Where rows of queries and keys lie: llama's are in pairs, the halves of a head interleaved."""
@@ -191,21 +170,30 @@ class File:
         order: Array = np.arange(units).reshape(-1, size // 2, 2).swapaxes(1, 2).reshape(-1)
         return order
 
-    def _entry(self, name: str) -> _Entry:
+    def _entry(self, name: str) -> StoredTensor:
         if name not in self.tensors:
             raise ModelError(f"{self.path}: there is no tensor {name!r}", hint=f"it has {len(self.tensors)} others")
         return self.tensors[name]
 
-    def _floats(self, name: str) -> Array:
-        entry = self._entry(name)
-        kind, shape = entry.tensor_type.name, tuple(int(n) for n in entry.shape[::-1])
-        if kind in ENCODINGS and len(shape) == 2:
-            return packed_matrix(np.asarray(entry.data), kind).float32()
-        if kind not in _FLOATS:
+    def _packed(self, entry: StoredTensor) -> Packed:
+        form = ENCODINGS[entry.kind]
+        if entry.shape[-1] % form.terms:
+            raise ModelError(f"{self.path}: rows of {entry.shape[-1]} are no blocks of {entry.kind}, {form.terms} each")
+        return packed_matrix(entry.rows(entry.shape[-1] // form.terms * form.size), entry.kind)
+
+    def _rows(self, name: str, entry: StoredTensor) -> Deferred:
+        """Rows of a tensor of floats, in float32."""
+        if entry.kind not in _FLOATS:
             raise UnsupportedError(
-                f"{self.path}: tensor {name!r} of type {kind} is not supported",
+                f"{self.path}: tensor {name!r} of type {entry.kind} is not supported",
                 hint=f"there are {', '.join([*_FLOATS, *ENCODINGS])}",
             )
-        data = np.asarray(entry.data)
-        values: Array = data.view(DType(_FLOATS[kind]).numpy).reshape(shape).astype(np.float32)
-        return values
+        dtype, width = DType(_FLOATS[entry.kind]).numpy, entry.shape[-1]
+        raw = entry.rows(width * dtype.itemsize)
+        return each_rows(raw, width, np.float32, lambda rows: rows.view(dtype).astype(np.float32))
+
+    def _floats(self, name: str) -> Array:
+        entry = self._entry(name)
+        if entry.kind in ENCODINGS and len(entry.shape) == 2:
+            return self._packed(entry).float32()
+        return self._rows(name, entry).compute().reshape(entry.shape)

@@ -1,23 +1,26 @@
 """Tensors of a folder of safetensors files, read when they are asked for.
 
-In: a folder. Out: `Tensors`: arrays by name, mapped from the files. Invariant: nothing outside a file's data is read;
-sizes are checked against shapes and types before. The format: 8 bytes with the length of a JSON header, the header, the
-data.
+In: a folder. Out: `Tensors`: arrays by name, whose numbers stay in the files. Invariant: nothing outside a file's data
+is read; sizes are checked against shapes and types before. The format: 8 bytes with the length of a JSON header, the
+header, the data.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.aligned import each_rows, looked_at
 from armillary.base.dtype import DType
+from armillary.base.stored import FilePart, HeldFile
 from armillary.errors import ModelError
-from armillary.generate.blocks import GROUP, Packed, quantized
+from armillary.generate.blocks import GROUP, Packed, Weight, quantized
 
 Json = dict[str, Any]  # Any: JSON
 _TYPES = {
@@ -39,6 +42,7 @@ class Tensors:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.places: dict[str, tuple[Path, int, Json]] = {}
+        self._held: dict[Path, HeldFile] = {}
         for file in sorted(folder.glob("*.safetensors")):
             begin, header = _header(file)
             for name, entry in header.items():
@@ -52,16 +56,17 @@ class Tensors:
 
     def float32(self, name: str) -> Array:
         """A tensor in float32."""
-        array: Array = self.array(name).astype(np.float32)
+        array: Array = looked_at(self.stored(name)).astype(np.float32)
         return array
 
-    def matrix(self, name: str, bits: int) -> Array | Packed:
+    def matrix(self, name: str, bits: int) -> Weight | Packed:
         """A weight in float32, or packed in so many bits where its rows are whole groups."""
-        weight = self.float32(name)
+        stored = self.stored(name)
+        weight = each_rows(stored, stored.shape[1], np.float32, lambda rows: rows.astype(np.float32))
         return quantized(weight, bits) if bits and weight.shape[1] % GROUP == 0 else weight
 
-    def array(self, name: str) -> Array:
-        """A tensor as it is stored."""
+    def stored(self, name: str) -> Weight:
+        """A tensor as it is stored, in its file."""
         if name not in self.places:
             raise ModelError(f"{self.folder}: there is no tensor {name!r}", hint=f"it has {len(self.places)} others")
         file, begin, entry = self.places[name]
@@ -75,7 +80,10 @@ class Tensors:
             raise ModelError(f"{file}: tensor {name!r} of {size} bytes lies at {first} to {last}")
         if not size:
             return np.zeros(shape, dtype)
-        return np.memmap(file, np.uint8, "r", begin + first, (size,)).view(dtype).reshape(shape)
+        if file not in self._held:
+            self._held[file] = HeldFile(os.open(file, os.O_RDONLY | os.O_CLOEXEC), str(file))
+        part = FilePart(self._held[file], begin + first, size)
+        return part.stored(shape, dtype) if shape else part.read().view(dtype).reshape(shape)
 
 
 def _header(file: Path) -> tuple[int, Json]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,9 @@ from reference import Shape, Weights, config_of, logits, weights_of
 
 from armillary.errors import ArmillaryError, ConfigError, UnsupportedError
 from armillary.generate import Generator
-from armillary.generate.gguf import _GEMMA, _LAYER, _WHOLE, FAMILIES
+from armillary.generate.gguf import _GEMMA, _LAYER, _WHOLE, FAMILIES, File
 from armillary.generate.gguf_blocks import ENCODINGS, packed_matrix
+from armillary.generate.gguf_file import read_header
 from armillary.generate.gguf_tokens import file_tokenizer
 
 gguf = pytest.importorskip("gguf", reason="pip install armillary[generate]")
@@ -25,7 +29,8 @@ Q = gguf.GGMLQuantizationType
 
 def random_blocks(encoding: str, units: int, inner: int) -> np.ndarray:
     """Bytes of a matrix of that encoding, with random integers and scales of about 0.01."""
-    rng, (size, terms, _) = np.random.default_rng(5), ENCODINGS[encoding]
+    rng, form = np.random.default_rng(5), ENCODINGS[encoding]
+    size, terms = form.size, form.terms
     blocks = rng.integers(0, 256, (units, inner // terms, size), dtype=np.uint8)
     places = {"Q6_K": (208,)}.get(encoding, (0, 2) if encoding[-1] == "1" or encoding in ("Q4_K", "Q5_K") else (0,))
     for place in places:
@@ -124,7 +129,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     write(file, "llama", weights_of("llama", SHAPE))
     whole = file.read_bytes()
-    for damaged in (whole[:300], b"GGML" + whole[4:], b""):
+    for damaged in (whole[:300], b"GGML" + whole[4:], b"", whole[:4] + b"\x63" + whole[5:], whole[:-5000]):
         file.write_bytes(damaged)
         with pytest.raises(ArmillaryError, match=r"model\.gguf"):
             Generator(file)
@@ -196,3 +201,62 @@ def test_sequences_side_by_side_answer_as_alone(tmp_path: Path) -> None:
     alone = Generator(tmp_path / "x.gguf", capacity=64)
     wanted = [list(alone.generate(prompt, 12)) for prompt in prompts]
     assert Generator(tmp_path / "x.gguf", capacity=64, slots=2).generate_many(prompts, 12) == wanted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_headers_are_refused_or_read(seed: int, tmp_path: Path) -> None:
+    file, rng = tmp_path / "model.gguf", np.random.default_rng(seed)
+    write(file, "llama", weights_of("llama", SHAPE))
+    data, (facts, _) = bytearray(file.read_bytes()), read_header(file)
+    assert facts["general.architecture"] == "llama"
+    for place in rng.integers(4, 1500, 6):
+        data[place] = rng.integers(0, 256)
+    file.write_bytes(data)
+    with contextlib.suppress(ArmillaryError):
+        File(file).matrix("model.layers.1.mlp.up_proj.weight", 0)
+
+
+def test_facts_are_those_of_the_package(tmp_path: Path) -> None:
+    def more(writer: Any) -> None:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list([b"<unk>", "ü".encode(), b"abc"])
+        writer.add_token_scores([0.5, -1.0, 2.0])
+        writer.add_bool("some.flag", True)
+        writer.add_uint8("some.byte", 200)
+        writer.add_float64("some.double", 1e-300)
+        writer.add_array("some.empty", [])
+
+    file = tmp_path / "model.gguf"
+    write(file, "llama", weights_of("llama", SHAPE), "Q4_0", more=more)
+    facts, tensors = read_header(file)
+    reader = gguf.GGUFReader(file)
+    want = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    assert {n: v for n, v in facts.items() if v != []} == {n: v for n, v in want.items() if v not in ([], None)}
+    for entry in reader.tensors:
+        ours = tensors[entry.name]
+        assert (ours.kind, ours.shape) == (entry.tensor_type.name, tuple(entry.shape[::-1]))
+        held = np.asarray(entry.data).view(np.uint8).reshape(-1)
+        width = len(held) // max(1, int(np.prod(entry.shape[1:], dtype=np.int64)))
+        assert np.array_equal(ours.rows(width).compute().reshape(-1), held)
+
+
+def test_weights_are_in_memory_once(tmp_path: Path) -> None:
+    """Peak memory of a compile over that of a small one, of a file of 83 MB."""
+    shape = Shape(layers=4, hidden=1024, heads=16, groups=4, size=64, inner=2816, words=16000)
+    write(tmp_path / "small.gguf", "llama", weights_of("llama", SHAPE), "Q8_0")
+    write(tmp_path / "model.gguf", "llama", weights_of("llama", shape), "Q8_0", shape)
+    text = (
+        "import gc, re, sys\n"
+        "from armillary.generate import Generator\n"
+        "def memory(name):\n"
+        "    return int(re.search(name + r':\\s*(\\d+) kB', open('/proc/self/status').read())[1]) * 1024\n"
+        "Generator(sys.argv[1], capacity=32, chunk=8)\n"
+        "gc.collect()\n"
+        "before = memory('VmRSS')\n"
+        "generator = Generator(sys.argv[2], capacity=32, chunk=8)\n"
+        "generator.feed([5, 7])\n"
+        "print(memory('VmHWM') - before)\n"
+    )
+    files = [str(tmp_path / name) for name in ("small.gguf", "model.gguf")]
+    done = subprocess.run([sys.executable, "-c", text, *files], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1.3 * Path(files[1]).stat().st_size + (25 << 20)

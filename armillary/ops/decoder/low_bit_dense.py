@@ -27,7 +27,8 @@ from armillary.ops.nn._windows import (
     tensor,
     wide,
 )
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, Type
 
 NAME = "nn.low_bit_dense"
@@ -49,6 +50,7 @@ low_bit_dense = Op(
     doc="A dense layer whose weights are small integers with a scale per group.",
 )
 low_bit_dense.attrs(LowBitDenseAttrs)
+state(NAME, Fact.READS_NARROW)
 
 
 @low_bit_dense.infer

@@ -46,7 +46,8 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.op import Fact, Kind, Op
+from armillary.relay.op import Kind, Op
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users

@@ -8,30 +8,54 @@ padding to whole blocks of units. The layout: operator.py.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 
-from armillary.base.aliases import Array
-from armillary.base.aligned import aligned, aligned_empty
+from armillary.base.aliases import Array, NumpyDtype
+from armillary.base.aligned import Deferred, aligned, aligned_empty, in_rows, looked_at, rows_of
 from armillary.ops._dot_operands import BYTES
 
 _SECOND = {8: 0x0000FF00, 4: 0x00F000F0, 2: 0x0C0C0C0C}  # the second of each four pieces so wide
-_known: dict[tuple[object, ...], tuple[weakref.ref[Array], weakref.ref[Array]]] = {}  # source and result, while in use
+Weight = Array | Deferred
+_Pair = tuple[weakref.ref[Weight], weakref.ref[Weight]]
+_known: dict[tuple[object, ...], _Pair] = {}  # source and result, while in use
 
 
-def packed_words(weight: Array, bits: int, lanes: int) -> Array:
-    """The words of all blocks of units; those of a weight that variants of a network share are packed once."""
-    owner, key = weight, (weight.ctypes.data, weight.shape, bits, lanes)
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
+def packed_words(weight: Weight, bits: int, lanes: int) -> Weight:
+    """The words of all blocks of units."""
+    outer, words = -(-weight.shape[0] // lanes), weight.shape[1] // BYTES
+    return _once(weight, (outer, words, lanes), np.dtype(np.uint32), lambda rows: _packed(rows, bits, lanes))
+
+
+def packed_parameters(values: Weight, lanes: int) -> Weight:
+    """(units, groups) as (units / lanes, groups, lanes)."""
+    outer, groups = -(-values.shape[0] // lanes), values.shape[1]
+    return _once(values, (outer, groups, lanes), values.dtype, lambda rows: _in_lanes(rows, lanes))
+
+
+def _once(weight: Weight, shape: tuple[int, int, int], dtype: NumpyDtype, pack: Callable[[Array], Array]) -> Weight:
+    """Rows packed by `pack`, as many as lanes at a time; what variants of a network share is packed once.
+
+    What waits in a file goes on waiting: all of it is in memory once, in its last form.
+    """
+    owner, place = weight, id(weight)
+    if isinstance(weight, np.ndarray):
+        place = weight.ctypes.data
+        while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
+            owner = owner.base
+    key = (place, weight.shape, dtype, shape)
     source, result = (ref() for ref in _known[key]) if key in _known else (None, None)
     if result is not None and source is owner:
         return result
-    words = _packed(weight, bits, lanes)
-    _known[key] = weakref.ref(owner), weakref.ref(words)
+    units, lanes, read = weight.shape[0], shape[2], rows_of(weight)
+    made: Weight = in_rows(shape, dtype, lambda b, e: pack(read(b * lanes, min(e * lanes, units))))
+    if not isinstance(weight, Deferred) or weight.rows is None or lanes % weight.step:
+        made = aligned(pack(looked_at(weight)))
+    _known[key] = weakref.ref(owner), weakref.ref(made)
     for old in [k for k, refs in _known.items() if any(ref() is None for ref in refs)]:
         del _known[old]
-    return words
+    return made
 
 
 def _packed(weight: Array, bits: int, lanes: int) -> Array:
@@ -59,10 +83,9 @@ def _by_shifts(words: Array, bits: int) -> Array:
     return words
 
 
-def packed_parameters(values: Array, lanes: int) -> Array:
-    """(units, groups) as (units / lanes, groups, lanes)."""
+def _in_lanes(values: Array, lanes: int) -> Array:
     units, groups = values.shape
     outer = -(-units // lanes)
     full = np.zeros((outer * lanes, groups), values.dtype)
     full[:units] = values
-    return aligned(np.ascontiguousarray(full.reshape(outer, lanes, groups).transpose(0, 2, 1)))
+    return np.ascontiguousarray(full.reshape(outer, lanes, groups).transpose(0, 2, 1))

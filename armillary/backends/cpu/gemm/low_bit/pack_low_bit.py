@@ -62,12 +62,12 @@ def _packed(expr: Expr, cpu: CpuModel, digits: int) -> Expr | None:
     lanes, units, count = 16 if cpu.lanes >= 16 else 8, result.static[-1], math.prod(data.static[:-1])
     rows = reshape_to(expr.args[0], (count, data.static[-1]))
     split = call("cpu.digits", rows, digits=digits, block=block)
-    zero = zeros.data.reshape(1, 1, 1) if zeros.data.size == 1 else packed_parameters(zeros.data, lanes)
-    words = packed_words(weight.data, attrs.bits, lanes)
+    zero = zeros.data.reshape(1, 1, 1) if zeros.nbytes == 1 else packed_parameters(zeros.held, lanes)
+    words = packed_words(weight.held, attrs.bits, lanes)
     arguments = (
         *(TupleGetItem(split, k) for k in range(3)),
         Constant(words),
-        Constant(packed_parameters(scales.data, lanes)),
+        Constant(packed_parameters(scales.held, lanes)),
     )
     op = get_op("cpu.low_bit_dense")
     most = (cpu.vector_registers - _SPARE) * cpu.lanes // (lanes * (digits + 1))
