@@ -85,15 +85,6 @@ def _arguments_at_root(schedule: Schedule, args: Sequence[object]) -> Iterator[N
             stage.is_inline, stage.attach = is_inline, attach
 
 
-def lower_statement(schedule: Schedule, bounds: object = None) -> Stmt:
-    """The loops of a schedule alone, which `te.schedule.ScheduleOps` gives; `bounds` are inferred again."""
-    del bounds
-    stages = schedule.stages
-    inputs = [s.op.output(0) for s in stages if isinstance(s.op, PlaceholderOp)]
-    results = [op.output(k) for op in schedule.outputs for k in range(op.num_outputs)]
-    return lower_schedule(schedule, [*inputs, *results]).body
-
-
 class Lowering:
     """State of one lowering: buffers of tensors, plans of stages."""
 
@@ -200,7 +191,15 @@ class Lowering:
             if buffer not in params:
                 if plan.stage.double_buffered:
                     body = AttrStmt("double_buffer_scope", T.const(1), body, buffer)
-                body = Allocate(buffer, body)
+                body = self.exists(plan, tensor, body)
+        return body
+
+    def exists(self, plan: Plan, tensor: Tensor, body: Stmt) -> Stmt:
+        """`body`, while the tensor of a stage has memory."""
+        return Allocate(self.buffers[tensor], body)
+
+    def iteration(self, axis: IterVar, var: Var, extent: Expr, body: Stmt) -> Stmt:
+        """One iteration of the loop over an axis of a stage."""
         return body
 
     def statement(self, plan: Plan) -> Stmt:
@@ -330,6 +329,7 @@ class Nest:
             return body
         extent = to_expr(self.plan.sizes[axis], axis.var.dtype)
         tag = notes.thread.thread_tag if notes.thread is not None else ""
+        body = self.lowering.iteration(axis, var, extent, body)
         return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
 
     def with_attached(self, axis: IterVar, body: Stmt) -> Stmt:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
-from armillary.base.node import post_order, replace
+from armillary.base.node import replace
 from armillary.errors import TypeMismatch
 from armillary.te.inline import rewriter
 from armillary.te.lower import lower_schedule
@@ -238,16 +238,3 @@ def _variables(item: E.Expr) -> list[E.Var]:
             found.append(one)
         stack += [part for part in one._values(one) if isinstance(part, E.Expr)]
     return found
-
-
-@boundary("te.schedule.SchedulePostProcToPrimFunc", arguments=True)
-def function_of_statement(args: Sequence[object], stmt: S.Stmt, binds: object = None) -> S.PrimFunc:
-    """The loops that `te.schedule.ScheduleOps` gave as a function of these tensors and variables."""
-    if binds:
-        raise TypeMismatch("SchedulePostProcToPrimFunc: binds are not taken here", hint="give them to armillary.lower")
-    used = {item.name: item for item in post_order(stmt) if isinstance(item, S.Buffer)}
-    missing = [item.name for item in args if isinstance(item, Tensor) and item.name not in used]
-    if missing:
-        raise TypeMismatch(f"SchedulePostProcToPrimFunc: the loops do not use {missing[0]}")
-    params = [used[item.name] if isinstance(item, Tensor) else item for item in args]
-    return S.PrimFunc(tuple(p for p in params if isinstance(p, S.Buffer | E.Var)), stmt)

@@ -237,12 +237,15 @@ def in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T]
     return list(done)
 
 
-__getattr__, __dir__ = lazy_names(  # two steps of lowering, under the names of Relay-era scripts
+__getattr__, __dir__ = lazy_names(  # steps of lowering, under the names of Relay-era scripts
     __name__,
     {
         "InferBound": "armillary.te.bounds:loop_ranges",
-        "ScheduleOps": "armillary.te.lower:lower_statement",
-        "SchedulePostProcToPrimFunc": "armillary.te.prim_func:function_of_statement",
+        "ScheduleOps": "armillary.te.stages.realize:schedule_ops",
+        "BuildProvide": "armillary.te.stages.realize:build_provide",
+        "MakePipeline": "armillary.te.stages.realize:make_pipeline",
+        "MergeNest": "armillary.tir.blocks.producers:merge_nest",
+        "SchedulePostProcToPrimFunc": "armillary.te.stages.realize:function_of_stages",
         "Buffer": "armillary.tir.stmt:Buffer",
         **{name: f"armillary.te.stage:{name}" for name in ("Fuse", "Singleton", "Split")},
     },

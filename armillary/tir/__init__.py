@@ -79,6 +79,9 @@ _TABLE = {
         name: f"armillary.tir.blocks.block:{name}"
         for name in ("Block", "BlockRealize", "BufferRegion", "MatchBufferRegion")
     },
+    **{
+        name: f"armillary.tir.blocks.producers:{name}" for name in ("ProducerRealize", "ProducerStore", "verify_stages")
+    },
     "call_intrin": "armillary.tir.intrinsics:call_intrin",
     "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
     "PrimExpr": "armillary.tir.expr:Expr",

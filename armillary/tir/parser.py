@@ -19,6 +19,7 @@ from armillary.text.cursor import Cursor
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.blocks.producers import ProducerRealize, ProducerStore
 from armillary.tir.printer import FUNCTIONS, INFIX, default_call_dtype
 
 _OPERATORS = {symbol: (node, level) for node, (symbol, level) in INFIX.items()}
@@ -100,7 +101,12 @@ class Parser:
         if cursor.token.kind != "name":
             raise cursor.error("expected an expression")
         if cursor.peek().text == "(" and cursor.peek().kind == "symbol":
-            return self.application(cursor.next().text)
+            producer = self.producer()
+            return (
+                self.application(cursor.next().text)
+                if producer is None
+                else E.ProducerLoad(producer, self.element(producer))
+            )
         if cursor.token.text in ("true", "false"):
             return E.IntImm(E.BOOL, int(cursor.next().text == "true"))
         return self.reference()
@@ -131,6 +137,20 @@ class Parser:
         if len(items) != len(buffer.shape):
             rank = len(buffer.shape)
             raise self.cursor.error(f"buffer {buffer.name} has {rank} dimensions, got {len(items)} indices")
+        return items
+
+    def producer(self) -> Any:  # Any: a te.Tensor, which lives a layer above
+        """The tensor that the current name stands for, if it does."""
+        item = self.names.get(self.cursor.token.text)
+        return None if isinstance(item, E.Expr | S.Buffer) else item
+
+    def element(self, producer: Any) -> tuple[E.Expr, ...]:
+        """The indices of an element of a tensor: `A(i, j)`."""
+        self.cursor.next()
+        self.cursor.expect("(")
+        items = self.items(")")
+        if len(items) != producer.ndim:
+            raise self.cursor.error(f"tensor {producer.name} has {producer.ndim} dimensions, got {len(items)} indices")
         return items
 
     def items(self, closing: str) -> tuple[E.Expr, ...]:
@@ -372,7 +392,37 @@ class StatementParser(Parser):
             return S.Evaluate(E.IntImm(E.INT32, 0))
         if cursor.accept("eval"):
             return S.Evaluate(self.expr())
+        if cursor.at("realize") and cursor.peek().kind == "name":
+            return self.realize()
+        producer = self.producer()
+        if producer is not None:
+            indices = self.element(producer)
+            cursor.expect("=")
+            return ProducerStore(producer, self.expr(), indices)
         return self.store()
+
+    def realize(self) -> S.Stmt:
+        """`realize A([0, 4], [i, 1]) scope="local" if true { … }`"""
+        cursor = self.cursor
+        cursor.next()
+        producer, bounds = self.producer(), []
+        if producer is None:
+            raise cursor.error("expected a tensor")
+        cursor.next()
+        cursor.expect("(")
+        while not cursor.accept(")"):
+            cursor.expect("[")
+            low, extent = self.items("]")
+            bounds.append(E.Range.from_min_extent(low, extent))
+            if not cursor.at(")"):
+                cursor.expect(",")
+        scope = ""
+        if cursor.accept("scope"):
+            cursor.expect("=")
+            scope = cursor.string()
+        cursor.expect("if")
+        condition = self.expr()
+        return ProducerRealize(producer, tuple(bounds), condition, self.block(), scope)
 
     def store(self) -> S.Stmt:
         item = self.lookup("a statement")

@@ -23,7 +23,7 @@ _ONLY_TE = (E.ProducerLoad, E.Reduce, E.IterVar)
 
 def verify(func: S.PrimFunc, module: IRModule | None = None) -> None:
     """Raise unless `func` is well formed; functions do not depend on the module they stand in."""
-    verifier = _Verifier()
+    verifier = Verifier()
     verifier.names.update(free_vars_of_shapes(func))
     for param in func.params:
         if param in verifier.names and isinstance(param, S.Buffer):
@@ -44,9 +44,12 @@ def free_vars_of_shapes(func: S.PrimFunc) -> set[E.Var]:
     return {v for e in exprs for v in free_vars(e)}
 
 
-class _Verifier:
+class Verifier:
+    """One check: which variables and buffers exist where it stands; in stages (blocks/producers.py) tensors do, too."""
+
     def __init__(self) -> None:
         self.names: set[E.Var | S.Buffer] = set()
+        self.producers: set[object] = set()
         self.seen: set[int] = set()
         self.keep: list[E.Expr] = []
 
@@ -116,46 +119,46 @@ def _same(a: E.Expr, b: E.Expr, what: str) -> None:
         raise TypeMismatch(f"{what}: operands have {a.dtype} and {b.dtype}")
 
 
-def _var(v: _Verifier, e: E.Var) -> None:
+def _var(v: Verifier, e: E.Var) -> None:
     if e not in v.names:
         raise InternalError(f"variable {e.name} is used outside its scope")
 
 
-def _binary(v: _Verifier, e: E.Binary) -> None:
+def _binary(v: Verifier, e: E.Binary) -> None:
     v.expr(e.a)
     v.expr(e.b)
     _same(e.a, e.b, type(e).__name__)
 
 
-def _logical(v: _Verifier, e: E.Binary) -> None:
+def _logical(v: Verifier, e: E.Binary) -> None:
     _binary(v, e)
     if not e.a.dtype.is_bool:
         raise TypeMismatch(f"{type(e).__name__} of {e.a.dtype}, wanted bool")
 
 
-def _division(v: _Verifier, e: E.Binary) -> None:
+def _division(v: Verifier, e: E.Binary) -> None:
     _binary(v, e)
     if isinstance(e, E.Div) and not e.dtype.is_float:
         raise TypeMismatch(f"Div of {e.dtype}; use FloorDiv or TruncDiv for integers")
 
 
-def _int(v: _Verifier, e: E.IntImm) -> None:
+def _int(v: Verifier, e: E.IntImm) -> None:
     if not (e.dtype.is_int or e.dtype.is_bool) or not e.dtype.min_value <= e.value <= e.dtype.max_value:
         raise TypeMismatch(f"{e.value} is no {e.dtype}")
 
 
-def _float(v: _Verifier, e: E.FloatImm) -> None:
+def _float(v: Verifier, e: E.FloatImm) -> None:
     if not e.dtype.is_float:
         raise TypeMismatch(f"a float constant of {e.dtype}")
 
 
-def _not(v: _Verifier, e: E.Not) -> None:
+def _not(v: Verifier, e: E.Not) -> None:
     v.expr(e.a)
     if not e.a.dtype.is_bool:
         raise TypeMismatch(f"Not of {e.a.dtype}, wanted bool")
 
 
-def _select(v: _Verifier, e: E.Select) -> None:
+def _select(v: Verifier, e: E.Select) -> None:
     for part in (e.condition, e.true_value, e.false_value):
         v.expr(part)
     _same(e.true_value, e.false_value, "Select")
@@ -163,20 +166,20 @@ def _select(v: _Verifier, e: E.Select) -> None:
         raise TypeMismatch(f"Select of {e.dtype} by a condition of {e.condition.dtype}")
 
 
-def _ramp(v: _Verifier, e: E.Ramp) -> None:
+def _ramp(v: Verifier, e: E.Ramp) -> None:
     v.expr(e.base)
     v.expr(e.stride)
     _same(e.base, e.stride, "Ramp")
 
 
-def _let(v: _Verifier, e: E.Let) -> None:
+def _let(v: Verifier, e: E.Let) -> None:
     v.expr(e.value)
     _same(e.var, e.value, "Let")
     v.names.add(e.var)
     v.expr(e.body)
 
 
-def _call(v: _Verifier, e: E.Call) -> None:
+def _call(v: Verifier, e: E.Call) -> None:
     row = INTRINSICS.get(e.name)
     if row is None:
         raise InternalError(f"there is no intrinsic {e.name!r}")
@@ -189,12 +192,12 @@ def _call(v: _Verifier, e: E.Call) -> None:
         _same(e.args[1], e.args[2], e.name)
 
 
-def _string(v: _Verifier, e: E.StringImm) -> None:
+def _string(v: Verifier, e: E.StringImm) -> None:
     if e.dtype != "string":
         raise TypeMismatch(f"a string of {e.dtype}")
 
 
-EXPR_RULES: Visits[_Verifier, [], None] = {
+EXPR_RULES: Visits[Verifier, [], None] = {
     E.Var: _var,
     E.IntImm: _int,
     E.FloatImm: _float,
@@ -214,7 +217,7 @@ EXPR_RULES: Visits[_Verifier, [], None] = {
 }
 
 
-def _for(v: _Verifier, s: S.For) -> None:
+def _for(v: Verifier, s: S.For) -> None:
     def check() -> None:
         v.index(s.min)
         v.index(s.extent)
@@ -225,19 +228,19 @@ def _for(v: _Verifier, s: S.For) -> None:
     v.scoped(s.var, s.body)
 
 
-def _if(v: _Verifier, s: S.IfThenElse) -> None:
+def _if(v: Verifier, s: S.IfThenElse) -> None:
     v.located(s, lambda: v.condition(s.condition))
     v.stmt(s.then_body)
     if s.else_body is not None:
         v.stmt(s.else_body)
 
 
-def _while(v: _Verifier, s: S.While) -> None:
+def _while(v: Verifier, s: S.While) -> None:
     v.located(s, lambda: v.condition(s.condition))
     v.stmt(s.body)
 
 
-def _store(v: _Verifier, s: S.BufferStore) -> None:
+def _store(v: Verifier, s: S.BufferStore) -> None:
     def check() -> None:
         v.expr(s.value)
         v.access(s.buffer, s.indices)
@@ -249,14 +252,14 @@ def _store(v: _Verifier, s: S.BufferStore) -> None:
     v.located(s, check)
 
 
-def _allocate(v: _Verifier, s: S.Allocate) -> None:
+def _allocate(v: Verifier, s: S.Allocate) -> None:
     v.located(s, lambda: v.shape(s.buffer))
     if s.buffer in v.names:
         raise InternalError(f"buffer {s.buffer.name} is allocated inside itself")
     v.scoped(s.buffer, s.body)
 
 
-def _attr(v: _Verifier, s: S.AttrStmt) -> None:
+def _attr(v: Verifier, s: S.AttrStmt) -> None:
     v.located(s, lambda: v.expr(s.value))
     if isinstance(s.node, E.IterVar):
         v.scoped(s.node.var, s.body)
@@ -264,7 +267,7 @@ def _attr(v: _Verifier, s: S.AttrStmt) -> None:
         v.stmt(s.body)
 
 
-def _let_stmt(v: _Verifier, s: S.LetStmt) -> None:
+def _let_stmt(v: Verifier, s: S.LetStmt) -> None:
     def check() -> None:
         v.expr(s.value)
         _same(s.var, s.value, "LetStmt")
@@ -273,19 +276,19 @@ def _let_stmt(v: _Verifier, s: S.LetStmt) -> None:
     v.scoped(s.var, s.body)
 
 
-def _assert(v: _Verifier, s: S.AssertStmt) -> None:
+def _assert(v: Verifier, s: S.AssertStmt) -> None:
     v.located(s, lambda: v.condition(s.condition))
     v.stmt(s.body)
 
 
-def _seq(v: _Verifier, s: S.SeqStmt) -> None:
+def _seq(v: Verifier, s: S.SeqStmt) -> None:
     if len(s.statements) < 2 or any(isinstance(x, S.SeqStmt) for x in s.statements):
         raise InternalError("a SeqStmt holds at least two statements, and no SeqStmt")
     for item in s.statements:
         v.stmt(item)
 
 
-STMT_RULES: Visits[_Verifier, [], None] = {
+STMT_RULES: Visits[Verifier, [], None] = {
     S.For: _for,
     S.IfThenElse: _if,
     S.While: _while,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import armillary as tvm
@@ -11,7 +12,7 @@ from armillary import relay, te, tir
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
 from armillary.relay.transform.pipeline import build_passes
-from armillary.transform import PASSES, Pass, PassContext, find_pass
+from armillary.transform import PASSES, Pass, PassContext, PassInfo, PassInstrument, find_pass
 
 RELAY: dict[str, tuple[Any, ...]] = {
     "RemoveUnusedFunctions": (["main"],),
@@ -88,13 +89,14 @@ BUILD = (
     "CombineParallelDense",
     "CombineParallelBatchMatmul",
     "FoldConstant",
-    "CanonicalizeOps",
     "FoldScaleAxis",
     "CanonicalizeCast",
+    "CanonicalizeOps",
     "FlattenAtrousConv",
     "AlterOpLayout",
     "SimplifyExprPostAlterOp",
     "FastMath",
+    "FoldConstant",
     "FuseOps",
     "Inline",
     "InferType",
@@ -124,6 +126,24 @@ def test_the_build_has_the_passes_of_the_text_in_order() -> None:
     position = -1
     for name in BUILD:
         position = names.index(name, position + 1)
+
+
+def test_passes_of_the_text_begin_in_its_order() -> None:
+    """Also as instruments see them: passes of our own stand between, and some of the text's run again behind them."""
+    seen: list[str] = []
+
+    class Names(PassInstrument):
+        def run_before_pass(self, module: IRModule, info: PassInfo) -> None:
+            seen.append(info.name)
+
+    x = relay.var("x", shape=(1, 3, 8, 8))
+    y = relay.nn.bias_add(relay.nn.conv2d(x, relay.const(np.ones((4, 3, 3, 3), "float32"))), relay.var("b", shape=(4,)))
+    with PassContext(opt_level=4, instruments=[Names()]):
+        relay.build(IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y)), "llvm")
+    prefix = BUILD[: BUILD.index("FlattenAtrousConv")]
+    assert [name for name in dict.fromkeys(seen) if name in prefix] == list(prefix)
+    assert seen[seen.index("FastMath") + 1] == "FoldConstant"
+    assert "FoldConstant" not in seen[: seen.index("SimplifyExpr")]
 
 
 def test_every_pass_has_one_spec_name_and_one_relay_era_name() -> None:

@@ -107,23 +107,27 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
         simplify_inference.bind(sums_float16=backend_of(target).sums_float16),
         dynamic_to_static.bind(),
         eliminate_common_subexpr.bind(),
+        simplify_expr.bind(),
+        combine_parallel_conv2d.bind(3),
+        combine_parallel_dense.bind(3, False),
+        combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
         simplify_expr.bind(),
         # What exporters spell out is one operator.
         recognize_gelu.bind(),
         recognize_normalization.bind(),
         recognize_lrn.bind(),
-        combine_parallel_conv2d.bind(3),
-        combine_parallel_dense.bind(3, False),
-        combine_parallel_batch_matmul.bind(3),
-        fold_constant.bind(),
         # Channels that were last are second, from the first convolution to the last.
+        fold_constant.bind(),
         sink_transpose.bind(),
         # Convolutions compute what is read of them, from data without margins, by taps that touch data.
         fold_margins.bind(),
         trim_taps.bind(),
+        # Scales are in weights, each reader of a cast has its own, and bias_add is add: Relay's order. Below, scales
+        # follow once more, past those additions and into what becomes a convolution over two axes.
         fold_constant.bind(),
-        # bias_add is add, so the scale of a normalisation reaches the weights.
+        fold_scale_axis.bind(),
+        canonicalize_cast.bind(),
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
         *own.axes(target),
@@ -141,7 +145,6 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
         # Attention is one operator; what moved its heads about cancels.
         recognize_attention.bind(),
         simplify_expr.bind(),
-        canonicalize_cast.bind(),
         widen_per_reader.bind(),
         flatten_atrous_conv.bind(),
         trim_taps.bind(),

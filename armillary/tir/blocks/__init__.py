@@ -1,4 +1,5 @@
-"""Blocks of TensorIR: nodes (`block.py`) and which elements they touch (`regions.py`).
+"""Forms of a program before plain loops over memory: nodes of blocks (`block.py`) and which elements they touch
+(`regions.py`); statements over tensors that have no memory yet (`producers.py`).
 
 In: see the modules. Out: see the modules. Invariant: nothing of a compile of a network imports this folder.
 """
