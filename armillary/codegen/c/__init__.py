@@ -1,1 +1,1 @@
-"""Split functions to C11 source: `source` writes functions and statements, `expr` expressions."""
+"""Loops to C11 source: `source` writes kernels, `expr` expressions, `codegen_c` what scripts of the era look at."""

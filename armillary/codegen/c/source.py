@@ -37,7 +37,7 @@ _RESERVED = RESERVED | frozenset(_NAMES.split()) | CALLS.keys() | {f"{name}f" fo
 # It also takes an index clamped to 0 and 1 for a truth value (value ranges), which is -1 in its vectors.
 _UNSAFE_PASSES = '"no-tree-loop-if-convert", "no-tree-vrp"'
 _GUARD = f"#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize({_UNSAFE_PASSES})\n#endif\n"
-_HEAD = f"{_GUARD}#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
+HEAD = f"{_GUARD}#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 
 class CEmitter(StatementEmitter):
@@ -72,7 +72,7 @@ class CEmitter(StatementEmitter):
 
     @property
     def statements(self) -> Mapping[type[S.Stmt], Callable[..., None]]:
-        return _STMTS
+        return STATEMENTS
 
     def fresh_label(self, name: str) -> str:
         return self.labels.fresh(name)
@@ -101,7 +101,7 @@ def emit_source(function: PhasedFunction) -> str:
         externs.update(m.externs)
     declarations = "".join(HELPERS[name] for name in HELPERS if name in helpers)
     declarations += "".join(externs[name] + "\n" for name in sorted(externs))
-    return _HEAD + declarations + "\n" + "\n".join(parts)
+    return HEAD + declarations + "\n" + "\n".join(parts)
 
 
 def _phase(m: CEmitter, phase: Phase, index: int, touched: Touched) -> None:
@@ -183,20 +183,21 @@ def _for(m: CEmitter, s: S.For) -> None:
 def _store(m: CEmitter, s: S.BufferStore) -> None:
     lanes = flat_index(s.buffer, s.indices).dtype.lanes
     if lanes == 1:
-        text = f"{m._element(s, None)} = {_stored(m, s, None)};"
+        text = f"{m._element(s, None)} = {stored(m, s, None)};"
         m.flush()
         m.writer.line(text)
     elif _may_overlap(s):
         _staged_store(m, s, lanes)
     else:
         with m.scope() as lines:
-            text = f"{m._element(s, 'lane')} = {_stored(m, s, 'lane')};"
+            text = f"{m._element(s, 'lane')} = {stored(m, s, 'lane')};"
         m.flush()
         m.writer.line("#pragma GCC ivdep")
         m.for_lanes(lanes, lines, text)
 
 
-def _stored(m: CEmitter, s: S.BufferStore, lane: str | None) -> str:
+def stored(m: CEmitter, s: S.BufferStore, lane: str | None) -> str:
+    """The value of a store as memory holds it."""
     text = m.value(s.value, lane if s.value.dtype.lanes > 1 else None)
     if is_short(s.buffer.dtype):
         return f"{m.helper(f'to_{s.buffer.dtype.element}')}({text})"
@@ -214,7 +215,7 @@ def _may_overlap(s: S.BufferStore) -> bool:
 
 def _staged_store(m: CEmitter, s: S.BufferStore, lanes: int) -> None:
     with m.scope() as lines:
-        value = _stored(m, s, "lane")
+        value = stored(m, s, "lane")
     with m.scope() as more:
         place = m._element(s, "lane")
     name = m.labels.fresh("staged")
@@ -268,7 +269,7 @@ def _attr(m: CEmitter, s: S.AttrStmt) -> None:
     m.stmt(s.body)
 
 
-_STMTS: Visits[CEmitter, [], None] = {
+STATEMENTS: Visits[CEmitter, [], None] = {
     S.For: _for,
     S.IfThenElse: write_if,
     S.While: write_while,
