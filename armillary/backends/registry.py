@@ -119,7 +119,7 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     """
     family = workload.target.kind.family
     _load(backend_of(workload.target))
-    if workload.op.is_scripted:
+    if workload.op.is_scripted_for(workload.target):
         return scripted(workload), ()
     reasons: list[str] = []
     is_sized, workload = workload.is_sized, workload.typical

@@ -110,7 +110,7 @@ def _compose(function: Function, anchor: Call | None, workload: Workload, chosen
         match item:
             case Call():
                 rule = rules.get(id(item))
-                if rule is None and isinstance(item.op, Op) and item.op.is_scripted:
+                if rule is None and isinstance(item.op, Op) and item.op.is_scripted_for(workload.target):
                     rule = scripted(workload_of_call(item, workload.target)).compute
                 values[id(item)] = _call(item, [values[id(a)] for a in item.args], rule)
                 if item is anchor:

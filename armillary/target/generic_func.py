@@ -32,13 +32,19 @@ class GenericFunc:
     def get_packed_func(self) -> Function:
         """The function for the current target."""
         target = Target.current()
-        for key in target.keys if target is not None else ():
-            if key in self._by_key:
-                return self._by_key[key]
-        if self._default is None:
+        found = self._for(target) or self._default
+        if found is None:
             known = ", ".join(self._by_key) or "none"
             raise ConfigError(f"{self.name}: no function for {target}, and no default", hint=f"there are: {known}")
-        return self._default
+        return found
+
+    def _for(self, target: Target | None) -> Function | None:
+        keys = target.keys if target is not None else ()
+        return next((self._by_key[key] for key in keys if key in self._by_key), None)
+
+    def covers(self, target: Target | None) -> bool:
+        """Whether there is a function for a target; None: for any at all."""
+        return self._default is not None or bool(self._by_key if target is None else self._for(target))
 
     def set_default(self, func: Function, allow_override: bool = False) -> None:
         """The function for targets without one of their own."""

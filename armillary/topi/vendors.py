@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from armillary.topi import arm_int8, block_rows, padding, utils
 from armillary.topi.operators import function_named
-from armillary.topi.schedules import schedule
+from armillary.topi.schedules import arm_injective, from_existing, schedule
 
 if TYPE_CHECKING:
     from armillary.base.aliases import AnyFunction
@@ -67,8 +67,10 @@ class Namespace(types.ModuleType):
     """A module whose functions are those of `topi.nn` and `topi`, and `schedule_*`."""
 
     def __getattr__(self, name: str) -> AnyFunction:  # a function of tensors
+        if name == "schedule_injective_from_existing":
+            return from_existing
         if name.startswith("schedule_"):
-            return schedule
+            return arm_injective if name == "schedule_injective" and ".arm_cpu" in self.__name__ else schedule
         short = _OLD_NAMES.get(name, name)
         for ending in ("", *_ALGORITHMS):
             if short.endswith(ending) and not short.startswith("__"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import armillary as tvm
-from armillary import relay, te
+from armillary import relay, te, topi
 
 
 def add_10_by_10() -> tuple[te.Schedule, list[te.Tensor]]:
@@ -54,21 +54,42 @@ def test_arm_cpu_vectorises_an_addition_for_neon(tmp_path: Path) -> None:
     assert "vld1.32" in assembly or "vld1.64" in assembly
 
 
-def test_a_schedule_for_any_injective_output() -> None:
-    def schedule_injective(outs: te.Tensor | list[te.Tensor]) -> te.Schedule:
-        outs = [outs] if isinstance(outs, te.Tensor) else outs
-        s = te.create_schedule([x.op for x in outs])
-        x = outs[0]
-        _, inner = s[x].split(list(s[x].op.axis)[-1], 4)
-        s[x].vectorize(inner)
-        return s
+def schedule_injective(outs: te.Tensor | list[te.Tensor]) -> te.Schedule:
+    """The text's listing of arm_cpu's, to the letter."""
+    outs = [outs] if isinstance(outs, te.tensor.Tensor) else outs
+    s = te.create_schedule([x.op for x in outs])
+    x = outs[0]
+    if list(s[x].op.axis):
+        (_, ii) = s[x].split(list(s[x].op.axis)[-1], 4)
+        s[x].vectorize(ii)
+    tvm.te.schedule.AutoInlineInjective(s)
+    if not topi.utils.is_empty_shape(x.shape):
+        topi.arm_cpu.injective.schedule_injective_from_existing(s, x)
+    return s
 
-    a = te.placeholder((8, 64), name="A")
-    out = te.compute((8, 64), lambda i, j: a[i, j] * 2.0)
+
+def test_a_schedule_for_any_injective_output() -> None:
+    a = te.placeholder((8, 2, 64), name="A")
+    twice = te.compute((8, 2, 64), lambda *i: a(*i) * 2.0)
+    out = topi.nn.relu(twice)
     function = tvm.build(schedule_injective(out), [a, out], "llvm")
-    value, result = np.random.default_rng(0).random((8, 64), dtype="float32"), tvm.nd.empty((8, 64))
+    value, result = np.random.default_rng(0).random((8, 2, 64), dtype="float32") - 0.5, tvm.nd.empty((8, 2, 64))
     function(tvm.nd.array(value), result)
-    np.testing.assert_array_equal(result.numpy(), value * 2)
+    np.testing.assert_array_equal(result.numpy(), np.maximum(value * 2, 0))
+    text = str(tvm.lower(topi.arm_cpu.schedule_injective(out), [a, out], simple_mode=True))
+    assert text == str(tvm.lower(schedule_injective([out]), [a, out], simple_mode=True))
+    assert "parallel" in text and "ramp" in text and "compute[" not in text
+
+
+def test_injective_schedules_of_bytes_fill_a_register() -> None:
+    a = te.placeholder((64,), "int8", name="A")
+    out = te.compute((64,), lambda i: a[i] + a[i], name="B")
+    assert ", 1, 16)" in str(tvm.lower(topi.arm_cpu.schedule_injective(out), [a, out]))
+    empty = te.compute((0,), lambda i: a[i], name="C")
+    assert "parallel" not in str(tvm.lower(topi.arm_cpu.schedule_injective([empty]), [a, empty]))
+    with tvm.target.Target("opencl"):
+        spread = topi.cuda.schedule_injective_from_existing(te.create_schedule(out.op), out)
+    assert 'thread("threadIdx.x")' in str(tvm.lower(spread, [a, out]))
 
 
 def test_symbolic_length_with_a_tail() -> None:

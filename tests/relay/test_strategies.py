@@ -180,3 +180,35 @@ def test_own_operators_have_strategies_too() -> None:
     assert (result == 27).all()
     lowered = armillary.get_global_func("relay.backend.lower_call")(call, [x, w], target)
     assert lowered.implementation.name == made.name
+
+
+def test_keys_of_the_target_choose_the_strategy() -> None:
+    """As in `generic_func`: `for k in target.keys`; where no key has a rule, the build's own holds."""
+    calls: list[str] = []
+
+    @relay.op.strategy.log_softmax_strategy.register(["my_board", "mali"])
+    def on_board(attrs: object, inputs: object, out_type: object, target: armillary.target.Target) -> OpStrategy:
+        calls.append(str(target.kind.name))
+        made = OpStrategy()
+        made.add_implementation(lambda a, tensors, t: [topi.negative(tensors[0])], name="log_softmax.board")
+        return made
+
+    x = relay.var("x", shape=(8,))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.log_softmax(x)))
+    data = np.linspace(-1, 1, 8, dtype="float32")
+    for target, wanted in (("llvm", data - np.log(np.exp(data).sum())), ("llvm -keys=my_board,cpu", -data)):
+        run = graph_executor.GraphModule(relay.build(module, target)["default"](armillary.cpu()))
+        run.run(x=data)
+        np.testing.assert_allclose(run.get_output(0).numpy(), wanted, rtol=1e-5)
+        assert bool(calls) == ("my_board" in target)
+    with armillary.target.Target("llvm"):
+        attrs = module["main"].body.attrs
+        own = relay.op.strategy.log_softmax_strategy(attrs, [te.placeholder((8,))], None, "llvm")
+    assert "board" not in own.best().name
+
+
+def test_strategies_have_the_names_of_scripts() -> None:
+    assert relay.op.strategy.x86.conv2d_strategy_cpu is not None
+    assert relay.op.strategy.generic.dense_strategy is relay.op.strategy.dense_strategy
+    with pytest.raises(AttributeError, match="no_such_strategy"):
+        _ = relay.op.strategy.no_such_strategy

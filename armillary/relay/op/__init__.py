@@ -30,6 +30,8 @@ from armillary.relay.op.attribute_values import attribute_values as _attribute_v
 from armillary.relay.op.attribute_values import freeze as _freeze
 from armillary.relay.op.facts import Axes, Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
+from armillary.target.generic_func import GenericFunc
+from armillary.target.target import Target
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Callee
@@ -416,8 +418,13 @@ class Op(Expr):
             return int(self.kind)
         held = self.registered(attr_name)
         if held is None and attr_name == STRATEGY and self.compute_rule is not None:
-            return partial(_resolve("own_strategy"), self)  # what a build takes, as a rule of scripts
+            return self.own_strategy
         return held
+
+    @property
+    def own_strategy(self) -> AnyFunction:
+        """What a build takes, as a rule of scripts."""
+        return partial(_resolve("own_strategy"), self)
 
     def registered(self, attr_name: str) -> AnyFunction | None:
         """The rule that a script has registered for this operator; None where there is nothing."""
@@ -430,8 +437,14 @@ class Op(Expr):
 
     @property
     def is_scripted(self) -> bool:
-        """Whether a script says how the operator is computed (strategy.py)."""
-        return self.registered(STRATEGY) is not None or self.registered(COMPUTE) is not None
+        """Whether a script says how the operator is computed for the current target."""
+        return self.is_scripted_for(Target.current())
+
+    def is_scripted_for(self, target: Target | None) -> bool:
+        """Whether a script says how it is computed for a target (strategy.py); None: for some target."""
+        rule = self.registered(STRATEGY)
+        is_said = rule is not None and (not isinstance(rule, GenericFunc) or rule.covers(target))
+        return is_said or self.registered(COMPUTE) is not None
 
     def set_attr(self, attr_name: str, value: object, plevel: int = 10) -> None:  # a rule or a value
         """Hold a value under a name, unless one of a higher level is there."""

@@ -14,6 +14,7 @@ cache: a script's code is no part of a cache's key.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -21,9 +22,10 @@ from armillary import te
 from armillary.base.boundary import boundary
 from armillary.base.record import record
 from armillary.errors import ConfigError
-from armillary.relay.op import COMPUTE, STRATEGY, get_op, register_op_attr
+from armillary.relay.op import COMPUTE, OPS, STRATEGY, get_op, register_op_attr
 from armillary.relay.types import Type
 from armillary.target import Target
+from armillary.target.generic_func import GenericFunc
 
 __path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
 
@@ -63,6 +65,55 @@ class OpStrategy:
         if not self.implementations:
             raise ConfigError("a strategy offers no implementation", hint="call its add_implementation")
         return max(self.implementations, key=lambda row: row.plevel)
+
+
+_FAMILIES = ("generic", "x86", "arm_cpu", "cuda", "mali", "adreno", "bifrost", "intel_graphics", "hls", "rocm")
+_PLACES = ("nn.", "", "image.", "vision.")
+
+
+class OperatorStrategy(GenericFunc):
+    """`conv2d_strategy` and its kin: the target's keys choose among what scripts register; else it is the build's own.
+
+    @relay.op.strategy.conv2d_strategy.register("arm_cpu")
+    def mine(attrs, inputs, out_type, target): ...      # holds where a target has that key
+    """
+
+    def __init__(self, name: str, op_name: str) -> None:
+        super().__init__(name)
+        self.op_name = op_name
+
+    def get_packed_func(self) -> Callable[..., object]:
+        """What holds for the current target."""
+        is_registered = self.covers(Target.current())
+        return super().get_packed_func() if is_registered else get_op(self.op_name).own_strategy
+
+    def register(
+        self,
+        func: Callable[..., object] | str | Sequence[str],
+        key_list: str | Sequence[str] = (),
+        allow_override: bool = False,
+    ) -> Callable[..., object]:
+        """As of any generic function; builds for targets with one of these keys take it from now on."""
+        held = super().register(func, key_list, allow_override)
+        if callable(func) and get_op(self.op_name).registered(STRATEGY) is not self:
+            register_strategy(self.op_name, self)  # type: ignore[arg-type]
+        return held
+
+
+_STRATEGIES: dict[str, OperatorStrategy] = {}
+
+
+def __getattr__(name: str) -> object:
+    """Strategies by the names of scripts: `conv2d_strategy`, `conv2d_strategy_cpu`; `x86` and the like are this."""
+    if name in _FAMILIES:
+        return sys.modules[__name__]
+    operator, found, family = name.partition("_strategy")
+    op_name = next((place + operator for place in _PLACES if found and place + operator in OPS), None)
+    if op_name is None or (family and family[0] != "_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if family:
+        return get_op(op_name).own_strategy
+    return _STRATEGIES.setdefault(name, OperatorStrategy(name, op_name))
 
 
 Strategy = Callable[[Attrs, Sequence[te.Tensor], Type, Target], OpStrategy]

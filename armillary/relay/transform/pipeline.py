@@ -196,4 +196,6 @@ def optimize(module: IRModule, target: object, params: Mapping[str, object] | No
             raise ModelError(f"main is not a relay function but a {type(main).__name__}")
         module = module.copy()
         module["main"] = bind_params_by_name(main, params)
-    return Sequential(build_passes(target), "optimize")(module)
+    where = Target(target)
+    with where:  # rules of scripts may be for some targets alone
+        return Sequential(build_passes(where), "optimize")(module)
