@@ -1,103 +1,112 @@
-"""`ccompiler`: sums, differences and products of tensors of one shape, as C source that is linked with the kernels.
+"""`ccompiler`: a part of a graph as C source that is linked with the kernels.
 
-In: a function of such calls. Out: C. Invariant: each element is computed as our own kernels do, in the dtype of the
-tensors (whole numbers wrap around); a tensor of another shape or dtype is left to the rest of the graph. It shows what
-a code generator has to give (docs/architecture.md: kernels), and is what scripts mean that name it.
+In: a function of calls of operators, of known sizes. Out: C, one function of plain loops (`codegen/c/codegen_c.py`).
+Invariant: each element is computed by the operator's own compute, as our kernels are; what has no compute, or none in
+C, is refused by the operator's name. It shows what a code generator has to give (docs/architecture.md: kernels), and is
+what scripts mean that name it. Left to itself it takes sums, differences and products of tensors of one shape; a script
+gives it any other call by a function of `Compiler="ccompiler"`, or by `compiler_begin` and `compiler_end`.
 """
 
 from __future__ import annotations
 
-from armillary.errors import UnsupportedError
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from armillary import te
+from armillary.codegen.c.codegen_c import kernel_c
+from armillary.errors import ArmillaryError, UnsupportedError
+from armillary.ir import IRModule
 from armillary.offload.contract import Offload, SourceModule, register_offload
-from armillary.relay.expr import Call, Constant, Expr, Function, Var
+from armillary.ops._types import copied
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.types import TensorType
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.transform.simplify.legalize import legalize
+from armillary.relay.types import TensorType, TupleType, tensor_fields
 from armillary.relay.walk import post_order
+from armillary.te.schedule import AutoInlineInjective
+from armillary.tir.lower import lower_function
 
 NAME = "ccompiler"
-_SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
-_TYPES = {"float32": "float", "float64": "double"}
-_TYPES |= {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_TAKEN = ("add", "subtract", "multiply")
+Value: TypeAlias = "te.Tensor | tuple[Value, ...]"
 
 
 def _refusal(call: Call) -> str | None:
-    """Why a call is not taken."""
+    """Why a call is not taken without being asked for."""
     types = {str(arg.checked_type) for arg in call.args} | {str(call.checked_type)}
     if len(types) != 1:
         return f"operands of {' and '.join(sorted(types))}, wanted one type"
     ty = call.checked_type
-    if not isinstance(ty, TensorType) or not all(isinstance(size, int) for size in ty.shape):
-        return f"{ty} has a dimension that is not known"
-    return None if str(ty.dtype) in _TYPES else f"there is no C type of {ty.dtype}"
+    known = isinstance(ty, TensorType) and all(isinstance(size, int) for size in ty.shape)
+    return None if known else f"{ty} has a dimension that is not known"
 
 
 def generate(function: Function) -> SourceModule:
-    """A loop over the elements. Raises UnsupportedError for a call that is none of the three."""
-    inputs, constants = list(function.params), list[Constant]()
-    names: dict[int, str] = {id(var): f"i{k}" for k, var in enumerate(inputs)}
-    lines = list[str]()
-    for expr in post_order(function.body):
-        if isinstance(expr, Constant) and id(expr) not in names:
-            names[id(expr)] = f"c{len(constants)}"
-            constants.append(expr)
-        elif isinstance(expr, Call):
-            names[id(expr)] = f"v{len(lines)}"
-            lines.append(f"{_c_type(expr)} v{len(lines)} = {_term(expr, names)};")
-        elif not isinstance(expr, Var | Op | Constant):
-            raise UnsupportedError(f"ccompiler: a {type(expr).__name__} in {function.get_attr('global_symbol')}")
-    operands = [*inputs, *constants]
-    places = [f"i{k}" for k in range(len(inputs))] + [f"c{k}" for k in range(len(constants))]
-    loads = [
-        f"const {_c_type(e)} *p{name} = (const {_c_type(e)} *)data[{k}];"
-        for k, (name, e) in enumerate(zip(places, operands, strict=True))
-    ]
-    values = [f"{_c_type(e)} {name} = p{name}[k];" for name, e in zip(places, operands, strict=True)]
-    result = function.body
-    signature = "void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread"
-    text = "\n    ".join([*loads, f"{_c_type(result)} *out = ({_c_type(result)} *)data[{len(operands)}];"])
-    inner = "\n        ".join([*values, *lines, f"out[k] = {names[id(result)]};"])
-    source = f"""#include <stdint.h>
-int32_t {function.get_attr("global_symbol")}__p0({signature}) {{
-    (void)vars, (void)begin, (void)end, (void)thread;
-    {text}
-    for (int64_t k = 0; k < {_count(result)}; k++) {{
-        {inner}
-    }}
-    return 0;
-}}
-"""
+    """Loops over elements. Raises UnsupportedError for a call that has no loops in C."""
+    symbol = str(function.get_attr("global_symbol"))
+    plain = Function(function.params, function.body)
+    module = infer_type.bind()(legalize.bind(target="c")(infer_type.bind()(IRModule.from_expr(plain))))
+    main = module["main"]
+    assert isinstance(main, Function), "as given"
+    constants = [expr for expr in post_order(main.body) if isinstance(expr, Constant)]
+    values: dict[int, Value] = {id(p): _placeholders(p, p.name_hint) for p in main.params}
+    values |= {id(c): _placeholders(c, f"c{k}") for k, c in enumerate(constants)}
+    inputs = [t for value in values.values() for t in _flat(value)]
+    outputs: list[te.Tensor] = []
+    for tensor in _flat(_composed(main.body, values)):
+        outputs.append(copied(tensor) if tensor in inputs or tensor in outputs else tensor)
+    schedule = te.create_schedule([t.op for t in outputs])
+    AutoInlineInjective(schedule)
+    try:
+        loops = te.lower_schedule(schedule, [*inputs, *outputs], symbol)
+        source = kernel_c(f"{symbol}__p0", lower_function(loops, "c"))
+    except ArmillaryError as error:
+        names = sorted({e.op.name for e in post_order(main.body) if isinstance(e, Call) and isinstance(e.op, Op)})
+        raise UnsupportedError(f"ccompiler: {', '.join(names)}: {error.message}", span=function.span) from error
     return SourceModule(source, tuple(constants))
 
 
-def _tensor(expr: Expr) -> TensorType:
-    ty = expr.checked_type
-    if not isinstance(ty, TensorType) or str(ty.dtype) not in _TYPES:
-        raise UnsupportedError(f"ccompiler: a value of {ty}", hint=f"tensors of {', '.join(_TYPES)}")
-    return ty
+def _placeholders(of: Expr, name: str) -> Value:
+    ty = of.checked_type
+    if any(not isinstance(n, int) for t in tensor_fields(ty) for n in t.shape):
+        raise UnsupportedError(f"ccompiler: {name} is {ty}", hint="parts in C are of known sizes")
+    made = [te.placeholder(t.static, t.dtype, name=f"{name}_{k}") for k, t in enumerate(tensor_fields(ty))]
+    return tuple(made) if isinstance(ty, TupleType) else made[0]
 
 
-def _c_type(expr: Expr) -> str:
-    return _TYPES[str(_tensor(expr).dtype)]
+def _composed(body: Expr, values: dict[int, Value]) -> Value:
+    """The tensors of an expression, given those of its variables and constants."""
+    for item in post_order(body, lambda n: not isinstance(n, Op | Function)):
+        match item:
+            case Call():
+                values[id(item)] = _called(item, [values[id(a)] for a in item.args], values)
+            case Tuple(fields):
+                values[id(item)] = tuple(values[id(f)] for f in fields)
+            case TupleGetItem(of, index):
+                values[id(item)] = values[id(of)][index]
+            case Op() | Function() | Var() | Constant():
+                pass
+            case _:
+                raise UnsupportedError(f"ccompiler: a {type(item).__name__}, wanted calls of operators")
+    return values[id(body)]
 
 
-def _count(expr: Expr) -> int:
-    count = 1
-    for size in _tensor(expr).static:
-        count *= size
-    return count
+def _called(call: Call, arguments: Sequence[Value], values: dict[int, Value]) -> Value:
+    if isinstance(call.op, Function):  # a composite
+        return _composed(call.op.body, values | {id(p): v for p, v in zip(call.op.params, arguments, strict=True)})
+    rule: Any = call.op.compute_rule if isinstance(call.op, Op) else None
+    if rule is None:
+        name = getattr(call.op, "name", type(call.op).__name__)
+        raise UnsupportedError(f"ccompiler: {name}: there is no C for it: it has no compute", span=call.span)
+    made = rule(call.attrs, *arguments)
+    if isinstance(call.checked_type, TupleType):
+        return tuple(made)
+    return made[0] if isinstance(made, list | tuple) else made  # type: ignore[no-any-return]
 
 
-def _term(call: Call, names: dict[int, str]) -> str:
-    """One element, of signed numbers computed without a sign, in which C lets them wrap around."""
-    name = call.op.name if isinstance(call.op, Op) else type(call.op).__name__
-    reason = _refusal(call) if name in _SIGNS else f"there is no C for it; there is: {', '.join(_SIGNS)}"
-    if reason:
-        raise UnsupportedError(f"ccompiler: {name}: {reason}", span=call.span)
-    kind = _c_type(call)
-    left, right = (names[id(arg)] for arg in call.args)
-    if kind.startswith(("int", "uint")):
-        return f"({kind})((uint64_t){left} {_SIGNS[name]} (uint64_t){right})"
-    return f"{left} {_SIGNS[name]} {right}"
+def _flat(value: Value) -> list[te.Tensor]:
+    return [t for v in value for t in _flat(v)] if isinstance(value, tuple) else [value]
 
 
-register_offload(Offload(NAME, generate, operators=dict.fromkeys(_SIGNS, _refusal)))
+register_offload(Offload(NAME, generate, operators=dict.fromkeys(_TAKEN, _refusal)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +50,49 @@ def test_what_it_cannot_write_stays_or_is_refused() -> None:
     x, row = relay.var("x", shape=(4, 5)), relay.var("row", shape=(5,))
     module = IRModule.from_expr(Function([x, row], relay.add(x, row)))
     assert len(list(partition(module, find_offload("ccompiler")).items())) == 1
-    z = relay.var("z", shape=(4, 5))
+    machine = runtime.vm.VirtualMachine(
+        relay.vm.compile(_external(relay.var("z", shape=(relay.Any(), 5)), relay.tanh), "llvm"), armillary.cpu()
+    )
+    for rows in (2, 7):  # a part of open sizes is written for those that come
+        value = np.linspace(-2, 2, rows * 5, dtype="float32").reshape(rows, 5)
+        np.testing.assert_allclose(machine.run(value).numpy(), np.tanh(value), rtol=1e-6)
+    with pytest.raises(UnsupportedError, match=r"ccompiler: argwhere: there is no C for it: it has no compute"):
+        relay.build(_external(relay.var("z", shape=(4, 5)), relay.argwhere), "llvm")
+
+
+def _external(x: relay.Var, body: Callable[[relay.Expr], relay.Expr]) -> IRModule:
+    """A call of a function that is all for the C compiler."""
+    inner = relay.var("inner", type_annotation=x.type_annotation)
     attrs = (("Compiler", "ccompiler"), ("Primitive", 1), ("global_symbol", "cc"))
-    with pytest.raises(UnsupportedError, match="ccompiler: tanh: there is no C for it"):
-        relay.build(IRModule.from_expr(Call(Function((z,), relay.tanh(z), None, attrs), (x,))), "llvm")
+    return IRModule.from_expr(Function([x], Call(Function((inner,), body(inner), None, attrs), (x,))))
+
+
+IMAGE = np.random.default_rng(5).uniform(-2, 2, (1, 6, 9, 9)).astype("float32")
+WEIGHT = np.random.default_rng(6).uniform(-1, 1, (4, 6, 3, 3)).astype("float32")
+BODIES: dict[str, Callable[[relay.Expr], relay.Expr]] = {
+    "tanh": lambda x: relay.tanh(x) * relay.exp(x),
+    "conv2d": lambda x: relay.nn.relu(relay.nn.conv2d(x, relay.const(WEIGHT), padding=(1, 1))),
+    "batch_norm": lambda x: relay.nn.batch_norm(x, *(relay.const(np.full(6, v, "float32")) for v in (1, 2, 3, 4)))[0],
+    "pool": lambda x: relay.nn.max_pool2d(x, (3, 3), strides=(2, 2)),
+    "softmax": lambda x: relay.nn.softmax(x, axis=-1),
+    "dense": lambda x: relay.nn.dense(relay.nn.batch_flatten(x), relay.const(np.ones((3, 486), "float32"))),
+    "split": lambda x: relay.concatenate(list(relay.split(x, 3, axis=1))[::-1], axis=1),
+    "mean": lambda x: relay.mean(x, axis=(2, 3), keepdims=True) - relay.const(1.0),
+    "strided_slice": lambda x: relay.strided_slice(x, (0, 1, 0, 8), (1, 5, 9, -10), (1, 2, 3, -2)),
+    "resize": lambda x: relay.image.resize2d(x, (5, 13), method="linear"),
+    "argsort": lambda x: relay.argsort(x, axis=-1, dtype="int32"),
+    "quantize": lambda x: relay.qnn.quantize(x, relay.const(0.05), relay.const(3), out_dtype="int8"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_calls_of_any_operator_that_a_script_gives_it(name: str) -> None:
+    module = _external(relay.var("x", shape=IMAGE.shape), BODIES[name])
+    x = relay.var("x", shape=IMAGE.shape)
+    wanted = relay.create_executor("debug", IRModule.from_expr(Function([x], BODIES[name](x)))).evaluate()(IMAGE)
+    executable = relay.vm.compile(module, "llvm")
+    found = runtime.vm.VirtualMachine(executable, armillary.cpu()).run(IMAGE)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_an_executable_is_saved_and_loaded(tmp_path: Path) -> None:

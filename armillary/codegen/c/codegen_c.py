@@ -8,12 +8,13 @@
 
 In: a lowered function or module. Out: one C11 translation unit that needs no header of ours: its functions take what
 packed functions of that era take, `DLTensor`s in `TVMValue`s, and return 0, or the number of the assert that failed,
-negative. Invariant: what a function computes is what the kernels of target "c" compute (`source.py` has the rules); an
-expression that is read again is visited again, but for long ones. Builds do not come here.
+negative; `kernel_c` gives the same loops as a kernel. Invariant: what a function computes is what the kernels of target
+"c" compute (`source.py` has the rules); an expression that is read again is visited again, but for long ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +39,12 @@ typedef struct {
 } DLTensor;
 typedef union { int64_t v_int64; double v_float64; void* v_handle; const char* v_str; } TVMValue;
 """
+_FREE = "#include <stdlib.h>\n\n"
 _ARGUMENTS = "void* args, void* arg_type_ids, int32_t num_args, void* out_ret_value, void* out_ret_tcode, void* own"
 _STATEMENTS = {"BufferStore": "StoreNode", "SeqStmt": "SeqStmtNode"}
 _SHOUTED = frozenset(["Add", "Sub", "Mul", "Div", "Min", "Max", "And", "Or", "Not", "EQ", "NE", "LT", "LE", "GT", "GE"])
+_ON_STACK = 4096  # bytes of a tensor that are no longer put there
+_NO_MEMORY = -32768  # returned where malloc gives none
 _LEAVES = (E.Var, E.IterVar, E.BufferLoad)  # of which the log says nothing, or says it at the access
 
 
@@ -56,6 +60,7 @@ class CodeGenC(source.CEmitter):
         super().__init__(PhasedFunction(name, buffers, shapes, sizes, (), assert_codes=codes))
         self.trace = trace or (lambda line: None)
         self.long: dict[tuple[int, str | None, bool], str] = {}
+        self.leaving = ""  # what frees the memory that is held here
 
     @property
     def statements(self) -> Visits[Any, [], None]:
@@ -131,7 +136,41 @@ def _store(m: CodeGenC, s: S.BufferStore) -> None:
     m.writer.line(f"{place} = {value};")
 
 
-_STMTS: Visits[Any, [], None] = {**source.STATEMENTS, S.For: _for, S.BufferStore: _store}
+def _allocate(m: CodeGenC, s: S.Allocate) -> None:
+    """Registers and small tensors on the stack, others from malloc."""
+    count = math.prod(extent.value if isinstance(extent, E.IntImm) else _ON_STACK for extent in s.buffer.shape)
+    if s.buffer.scope == "local" or count * s.buffer.dtype.bytes < _ON_STACK:
+        source.STATEMENTS[S.Allocate](m, s)
+        return
+    size = "1"
+    for extent in s.buffer.shape:
+        size = m.index(extent) if size == "1" else f"{size} * {m.index(extent)}"
+    m.flush()
+    name = m.buffers[s.buffer] = m.labels.fresh(s.buffer.name)
+    with m.writer.block("{"):
+        m.writer.line(f"void* {name} = malloc({size} * sizeof({memory_type(s.buffer.dtype)}));")
+        m.writer.line(f"if (!{name}) {{ {m.leaving}return {_NO_MEMORY}; }}")
+        before, m.leaving = m.leaving, f"free({name}); {m.leaving}"
+        m.stmt(s.body)
+        m.leaving = before
+        m.writer.line(f"free({name});")
+    del m.buffers[s.buffer]
+
+
+def _assert(m: CodeGenC, s: S.AssertStmt) -> None:
+    test = m.value(s.condition)
+    m.flush()
+    m.writer.line(f"if (!{test}) {{ {m.leaving}return {m.function.assert_codes[s]}; }}")
+    m.stmt(s.body)
+
+
+_STMTS: Visits[Any, [], None] = {
+    **source.STATEMENTS,
+    S.For: _for,
+    S.BufferStore: _store,
+    S.Allocate: _allocate,
+    S.AssertStmt: _assert,
+}
 
 
 @boundary("target.codegen.codegen_c", arguments=True)
@@ -156,9 +195,27 @@ def codegen_c(lowered: S.PrimFunc | IRModule, trace: Callable[[str], object] | N
         parts.append(m.writer.text())
         helpers |= m.helpers
         externs.update(m.externs)
-    declared = "".join(HELPERS[name] for name in HELPERS if name in helpers)
-    declared += "".join(externs[name] + "\n" for name in sorted(externs))
-    return f"// target: c\n{source.HEAD}{_TYPES}{declared}\n" + "\n".join(parts)
+    return f"// target: c\n{source.HEAD}{_FREE}{_TYPES}{_declared(helpers, externs)}\n" + "\n".join(parts)
+
+
+def kernel_c(symbol_name: str, function: S.PrimFunc) -> str:
+    """The C text of a lowered function of known sizes as a kernel of one iteration (docs/architecture.md)."""
+    function = storage_flatten(function)
+    m = CodeGenC(symbol_name, function, None)
+    head = "void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread"
+    with m.writer.block(f"int32_t {symbol_name}({head}) {{"):
+        for slot, param in enumerate(m.function.params):
+            name = m.buffers[param] = m.labels.fresh(param.name)
+            m.writer.line(f"void* {name} = data[{slot}];")
+        m.writer.line("(void)vars, (void)begin, (void)end, (void)thread;")
+        m.stmt(function.body)
+        m.writer.line("return 0;")
+    return f"{source.HEAD}{_FREE}{_declared(m.helpers, m.externs)}\n{m.writer.text()}"
+
+
+def _declared(helpers: set[str], externs: dict[str, str]) -> str:
+    text = "".join(HELPERS[name] for name in HELPERS if name in helpers)
+    return text + "".join(externs[name] + "\n" for name in sorted(externs))
 
 
 def _function(m: CodeGenC, function: S.PrimFunc) -> None:
