@@ -1,6 +1,6 @@
 """`ccompiler`: a part of a graph as C source that is linked with the kernels.
 
-In: a function of calls of operators, of known sizes. Out: C, one function of plain loops (`codegen/c/codegen_c.py`).
+In: a function of calls of operators, of known sizes. Out: C, one function of plain loops (`codegen/c/packed.py`).
 Invariant: each element is computed by the operator's own compute, as our kernels are; what has no compute, or none in
 C, is refused by the operator's name. It shows what a code generator has to give (docs/architecture.md: kernels), and is
 what scripts mean that name it. Left to itself it takes sums, differences and products of tensors of one shape; a script
@@ -10,10 +10,11 @@ gives it any other call by a function of `Compiler="ccompiler"`, or by `compiler
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from armillary import te
-from armillary.codegen.c.codegen_c import kernel_c
+from armillary.base.aliases import AnyFunction
+from armillary.codegen.c.packed import kernel_c
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload.contract import Offload, SourceModule, register_offload
@@ -95,7 +96,7 @@ def _composed(body: Expr, values: dict[int, Value]) -> Value:
 def _called(call: Call, arguments: Sequence[Value], values: dict[int, Value]) -> Value:
     if isinstance(call.op, Function):  # a composite
         return _composed(call.op.body, values | {id(p): v for p, v in zip(call.op.params, arguments, strict=True)})
-    rule: Any = call.op.compute_rule if isinstance(call.op, Op) else None
+    rule: AnyFunction | None = call.op.compute_rule if isinstance(call.op, Op) else None
     if rule is None:
         name = getattr(call.op, "name", type(call.op).__name__)
         raise UnsupportedError(f"ccompiler: {name}: there is no C for it: it has no compute", span=call.span)

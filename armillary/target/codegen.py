@@ -1,4 +1,4 @@
-"""`target.codegen`: what scripts ask about what makes the code: LLVM, and `codegen_c`.
+"""`target.codegen`: what scripts ask about the LLVM that makes the code.
 
 In: nothing. Out: its version, and the triple and CPU of this machine as LLVM names them. Invariant: answers are of the
 LLVM that kernels are compiled with (llvmlite's). What a CPU has: `target/cpu.py`; `Target.features`.
@@ -6,11 +6,9 @@ LLVM that kernels are compiled with (llvmlite's). What a CPU has: `target/cpu.py
 
 from __future__ import annotations
 
-from armillary.base.lazy import lazy_names
 from armillary.target.host import cpu_name, triple
 
 __all__ = ["llvm_get_system_cpu", "llvm_get_system_triple", "llvm_version_major"]
-__getattr__, _ = lazy_names(__name__, {"codegen_c": "armillary.codegen.c.codegen_c:codegen_c"})
 
 
 def llvm_version_major(allow_none: bool = False) -> int:

@@ -19,7 +19,7 @@ from armillary.text.cursor import Cursor
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.blocks.producers import ProducerRealize, ProducerStore
+from armillary.tir.blocks.producers import Producer, ProducerRealize, ProducerStore
 from armillary.tir.printer import FUNCTIONS, INFIX, default_call_dtype
 
 _OPERATORS = {symbol: (node, level) for node, (symbol, level) in INFIX.items()}
@@ -139,12 +139,12 @@ class Parser:
             raise self.cursor.error(f"buffer {buffer.name} has {rank} dimensions, got {len(items)} indices")
         return items
 
-    def producer(self) -> Any:  # Any: a te.Tensor, which lives a layer above
+    def producer(self) -> Producer | None:
         """The tensor that the current name stands for, if it does."""
         item = self.names.get(self.cursor.token.text)
         return None if isinstance(item, E.Expr | S.Buffer) else item
 
-    def element(self, producer: Any) -> tuple[E.Expr, ...]:
+    def element(self, producer: Producer) -> tuple[E.Expr, ...]:
         """The indices of an element of a tensor: `A(i, j)`."""
         self.cursor.next()
         self.cursor.expect("(")

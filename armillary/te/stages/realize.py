@@ -13,7 +13,6 @@ buffer, and an attribute `buffer_bind_scope` says whose it is where it is an arg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.base.node import post_order
@@ -29,7 +28,7 @@ from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.blocks.producers import BIND_SCOPE, LOOP_SCOPE, ProducerRealize, ProducerStore
+from armillary.tir.blocks.producers import BIND_SCOPE, LOOP_SCOPE, Producer, ProducerRealize, ProducerStore
 from armillary.tir.substitute import ExprMapper, map_stmt
 
 _TRUE = E.IntImm(E.BOOL, 1)
@@ -170,12 +169,15 @@ def function_of_stages(
 
     What is realized is allocated, just its region, and indexed from where that begins.
     """
-    used = {item.producer for item in post_order(stmt) if isinstance(item, E.ProducerLoad | ProducerStore)}
+    used: set[object] = {item.producer for item in post_order(stmt) if isinstance(item, E.ProducerLoad | ProducerStore)}
     missing = [item.name for item in args if isinstance(item, Tensor) and item not in used]
     if missing:
         raise TypeMismatch(f"SchedulePostProcToPrimFunc: the loops do not use {missing[0]}")
-    own = {item: S.Buffer(item.name, item.shape, item.dtype) for item in args if isinstance(item, Tensor)}
-    post = _PostProc({**own, **(binds or {}), **_bound(stmt)})
+    tensors = [item for item in args if isinstance(item, Tensor)]
+    buffers: dict[object, S.Buffer] = {t: S.Buffer(t.name, t.shape, t.dtype) for t in tensors}
+    buffers.update(binds or {})
+    buffers.update(_bound(stmt))
+    post = _PostProc(buffers)
     params = (post.buffers[item] if isinstance(item, Tensor) else item for item in args)
     return S.PrimFunc(tuple(params), post.stmt(stmt), (("noalias", True),))  # type: ignore[arg-type]
 
@@ -193,18 +195,18 @@ def _bound(stmt: S.Stmt) -> dict[Tensor, S.Buffer]:
 class _PostProc:
     """Buffers of tensors, and where the regions that they hold begin."""
 
-    def __init__(self, buffers: dict[Tensor, S.Buffer]) -> None:
+    def __init__(self, buffers: dict[object, S.Buffer]) -> None:
         self.buffers = buffers
-        self.begins: dict[Tensor, tuple[E.Expr, ...]] = {}
+        self.begins: dict[object, tuple[E.Expr, ...]] = {}
         self.mapper = ExprMapper(self.read)
 
-    def buffer(self, tensor: Tensor) -> S.Buffer:
+    def buffer(self, tensor: Producer) -> S.Buffer:
         if tensor not in self.buffers:
             message = f"SchedulePostProcToPrimFunc: the loops use {tensor.name}, which is not among the arguments"
             raise TypeMismatch(message)
         return self.buffers[tensor]
 
-    def place(self, tensor: Tensor, indices: Sequence[E.Expr]) -> tuple[E.Expr, ...]:
+    def place(self, tensor: Producer, indices: Sequence[E.Expr]) -> tuple[E.Expr, ...]:
         begins = self.begins.get(tensor)
         return tuple(indices) if begins is None else tuple(map(T.sub, indices, begins))
 
@@ -219,7 +221,7 @@ class _PostProc:
         if isinstance(item, ProducerRealize):
             return self.realize(item)
         if isinstance(item, ProducerStore):
-            value: Any = self.mapper(item.value)
+            value = self.mapper(item.value)
             indices = self.place(item.producer, tuple(map(self.mapper, item.indices)))
             return S.BufferStore(self.buffer(item.producer), value, indices)
         return map_stmt(item, self.mapper, self.stmt)

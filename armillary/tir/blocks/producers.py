@@ -16,9 +16,10 @@ begins. No pass and no back end knows these nodes: they are looked at, printed, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 from armillary.base.boundary import boundary
+from armillary.base.dtype import DType
 from armillary.base.node import Coercion, Refuse, node, replace
 from armillary.errors import InternalError, TypeMismatch
 from armillary.tir import expr as E
@@ -28,12 +29,29 @@ from armillary.tir import stmt as S
 LOOP_SCOPE = "loop_scope"  # on an axis: the body is one iteration of its loop
 BIND_SCOPE = "buffer_bind_scope"  # on a buffer: it is the memory of the tensor that the value reads
 
+_ACCEPTED = {**S.Stmt._accepts, "Producer": "hasattr({0}, 'ndim')"}
+
+
+class Producer(Protocol):
+    """What is read and stored here of a te.Tensor, which lives a layer above."""
+
+    dtype: DType
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def ndim(self) -> int:
+        """How many indices an element has."""
+
 
 @node
 class ProducerStore(S.Stmt):
     """Element `indices` of the tensor `producer` is `value`."""
 
-    producer: Any  # Any: a te.Tensor, which lives a layer above
+    _accepts: ClassVar[dict[str, str]] = _ACCEPTED
+    producer: Producer
     value: E.Expr
     indices: tuple[E.Expr, ...]
 
@@ -43,14 +61,14 @@ class ProducerRealize(S.Stmt):
     """The elements `bounds` of the tensor `producer` exist while `body` runs, where `condition` holds."""
 
     _accepts: ClassVar[dict[str, str]] = {
-        **S.Stmt._accepts,
+        **_ACCEPTED,
         "tuple[E.Range, ...]": "type({0}) is tuple and all(isinstance(one, Range) for one in {0})",
         "S.Stmt": S.Stmt._accepts["Stmt"],
     }
     _scope: ClassVar[dict[str, object]] = {**E.SCOPE, "Range": E.Range}
     _coerce: ClassVar[Coercion | None] = E.Expr._coerce
     _refuse: ClassVar[Refuse | None] = E.Expr._refuse
-    producer: Any  # Any: a te.Tensor
+    producer: Producer
     bounds: tuple[E.Range, ...]
     condition: E.Expr
     body: S.Stmt
@@ -85,7 +103,7 @@ def verify_stages(statement: S.Stmt, tensors: Iterable[object] = ()) -> None:
     checks.stmt(statement)
 
 
-def _access(v: verifier.Verifier, producer: Any, indices: tuple[E.Expr, ...]) -> None:
+def _access(v: verifier.Verifier, producer: Producer, indices: tuple[E.Expr, ...]) -> None:
     if producer not in v.producers:
         raise InternalError(f"tensor {producer.name} belongs to TE; lower it first: no realize here gives it elements")
     if len(indices) != producer.ndim:

@@ -1,7 +1,7 @@
 """Loops to C as the Relay era's `codegen_c` wrote them: packed arguments, untyped pointers, and a trace of its visits.
 
     log = []
-    text = target.codegen.codegen_c(armillary.lower(s, [A, B, C], name="hello"), trace=log.append)
+    text = armillary.codegen.c.codegen_c(armillary.lower(s, [A, B, C], name="hello"), trace=log.append)
     # for (int32_t x = 0; x < 10; ++x) {
     #   ((float*)C)[(((x * 10) + y))] = (((float*)A)[(((x * 10) + y))] + ((float*)B)[(((x * 10) + y))]);
     # log: ">>VisitStmt_:ForNode", "VisitExpr_: IntImmNode: 10", "extent: 10", "vid: x name_hint: x", …
@@ -15,12 +15,11 @@ negative; `kernel_c` gives the same loops as a kernel. Invariant: what a functio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from armillary.base.boundary import boundary
 from armillary.base.names import symbol
-from armillary.base.node import Visits, post_order
+from armillary.base.node import post_order
 from armillary.codegen.base import refuse
 from armillary.codegen.c import source
 from armillary.codegen.c.expr import SHORT, c_type, memory_type
@@ -63,7 +62,7 @@ class CodeGenC(source.CEmitter):
         self.leaving = ""  # what frees the memory that is held here
 
     @property
-    def statements(self) -> Visits[Any, [], None]:
+    def statements(self) -> Mapping[type[S.Stmt], Callable[..., None]]:
         return _STMTS
 
     def stmt(self, item: S.Stmt) -> None:
@@ -164,7 +163,7 @@ def _assert(m: CodeGenC, s: S.AssertStmt) -> None:
     m.stmt(s.body)
 
 
-_STMTS: Visits[Any, [], None] = {
+_STMTS: dict[type[S.Stmt], Callable[..., None]] = {
     **source.STATEMENTS,
     S.For: _for,
     S.BufferStore: _store,
@@ -173,7 +172,7 @@ _STMTS: Visits[Any, [], None] = {
 }
 
 
-@boundary("target.codegen.codegen_c", arguments=True)
+@boundary("codegen.c.codegen_c", arguments=True)
 def codegen_c(lowered: S.PrimFunc | IRModule, trace: Callable[[str], object] | None = None) -> str:
     """The C text of a lowered function, or of all of a module; `trace` is called with a line for each visit.
 
