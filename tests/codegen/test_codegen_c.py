@@ -11,6 +11,7 @@ import pytest
 
 import armillary
 from armillary import te
+from armillary.codegen.c import codegen_c
 from armillary.errors import TypeMismatch, UnsupportedError
 
 VISITS = """
@@ -86,12 +87,12 @@ def _of_the_text() -> tuple[te.Schedule, list[te.Tensor]]:
 
 def test_visits_come_in_the_order_of_the_text() -> None:
     seen: list[str] = []
-    armillary.codegen.c.codegen_c(armillary.lower(*_of_the_text()), trace=seen.append)
+    codegen_c(armillary.lower(*_of_the_text()), trace=seen.append)
     assert seen == VISITS.split("\n")[1:-1]
 
 
 def test_the_text_compiles_and_is_called_as_packed_functions_are(tmp_path: Path) -> None:
-    text = armillary.codegen.c.codegen_c(armillary.lower(*_of_the_text(), name="hello"))
+    text = codegen_c(armillary.lower(*_of_the_text(), name="hello"))
     assert "int32_t hello(void* args, void* arg_type_ids, int32_t num_args" in text
     sum_of = "(((float*)A)[(((x * 10) + y))] + ((float*)B)[(((x * 10) + y))])"
     assert f"((float*)compute)[(((x * 10) + y))] = {sum_of};" in text
@@ -111,7 +112,7 @@ def test_vectors_guards_and_sizes_of_arguments(tmp_path: Path) -> None:
     _, inner = s[c].split(c.op.axis[0], 4)
     s[b].compute_at(s[c], inner)
     s[b].vectorize(b.op.axis[1])
-    text = armillary.codegen.c.codegen_c(armillary.lower(s, [a, c], name="rows"))
+    text = codegen_c(armillary.lower(s, [a, c], name="rows"))
     data, out = np.random.default_rng(1).random((7, 8), "float32"), np.zeros(7, "float32")
     assert _called(text, "rows", tmp_path, data, out) == 0
     wanted = np.where(np.arange(7)[:, None] > 1, np.exp(data) * 2, data).sum(1)
@@ -122,6 +123,6 @@ def test_what_has_no_c_is_refused() -> None:
     s, args = _of_the_text()
     s[args[2]].bind(args[2].op.axis[0], te.thread_axis("threadIdx.x"))
     with pytest.raises(UnsupportedError, match=r"bound to threadIdx\.x"):
-        armillary.codegen.c.codegen_c(armillary.lower(s, args))
+        codegen_c(armillary.lower(s, args))
     with pytest.raises(TypeMismatch, match=r"codegen_c: got int, wanted what armillary\.lower gives"):
-        armillary.codegen.c.codegen_c(3)  # type: ignore[arg-type]
+        codegen_c(3)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Loops to C as the Relay era's `codegen_c` wrote them: packed arguments, untyped pointers, and a trace of its visits.
 
     log = []
-    text = armillary.codegen.c.codegen_c(armillary.lower(s, [A, B, C], name="hello"), trace=log.append)
+    text = codegen_c(armillary.lower(s, [A, B, C], name="hello"), trace=log.append)
     # for (int32_t x = 0; x < 10; ++x) {
     #   ((float*)C)[(((x * 10) + y))] = (((float*)A)[(((x * 10) + y))] + ((float*)B)[(((x * 10) + y))]);
     # log: ">>VisitStmt_:ForNode", "VisitExpr_: IntImmNode: 10", "extent: 10", "vid: x name_hint: x", …

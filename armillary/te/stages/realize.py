@@ -28,7 +28,7 @@ from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.blocks.producers import BIND_SCOPE, LOOP_SCOPE, Producer, ProducerRealize, ProducerStore
+from armillary.tir.blocks.producers import BIND_SCOPE, LOOP_SCOPE, ProducerRealize, ProducerStore
 from armillary.tir.substitute import ExprMapper, map_stmt
 
 _TRUE = E.IntImm(E.BOOL, 1)
@@ -174,7 +174,7 @@ def function_of_stages(
     if missing:
         raise TypeMismatch(f"SchedulePostProcToPrimFunc: the loops do not use {missing[0]}")
     tensors = [item for item in args if isinstance(item, Tensor)]
-    buffers: dict[object, S.Buffer] = {t: S.Buffer(t.name, t.shape, t.dtype) for t in tensors}
+    buffers: dict[Tensor, S.Buffer] = {t: S.Buffer(t.name, t.shape, t.dtype) for t in tensors}
     buffers.update(binds or {})
     buffers.update(_bound(stmt))
     post = _PostProc(buffers)
@@ -192,21 +192,26 @@ def _bound(stmt: S.Stmt) -> dict[Tensor, S.Buffer]:
     return found
 
 
+def _tensor(producer: object) -> Tensor:
+    assert isinstance(producer, Tensor), "as ScheduleOps makes them"
+    return producer
+
+
 class _PostProc:
     """Buffers of tensors, and where the regions that they hold begin."""
 
-    def __init__(self, buffers: dict[object, S.Buffer]) -> None:
+    def __init__(self, buffers: dict[Tensor, S.Buffer]) -> None:
         self.buffers = buffers
-        self.begins: dict[object, tuple[E.Expr, ...]] = {}
+        self.begins: dict[Tensor, tuple[E.Expr, ...]] = {}
         self.mapper = ExprMapper(self.read)
 
-    def buffer(self, tensor: Producer) -> S.Buffer:
+    def buffer(self, tensor: Tensor) -> S.Buffer:
         if tensor not in self.buffers:
             message = f"SchedulePostProcToPrimFunc: the loops use {tensor.name}, which is not among the arguments"
             raise TypeMismatch(message)
         return self.buffers[tensor]
 
-    def place(self, tensor: Producer, indices: Sequence[E.Expr]) -> tuple[E.Expr, ...]:
+    def place(self, tensor: Tensor, indices: Sequence[E.Expr]) -> tuple[E.Expr, ...]:
         begins = self.begins.get(tensor)
         return tuple(indices) if begins is None else tuple(map(T.sub, indices, begins))
 
@@ -221,13 +226,12 @@ class _PostProc:
         if isinstance(item, ProducerRealize):
             return self.realize(item)
         if isinstance(item, ProducerStore):
-            value = self.mapper(item.value)
-            indices = self.place(item.producer, tuple(map(self.mapper, item.indices)))
-            return S.BufferStore(self.buffer(item.producer), value, indices)
+            tensor, value = _tensor(item.producer), self.mapper(item.value)
+            return S.BufferStore(self.buffer(tensor), value, self.place(tensor, tuple(map(self.mapper, item.indices))))
         return map_stmt(item, self.mapper, self.stmt)
 
     def realize(self, item: ProducerRealize) -> S.Stmt:
-        tensor = item.producer
+        tensor = _tensor(item.producer)
         if tensor in self.buffers:  # an argument: it has memory
             return self.stmt(item.body)
         extents = tuple(self.mapper(r.extent) for r in item.bounds)
