@@ -13,7 +13,6 @@ from armillary import _ffi as _ffi
 from armillary import arith as arith
 from armillary import artifact as artifact
 from armillary import auto_scheduler as auto_scheduler
-from armillary import meta_schedule as meta_schedule
 from armillary import autotvm as autotvm
 from armillary import backend as backend
 from armillary import backends as backends
@@ -41,6 +40,7 @@ from armillary.runtime.device import cuda as gpu
 from armillary import instrument as instrument
 from armillary import ir as ir
 from armillary.driver.te_build import lower as lower
+from armillary import meta_schedule as meta_schedule
 from armillary.runtime.device import metal as metal
 from armillary.runtime import ndarray as nd
 from armillary.base import node as node
@@ -76,7 +76,6 @@ __all__ = [
     "arith",
     "artifact",
     "auto_scheduler",
-    "meta_schedule",
     "autotvm",
     "backend",
     "backends",
@@ -104,6 +103,7 @@ __all__ = [
     "instrument",
     "ir",
     "lower",
+    "meta_schedule",
     "metal",
     "nd",
     "node",
