@@ -28,7 +28,7 @@ from armillary.backend.bench.engines import ENGINES
 from armillary.backend.bench.race import Lane, difference, race
 from armillary.base.files import check_writable, scratch_folder, write_atomic
 from armillary.cli._console import errors, note, output, stages
-from armillary.cli._model import input_shapes, load_model, positive, takes_fixed_shapes
+from armillary.cli.options.models import input_shapes, load_model, positive, takes_fixed_shapes
 from armillary.cli.run import fill_inputs, read_npz, sizes_of
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build

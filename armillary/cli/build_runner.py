@@ -25,7 +25,7 @@ from armillary.base.c_compiler import as_command, need_compiler
 from armillary.base.config import setting
 from armillary.base.files import check_writable, scratch_folder
 from armillary.cli._console import errors, stages
-from armillary.cli._model import program_target
+from armillary.cli.options.models import program_target
 from armillary.codegen.toolchain import program_toolchain
 from armillary.errors import Span, TargetError
 from armillary.offload.acl.build_runtime import build_object

@@ -18,7 +18,7 @@ from pathlib import Path
 from armillary.base.c_compiler import as_command, need_compiler
 from armillary.base.config import setting
 from armillary.cli._console import errors, stages
-from armillary.cli._model import program_target
+from armillary.cli.options.models import program_target
 from armillary.codegen.toolchain import find_toolchain
 from armillary.errors import Span, TargetError
 from armillary.runtime.build_native import build_sdk

@@ -20,8 +20,8 @@ import sys
 from collections.abc import Iterator
 
 from armillary.cli._console import is_terminal, note
-from armillary.cli._model import positive
 from armillary.cli.options.decoder import add_model_options, add_sampling_options, generator_of, sampling_of
+from armillary.cli.options.models import positive
 from armillary.errors import ArmillaryError
 from armillary.generate.conversation import Conversation
 

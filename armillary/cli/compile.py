@@ -32,7 +32,7 @@ from armillary.artifact import FunctionRow, GraphSpec
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
-from armillary.cli._model import (
+from armillary.cli.options.models import (
     FORMS,
     add_layout_arguments,
     add_target_arguments,

@@ -38,7 +38,7 @@ from armillary.base.config import setting
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.json_types import JsonObject
 from armillary.cli._console import errors, output
-from armillary.cli._model import count, fraction
+from armillary.cli.options.models import count, fraction
 from armillary.errors import ConfigError
 
 

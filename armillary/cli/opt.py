@@ -27,7 +27,7 @@ import armillary.tir.transform
 from armillary.artifact import GraphSpec
 from armillary.base.files import check_writable
 from armillary.cli._console import errors, output
-from armillary.cli._model import comma_list, pass_config, read_text, text_name
+from armillary.cli.options.models import comma_list, pass_config, read_text, text_name
 from armillary.cli.options.passes import add_pass_arguments, pass_context, print_times
 from armillary.driver.build import build
 from armillary.errors import ConfigError

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
-from armillary.cli._model import count, input_shapes, load_model, pass_config, positive, takes_fixed_shapes
+from armillary.cli.options.models import count, input_shapes, load_model, pass_config, positive, takes_fixed_shapes
 from armillary.cli.pages.profile import page, tail
 from armillary.cli.pages.profile_device import device_page, roof_text
 from armillary.cli.run import add_sizes_argument, chosen_device, fill_inputs, read_npz, sizes_of

@@ -23,7 +23,8 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import note, output, stages
-from armillary.cli._model import (
+from armillary.cli.compile import output_path, types_of
+from armillary.cli.options.models import (
     add_target_arguments,
     comma_list,
     count,
@@ -32,7 +33,6 @@ from armillary.cli._model import (
     load_model,
     target_of,
 )
-from armillary.cli.compile import output_path, types_of
 from armillary.cli.run import read_npz
 from armillary.driver.build import build
 from armillary.driver.quantization.network import quantize

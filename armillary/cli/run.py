@@ -34,7 +34,7 @@ from armillary.base.files import check_writable, regular, written_atomically
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.cli._console import note, output
-from armillary.cli._model import positive
+from armillary.cli.options.models import positive
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ConfigError, ExecutionError, RPCError, Span
 from armillary.runtime import Device, GraphExecutor, device, load_module

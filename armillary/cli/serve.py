@@ -20,8 +20,8 @@ from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.cli._console import note
-from armillary.cli._model import count, positive
 from armillary.cli.options.decoder import add_model_options, generator_of
+from armillary.cli.options.models import count, positive
 from armillary.errors import ConfigError
 from armillary.generate.engine import Engine
 from armillary.generate.server import Server

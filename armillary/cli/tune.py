@@ -45,7 +45,7 @@ from armillary.base.aliases import Array
 from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import is_terminal, note, terminal_width
-from armillary.cli._model import (
+from armillary.cli.options.models import (
     FORMS,
     add_layout_arguments,
     add_target_arguments,

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 from armillary.cli._console import output, stages
-from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, pass_config
+from armillary.cli.options.models import comma_list, count, fraction, input_shapes, load_model, pass_config
 from armillary.cli.run import read_npz
 from armillary.driver.doctor import Comparison, Diagnosis, Tolerance, diagnose, dump
 from armillary.driver.doctor_subject import (

@@ -222,7 +222,7 @@ def test_a_score_of_no_case_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_input_shapes_are_read_and_bad_ones_quoted() -> None:
-    from armillary.cli._model import input_shapes
+    from armillary.cli.options.models import input_shapes
     from armillary.errors import ConfigError
 
     assert input_shapes("data:[1,3, 224,224] in/x:0:[2] s:[]") == {"data": (1, 3, 224, 224), "in/x:0": (2,), "s": ()}

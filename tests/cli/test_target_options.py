@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from armillary import relay
-from armillary.cli._model import add_target_arguments, target_of
+from armillary.cli.options.models import add_target_arguments, target_of
 from armillary.cli.main import _Parser, main
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.errors import ConfigError

@@ -250,5 +250,5 @@ def test_command_line_compiles_and_runs_variants(tmp_path: Path) -> None:
     with np.load(tmp_path / "out.npz") as outputs:
         assert outputs["output_0"].shape == (2, 5)
     with pytest.raises(ConfigError, match="--variants: cannot read 'y=a'"):
-        armillary.cli._model.variants("x:2x3 y=a")
+        armillary.cli.options.models.variants("x:2x3 y=a")
     assert isinstance(from_onnx(network(), {"x": (1, 16, 4, 4)})[0], IRModule)

@@ -14,7 +14,7 @@ import pytest
 
 from armillary import autotvm, relay, runtime, te
 from armillary.base.files import MOST_BYTES, read_private, read_regular
-from armillary.cli._model import read_text
+from armillary.cli.options.models import read_text
 from armillary.cli.run import read_npz
 from armillary.compute.runtime.ppm import read_pnm
 from armillary.driver.tvmc.config_options import read_and_convert_json_into_dict

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from armillary.cli._model import count, fraction, pass_config, positive
+from armillary.cli.options.models import count, fraction, pass_config, positive
 from armillary.generate import Generator
 from armillary.generate.blocks import CACHES
 from armillary.generate.sampling import Sampling

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from armillary.base.lazy import deferred
 from armillary.cli._console import note, output
-from armillary.cli._model import comma_list, pass_config
+from armillary.cli.options.models import comma_list, pass_config
 from armillary.driver.libraries import split_libraries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.instrument import DumpIR, PassTimingInstrument, PrintAfter, PrintBefore, PrintChanges, VerifyIR

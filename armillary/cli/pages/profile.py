@@ -25,7 +25,9 @@ DIVISION = ("#3d9b8f", "#d8a13a", "#b3476b", "#7a5aa6", "#8b929c")  # colours of
 WIDTH, BAR, LABEL, LETTERS = 1080, 20, 300, 42
 
 PAGE_STYLE = """
-:root{--ink:#1d2430;--soft:#5b6573;--line:#e3e7ec;--paper:#fff;--page:#f6f7f9}
+:root{--ink:#1d2430;--soft:#5b6573;--line:#e3e7ec;--paper:#fff;--page:#f6f7f9;color-scheme:light dark}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa7b4;--line:#30363d;--paper:#161b22;--page:#0d1117}}
+@media(max-width:700px){section svg{min-width:760px}}
 *{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1320px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 2px}
 h2{font-size:16px;margin:0 0 10px}p.sub{color:var(--soft);margin:0 0 20px}
@@ -34,7 +36,7 @@ overflow-x:auto}.cards{display:flex;gap:12px;flex-wrap:wrap;margin:0 0 18px}
 .card{background:var(--paper);border:1px solid var(--line);border-radius:10px;padding:12px 18px;flex:1 1 150px}
 .card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}
 svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}
-svg .soft{fill:var(--soft)}.k:hover .body{stroke:#1d2430;stroke-width:1.5}
+svg .soft{fill:var(--soft)}.k:hover .body{stroke:var(--ink);stroke-width:1.5}
 .division{display:flex;height:22px;margin:0 0 10px;border-radius:4px;overflow:hidden}.division .k{height:100%}
 .legend{display:flex;gap:16px;flex-wrap:wrap;color:var(--soft);font-size:13px;margin:0 0 10px}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;vertical-align:-1px}

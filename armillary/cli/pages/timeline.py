@@ -33,7 +33,7 @@ background:repeating-linear-gradient(135deg,#eceff3 0 4px,#fafbfc 4px 8px)}
 line-height:16px;white-space:nowrap}
 .zoom button{font:inherit;font-size:12px;padding:1px 9px;margin:0 4px 0 0;border:1px solid var(--line);
 border-radius:6px;background:var(--paper);color:var(--soft);cursor:pointer}
-.zoom button.on{background:var(--ink);color:#fff}
+.zoom button.on{background:var(--ink);color:var(--paper)}
 .zoom{margin:0 0 10px}.i-wait{background:repeating-linear-gradient(135deg,#dfe4ea 0 3px,#fafbfc 3px 6px)}
 """
 

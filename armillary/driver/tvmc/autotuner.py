@@ -20,7 +20,7 @@ from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.cli import tune as command
-from armillary.cli._model import with_attributes
+from armillary.cli.options.models import with_attributes
 from armillary.cli.pages.tune_output import named
 from armillary.driver.tvmc.compiler import Attributes
 from armillary.driver.tvmc.model import TVMCModel

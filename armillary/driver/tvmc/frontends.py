@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
-from armillary.cli._model import load_model as _read
+from armillary.cli.options.models import load_model as _read
 from armillary.driver.tvmc.model import TVMCModel
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.ir import IRModule

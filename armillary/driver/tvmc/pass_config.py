@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.base.boundary import boundary
-from armillary.cli._model import pass_config
+from armillary.cli.options.models import pass_config
 from armillary.transform import PassContext
 
 _JOINED = "tir.add_lower_pass"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from armillary.cli._model import dimensions
+from armillary.cli.options.models import dimensions
 from armillary.errors import ConfigError
 from armillary.relay.types import AnyDim
 
