@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.errors import UnsupportedError
 from armillary.frontend.values import op, shape_of
 from armillary.relay.expr import Expr
 
@@ -89,6 +90,29 @@ def _windows(
         groups=groups,
         data_layout=_DATA[rank],
         kernel_layout=(_GROUPED if is_deep else _KERNEL)[rank],
+    )
+
+
+def transposed_conv(x: Expr, kernel: Expr, size: Sequence[int], strides: Sequence[int], padding: str) -> Expr:
+    """The gradient of a convolution: data of spatial `size` from its results; the kernel is (spatial…, out, in)."""
+    shape, taps = shape_of(x), shape_of(kernel)
+    rank = len(shape) - 2
+    full = [(n - 1) * step + k for n, step, k in zip(shape[1:-1], strides, taps, strict=False)]
+    totals = [max(f - n, 0) if padding == "SAME" else 0 for f, n in zip(full, size, strict=True)]
+    more = [n - (f - total) for n, f, total in zip(size, full, totals, strict=True)]
+    if any(not 0 <= extra < max(step, 1) for extra, step in zip(more, strides, strict=True)):
+        raise UnsupportedError(f"a transposed convolution of {list(shape)} to {list(size)}")
+    return op(
+        f"nn.conv{rank}d_transpose",
+        x,
+        kernel,
+        kernel_size=tuple(taps[:rank]),
+        channels=taps[-2],
+        strides=tuple(strides),
+        padding=(*(total // 2 for total in totals), *(total - total // 2 for total in totals)),
+        output_padding=tuple(more),
+        data_layout=_DATA[rank],
+        kernel_layout=_GROUPED[rank],
     )
 
 

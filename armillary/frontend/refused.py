@@ -50,7 +50,7 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
 }
 
 
-_READ_BY = {".tflite": "from_tflite"}  # by an importer of their own
+_READ_BY = {".tflite": "from_tflite", ".keras": "from_keras", ".h5": "from_keras"}  # by an importer of their own
 
 
 def refuse_file(path: str) -> None:

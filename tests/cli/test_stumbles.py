@@ -18,7 +18,7 @@ FILES = {
     "page.onnx": (b"<!DOCTYPE html><html>404", "a page of HTML", "address of the file itself"),
     "lfs.onnx": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a pointer of Git LFS", "git lfs pull"),
     "zip.onnx": (b"PK\x03\x04 and so on", "a zip archive", "unpack it"),
-    "net.keras": (b"PK\x03\x04 and so on", "suffix '.keras'", "model.save('net.h5')"),
+    "net.keras": (b"PK\x03\x04 and so on", "no archive of Keras", "model.save('net.keras')"),
 }
 
 

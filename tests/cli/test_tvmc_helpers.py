@@ -178,13 +178,13 @@ def test_libraries_by_name() -> None:
 def test_forms_of_models(tmp_path: Path) -> None:
     assert {"onnx", "relay"} <= set(tvmc.frontends.get_frontend_names())
     assert type(tvmc.frontends.guess_frontend("a.onnx")) is tvmc.frontends.OnnxFrontend
-    assert tvmc.frontends.get_frontend_by_name("keras").suffixes() == ["h5"]
+    assert tvmc.frontends.get_frontend_by_name("keras").suffixes() == ["h5", "keras"]
     (tmp_path / "m.relay").write_text(TEXT)
     module, params = tvmc.frontends.guess_frontend(tmp_path / "m.relay").load(tmp_path / "m.relay")
     assert "nn.dense" in str(module) and params == {}
     with pytest.raises(tvmc.TVMCException, match="may be any of onnx, keras, tflite, relay"):
         tvmc.frontends.get_frontend_by_name("x")
-    with pytest.raises(tvmc.TVMCException, match="suffixes: onnx, h5, tflite, relay"):
+    with pytest.raises(tvmc.TVMCException, match="suffixes: onnx, h5, keras, tflite, relay"):
         tvmc.frontends.guess_frontend("a.txt2")
 
 

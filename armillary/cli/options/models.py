@@ -95,7 +95,7 @@ def load_model(
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5 (Keras), -symbol.json (MXNet), .tflite, or .relay/.txt for Relay text.
+    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, or .relay/.txt for Relay text.
 
     "-" is Relay text from stdin. With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells.
     `form` overrules the suffix.
@@ -105,7 +105,7 @@ def load_model(
         raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
         return from_file(file, shapes, many, note if assume else None)
-    if suffix == ".h5":
+    if suffix in (".h5", ".keras"):
         return from_keras(file, shapes, "NHWC")
     if suffix == ".json":
         return from_mxnet(file, shapes)
@@ -118,13 +118,8 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     message = f"the form of the model is not known from its suffix {suffix!r}"
-    hint = _HINTS.get(suffix, "use .onnx, .h5, -symbol.json, .tflite or .relay")
+    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite or .relay"
     raise ModelError(message, span=Span(file), hint=hint)
-
-
-_HINTS = {
-    ".keras": "in Keras, model.save('net.h5') or model.export('net.onnx', format='onnx') write forms that are read",
-}
 
 
 def _suffix_of(form: str) -> str:

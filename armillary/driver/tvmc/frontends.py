@@ -49,9 +49,9 @@ class OnnxFrontend(Frontend):
 
 
 class KerasFrontend(Frontend):
-    """Keras, as HDF5."""
+    """Keras, as HDF5 or as an archive."""
 
-    form, endings = "keras", ("h5",)
+    form, endings = "keras", ("h5", "keras")
 
 
 class TfliteFrontend(Frontend):
@@ -102,7 +102,7 @@ def load(
     model_format: str | None = None,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
 ) -> TVMCModel:
-    """Import .onnx, .h5 (Keras), .tflite or .relay; `model_format` ("onnx", "tflite", …) overrules the suffix."""
+    """Import .onnx, .h5 and .keras, .tflite or .relay; `model_format` ("onnx", "tflite", …) overrules the suffix."""
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
     mod, params = _read(str(path), shapes, form=model_format or "")
     return TVMCModel(mod, params)

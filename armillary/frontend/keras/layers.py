@@ -1,13 +1,14 @@
 """Rules for the layers of Keras: a layer's configuration and weights to Relay.
 
-In: a `Layer` with typed inputs, channels last. Out: an expression. Invariant: one row of `RULES` for each class of
-layers; what a rule does not look at has no effect on inference.
+In: a `Layer` with typed inputs, channels last. Out: an expression, or several. Invariant: one row of `RULES` for each
+class of layers; what a rule does not look at has no effect on inference. Sequences: sequences.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -15,13 +16,18 @@ from armillary.base.aliases import Array
 from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
-from armillary.relay.expr import Expr, TupleGetItem, const
-from armillary.relay.op import get_op
+from armillary.frontend import channels_last
+from armillary.frontend.values import op, shape_of
+from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
+from armillary.relay.infer import infer_type
 
 
 @record
 class Layer:
-    """A call of a layer; `weights` are (name, value) in Keras's order, `parameter` makes one an input of the module."""
+    """A call of a layer; `weights` are (name, value) in Keras's order, `parameter` makes one an input of the module.
+
+    `keywords` has what the call names: lists of tensors, or JSON of Keras.
+    """
 
     name: str
     kind: str
@@ -29,6 +35,7 @@ class Layer:
     inputs: list[Expr]
     weights: list[tuple[str, Array]]
     parameter: Callable[[str, Array], Expr]
+    keywords: Mapping[str, object]
 
     @property
     def x(self) -> Expr:
@@ -37,52 +44,58 @@ class Layer:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the first input."""
-        return tuple(self.x.checked_type.static)  # type: ignore[attr-defined]
+        return shape_of_typed(self.x)
 
     def get(self, name: str, default: object = None) -> Any:  # Any: JSON of Keras
         found = self.config.get(name)
         return default if found is None else found
 
     def weight(self, number: int, change: Callable[[Array], Array] = lambda a: a) -> Expr:
-        """A weight as a parameter `<layer>.<its last name>`."""
+        """A weight as a parameter `<layer>.<its last name>`, or with all its names where that is not enough."""
         if number >= len(self.weights):
-            raise UnsupportedError(f"layer {self.name!r} has {len(self.weights)} weights, wanted {number + 1}")
+            self.refuse(f"{len(self.weights)} weights, wanted {number + 1}")
         path, value = self.weights[number]
-        return self.parameter(f"{self.name}.{path.rsplit('/', 1)[-1].partition(':')[0]}", change(value))
+        lasts = [row[0].rsplit("/", 1)[-1] for row in self.weights]
+        last = path.rsplit("/", 1)[-1] if lasts.count(lasts[number]) == 1 else path.replace("/", ".")
+        return self.parameter(f"{self.name}.{last.partition(':')[0]}", change(value))
+
+    def tensors(self, *names: str) -> list[Expr]:
+        """The tensors among keywords."""
+        given = [self.keywords.get(name) for name in names]
+        return [x for found in given if isinstance(found, list) for x in found if isinstance(x, Expr)]
+
+    def refuse(self, what: str, hint: str = "") -> NoReturn:
+        """Raise UnsupportedError about this layer."""
+        raise UnsupportedError(f"layer {self.name!r}, a {self.kind}: {what}", hint=hint)
 
     def channels_last(self) -> None:
         """Refuse the other layout."""
         if self.get("data_format", "channels_last") != "channels_last":
-            hint = "save the model with image_data_format 'channels_last'"
-            raise UnsupportedError(f"layer {self.name!r} has channels first", hint=hint)
+            self.refuse("channels first", "save the model with image_data_format 'channels_last'")
 
 
-Rule = Callable[[Layer], Expr]
+def shape_of_typed(x: Expr) -> tuple[int, ...]:
+    """The sizes of an expression that a rule has just made."""
+    infer_type(x)
+    return shape_of(x)
 
 
-def op(name: str, *args: Expr, **attrs: object) -> Expr:  # attribute values
-    """A call of an operator."""
-    return get_op(name)(*args, **attrs)
+Rule = Callable[[Layer], Expr | list[Expr]]
 
 
-def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """Height and width."""
-    return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
+def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """One number for each axis."""
+    return (int(value),) * rank if isinstance(value, int) else tuple(int(v) for v in value)
 
 
-def padding_of(layer: Layer, window: Sequence[int], strides: Sequence[int]) -> tuple[int, int, int, int]:
-    """Top, left, bottom, right of "same" and "valid"."""
+def padding_of(layer: Layer, windows: Sequence[int]) -> str | channels_last.Pairs:
+    """ "SAME", "VALID", or what is in front of the steps of "causal"."""
     mode = layer.get("padding", "valid")
-    if mode == "valid":
-        return 0, 0, 0, 0
-    if mode != "same":
-        raise UnsupportedError(f"layer {layer.name!r}: padding {mode!r}", hint="valid or same")
-    totals = [
-        max((-(-size // stride) - 1) * stride + taps - size, 0)
-        for size, taps, stride in zip(layer.shape[1:3], window, strides, strict=True)
-    ]
-    (top, left), (height, width) = (t // 2 for t in totals), totals
-    return top, left, height - top, width - left
+    if mode == "causal":
+        return [(windows[0] - 1, 0)]
+    if mode not in ("valid", "same"):
+        layer.refuse(f"padding {mode!r}", "valid, same or causal")
+    return str(mode).upper()
 
 
 def activated(value: Expr, name: object, layer: Layer) -> Expr:  # a name, or an object of Keras 3
@@ -122,6 +135,11 @@ def _hard_sigmoid(value: Expr) -> Expr:
     return _clip(_scaled(value, 1 / 6, 0.5), 0.0, 1.0)  # of Keras 3
 
 
+def _softplus(value: Expr) -> Expr:
+    small = op("exp", op("negative", op("abs", value)))
+    return op("add", op("nn.relu", value), op("log", op("add", small, const(np.float32(1)))))
+
+
 ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "linear": lambda e: e,
     "relu": lambda e: op("nn.relu", e),
@@ -137,6 +155,12 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": lambda e: op("multiply", e, _hard_sigmoid(e)),
     "hard_silu": lambda e: op("multiply", e, _hard_sigmoid(e)),
+    "softplus": _softplus,
+    "softsign": lambda e: op("divide", e, op("add", op("abs", e), const(np.float32(1)))),
+    "selu": lambda e: _scaled(_elu(e, 1.6732632423543772), 1.0507009873554805),
+    "mish": lambda e: op("multiply", e, op("tanh", _softplus(e))),
+    "log_softmax": lambda e: op("nn.log_softmax", e, axis=-1),
+    "leaky_relu": lambda e: op("nn.leaky_relu", e, alpha=0.2),
 }
 
 
@@ -149,32 +173,32 @@ def _finished(value: Expr, layer: Layer, bias_at: int) -> Expr:
 
 def _conv(layer: Layer) -> Expr:
     layer.channels_last()
-    strides, dilation = pair(layer.get("strides", 1)), pair(layer.get("dilation_rate", 1))
+    rank = len(layer.shape) - 2
+    strides, dilation = (per_axis(layer.get(name, 1), rank) for name in ("strides", "dilation_rate"))
     size = layer.weights[0][1].shape
-    window = [(taps - 1) * step + 1 for taps, step in zip(size[:2], dilation, strict=True)]
-    attrs: JsonObject = {"strides": strides, "dilation": dilation, "padding": padding_of(layer, window, strides)}
-    attrs |= {"data_layout": "NHWC", "kernel_size": size[:2]}
-    if layer.kind == "Conv2D":
-        made = op(
-            "nn.conv2d",
-            layer.x,
-            layer.weight(0),
-            channels=size[3],
-            groups=int(layer.get("groups", 1)),
-            kernel_layout="HWIO",
-            **attrs,
-        )
-        return _finished(made, layer, 1)
-    inner, factor = size[2], size[3]  # depthwise: (H, W, channels, results of each)
-    kernel = layer.weight(0, lambda a: a.reshape(*a.shape[:2], inner * factor, 1))
-    made = op("nn.conv2d", layer.x, kernel, channels=inner * factor, groups=inner, kernel_layout="HWOI", **attrs)
-    if layer.kind == "DepthwiseConv2D":
-        return _finished(made, layer, 1)
-    units = layer.weights[1][1].shape[3]
-    made = op(
-        "nn.conv2d", made, layer.weight(1), channels=units, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO"
-    )
-    return _finished(made, layer, 2)
+    windows = [(taps - 1) * step + 1 for taps, step in zip(size[:rank], dilation, strict=True)]
+    padding = padding_of(layer, windows)
+    if layer.kind.startswith("Conv"):
+        result = channels_last.conv(layer.x, layer.weight(0), strides, padding, dilation)
+        return _finished(result, layer, 1)
+    kernel = layer.weight(0, lambda a: a.reshape(*a.shape[:rank], -1, 1))  # (spatial…, channels, results of each)
+    result = channels_last.depthwise(layer.x, kernel, strides, padding, dilation)
+    if layer.kind.startswith("Depthwise"):
+        return _finished(result, layer, 1)
+    return _finished(channels_last.conv(result, layer.weight(1), (1,) * rank, "VALID"), layer, 2)
+
+
+def _transposed_conv(layer: Layer) -> Expr:
+    layer.channels_last()
+    rank, size = len(layer.shape) - 2, layer.weights[0][1].shape
+    strides = per_axis(layer.get("strides", 1), rank)
+    if layer.get("output_padding") or set(per_axis(layer.get("dilation_rate", 1), rank)) != {1}:
+        layer.refuse("output_padding or dilation")
+    padding = str(padding_of(layer, size[:rank]))
+    rows = zip(layer.shape[1:-1], size, strides, strict=False)
+    out = [n * s + (max(k - s, 0) if padding == "VALID" else 0) for n, k, s in rows]
+    result = channels_last.transposed_conv(layer.x, layer.weight(0), out, strides, padding)
+    return _finished(result, layer, 1)
 
 
 def _dense(layer: Layer) -> Expr:
@@ -197,13 +221,56 @@ def _norm(layer: Layer) -> Expr:
     return TupleGetItem(made, 0)
 
 
-def _pool(name: str) -> Rule:
+def _layer_norm(layer: Layer) -> Expr:
+    axis, rank = layer.get("axis", -1), len(layer.shape)
+    axes = [a % rank for a in (axis if isinstance(axis, list) else [axis])]
+    if len(axes) != 1:
+        layer.refuse("several axes")
+    center, scale = bool(layer.get("center", True)), bool(layer.get("scale", True))
+    size = layer.shape[axes[0]]
+    gamma = layer.weight(0) if scale else const(np.ones(size, np.float32))
+    beta = layer.weight(int(scale)) if center else const(np.zeros(size, np.float32))
+    attrs = {"axis": axes[0], "epsilon": float(layer.get("epsilon", 1e-3))}
+    if layer.get("rms_scaling", False):
+        return op("nn.rms_norm", layer.x, gamma, **attrs)
+    return op("nn.layer_norm", layer.x, gamma, beta, center=center, scale=scale, **attrs)
+
+
+def _group_norm(layer: Layer) -> Expr:
+    axis, groups = int(layer.get("axis", -1)) % len(layer.shape), int(layer.get("groups", 32))
+    center, scale = bool(layer.get("center", True)), bool(layer.get("scale", True))
+    size = layer.shape[axis]
+    gamma = layer.weight(0) if scale else const(np.ones(size, np.float32))
+    beta = layer.weight(int(scale)) if center else const(np.zeros(size, np.float32))
+    groups = size if groups == -1 else groups
+    return op(
+        "nn.group_norm", layer.x, gamma, beta, num_groups=groups, axis=axis, epsilon=float(layer.get("epsilon", 1e-3))
+    )
+
+
+def _normalization(layer: Layer) -> Expr:
+    """Data less a mean, over a deviation; both are stored, or in the configuration."""
+    axis, shape = layer.get("axis", -1), layer.shape
+    axes = {a % len(shape) for a in ([] if axis is None else axis if isinstance(axis, list) else [axis])}
+    wanted = [size if k in axes else 1 for k, size in enumerate(shape)]
+    if layer.config.get("mean") is not None:
+        mean, variance = (np.asarray(layer.config[name], np.float32) for name in ("mean", "variance"))
+    else:
+        mean, variance = (layer.weights[k][1].astype(np.float32) for k in (0, 1))
+    deviation = np.maximum(np.sqrt(variance), 1e-7).astype(np.float32)
+    mean, deviation = (a.reshape(wanted) if a.size == math.prod(wanted) else a for a in (mean, deviation))
+    if layer.get("invert", False):
+        return op("add", const(mean), op("multiply", layer.x, const(deviation)))
+    return op("divide", op("subtract", layer.x, const(mean)), const(deviation))
+
+
+def _pool(kind: str) -> Rule:
     def rule(layer: Layer) -> Expr:
         layer.channels_last()
-        window = pair(layer.get("pool_size", 2))
-        strides = pair(layer.get("strides", window))
-        padding = padding_of(layer, window, strides)
-        return op(name, layer.x, pool_size=window, strides=strides, padding=padding, layout="NHWC")
+        rank = len(layer.shape) - 2
+        window = per_axis(layer.get("pool_size", 2), rank)
+        strides = per_axis(layer.get("strides", window), rank)
+        return channels_last.pool(kind, layer.x, window, strides, padding_of(layer, window))
 
     return rule
 
@@ -211,8 +278,8 @@ def _pool(name: str) -> Rule:
 def _global_pool(name: str) -> Rule:
     def rule(layer: Layer) -> Expr:
         layer.channels_last()
-        made = op(name, layer.x, layout="NHWC")
-        return made if layer.get("keepdims", False) else op("squeeze", made, axis=(1, 2))
+        axes = tuple(range(1, len(layer.shape) - 1))
+        return op(name, layer.x, axis=axes, keepdims=bool(layer.get("keepdims", False)))
 
     return rule
 
@@ -230,15 +297,27 @@ def _leaky(layer: Layer) -> Expr:
     return op("nn.leaky_relu", layer.x, alpha=float(layer.get("negative_slope", layer.get("alpha", 0.3))))
 
 
+def _sides(value: int | Sequence[Any], rank: int) -> list[tuple[int, int]]:
+    """Pairs for each axis, from Keras's numbers, pairs or pairs of pairs."""
+    if isinstance(value, int):
+        return [(value, value)] * rank
+    if rank == 1 and all(isinstance(v, int) for v in value):
+        return [(int(value[0]), int(value[1]))]
+    return [(int(v), int(v)) if isinstance(v, int) else (int(v[0]), int(v[1])) for v in value]
+
+
 def _zero_padding(layer: Layer) -> Expr:
     layer.channels_last()
-    given = layer.get("padding", 1)
-    rows, columns = ((given, given), (given, given)) if isinstance(given, int) else map(_both, given)
-    return op("nn.pad", layer.x, pad_width=((0, 0), tuple(rows), tuple(columns), (0, 0)))
+    pairs = _sides(layer.get("padding", 1), len(layer.shape) - 2)
+    return op("nn.pad", layer.x, pad_width=((0, 0), *pairs, (0, 0)))
 
 
-def _both(value: int | Sequence[int]) -> tuple[int, int]:
-    return pair(value)
+def _cropping(layer: Layer) -> Expr:
+    layer.channels_last()
+    rank = len(layer.shape) - 2
+    pairs = _sides(layer.get("cropping", 1), rank)
+    ends = tuple(size - after for size, (_, after) in zip(layer.shape[1:-1], pairs, strict=True))
+    return op("strided_slice", layer.x, begin=tuple(b for b, _ in pairs), end=ends, axes=tuple(range(1, rank + 1)))
 
 
 def _folded(name: str) -> Rule:
@@ -257,7 +336,7 @@ def _reshape(layer: Layer) -> Expr:
 
 def _upsampling(layer: Layer) -> Expr:
     layer.channels_last()
-    height, width = pair(layer.get("size", 2))
+    height, width = per_axis(layer.get("size", 2), 2)
     method = {"nearest": "nearest_neighbor", "bilinear": "bilinear"}.get(layer.get("interpolation", "nearest"))
     if method is None:
         raise UnsupportedError(f"layer {layer.name!r}: interpolation {layer.get('interpolation')!r}")
@@ -267,10 +346,54 @@ def _upsampling(layer: Layer) -> Expr:
     return op("nn.upsampling", layer.x, scale_h=float(height), scale_w=float(width), layout="NHWC", method=method)
 
 
+def _upsampling_1d(layer: Layer) -> Expr:
+    return op("repeat", layer.x, repeats=int(layer.get("size", 2)), axis=1)
+
+
+def _resizing(layer: Layer) -> Expr:
+    layer.channels_last()
+    methods = {"nearest": "nearest_neighbor", "bilinear": "linear"}
+    kind = layer.get("interpolation", "bilinear")
+    if kind not in methods or layer.get("crop_to_aspect_ratio") or layer.get("pad_to_aspect_ratio"):
+        layer.refuse(f"interpolation {kind!r}, or an aspect ratio that is kept", "bilinear and nearest are known")
+    size = (int(layer.config["height"]), int(layer.config["width"]))
+    return channels_last.resize(layer.x, size, methods[kind], False, True)
+
+
+def _prelu(layer: Layer) -> Expr:
+    zero = const(np.float32(0))
+    return op("add", op("nn.relu", layer.x), op("multiply", layer.weight(0), op("minimum", layer.x, zero)))
+
+
+def _rescaling(layer: Layer) -> Expr:
+    scale, offset = (np.asarray(layer.get(name, fill), np.float32) for name, fill in (("scale", 1), ("offset", 0)))
+    x = op("cast", layer.x, dtype="float32") if str(layer.x.checked_type.dtype) != "float32" else layer.x  # type: ignore[attr-defined]
+    return op("add", op("multiply", x, const(scale)), const(offset))
+
+
+def _dot(layer: Layer) -> Expr:
+    axes = layer.config["axes"]
+    first, second = (axes, axes) if isinstance(axes, int) else axes
+    a, b = layer.inputs
+    if layer.get("normalize"):
+        layer.refuse("normalised")
+    if len(shape_of(a)) == len(shape_of(b)) == 2:
+        return op("sum", op("multiply", a, b), axis=(1,), keepdims=True)
+    if len(shape_of(a)) != 3 or len(shape_of(b)) != 3:
+        layer.refuse("tensors of more than three axes")
+    a = op("transpose", a, axes=(0, 2, 1)) if first % 3 == 1 else a
+    b = op("transpose", b, axes=(0, 2, 1)) if second % 3 == 2 else b
+    return op("nn.batch_matmul", a, b, transpose_b=False)
+
+
+def _scaled_sum(layer: Layer) -> Expr:
+    """Inception-ResNet's own layer: the first input, plus the second times a number."""
+    return op("add", layer.inputs[0], _scaled(layer.inputs[1], float(layer.config["scale"])))
+
+
 RULES: dict[str, Rule] = {
-    "Conv2D": _conv,
-    "DepthwiseConv2D": _conv,
-    "SeparableConv2D": _conv,
+    **{f"{kind}{rank}D": _conv for kind in ("Conv", "DepthwiseConv", "SeparableConv") for rank in (1, 2, 3)},
+    **{f"Conv{rank}DTranspose": _transposed_conv for rank in (1, 2)},
     "Dense": _dense,
     "BatchNormalization": _norm,
     "Activation": lambda layer: activated(layer.x, layer.get("activation", "linear"), layer),
@@ -278,11 +401,21 @@ RULES: dict[str, Rule] = {
     "LeakyReLU": _leaky,
     "ELU": lambda layer: _elu(layer.x, float(layer.get("alpha", 1.0))),
     "Softmax": lambda layer: op("nn.softmax", layer.x, axis=int(layer.get("axis", -1))),
-    "MaxPooling2D": _pool("nn.max_pool2d"),
-    "AveragePooling2D": _pool("nn.avg_pool2d"),
-    "GlobalMaxPooling2D": _global_pool("nn.global_max_pool2d"),
-    "GlobalAveragePooling2D": _global_pool("nn.global_avg_pool2d"),
-    "ZeroPadding2D": _zero_padding,
+    **{f"MaxPooling{rank}D": _pool("max") for rank in (1, 2, 3)},
+    **{f"AveragePooling{rank}D": _pool("avg") for rank in (1, 2, 3)},
+    **{f"GlobalMaxPooling{rank}D": _global_pool("max") for rank in (1, 2, 3)},
+    **{f"GlobalAveragePooling{rank}D": _global_pool("mean") for rank in (1, 2, 3)},
+    **{f"ZeroPadding{rank}D": _zero_padding for rank in (1, 2, 3)},
+    **{f"Cropping{rank}D": _cropping for rank in (1, 2, 3)},
+    "LayerNormalization": _layer_norm,
+    "GroupNormalization": _group_norm,
+    "Normalization": _normalization,
+    "PReLU": _prelu,
+    "Dot": _dot,
+    "LayerScale": lambda layer: op("multiply", layer.x, layer.weight(0)),
+    "CustomScaleLayer": _scaled_sum,
+    "UpSampling1D": _upsampling_1d,
+    "Resizing": _resizing,
     "UpSampling2D": _upsampling,
     "Flatten": lambda layer: op("nn.batch_flatten", layer.x),
     "Reshape": _reshape,
@@ -293,7 +426,20 @@ RULES: dict[str, Rule] = {
     "Maximum": _folded("maximum"),
     "Minimum": _folded("minimum"),
     "Average": _folded("add"),
-    "Concatenate": lambda layer: op("concatenate", tuple(layer.inputs), axis=int(layer.get("axis", -1))),  # type: ignore[arg-type]
-    "Rescaling": lambda layer: _scaled(layer.x, float(layer.get("scale", 1.0)), float(layer.get("offset", 0.0))),
-    **{name: (lambda layer: layer.x) for name in ("Dropout", "SpatialDropout2D", "GaussianNoise", "InputLayer")},
+    "Concatenate": lambda layer: op("concatenate", Tuple(tuple(layer.inputs)), axis=int(layer.get("axis", -1))),
+    "Rescaling": _rescaling,
+    **{
+        name: (lambda layer: layer.x)
+        for name in (
+            "Dropout",
+            "SpatialDropout1D",
+            "SpatialDropout2D",
+            "SpatialDropout3D",
+            "GaussianNoise",
+            "GaussianDropout",
+            "AlphaDropout",
+            "ActivityRegularization",
+            "StochasticDepth",
+        )
+    },
 }

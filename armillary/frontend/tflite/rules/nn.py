@@ -72,29 +72,9 @@ def transpose_conv(node: TfliteNode) -> Expr:
 
 
 def transposed_conv(node: TfliteNode, x: Expr, kernel: Expr, size: tuple[int, ...]) -> Expr:
-    """A transposed convolution of TFLite, channels last."""
-    strides, shape = strides_of(node), shape_of(kernel)
-    window, given = shape[1:3], shape_of(x)[1:3]
-    pads, more = [], []
-    for taps, stride, data, wanted in zip(window, strides, given, size[1:3], strict=True):
-        full = (data - 1) * stride + taps
-        total = max(full - wanted, 0) if padding_of(node) == "SAME" else 0
-        pads.append((total // 2, total - total // 2))
-        more.append(wanted - (full - total))
-    if any(not 0 <= extra < max(stride, 1) for extra, stride in zip(more, strides, strict=True)):
-        node.refuse(f"a result of {list(size)} from {list(shape_of(x))}")
-    return op(
-        "nn.conv2d_transpose",
-        x,
-        op("transpose", kernel, axes=(1, 2, 0, 3)),
-        kernel_size=window,
-        channels=shape[0],
-        strides=strides,
-        padding=(pads[0][0], pads[1][0], pads[0][1], pads[1][1]),
-        output_padding=tuple(more),
-        data_layout="NHWC",
-        kernel_layout="HWOI",
-    )
+    """A transposed convolution by the node's options."""
+    weight = op("transpose", kernel, axes=(1, 2, 0, 3))
+    return channels_last.transposed_conv(x, weight, size[1:3], strides_of(node), padding_of(node))
 
 
 @tflite(
