@@ -76,7 +76,7 @@ class _Parts:
         self.read: list[dict[tuple[Expr, int], Expr]] = [{} for _ in range(count)]  # outputs
 
     def cut(self, calls: Sequence[Expr], result: Expr) -> list[IRModule]:
-        """The modules."""
+        """The modules of the parts, in the order in which they run."""
         last: list[Expr] = [result] * self.count
         for call in calls:
             part = self.part_of[call]

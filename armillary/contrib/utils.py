@@ -23,7 +23,7 @@ class TempDirectory:
 
     @property
     def path(self) -> str:
-        """The folder."""
+        """The path of the folder."""
         return self.temp_dir
 
     def relpath(self, name: str) -> str:

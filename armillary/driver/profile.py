@@ -70,7 +70,7 @@ class KernelProfile:
 
     @property
     def gbytes(self) -> float:
-        """GB/s."""
+        """The bytes that the kernel moves in a second, in GB/s."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
     @property

@@ -34,7 +34,7 @@ class Share:
         return self.seconds - self.computing - self.uneven
 
     def plus(self, other: Share) -> Share:
-        """Both together."""
+        """The shares of two steps added up."""
         return Share(
             self.seconds + other.seconds,
             self.computing + other.computing,

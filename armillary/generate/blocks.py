@@ -212,5 +212,5 @@ def by_heads(x: Expr, count: int) -> Expr:
 
 
 def by_rows(x: Expr, width: int) -> Expr:
-    """The reverse."""
+    """The rows of heads side by side: what `by_heads` took apart."""
     return reshape_to(x, (*type_of(x).static[:2], width))

@@ -42,7 +42,7 @@ class Attrs(Pairs):
         return any(name == key for name, _ in self) if isinstance(key, str) else super().__contains__(key)
 
     def keys(self) -> tuple[str, ...]:
-        """The names."""
+        """The names of the attributes, in their order."""
         return tuple(name for name, _ in self)
 
     def values(self) -> tuple[object, ...]:
@@ -50,7 +50,7 @@ class Attrs(Pairs):
         return tuple(value for _, value in self)
 
     def items(self) -> Pairs:
-        """The pairs."""
+        """The attributes as (name, value) pairs."""
         return tuple(self)
 
     def get(self, key: str, default: object = None) -> Any:  # Any: attribute values differ by key

@@ -89,7 +89,7 @@ def run_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
 
 
 def load(buffer: Buffer, *index: Index) -> Expr:
-    """An element."""
+    """An element of a tensor, at indices."""
     return E.BufferLoad(buffer, tuple(T.convert(i) for i in index))
 
 

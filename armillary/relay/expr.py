@@ -188,7 +188,7 @@ class TupleWrapper:
         self.tuple_value, self.size = tuple_value, size
 
     def astuple(self) -> Expr:
-        """The expression."""
+        """The tuple expression that this wraps."""
         return self.tuple_value
 
     def __getitem__(self, index: int) -> Expr:

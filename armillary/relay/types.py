@@ -146,7 +146,7 @@ def _is_none(given: object) -> bool:
 
 @record(slots=True)
 class FuncType(Type):
-    """A function."""
+    """The type of a function: of its arguments, its result, and its type parameters."""
 
     arg_types: tuple[Type, ...]
     ret_type: Type

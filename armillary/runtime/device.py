@@ -72,7 +72,7 @@ class Device:
 
     @property
     def native(self) -> CDevice:
-        """DLPack's form."""
+        """The device as DLPack writes it."""
         return CDevice(self.device_type, self.device_id)
 
     def facts(self) -> dict[str, str]:

@@ -104,7 +104,7 @@ class PreparedCall:
         self._handle = Handle(pointer.value or 0, native().arm_call_destroy)
 
     def run(self) -> None:
-        """Run once."""
+        """Run the network once, with the inputs that are set."""
         self._check(native().arm_call_run(self._handle.pointer, *self._error.args))
 
     def time(self, number: int) -> float:

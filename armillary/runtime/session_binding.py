@@ -55,7 +55,7 @@ class OrtValue:
         return self._array
 
     def shape(self) -> list[int]:
-        """Its sizes."""
+        """The sizes of the bound value."""
         return list(self._array.shape)
 
     def element_type(self) -> str:

@@ -48,7 +48,7 @@ class StoredParams:
         raise ArtifactError(f"{self._path}: {text}")
 
     def read(self) -> bytes:
-        """The blob."""
+        """The bytes of the parameters, read from where they are stored."""
         return read_member(self._stream, self._member, self._path)
 
     def array(self, name: str) -> Array:

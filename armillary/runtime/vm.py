@@ -122,7 +122,7 @@ class VirtualMachine:
         self._inputs[func_name] = self._ordered(func_name, args, kwargs)
 
     def run(self, *args: object, **kwargs: object) -> Result:
-        """Call main."""
+        """Call the function `main`."""
         return self.invoke("main", *args, **kwargs)
 
     def invoke_stateful(self, func_name: str, *args: object, **kwargs: object) -> None:

@@ -52,7 +52,7 @@ def script(item: S.PrimFunc | IRModule, name: str = "") -> str:
 
 
 class _Printer:
-    """One function."""
+    """Prints one function as a script."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer

@@ -269,7 +269,7 @@ def var(dtype: str = "int32", name: str = "") -> Var:
 
 
 def ptr(dtype: str, storage_scope: str = "global") -> Var:
-    """A handle."""
+    """A pointer to elements of a type, for a function's arguments."""
     return Var("", DType("handle"))
 
 

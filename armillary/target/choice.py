@@ -32,7 +32,7 @@ EXAMPLE = '"conv2d.winograd tile=4 strip=7", "conv2d.direct rows=7 vectors=4 | l
 
 
 class Source(Enum):
-    """Who decided."""
+    """Who decided for an algorithm: the model of costs, a record, or the user."""
 
     DEFAULT = "default"  # the model of costs
     RECORD = "record"  # a tuning record

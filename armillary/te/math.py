@@ -137,7 +137,7 @@ def max_value(dtype: str) -> Expr:
 
 
 def infinity(dtype: str) -> Expr:
-    """Positive infinity."""
+    """Positive infinity in a floating-point type."""
     return const(float("inf"), dtype)
 
 

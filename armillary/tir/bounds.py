@@ -46,7 +46,7 @@ def multiply_intervals(x: Interval, y: Interval) -> Interval:
 
 
 def union(x: Interval, y: Interval) -> Interval:
-    """Either holds."""
+    """The bounds of a value that either of two bounds holds for."""
     return min(x[0], y[0]), max(x[1], y[1])
 
 

@@ -358,7 +358,7 @@ greater_equal: Operation = _comparison(E.GE, operator.ge)
 
 
 def logical_and(a: Value, b: Value) -> Expr:
-    """Both conditions."""
+    """Whether both conditions hold; folded where one of them is known."""
     x, y = cast(a, "bool"), cast(b, "bool")
     for one, other in ((x, y), (y, x)):
         if isinstance(one, IntImm):
@@ -367,7 +367,7 @@ def logical_and(a: Value, b: Value) -> Expr:
 
 
 def logical_or(a: Value, b: Value) -> Expr:
-    """Either condition."""
+    """Whether either condition holds; folded where one of them is known."""
     x, y = cast(a, "bool"), cast(b, "bool")
     for one, other in ((x, y), (y, x)):
         if isinstance(one, IntImm):
@@ -420,7 +420,7 @@ def likely(cond: Value) -> Expr:
 
 
 def neg(a: Value) -> Expr:
-    """-a."""
+    """The negative of an expression."""
     x = convert(a)
     if isinstance(x, FloatImm):
         return FloatImm(x.dtype, -x.value)

@@ -87,7 +87,7 @@ class BufferVar:
         return self.buffer.dtype
 
     def asobject(self) -> S.Buffer:
-        """The buffer."""
+        """The buffer that this stands for."""
         return self.buffer
 
     def _indices(self, index: Value) -> tuple[E.Expr, ...]:

@@ -25,7 +25,7 @@ def threefry_generate(gen: Tensor, out_shape: Sequence[int]) -> list[Tensor]:
 
 
 def threefry_split(gen: Tensor) -> list[Tensor]:
-    """Two keys."""
+    """Two keys of random numbers from one."""
     return list(of_function(relay.random.threefry_split, [gen], {}))
 
 

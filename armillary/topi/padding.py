@@ -40,7 +40,7 @@ def get_pad_tuple(padding: Padding, kernel: Sequence[int]) -> tuple[int, ...]:
 
 
 def get_pad_tuple1d(padding: Padding, kernel: int | Iterable[int]) -> tuple[int, ...]:  # Any: an int or a tuple of one
-    """(left, right)."""
+    """The padding of a row as (left, right), from a number, a pair or a word."""
     return get_pad_tuple_generic(padding, (kernel,) if isinstance(kernel, int) else tuple(kernel))
 
 

@@ -58,7 +58,7 @@ class FlatPlane:
         self._info = TensorInfo(TensorShape(tensor.info().total_size() // np.dtype(kind.dtype).itemsize), 1, kind)
 
     def buffer(self) -> npt.NDArray[np.uint8]:
-        """The bytes."""
+        """The tensor's bytes, one row after another."""
         return self._tensor.buffer()
 
     def address(self) -> int:

@@ -228,7 +228,7 @@ class TensorInfo:
         return 1 if index >= len(self.shape) else self.shape[_dimension(index)]
 
     def tensor_shape(self) -> TensorShape:
-        """All sizes."""
+        """The sizes along all axes, the innermost first."""
         return self.shape
 
     def num_dimensions(self) -> int:

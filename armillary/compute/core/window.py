@@ -34,11 +34,11 @@ class Coordinates(tuple[int, ...]):
         return self[0]
 
     def y(self) -> int:
-        """The row."""
+        """The row that an iterator stands at."""
         return self[1]
 
     def z(self) -> int:
-        """The plane."""
+        """The plane that an iterator stands at."""
         return self[2]
 
 

@@ -32,7 +32,7 @@ _TAKEN: dict[type, tuple[type, ...]] = {float: _NUMBERS, bool: _NUMBERS}
 
 @runtime_checkable
 class HasInfo(Protocol):
-    """A tensor."""
+    """What has a `TensorInfo`: a tensor of any kind."""
 
     def info(self) -> TensorInfo:
         """What it is."""

@@ -205,7 +205,7 @@ class BatchNormalizationLayer(INode):
         return [(info, accessor) if accessor is not None else None for accessor in self._given]
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
-        """Epsilon."""
+        """What the node is written with: epsilon."""
         del inputs
         return {"Epsilon": self._epsilon}
 
@@ -220,7 +220,7 @@ class _Parametrised(INode):
         self._value = value
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
-        """The parameter."""
+        """What the node is written with: its one parameter."""
         del inputs
         return {self._parameter: self._value}
 
@@ -328,6 +328,6 @@ class EltwiseNode(INode):
         self._op = op
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
-        """Which operation."""
+        """What the node is written with: which operation."""
         del inputs
         return {"EltwiseOperation": self._op}

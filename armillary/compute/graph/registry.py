@@ -47,7 +47,7 @@ class NodeContext:
         return self._operation
 
     def target(self) -> Target:
-        """Where."""
+        """Where the nodes of this back end run."""
         return self._hints.target
 
     def hints(self) -> GraphHints:
@@ -63,7 +63,7 @@ class NodeContext:
         return len(self._inputs)
 
     def num_outputs(self) -> int:
-        """One."""
+        """How many tensors the node gives: one."""
         return 1
 
     def input(self, index: int) -> Tensor:
@@ -111,7 +111,7 @@ class OperationRegistry:
     @classmethod
     @once
     def get(cls) -> OperationRegistry:
-        """The registry."""
+        """The registry that all graphs of the process share."""
         return cls()
 
     def add_operation(self, operation_type: OperationType, operation: Operation) -> None:

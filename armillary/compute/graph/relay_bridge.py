@@ -100,7 +100,7 @@ class RelayLayer(INode):
         self._function = typed
 
     def parameters(self, inputs: Sequence[TensorInfo]) -> Parameters:
-        """The function."""
+        """What the node is written with: the Relay function that it computes."""
         wanted = [_sizes(p) for p in self._function.params]
         have = [(shape_of(info), info.data_type.dtype) for info in inputs]
         sizes = [(int(np.prod(shape)), dtype) for shape, dtype in wanted]

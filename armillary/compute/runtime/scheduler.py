@@ -90,7 +90,7 @@ class SingleThreadScheduler(_Singleton):
             raise ConfigError(f"SingleThreadScheduler has one thread, not {num_threads}", hint="use CPPScheduler")
 
     def num_threads(self) -> int:
-        """One."""
+        """How many threads run windows: one."""
         return 1
 
 

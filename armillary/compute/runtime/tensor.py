@@ -213,12 +213,12 @@ class MultiImage:
         return self._size
 
     def plane(self, index: int) -> Tensor:
-        """One plane."""
+        """One plane of a picture of several."""
         self.format()
         return self._planes[index]
 
     def planes(self) -> tuple[Tensor, ...]:
-        """All planes."""
+        """All planes of the picture, in their order."""
         self.format()
         return self._planes
 

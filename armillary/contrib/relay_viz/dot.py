@@ -56,7 +56,7 @@ class DotGraph(VizGraph):
         return quoted(f"{self._name}:{identity}")
 
     def render(self) -> str:
-        """The cluster."""
+        """The cluster as text of the DOT language."""
         own = [f"{what}{attributes(given)};" for what, given in self._attrs if given]
         lines = [f"label={quoted(self._name)};", *own, *self._lines]
         return "\n".join([f"subgraph {quoted('cluster_' + self._name)} {{", *(f"  {line}" for line in lines), "}"])

@@ -112,7 +112,7 @@ class VMCompiler:
         self._params = dict(params)
 
     def get_params(self) -> dict[str, object]:
-        """The parameters."""
+        """The parameters that the build left, by name."""
         return self._params
 
     def lower(self, mod: IRModule | Function, target: object = None, target_host: object = None) -> None:

@@ -51,7 +51,7 @@ class DeviceKernel:
 
     @property
     def gbytes(self) -> float:
-        """GB/s."""
+        """The bytes that the kernel moves in a second, in GB/s."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
 

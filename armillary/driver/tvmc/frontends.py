@@ -43,7 +43,7 @@ class Frontend:
 
 
 class OnnxFrontend(Frontend):
-    """ONNX."""
+    """Reads ONNX files."""
 
     form, endings = "onnx", ("onnx",)
 
@@ -55,13 +55,13 @@ class KerasFrontend(Frontend):
 
 
 class TfliteFrontend(Frontend):
-    """TFLite."""
+    """Reads TFLite files."""
 
     form, endings = "tflite", ("tflite",)
 
 
 class RelayFrontend(Frontend):
-    """Relay text."""
+    """Reads modules in Relay's text form."""
 
     form, endings = "relay", ("relay",)
 

@@ -160,7 +160,7 @@ class Attribute(Message):
 
 
 class Node(Message):
-    """NodeProto."""
+    """A node, as ONNX's NodeProto has it."""
 
     _fields: ClassVar = {
         1: ("input", _text, True),
@@ -211,7 +211,7 @@ class ValueInfo(Message):
 
 
 class Graph(Message):
-    """GraphProto."""
+    """A graph, as ONNX's GraphProto has it."""
 
     _fields: ClassVar = {
         1: ("node", Node.read, True),
@@ -232,7 +232,7 @@ class _OperatorSet(Message):
 
 
 class PlainModel(Message):
-    """ModelProto."""
+    """A model, as ONNX's ModelProto has it."""
 
     _fields: ClassVar = {
         1: ("ir_version", _int, False),

@@ -76,7 +76,7 @@ def transpose(call: Call, grad: Expr) -> Grads:
 
 @rule_of("reverse")
 def reverse(call: Call, grad: Expr) -> Grads:
-    """Reversed again."""
+    """The gradient of a reversed tensor is reversed again."""
     return [op("reverse", grad, axis=call.attrs.axis)]
 
 

@@ -140,7 +140,7 @@ def _numpy_extreme(ufunc: np.ufunc, largest: bool) -> Callable[[Array, tuple[int
 
 @record
 class Row:
-    """One reduction."""
+    """One reduction: its name, the types it takes, its reducer, its meaning in numpy; `wide` sums in a wider type."""
 
     name: str
     accepts: str

@@ -59,7 +59,7 @@ class Pattern(Node):
 
 @node
 class PatternWildcard(Pattern):
-    """Anything."""
+    """A pattern that matches any value and binds none."""
 
 
 @node

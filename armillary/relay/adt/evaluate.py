@@ -41,7 +41,7 @@ class ConstructorValue(HeldValue):
 
 
 class RefValue(HeldValue):
-    """A cell."""
+    """A mutable cell, as `ref(x)` makes it."""
 
     __slots__ = ("value",)
 

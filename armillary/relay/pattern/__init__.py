@@ -130,7 +130,7 @@ class VarPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False)
 class ConstantPattern(DFPattern):
-    """A constant."""
+    """Matches any constant."""
 
     inside = "constants"
 
@@ -177,7 +177,7 @@ class TupleGetItemPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False)
 class IfPattern(DFPattern):
-    """A branch."""
+    """Matches an `if` whose condition and branches match."""
 
     inside = "yes"
     cond: DFPattern
@@ -187,7 +187,7 @@ class IfPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False)
 class LetPattern(DFPattern):
-    """A let."""
+    """Matches a `let` whose variable, value and body match."""
 
     inside = "yes"
     var: DFPattern
@@ -256,7 +256,7 @@ class DominatorPattern(DFPattern):
 
 
 def wildcard() -> DFPattern:
-    """Matches anything."""
+    """A pattern that matches any expression."""
     return WildcardPattern()
 
 

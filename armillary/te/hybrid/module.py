@@ -102,7 +102,7 @@ class HybridModule:
         return self._script(*args)
 
     def get_source(self) -> str:
-        """The text."""
+        """The text of the hybrid function."""
         return self.src_
 
     @boundary("HybridModule.save", arguments=True, first=1)

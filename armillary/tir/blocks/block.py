@@ -35,7 +35,7 @@ class BufferRegion(Node):
 
     @staticmethod
     def full(buffer: S.Buffer) -> BufferRegion:
-        """All elements."""
+        """The region of all elements of a buffer."""
         return BufferRegion(buffer, tuple(E.Range(size) for size in buffer.shape))
 
 

@@ -24,7 +24,7 @@ def softmax_python(a_np: Array, axis: int = 1) -> Array:
 
 
 def log_softmax_python(a_np: Array, axis: int = 1) -> Array:
-    """Its logarithm."""
+    """The logarithm of softmax along the last axis."""
     return np.asarray(value_of(relay.nn.log_softmax, [a_np], axis=axis))
 
 

@@ -63,7 +63,7 @@ def divided(total: Expr, reciprocal: Expr) -> Expr:
 
 
 def f32(value: Expr | float) -> Expr:
-    """In float32."""
+    """The expression converted to float32."""
     return T.const(value, "float32") if isinstance(value, float | int) else T.cast(value, "float32")
 
 

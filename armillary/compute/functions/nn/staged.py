@@ -121,7 +121,7 @@ class Plan:
         return tensor
 
     def end(self, *tensors: Tensor) -> None:
-        """Lifetimes end."""
+        """Let the lifetimes of the stages' tensors end."""
         for tensor in tensors:
             tensor.allocator().allocate()
 

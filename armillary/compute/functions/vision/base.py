@@ -61,7 +61,7 @@ class RunsKernels(Protocol):
         """All of them."""
 
     def run(self) -> None:
-        """Run them."""
+        """Run the kernels, one after another."""
 
 
 class Work:

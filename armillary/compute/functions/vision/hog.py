@@ -114,7 +114,7 @@ class HOG:
         self._table.allocator().allocate()
 
     def info(self) -> HOGInfo:
-        """The sizes."""
+        """The sizes of windows, blocks and cells."""
         if self._info is None:
             raise ExecutionError("the HOG has no information", hint="call init(HOGInfo(…)) first")
         return self._info

@@ -158,7 +158,7 @@ class Distribution1D:
         return self._range
 
     def buffer(self) -> Array:
-        """The counts."""
+        """The counts of all bins."""
         return self._counts
 
     def bin_of(self) -> Array:
@@ -226,7 +226,7 @@ class NEHistogram(Counting):
         self._output = output
 
     def run(self) -> None:
-        """Count."""
+        """Count the pixels of each bin."""
         values = _histogram(self)
         first, output = self._output.offset(), self._output
         counted = values[first : first + output.range()]
@@ -285,7 +285,7 @@ class NEMeanStdDev(Counting):
         self._mean, self._deviation = mean, stddev
 
     def run(self) -> None:
-        """Add up."""
+        """Add up the pixels, then their squares where the deviation is wanted."""
         total, squares = (int(v) for v in self._partial().sum(0))
         count = self._values().size
         mean = total / count
@@ -315,7 +315,7 @@ class NEMinMaxLocation(Counting):
         self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
 
     def run(self) -> None:
-        """Search."""
+        """Search the picture for its least and greatest values, and where they are."""
         values = self._values()
         first = values.flat[0]
         partial = self._partial([first, first])

@@ -16,7 +16,7 @@ from armillary.relay.walk import post_order
 
 @record
 class AnnotatedRegion:
-    """One region."""
+    """A region: its expressions, and what enters and leaves it."""
 
     target: str
     nodes: tuple[Expr, ...]

@@ -130,7 +130,7 @@ def _depths(node: OnnxNode, children: Array, roots: Array) -> Array:
 
 
 def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: str) -> Expr:
-    """The operator."""
+    """The call of the operator that walks all trees."""
     features, table = type_of(x).static[1], _table(trees)
     inner, dtype = len(table.features), _dtype_of(x)
     if inner and not (table.features.min() >= 0 and table.features.max() < features):
