@@ -11,6 +11,7 @@ import numpy as np
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text")
 Weights = dict[str, np.ndarray]
+EXACT = {"low_bit.activation_bits": 24}  # rows that meet packed weights are as exact as float32
 
 
 @dataclass(frozen=True)

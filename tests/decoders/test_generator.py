@@ -11,7 +11,7 @@ import onnx
 import onnx_decoders
 import pytest
 from onnx import helper
-from reference import FAMILIES, Shape, config_of, logits, weights_of, write_folder
+from reference import EXACT, FAMILIES, Shape, config_of, logits, weights_of, write_folder
 
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, UnsupportedError
 from armillary.generate import Generator
@@ -28,7 +28,7 @@ CLOSE = 2e-5  # of logits up to 5
 def test_onnx_forms_generate_after_one_compile(form: str, bits: int, tmp_path: Path) -> None:
     weights = weights_of("llama", SHAPE)
     onnx_decoders.write(tmp_path / "model.onnx", form, SHAPE, weights, 64, bits)
-    generator = Generator(tmp_path / "model.onnx", capacity=64, chunk=8)
+    generator = Generator(tmp_path / "model.onnx", capacity=64, chunk=8, config=EXACT)
     truth = logits("llama", SHAPE, weights, TOKENS)
     for end, begin in zip((21, 22, 29), (0, 21, 22), strict=True):
         np.testing.assert_allclose(generator.feed(TOKENS[begin:end]), truth[end - 1], atol=CLOSE)
@@ -65,7 +65,7 @@ def test_weights_of_16_bits_are_read(dtype: str, tmp_path: Path) -> None:
 def test_folders_are_packed_on_demand(bits: int, tmp_path: Path) -> None:
     weights = weights_of("qwen3", SHAPE)
     write_folder(tmp_path, "qwen3", SHAPE, weights)
-    generator = Generator(tmp_path, capacity=32, chunk=8, bits=bits)
+    generator = Generator(tmp_path, capacity=32, chunk=8, bits=bits, config=EXACT)
     for name, w in weights.items():
         if w.ndim == 2 and "embed" not in name:
             weights[name] = quantized(w, bits).float32()
