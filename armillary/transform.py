@@ -63,9 +63,10 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: ob
     return option
 
 
-register_config_option(
-    "relay.backend.use_auto_scheduler", bool, False, "records hold under ApplyHistoryBest, whatever this says"
-)
+for _key, _kind in (("use_auto_scheduler", bool), ("use_meta_schedule", bool), ("use_meta_schedule_dispatch", int)):
+    register_config_option(
+        f"relay.backend.{_key}", _kind, _kind(), "records hold under ApplyHistoryBest, whatever this says"
+    )
 BARRIER = register_config_option(
     "tir.detect_global_barrier",
     bool,

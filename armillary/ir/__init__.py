@@ -114,6 +114,11 @@ class BaseFunc(Node):
         names = self._fields
         return type(self)(*((*kept, (key, value)) if n == "attrs" else getattr(self, n) for n in names))
 
+    def without_attr(self, key: str) -> Any:  # Any: the same class as self
+        """The function without an attribute."""
+        rest = tuple(pair for pair in self.attrs if pair[0] != key)
+        return type(self)(*(rest if n == "attrs" else getattr(self, n) for n in self._fields))
+
     def _repr_html_(self) -> str:
         name = str(self.get_attr("global_symbol", "main"))
         return str(source_html(type(self)._module_printer(name, self, False), type(self).__name__))

@@ -9,7 +9,7 @@ serialised programs and are refused. `network` holds the trials of networks (`re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from hashlib import blake2b
 from pathlib import Path
@@ -231,6 +231,24 @@ class OrderedUnionDatabase(UnionDatabase):
         """That of the first that has one."""
         rows = (one.query_tuning_record(mod, target, workload_name) for one in self.databases)
         return next((r for r in rows if r is not None), None)
+
+
+class ScheduleFnDatabase(Database):
+    """Asks a function of a schedule, which changes it and says whether it did, instead of records."""
+
+    def __init__(self, schedule_fn: Callable[[Schedule], bool], module_equality: str = "structural") -> None:
+        super().__init__(module_equality)
+        self.schedule_fn = schedule_fn
+
+    def query_schedule(self, mod: IRModule, target: object, workload_name: str = "main") -> Schedule | None:
+        """The schedule that the function makes of a module."""
+        schedule = Schedule(mod)
+        return schedule if self.schedule_fn(schedule) else None
+
+    def query_tuning_record(self, mod: IRModule, target: object, workload_name: str = "main") -> TuningRecord | None:
+        """Its trace, without times."""
+        schedule = self.query_schedule(mod, target, workload_name)
+        return None if schedule is None else TuningRecord(schedule.trace, Workload(mod), None, target)
 
 
 @bounded

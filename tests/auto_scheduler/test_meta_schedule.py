@@ -78,6 +78,18 @@ def test_what_a_user_draws_is_what_is_searched() -> None:
     _check(schedule.mod)
 
 
+def test_a_function_stands_for_records() -> None:
+    def rows(s: tir.Schedule) -> bool:
+        s.parallel(s.get_loops("c")[0])
+        return True
+
+    database = ms.database.ScheduleFnDatabase(rows)
+    schedule = ms.compile_tir(database, _product(), TARGET)
+    assert schedule is not None
+    assert "parallel" in str(schedule.mod)
+    _check(schedule.mod)
+
+
 def test_other_functions_are_tiled_too() -> None:
     a = te.placeholder((6, 40), name="a")
     twice = te.compute((6, 40), lambda i, j: a[i, j] * 2, name="twice")

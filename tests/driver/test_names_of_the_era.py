@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary import relay, te
+from armillary import meta_schedule, relay, te
 from armillary.base import old_modules
 from armillary.errors import ConfigError, ScheduleError, UnsupportedError
+from armillary.ir.diagnostics import get_renderer, override_renderer
 from armillary.transform import PassContext
 
 
@@ -210,3 +211,18 @@ def test_a_rule_of_mixed_precision_is_asked() -> None:
         assert 'cast(%x, dtype="float16")' in str(module)
     finally:
         relay.op.get("nn.softmax").reset_attr("FTVMMixedPrecisionConversionType")
+
+
+def test_renderers_are_those_that_a_script_sets() -> None:
+    first, lines = get_renderer(), list[object]()
+    override_renderer(lines.append)
+    get_renderer().render("context")
+    override_renderer(None)
+    assert (lines, get_renderer()) == (["context"], first)
+
+
+def test_attributes_are_taken_off() -> None:
+    func = te.create_prim_func([te.compute((4,), lambda i: i, name="b")]).with_attr("note", 1)
+    assert "note" not in dict(func.without_attr("note").attrs)
+    with PassContext(config={"relay.backend.use_meta_schedule": True}):
+        assert meta_schedule.is_meta_schedule_enabled()

@@ -9,7 +9,7 @@ import pytest
 
 import armillary
 from armillary import te, tir
-from armillary.errors import ScheduleError
+from armillary.errors import ArmillaryError, ScheduleError
 from armillary.script import tir as T
 from armillary.tir.schedule import InstructionKind, Trace
 
@@ -140,6 +140,19 @@ def test_a_trace_prints_is_stored_and_repeats_itself() -> None:
     s.trace.apply_to_schedule(decided, False, lambda inst, *_: [4, 4] if "Perfect" in inst.kind.name else 0)
     assert int(decided.get(decided.get_loops("c")[0]).extent) == 4
     _check(decided)
+
+
+def test_a_trace_is_checked_by_the_old_names() -> None:
+    s = _product()
+    s.parallel(s.get_loops("c")[0])
+    func = te.create_prim_func([te.compute((4,), lambda i: i, name="b")])
+    other = tir.schedule.testing.verify_trace_roundtrip(s, _product().mod)
+    assert "parallel" in str(other.mod)
+    tir.schedule.testing.assert_structural_equal_ignore_global_symbol(
+        s.mod["main"].with_attr("global_symbol", "f"), other.mod["main"].without_attr("global_symbol")
+    )
+    with pytest.raises(ArmillaryError):
+        tir.schedule.testing.assert_structural_equal_ignore_global_symbol(func, other.mod["main"])
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -9,4 +9,5 @@ _PLACES = {"Schedule": "schedule", "ScheduleState": "state", "TensorIntrin": "te
 _PLACES |= dict.fromkeys(("BlockRV", "ExprRV", "LoopRV", "StmtSRef"), "handles")
 _PLACES |= dict.fromkeys(("Instruction", "InstructionKind", "Trace"), "trace")
 _TABLE = {name: f"armillary.tir.schedule.{place}:{name}" for name, place in _PLACES.items()}
+_TABLE["testing"] = f"{__name__}.testing"
 __getattr__, __dir__ = lazy_names(__name__, {**_TABLE, "ScheduleError": "armillary.errors:ScheduleError"})
