@@ -3,7 +3,7 @@
 In: an integer tensor of a few elements that shapes or positions are read from. Out: its elements as ints and extents:
 arithmetic over sizes is done on them, and what is computed becomes a named size of its own, with the call of
 `bind_size` that gives it its value (ops/shape/bind_size.py). Invariant: one value is one size, also where the model
-computes it twice; nothing in the body of a loop is bound, as its shapes are those of every iteration.
+computes it twice; what is bound in the body of a loop has its value for one iteration, and is no size outside.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class DataSizes:
 
     def __init__(self, taken: Iterable[str], outer: Container[int]) -> None:
         self.binds: dict[str, Expr] = {}  # calls of bind_size, by the name of the size
+        self.inner: set[str] = set()  # names of those that are bound in the body of a loop
         self._names, self._outer = Names(taken), outer
         self._numbers: dict[int, tuple[Expr, int]] = {}  # by id: a number for each value, equal where values are
         self._known: dict[object, int] = {}
@@ -49,6 +50,8 @@ class DataSizes:
         high = max(low, min(high, LARGEST))
         result = size(name, low, high, 1, max(low, min(hint or _USUAL, high)))
         number = cast(reshape(count, ()), dtype="int64")
+        if not self.is_outside(number):
+            self.inner.add(name)
         self.binds[name] = bind_size(number, size=result)
         return result
 
@@ -70,7 +73,7 @@ class DataSizes:
         if folded is not None:
             return folded
         count = math.prod(ty.static)
-        if isinstance(expr, Var | Tuple | TupleGetItem) or count > _MOST or not self.is_outside(expr):
+        if isinstance(expr, Var | Tuple | TupleGetItem) or count > _MOST:
             return None
         flat, hints = reshape(expr, (-1,)), self._typical(expr, count)
         result = np.empty(count, object)
@@ -90,6 +93,8 @@ class DataSizes:
         """Arithmetic and moves of elements, done on extents."""
         if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in RULES:
             return None
+        if expr.op.name == "subtract" and not self.is_outside(expr):
+            return None  # corners of boxes, which may be negative, as no size is
         arguments = [self._argument(arg, what, low) for arg in expr.args]
         if any(a is None for a in arguments):
             return None

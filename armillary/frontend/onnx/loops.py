@@ -2,23 +2,25 @@
 
 In: a node, and a function that imports its sub-graph for given inputs. Out: expressions around a Relay `If` or `Loop`.
 A body is imported once, with variables in place of the iteration number, the states and what it reads from outside;
-values known when importing stay constants. Invariant: a loop's states keep their types, and a branch's results have the
-types of the other's; anything else is refused with a reason. Rows of a loop that may stop early are
-cut to their number, a size that the data says (data_sizes.py). What is unrolled instead is decided in control.py.
+values known when importing stay constants. Invariant: a loop's states keep their types but for those that it only
+appends rows to, which are collected as scan outputs are; a branch's results have the types of the other's; anything
+else is refused with a reason. Rows of a loop that may stop early are cut to their number, a size that the data says
+(data_sizes.py). What is unrolled instead is decided in control.py.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.base.extent import Extent, bounds, typical
+from armillary.base.extent import Extent, Known, bounds, most, sizes_of, typical
 from armillary.base.record import record
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx.bounded import Opsets, Scope, Values, Walk, as_number, cut
-from armillary.frontend.onnx.load import outer_names
+from armillary.frontend.onnx.load import outer_names, reads
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
 from armillary.ops._iota import splat
@@ -26,7 +28,7 @@ from armillary.ops.elementwise.broadcast import subtract
 from armillary.ops.shape.creation import arange
 from armillary.ops.shape.indexing import take
 from armillary.ops.shape.shape import reshape, transpose
-from armillary.ops.shape.transform import reverse
+from armillary.ops.shape.transform import concatenate, reverse
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
 
@@ -136,8 +138,8 @@ def as_scalar(value: Expr) -> Expr:
 
 def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     """Loop: its body once, called at run time."""
-    graph = graph_of(view, "body")
-    first = [view.input(k) for k in range(2, len(view.inputs))]
+    graph, grown = _with_growth_collected(graph_of(view, "body"))
+    first = [view.input(k) for k in range(2, len(view.inputs)) if k - 2 not in grown]
     limit = None if view.missing(0) else walk.folder.value(view.input(0))
     number, flag = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
     inside = _stand_ins(walk, outer_names(graph), scope)
@@ -148,31 +150,74 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     formals = [_as_formal(number, graph.input[0]), _as_formal(flag, graph.input[1])]
     again, *results = body([*formals, *states])
     again = flag if view.missing(1) else as_scalar(again)
-    rows = results[len(first) :]
-    if rows and limit is None:
-        raise UnsupportedError(
-            f"Loop: it collects {len(rows)} scan outputs, and its trip count is not known when compiling",
-            hint="make the trip count a constant: it bounds the outputs",
-        )
+    rows = _rows(walk, view, results[len(first) :], [view.input(2 + k) for k in grown])
+    trips = _trips(walk, view, limit) if rows else -1
     carried = _next_states(walk, view, first, results[: len(first)])
     params = (number, flag, *variables, *inside.variables)
-    ends = Tuple((again, *carried, *_rows(walk, view, rows)))
-    trips = int(np.reshape(np.asarray(limit), -1)[0]) if rows else -1
+    ends = Tuple((again, *carried, *rows))
     made = Loop(
         Function(params, ends),
         _limit(view, limit),
         Constant(np.array(True)) if view.missing(1) else as_scalar(view.input(1)),
         (*(p for v in first for p in parts_of(v)), *inside.values),
         len(variables),
-        max(trips, 0) if rows else -1,
+        trips,
         walk.span(view),
     )
-    types = [value.checked_type for value in first]
     scans: Values = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
     if not _is_steady(walk, view, again, flag):
         count = TupleGetItem(made, len(variables) + len(rows))
         scans = [cut(walk, view, scan, 0, count) for scan in scans]
-    return [*_unpacked(made, types), *scans]
+    values = _unpacked(made, [value.checked_type for value in first])
+    for k, scan in zip(grown, scans[len(scans) - len(grown) :], strict=True):
+        values.insert(k, _appended(view.input(2 + k), scan))
+    return [*values, *scans[: len(scans) - len(grown)]]
+
+
+def _with_growth_collected(graph: GraphProto) -> tuple[GraphProto, list[int]]:
+    """The body in which states that it only appends rows to are scan outputs of these rows, and which states these are.
+
+    out = Concat(state, row, axis=0)   ->   row is collected, if nothing else reads the state
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    read = Counter(name for node in graph.node for name in reads(node))
+    read.update(value.name for value in graph.output)
+    grown, rows = [], []
+    for k, (before, after) in enumerate(zip(graph.input[2:], graph.output[1:], strict=False)):
+        maker = makers.get(after.name)
+        axis = next((a.i for a in maker.attribute if a.name == "axis"), None) if maker is not None else None
+        is_joined = maker is not None and maker.op_type == "Concat" and axis == 0 and len(maker.input) == 2
+        if is_joined and maker is not None and maker.input[0] == before.name and read[before.name] == 1:
+            grown.append(k)
+            rows.append(maker.input[1])
+    if not grown:
+        return graph, grown
+    result = onnx.GraphProto()
+    result.CopyFrom(graph)
+    for k in reversed(grown):
+        del result.input[2 + k], result.output[1 + k]
+    result.output.extend(onnx.ValueInfoProto(name=name) for name in rows)
+    return result, grown
+
+
+def _appended(first: Expr, scan: Expr) -> Expr:
+    """Rows of all iterations behind those that a state had at first."""
+    (before,), (ty,) = tensor_fields(first.checked_type), tensor_fields(scan.checked_type)
+    rows = reshape(scan, (ty.known[0] * ty.known[1], *ty.known[2:]))
+    return rows if before.shape[0] == 0 else concatenate((first, rows), axis=0)
+
+
+def _trips(walk: Walk, view: OnnxNode, limit: Any) -> Known:  # Any: an array or None
+    """How many rows are collected at most: the trip count, known or a size."""
+    if limit is not None:
+        return max(0, int(np.reshape(np.asarray(limit), -1)[0]))
+    asked = None if view.missing(0) else walk.folder.data_sizes.elements(view.input(0), view.op_type)
+    if asked is None:
+        raise UnsupportedError(
+            f"{view.op_type}: it collects rows, and its trip count is not known when compiling, nor a size",
+            hint="make the trip count a constant: it bounds the outputs",
+        )
+    return most(asked.reshape(-1)[0], 0)
 
 
 def _limit(view: OnnxNode, known: Any) -> Expr:  # Any: an array or None
@@ -241,13 +286,23 @@ def _next_states(walk: Walk, view: OnnxNode, first: Values, results: Values) -> 
     return [part for value in results for part in parts_of(value)]
 
 
-def _rows(walk: Walk, view: OnnxNode, rows: Values) -> Values:
-    for row in rows:
-        if not isinstance(row.checked_type, TensorType):
+def _rows(walk: Walk, view: OnnxNode, rows: Values, grown: Sequence[Expr] = ()) -> Values:
+    """Rows to collect, whose sizes are those of every iteration; the last ones have the lengths of `grown` states."""
+    result = list(rows)
+    for k, state in enumerate(grown, len(rows) - len(grown)):
+        (before,), (row,) = tensor_fields(state.checked_type), tensor_fields(rows[k].checked_type)
+        shape = (row.known[0], *before.known[1:])
+        result[k] = rows[k] if row.known == shape or row.ndim != before.ndim else reshape(rows[k], shape)
+    for ty in (row.checked_type for row in result):
+        if not isinstance(ty, TensorType):
+            raise UnsupportedError(f"{view.op_type}: a scan output of {ty}; only tensors can be collected")
+        own = sorted(walk.folder.data_sizes.inner.intersection(sizes_of(ty.shape)))
+        if own:
             raise UnsupportedError(
-                f"{view.op_type}: a scan output of {row.checked_type}; only tensors can be collected"
+                f"{view.op_type}: rows of {ty} have another size ({own[0]}) in each iteration",
+                hint="pad them to one length before they are collected",
             )
-    return rows
+    return result
 
 
 # --- Scan -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""Loops with other sizes in each iteration, and loops whose states grow: one compile, ONNX Runtime's results."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+import armillary
+from armillary.errors import ArmillaryError, UnsupportedError
+from armillary.frontend import from_onnx
+
+F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+Shape = list[int | str]
+node = helper.make_node
+RNG = np.random.default_rng(7)
+
+
+def _value(name: str, shape: Shape | None, kind: int = F) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _const(name: str, value: Any) -> NodeProto:
+    return node("Constant", [], [name], value=helper.make_tensor(name, INT, np.shape(value), np.ravel(value)))
+
+
+def _body(nodes: Sequence[NodeProto], states: Mapping[str, Shape], outputs: Sequence[str]) -> Any:
+    ends = [node("Identity", ["going"], ["again"])]
+    inputs = [_value("n", [], INT), _value("going", [], B), *(_value(s, shape) for s, shape in states.items())]
+    results = [_value("again", [], B), *(_value(name, None) for name in outputs)]
+    return helper.make_graph([*nodes, *ends], "body", inputs, results)
+
+
+def _model(nodes: Sequence[NodeProto], inputs: Sequence[Any]) -> ModelProto:
+    graph = helper.make_graph(nodes, "net", inputs, [helper.make_empty_tensor_value_info("z")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+# As much of `x` as the iteration's length says.
+_CUT = [
+    node("Gather", ["lengths", "n"], ["length"]),
+    _const("zero", [0]),
+    _const("one", [1]),
+    node("Reshape", ["length", "one"], ["end"]),
+    node("Slice", ["x", "zero", "end", "zero"], ["part"]),
+]
+_COUNT = [_const("first", 0), node("Shape", ["lengths"], ["shape"]), node("Gather", ["shape", "first"], ["count"])]
+_NONE = node("ConstantOfShape", ["none"], ["empty"])
+INPUTS = [_value("x", ["a"]), _value("lengths", ["b"], INT)]
+
+
+def _sums() -> ModelProto:
+    inside = [*_CUT, node("ReduceSum", ["part"], ["sum"], keepdims=0), node("Add", ["s", "sum"], ["t"])]
+    body = _body(inside, {"s": []}, ["t"])
+    start = node("Constant", [], ["start"], value_float=0.0)
+    return _model([*_COUNT, start, node("Loop", ["count", "", "start"], ["z"], body=body)], INPUTS)
+
+
+def _padded_rows() -> ModelProto:
+    """Parts as long as each iteration says, and zeros behind them, appended to a state: how exporters write lists."""
+    inside = [
+        *_CUT,
+        node("Shape", ["x"], ["whole"]),
+        node("Sub", ["whole", "end"], ["left"]),
+        node("ConstantOfShape", ["left"], ["zeros"]),
+        node("Concat", ["part", "zeros"], ["row"], axis=0),
+        node("Unsqueeze", ["row", "zero"], ["rows"]),
+        node("Concat", ["s", "rows"], ["t"], axis=0),
+    ]
+    body = _body(inside, {"s": ["r", "a"]}, ["t"])
+    shape = [_const("no", [0]), node("Shape", ["x"], ["long"]), node("Concat", ["no", "long"], ["none"], axis=0)]
+    return _model([*_COUNT, *shape, _NONE, node("Loop", ["count", "", "empty"], ["z"], body=body)], INPUTS)
+
+
+def _resized() -> ModelProto:
+    """A mask is resized to another size in each iteration, and pasted into an image: what Mask R-CNN does."""
+    inside = [
+        node("Gather", ["lengths", "n"], ["length"]),
+        _const("zero", [0]),
+        _const("one", [1]),
+        node("Reshape", ["length", "one"], ["end"]),
+        node("Gather", ["x", "n"], ["line"]),
+        _const("three", [1, 1, -1]),
+        node("Reshape", ["line", "three"], ["mask"]),
+        node("Concat", ["one", "one", "end"], ["sizes"], axis=0),
+        node("Resize", ["mask", "", "", "sizes"], ["large"], mode="linear"),
+        _const("wide", [12]),
+        node("Sub", ["wide", "end"], ["left"]),
+        node("ConstantOfShape", ["left"], ["zeros"]),
+        _const("flat", [-1]),
+        node("Reshape", ["large", "flat"], ["part"]),
+        node("Concat", ["part", "zeros"], ["row"], axis=0),
+        node("Unsqueeze", ["row", "zero"], ["rows"]),
+        node("Concat", ["s", "rows"], ["t"], axis=0),
+    ]
+    body = _body(inside, {"s": ["r", 12]}, ["t"])
+    before = [_const("none", [0, 12]), _NONE]
+    inputs = [_value("x", ["b", "a"]), _value("lengths", ["b"], INT)]
+    return _model([*_COUNT, *before, node("Loop", ["count", "", "empty"], ["z"], body=body)], inputs)
+
+
+def _behind_others() -> ModelProto:
+    """The state has rows at first, and the number of iterations is one that the data says."""
+    inside = [node("Gather", ["x", "n"], ["e"]), _const("two", [2, 1]), node("Expand", ["e", "two"], ["rows"])]
+    body = _body([*inside, node("Concat", ["s", "rows"], ["t"], axis=0)], {"s": ["r", 1]}, ["t"])
+    before = [
+        node("NonZero", ["lengths"], ["places"]),
+        node("Shape", ["places"], ["shape"]),
+        _const("last", 1),
+        node("Gather", ["shape", "last"], ["count"]),
+        _const("column", [-1, 1]),
+        node("Reshape", ["x", "column"], ["start"]),
+    ]
+    return _model([*before, node("Loop", ["count", "", "start"], ["z"], body=body)], INPUTS)
+
+
+CASES = {"sums": _sums, "padded rows": _padded_rows, "resized": _resized, "behind others": _behind_others}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_compile_gives_what_onnx_runtime_gives(name: str) -> None:
+    model = CASES[name]().SerializeToString()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as where each shape is compiled
+        session = armillary.InferenceSession(model)
+    peer = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for rows, length in ((3, 5), (1, 4), (4, 9), (3, 5), (6, 12), (2, 4)):
+        x = RNG.standard_normal((rows, length) if name == "resized" else length).astype(np.float32)
+        given = {"x": x, "lengths": RNG.integers(1, min(length, 12) + 1, rows)}
+        if name == "behind others":
+            given["lengths"] = RNG.integers(0, 2, min(rows, length))
+        np.testing.assert_allclose(session.run(None, given)[0], peer.run(None, given)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_lengths_that_do_not_fit_are_named() -> None:
+    session = armillary.InferenceSession(_padded_rows().SerializeToString())
+    x = np.ones(5, np.float32)
+    assert session.run(None, {"x": x, "lengths": np.array([5, 2])})[0].shape == (2, 5)
+    with pytest.raises(ArmillaryError):
+        session.run(None, {"x": x, "lengths": np.array([5, 2, -1])})
+
+
+def test_rows_of_different_lengths_cannot_be_collected() -> None:
+    body = _body(_CUT, {}, ["part"])
+    with pytest.raises(UnsupportedError, match=r"another size .* in each iteration"):
+        from_onnx(_model([*_COUNT, node("Loop", ["count", ""], ["z"], body=body)], INPUTS))
