@@ -344,7 +344,7 @@ def test_a_state_that_grows_is_unrolled_or_refused() -> None:
     )
     inputs, outputs = [value("x", F, [2]), value("n", I64, [])], [value("y", F, [None])]
     made = model([node("Loop", ["n", "", "x"], ["y"], body=inside)], inputs, outputs)
-    with pytest.raises(UnsupportedError, match=r"carried value 0 changes its type from .*\(2,\).* to .*\(4,\)"):
+    with pytest.raises(UnsupportedError, match="its trip count is not known when compiling, nor a size"):
         from_onnx(made)
     known = model([node("Loop", ["n", "", "x"], ["y"], body=inside)], inputs[:1], outputs, {"n": np.int64(3)})
     assert evaluate(from_onnx(known)[0]["main"], [np.ones(2, np.float32)]).shape == (8,)

@@ -70,10 +70,10 @@ def test_loop_stops_when_its_known_condition_fails() -> None:
     assert last == 32 and len(seen) == 5
 
 
-def growing(steps: int) -> Any:
-    """A loop that cannot run as it is: the state gets longer."""
+def growing(steps: int, parts: tuple[str, str] = ("x", "v")) -> Any:
+    """A loop that cannot run as it is: the state gets longer; where rows are put behind it, they are collected."""
     body = helper.make_graph(
-        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])],
+        [node("Concat", parts, ["w"], axis=0), node("Identity", ["go"], ["on"])],
         "body",
         [value("i", I64, []), value("go", TensorProto.BOOL, []), value("v", F, [None])],
         [value("on", TensorProto.BOOL, []), value("w", F, [None])],
@@ -90,6 +90,7 @@ def test_a_loop_that_cannot_run_is_unrolled_within_the_bound() -> None:
     assert len(run(growing(9), np.ones(1, np.float32))) == 10
     with pytest.raises(BudgetError, match="carried value 0 changes its type"):
         from_onnx(growing(ITERATIONS.default + 1))
+    assert len(run(growing(ITERATIONS.default + 1, ("v", "x")), np.ones(1, np.float32))) == ITERATIONS.default + 2
 
 
 def test_loop_whose_rows_have_no_bound_is_refused_and_the_backend_fixes_its_input() -> None:
