@@ -22,13 +22,15 @@ from armillary.topi.operators import single
 Tensor = te.Tensor
 _MOST = 2**31 - 1  # of an int32, in which bounds are computed
 Bounds: TypeAlias = "Tensor | Sequence[te.ExprLike]"
+OpenBounds: TypeAlias = "Tensor | Sequence[te.ExprLike | None]"
+_FAR = (1 << 31) - 1  # an end behind every axis
 
 
 @boundary("topi.strided_slice", arguments=True)
 def strided_slice(
     a: Tensor,
-    begin: Bounds,
-    end: Bounds,
+    begin: OpenBounds,
+    end: OpenBounds,
     strides: Bounds | None = None,
     axes: Sequence[int] | None = None,
     slice_mode: str = "end",
@@ -38,13 +40,14 @@ def strided_slice(
 
     Bounds that are tensors give a result of as many axes, whose sizes are variables that the caller's tensor tells.
     """
+    begin, end = _stated(begin, strides, 0), _stated(end, strides, _FAR)
     if any(isinstance(bound, Tensor) for bound in (begin, end, strides)):
         if axes is not None or slice_mode != "end":
             raise TypeMismatch("topi.strided_slice: bounds in tensors are those of all axes, with slice_mode 'end'")
         shape = [te.var(f"size{k}") for k in range(a.ndim)]
         return dynamic_strided_slice(a, begin, end, strides, shape)
-    first, last = _numbers(begin), _numbers(end)
     steps = _numbers(strides) if strides is not None else [1]
+    first, last = _numbers(begin), _numbers(end)
     named: dict[str, object] = {"begin": first, "end": last, "strides": steps, "slice_mode": slice_mode}
     is_static = all(as_int(extent) is not None for extent in a.shape)
     if is_static and not any(isinstance(bound, te.Expr) for bound in (*first, *last, *steps)):
@@ -57,6 +60,16 @@ def strided_slice(
             hint="as many of each, with slice_mode 'end'",
         )
     return _of_expressions(a, dict(zip(places, zip(first, last, steps * len(first), strict=False), strict=True)))
+
+
+def _stated(bounds: OpenBounds, strides: Bounds | None, otherwise: int) -> Bounds:
+    """Bounds with a value for those that are None, which are the whole axis forwards."""
+    if isinstance(bounds, Tensor | te.Expr | int):
+        return bounds
+    steps = [1] if strides is None else _numbers(strides) if any(b is None for b in bounds) else []
+    if any(not isinstance(step, int) or step < 0 for step in steps):
+        raise TypeMismatch(f"topi.strided_slice: bounds {bounds} are left out where steps are {steps}")
+    return [otherwise if bound is None else bound for bound in bounds]
 
 
 def _numbers(values: Bounds) -> list[te.ExprLike]:

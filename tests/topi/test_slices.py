@@ -60,6 +60,14 @@ def test_bounds_that_are_left_out_are_those_of_the_axis() -> None:
     np.testing.assert_array_equal(run([a, v], made, [X, np.full((2, 4, 5), -1, "float32")], X.shape), want)
 
 
+def test_ends_that_are_none_are_those_of_the_axis() -> None:
+    a = te.placeholder((3, 4, 5), name="a")
+    made = topi.strided_slice(a, [1, None, 2], [None, 3, None], [1, 2, 1])
+    np.testing.assert_array_equal(run([a], made, [X], (2, 2, 3)), X[1:, :3:2, 2:])
+    with pytest.raises(ArmillaryError, match="left out"):
+        topi.strided_slice(a, [None, 0, 0], [3, 4, 5], [-1, 1, 1])
+
+
 def test_expressions_cut_some_axes() -> None:
     n, first = te.var("n"), te.var("first")
     a, dummy = te.placeholder((3, 4, n), name="a"), te.placeholder((first,), name="dummy")

@@ -145,3 +145,11 @@ def test_schedules_by_target() -> None:
     values, result = [draw(1, 4, 6, 6), draw(4, 4, 3, 3)], armillary.nd.empty((1, 4, 6, 6))
     function(*map(armillary.nd.array, values), result)
     np.testing.assert_allclose(result.numpy(), testing.conv2d_nchw_python(*values, 1, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_loss_of_one_prediction(reduction: str) -> None:
+    predictions, weights = np.array([-0.5, -1.5, -2.5], "float32"), np.array([1.0, 3.0, 2.0], "float32")
+    want = {"none": 4.5, "sum": 4.5, "mean": 1.5}[reduction]
+    got = topi.testing.nll_loss(predictions, np.array(1, "int32"), weights, reduction, -100)
+    np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -14,8 +14,8 @@ from pathlib import Path
 from armillary.autotvm.task.dispatcher import apply_history_best
 from armillary.base.boundary import boundary
 from armillary.base.files import write_atomic
-from armillary.cli.options.models import pass_config, with_attributes
 from armillary.cli.compile import CODE_FORMS, dump_code_of
+from armillary.cli.options.models import pass_config, with_attributes
 from armillary.driver.build import build
 from armillary.driver.tvmc.model import TVMCModel, TVMCPackage
 from armillary.driver.tvmc.transform import apply_graph_transforms

@@ -49,19 +49,24 @@ def _loss(logarithms: Expr, targets: Expr) -> Expr:
 def nll_loss(
     predictions: Expr, targets: Expr, weights: Expr, reduction: str = "mean", ignore_index: int = -100
 ) -> Expr:
-    """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities."""
+    """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of
+    log-probabilities, or (C,) with one target.
+    """
     if reduction not in ("none", "mean", "sum"):
         raise TypeMismatch(f"nn.nll_loss: reduction {reduction!r}, wanted 'none', 'mean' or 'sum'")
     shape, dtype = tensor(predictions).static, str(tensor(targets).dtype)
     counted = op("not_equal", targets, const(ignore_index, dtype))
-    classes = op("arange", 0, shape[1], 1, dtype=dtype)
-    classes = op("reshape", classes, newshape=(1, shape[1], *([1] * (len(shape) - 2))))
+    axis = min(1, len(shape) - 1)
+    along = tuple(n if k == axis else 1 for k, n in enumerate(shape))
+    classes = op("reshape", op("arange", 0, shape[axis], 1, dtype=dtype), newshape=along)
     chosen = op(
-        "logical_and", op("equal", op("expand_dims", targets, axis=1), classes), op("expand_dims", counted, axis=1)
+        "logical_and",
+        op("equal", op("expand_dims", targets, axis=axis), classes),
+        op("expand_dims", counted, axis=axis),
     )
     hot = op("cast", chosen, dtype=str(tensor(predictions).dtype))
-    weight = op("sum", hot * op("reshape", weights, newshape=(1, shape[1], *([1] * (len(shape) - 2)))), axis=1)
-    found = op("negative", op("sum", hot * predictions, axis=1)) * weight
+    weight = op("sum", hot * op("reshape", weights, newshape=along), axis=axis)
+    found = op("negative", op("sum", hot * predictions, axis=axis)) * weight
     if reduction == "none":
         return found
     return op("sum", found) if reduction == "sum" else op("sum", found) / op("sum", weight)
