@@ -65,6 +65,7 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "nd": "armillary.runtime.ndarray",
     "opencl": "armillary.runtime.device:cl",
     "quantize": "armillary.driver.quantization.network:quantize",
+    "quantize_weights": "armillary.driver.quantization.weights:quantize_weights",
     **{name: f"armillary.registry:{name}" for name in ("get_global_func", "register_func")},
 }
 

@@ -1,15 +1,19 @@
 """Quantise a model to 8 bits, by inputs that show its ranges.
 
 Reads a float model and inputs to calibrate with, computes convolutions, dense layers and batched products in bytes, and
-writes a package (.so, .tar) or Relay text (.relay, which armc compile takes for other machines). Prints a line for each
-layer, the error of the results for these inputs, and what the parameters take. Inputs are .npz files of arrays by name,
-.npy files for a network of one input, or folders of them; an array may hold several inputs along its first axis.
+writes a package (.so, .tar), an ONNX file of QuantizeLinear and DequantizeLinear (.onnx), or Relay text (.relay, which
+armc compile takes for other machines). With --weights the weights of dense layers alone are integers, of 4 or 8 bits,
+with a scale for each --group terms. Prints a line for each layer, the error of the results for these inputs, and what
+the parameters take. Inputs are .npz files of arrays by name, .npy files for a network of one input, or folders of them;
+an array may hold several inputs along its first axis.
 
 examples:
   armc quantize resnet18.onnx --calibrate images -o resnet18.so
   armc quantize model.onnx --calibrate first.npz second.npz --method entropy -o model.relay
   armc quantize model.onnx --calibrate rows.npy --error 0.02 -o model.tar   (sensitive layers stay float)
   armc quantize model.onnx --calibrate rows.npy --keep 0,20 -o model.tar    (layers by their number in the table)
+  armc quantize model.onnx --calibrate images -o model.int8.onnx            (other engines read it, too)
+  armc quantize bert.onnx --weights 4 --method gptq --calibrate rows.npz -o bert.so
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.dtype import dtype_of
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import note, output, stages
 from armillary.cli.compile import output_path, types_of
@@ -34,9 +39,11 @@ from armillary.cli.options.models import (
     target_of,
 )
 from armillary.cli.run import read_npz
+from armillary.contrib.target.onnx import OPSETS, to_onnx
 from armillary.driver.build import build
 from armillary.driver.quantization.network import quantize
 from armillary.driver.quantization.thresholds import LIMITS
+from armillary.driver.quantization.weights import BITS, METHODS, quantize_weights
 from armillary.errors import ConfigError, Span
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Function
@@ -50,11 +57,19 @@ _SUFFIXES = (".npz", ".npy")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc quantize`."""
     parser.add_argument("FILE", help="the float model: .onnx, .h5, .relay")
-    parser.add_argument("--calibrate", nargs="+", required=True, metavar="PATH", help=".npz, .npy, or folders of them")
-    parser.add_argument("-o", "--output", default="module.tar", help="a .so, .tar or .relay (default: module.tar)")
+    parser.add_argument("--calibrate", nargs="+", default=[], metavar="PATH", help=".npz, .npy, or folders of them")
+    parser.add_argument(
+        "-o", "--output", default="module.tar", help="a .so, .tar, .onnx or .relay (default: module.tar)"
+    )
     add_target_arguments(parser)
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
-    parser.add_argument("--method", choices=tuple(LIMITS), default="mse", help="what gives ranges (default: mse)")
+    methods = f"what gives ranges: {', '.join(LIMITS)} (default: mse); with --weights: {', '.join(METHODS)}"
+    parser.add_argument("--method", choices=(*LIMITS, *METHODS), help=f"{methods} (default: {METHODS[0]})")
+    parser.add_argument("--weights", type=int, choices=tuple(BITS), help="integers of so many bits, of weights alone")
+    parser.add_argument("--group", type=count, default=32, help="terms of a row that have one scale (default: 32)")
+    parser.add_argument(
+        "--smooth", type=fraction, default=0.0, help="of outliers of dense layers' data: 0.5 (default: 0)"
+    )
     parser.add_argument("--error", type=fraction, default=0.0, help="keep layers float until it is below this part")
     parser.add_argument("--keep", default="", metavar="NUMBERS", help="layers that stay float: 0,20")
     parser.set_defaults(output_format="")
@@ -63,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, quantise, build, export."""
     args.target = target_of(args)
-    path = Path(args.output) if args.output.endswith(".relay") else output_path(args)
+    path = Path(args.output) if args.output.endswith((".relay", ".onnx")) else output_path(args)
     keep = _numbers(args.keep)
     check_writable(path)
     with stages() as progress:
@@ -71,9 +86,16 @@ def run(args: argparse.Namespace) -> int:
         module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=True)
         rows = _rows(args.calibrate, module["main"])
         progress.start(f"quantising by {len(rows)} inputs")
-        made = quantize(module, params, rows, method=args.method, error=args.error, keep=keep)
+        if args.weights:
+            how = {"bits": args.weights, "group": args.group, "method": args.method or METHODS[0]}
+            made = quantize_weights(module, params, rows, keep=keep, **how)
+        else:
+            how = {"method": args.method or "mse", "smooth": args.smooth}
+            made = quantize(module, params, rows, error=args.error, keep=keep, **how)
         progress.start(f"writing {path}")
-        if path.suffix == ".relay":
+        if path.suffix == ".onnx":
+            to_onnx(made.module, name=Path(args.FILE).stem, opset_version=max(OPSETS), path=path)
+        elif path.suffix == ".relay":
             write_atomic(path, made.module.astext().encode())
         else:
             with PassContext(MAX_LEVEL):
@@ -96,9 +118,9 @@ def _numbers(text: str) -> list[int]:
 
 
 def _bytes(module: IRModule, params: Mapping[str, Array]) -> int:
-    """What constants and parameters take."""
+    """What constants and parameters take; of four bits, two are in a byte."""
     constants = [e.data for e in post_order(module["main"]) if isinstance(e, Constant)]
-    return sum(int(np.asarray(value).nbytes) for value in (*constants, *params.values()))
+    return sum(value.size * dtype_of(value).bits // 8 for value in map(np.asarray, (*constants, *params.values())))
 
 
 def _rows(paths: list[str], main: Function) -> list[dict[str, Array]]:

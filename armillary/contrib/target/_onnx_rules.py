@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.contrib.target import _onnx_quantised as quantised
 from armillary.contrib.target import _onnx_windows as windows
 from armillary.contrib.target._onnx_graph import Graph
 from armillary.contrib.target._onnx_types import Inputs, Rule, dtype_of, is_static, ndim_of, permutation, shape_of
@@ -81,9 +82,10 @@ def write(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
         return [_binary(graph, op.name, call, inputs)]
     if op.name in REDUCE:
         return [_reduce(graph, REDUCE[op.name], call, inputs)]
-    rule = RULES.get(op.name) or windows.RULES.get(op.name)
+    rules = {**RULES, **windows.RULES, **quantised.RULES}
+    rule = rules.get(op.name)
     if rule is None:
-        known = sorted({*UNARY, *BINARY, *REDUCE, *RULES, *windows.RULES})
+        known = sorted({*UNARY, *BINARY, *REDUCE, *rules})
         raise UnsupportedError(f"to_onnx: there is no rule for {op.name}", hint=f"there are: {', '.join(known)}")
     made = rule(graph, call, inputs)
     return [made] if isinstance(made, str) else made

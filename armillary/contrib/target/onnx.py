@@ -51,7 +51,9 @@ def to_onnx(
     results = values.of_function(function)
     outputs = _outputs(graph, results, function.body.checked_type)
     inputs = [_info(var.name_hint, var.checked_type) for var in function.params if var.name_hint not in values.params]
-    made = helper.make_graph(graph.nodes, name, inputs, outputs, graph.initializers)
+    read = {name for node in graph.nodes for name in node.input} | set(values.params)
+    weights = [weight for weight in graph.initializers if weight.name in read]
+    made = helper.make_graph(graph.nodes, name, inputs, outputs, weights)
     model = helper.make_model(
         made,
         producer_name=_PRODUCER,

@@ -64,7 +64,7 @@ def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IR
                 refuse_constant(expr, _values(expr), numbers, main)
             made = Call(made.op, (made.args[0], *map(Constant, numbers)), made.attrs, made.span)
         new[id(expr)] = made
-    return _with_main(module, new[id(main)])
+    return with_main(module, new[id(main)])
 
 
 def marks_of(function: Function) -> list[Call]:
@@ -78,7 +78,8 @@ def _main(module: IRModule) -> Function:
     return main
 
 
-def _with_main(module: IRModule, function: Expr) -> IRModule:
+def with_main(module: IRModule, function: Expr) -> IRModule:
+    """The module with another main function."""
     assert isinstance(function, Function), "a walk keeps a function one"
     module = module.copy()
     module["main"] = function
@@ -208,7 +209,7 @@ def sampled(module: IRModule, values: Sequence[Expr], rows: Rows, target: Target
     outputs = Tuple(tuple(plain.get(id(value), value) for value in values))
     run = create_executor(
         "graph",
-        mod=_with_main(module, Function(main.params, outputs)),
+        mod=with_main(module, Function(main.params, outputs)),
         target=target or Target.current() or "llvm",
     ).evaluate()
     results = [run(**of_inputs(main, row)) for row in rows]

@@ -12,6 +12,7 @@ millionths of its range, so no layer costs a compile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from armillary.driver.quantization.calibrate import (
     sampled,
 )
 from armillary.driver.quantization.config import qconfig
+from armillary.driver.quantization.equalize import equalized, smoothed
 from armillary.driver.quantization.quantize import prerequisite_optimize
 from armillary.driver.quantization.realize import in_bytes
 from armillary.driver.quantization.thresholds import LIMITS
@@ -38,6 +40,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.walk import map_children, post_order
 from armillary.runtime.device import cpu
+from armillary.runtime.executor import GraphExecutor
 from armillary.transform import PassContext
 
 _STEPS = 255.0
@@ -49,13 +52,14 @@ Numbers = tuple[Array, Array, Array]  # scale, least and largest step
 class Layer:
     """One product: its operator, the shape of its result, what it alone adds to the error, and what it computes in.
 
-    `error` is relative to the root mean square of the network's results; NaN where nobody measured it.
+    `error` is relative to the root mean square of the network's results, of weights alone to that of the layer's own;
+    NaN where nobody measured it.
     """
 
     name: str
     shape: tuple[int, ...]
     error: float
-    kind: str  # "int8" or "float32"
+    kind: str  # "int8" or "float32"; of weights alone "int4", too
 
 
 @record
@@ -65,12 +69,19 @@ class Quantized:
     module: IRModule
     layers: tuple[Layer, ...]
     error: float
+    weights_only: bool = False
 
     def summary(self) -> str:
         """A line for each layer, then how many of them are in integers and the error."""
         rows = [f"{n:4} {r.name:16} {r.shape!s:24} {r.kind:8} {r.error:.2e}" for n, r in enumerate(self.layers)]
-        count = sum(row.kind == "int8" for row in self.layers)
-        return "\n".join([*rows, f"{count} of {len(rows)} layers in int8, error {self.error:.2e}"])
+        kind = next((row.kind for row in self.layers if row.kind != "float32"), "int8")
+        count = sum(row.kind == kind for row in self.layers)
+        what = (
+            f"{count} of {len(rows)} layers in int8"
+            if not self.weights_only
+            else f"weights of {count} of {len(rows)} layers in {kind}"
+        )
+        return "\n".join([*rows, f"{what}, error {self.error:.2e}"])
 
 
 @boundary("quantize", arguments=True)
@@ -82,22 +93,29 @@ def quantize(
     method: str = "mse",
     error: float = 0.0,
     keep: Sequence[int] = (),
+    smooth: float = 0.0,
+    equalize: bool = True,
 ) -> Quantized:
     """Quantise convolutions, dense layers and batched products to 8 bits.
 
     `data` are dictionaries from inputs to arrays, a few of what the network will see; they give ranges by `method`:
     "minmax", "percentile", "entropy" (Kullback and Leibler) or "mse" (the least mean square error). `keep` are numbers
     of layers that stay float, in the order of the summary. With `error` above 0, further ones do, the most sensitive
-    first, until the root mean square of the results' error is below that part of the results'. Raises ConfigError for
-    no data, an unknown method, and a layer of which 8 bits leave a constant.
+    first, until the root mean square of the results' error is below that part of the results'. `equalize` evens out
+    the channels between convolutions, `smooth` (from 0 to 1; 0: not at all) moves so much of the outliers of dense
+    layers' data into their weights (equalize.py). Raises ConfigError for no data, an unknown method, and a layer of
+    which 8 bits leave a constant.
     """
     rows = list(data)
-    if method not in LIMITS or not rows or not 0 <= error < 1:
-        got = f"method {method!r}, {len(rows)} inputs, error {error!r}"
-        hint = f"method: {', '.join(LIMITS)}; data: [{{'x': array}}, …]; error: from 0 to 1, as in 0.02"
+    if method not in LIMITS or not rows or not 0 <= error < 1 or not 0 <= smooth <= 1:
+        got = f"method {method!r}, {len(rows)} inputs, error {error!r}, smooth {smooth!r}"
+        hint = f"method: {', '.join(LIMITS)}; data: [{{'x': array}}, …]; error, smooth: from 0 to 1, as in 0.02"
         raise ConfigError(f"quantize: {got}", hint=hint)
+    ready = prerequisite_optimize(module, params)
+    ready = equalized(ready) if equalize else ready
+    ready = smoothed(ready, rows, smooth) if smooth else ready
     with qconfig(skip_conv_layers=[], skip_dense_layer=False):
-        marked = annotate()(prerequisite_optimize(module, params))
+        marked = annotate()(ready)
     network = _Network(marked, rows, method)
     wrong = [n for n in keep if not 0 <= n < len(network.layers)]
     if wrong:
@@ -149,14 +167,7 @@ class _Network:
         module = IRModule({"main": Function((*self.main.params, *extra), body.body)})
         with PassContext(opt_level=3):
             executor = build(module, target="llvm")["default"](cpu())
-
-        def run(values: Mapping[str, Array]) -> list[Array]:
-            for name, value in values.items():
-                executor.set_input(name, value)
-            executor.run()
-            return [executor.get_output(k).numpy().astype(np.float64) for k in range(executor.get_num_outputs())]
-
-        return run, names
+        return partial(_run, executor), names
 
     def _rewritten(self, mark: Callable[[Call, Call], Expr], is_chosen: Callable[[int], bool]) -> Function:
         """The main function with marks replaced, and dropped from layers that are not chosen."""
@@ -186,13 +197,7 @@ class _Network:
 
     def error(self, floats: frozenset[int]) -> float:
         """The largest relative root mean square of an output's error, with these layers in float."""
-        got = self._results(floats)
-        found = 0.0
-        for k in range(len(self.wanted[0])):
-            lost = sum(float(((g[k] - w[k]) ** 2).sum()) for g, w in zip(got, self.wanted, strict=True))
-            size = sum(float((w[k] ** 2).sum()) for w in self.wanted)
-            found = max(found, (lost / size) ** 0.5 if size else float(lost > 0))
-        return found
+        return relative_error(self._results(floats), self.wanted)
 
     def chosen(self, floats: frozenset[int], limit: float) -> Quantized:
         """The network with so many layers in float that the error is below the limit."""
@@ -222,6 +227,30 @@ class _Network:
             return in_bytes(Call(made.op, (made.args[0], *numbers), made.attrs, made.span))
 
         return IRModule({"main": self._rewritten(stored, lambda n: n not in floats)})
+
+
+def relative_error(got: Sequence[Sequence[Array]], wanted: Sequence[Sequence[Array]]) -> float:
+    """The largest relative root mean square of an output's error, over all rows."""
+    found = 0.0
+    for k in range(len(wanted[0])):
+        lost = sum(float(((g[k] - w[k]) ** 2).sum()) for g, w in zip(got, wanted, strict=True))
+        size = sum(float((w[k] ** 2).sum()) for w in wanted)
+        found = max(found, (lost / size) ** 0.5 if size else float(lost > 0))
+    return found
+
+
+def results_of(module: IRModule, rows: Rows) -> list[list[Array]]:
+    """What a module without parameters gives for rows of inputs."""
+    with PassContext(opt_level=3):
+        executor = build(module, target="llvm")["default"](cpu())
+    return [_run(executor, of_inputs(module["main"], row)) for row in rows]
+
+
+def _run(executor: GraphExecutor, values: Mapping[str, Array]) -> list[Array]:
+    for name, value in values.items():
+        executor.set_input(name, value)
+    executor.run()
+    return [executor.get_output(k).numpy().astype(np.float64) for k in range(executor.get_num_outputs())]
 
 
 def _of_range(low: float, high: float) -> Numbers:
