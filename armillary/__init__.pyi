@@ -47,6 +47,7 @@ from armillary.base import node as node
 from armillary.runtime.device import cl as opencl
 from armillary import ops as ops
 from armillary.driver.quantization.network import quantize as quantize
+from armillary.driver.quantization.weights import quantize_weights as quantize_weights
 from armillary.registry import register_func as register_func
 from armillary import relay as relay
 from armillary.runtime.device import rocm as rocm
@@ -110,6 +111,7 @@ __all__ = [
     "opencl",
     "ops",
     "quantize",
+    "quantize_weights",
     "register_func",
     "relay",
     "rocm",

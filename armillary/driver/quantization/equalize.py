@@ -26,12 +26,12 @@ from armillary.ops.nn.activation import bias_add
 from armillary.ops.nn.conv import conv2d
 from armillary.ops.nn.dense import dense
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._rules import op_name
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 
 _ROUNDS = 8  # over all pairs: neighbours change each other
 _MOST = 1e3  # of a factor, up or down: a channel without weights has none
-_POSITIVE = ("nn.relu", "nn.max_pool2d")  # f(x / s) = f(x) / s
 _LEAST = 1e-5
 
 
@@ -65,7 +65,7 @@ def equalized(module: IRModule) -> IRModule:
             factors[number] = factors[number] * s
     changed = {key: _with_argument(Constant(weight)) for key, weight in weights.items()}
     for pair, s in zip(pairs, factors, strict=True):
-        changed |= {id(call): _divided(s) for call in pair.between if op_name(call) not in _POSITIVE}
+        changed |= {id(call): _divided(s) for call in pair.between if len(call.args) > 1}
     return _rewritten(module, changed)
 
 
@@ -108,8 +108,8 @@ def _by_input(call: Call, magnitudes: Array) -> Array:
 
 def _keeps_factors(call: Call) -> bool:
     """Whether a positive factor of each channel passes: as it is, or by another constant."""
-    if op_name(call) in _POSITIVE:
-        return True
+    if len(call.args) == 1:
+        return has(call, Fact.HOMOGENEOUS)
     if call.op is bias_add:
         return bool(isinstance(call.args[1], Constant) and call.attrs.axis == 1)
     if call.op is not add or not isinstance(call.args[1], Constant):
