@@ -2,8 +2,8 @@
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
 function, in a buffer or an image, a part of its workspace or one of its vars, by number, or, of kernels with asserts,
-where to say what they refuse and whose call it is; groups may follow from a var, their sizes are known when the package
-is made. The reader in C: `runtime/native/devices/arm_device.c`.
+where to say what they refuse and whose call it is; numbers of groups and parts of a workspace may be expressions over
+vars, sizes of groups are known when the package is made. The reader in C: `runtime/native/devices/arm_device.c`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from armillary.base.record import record
 
 MAX_SIZE = 1 << 42
 _WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2, "status": 1, "call": 1}
-Count = int | tuple[int, int, int]  # (k, more, per): (var k + more) // per
+Count = int | str  # a text: an expression over the function's vars
 # ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k), ("status",), ("call",)
-KernelArg = tuple[str] | tuple[str, int] | tuple[str, int, int]
+KernelArg = tuple[str] | tuple[str, int] | tuple[str, Count, Count]
 
 
 @record(slots=True)
@@ -30,8 +30,7 @@ class LaunchRow:
     def to_json(self) -> dict[str, object]:
         """A row of a function's `launches`."""
         args = [list(arg) for arg in self.args]
-        groups = [n if isinstance(n, int) else list(n) for n in self.groups]
-        return {"kernel": self.kernel, "args": args, "groups": groups, "items": list(self.items)}
+        return {"kernel": self.kernel, "args": args, "groups": list(self.groups), "items": list(self.items)}
 
 
 def read_launch(reader: Reader) -> LaunchRow:
@@ -47,7 +46,7 @@ def _read_arg(reader: Reader) -> KernelArg:
     name = kind.string()
     if _WIDTHS.get(name) != len(numbers) + 1:
         raise reader.error("is no argument of a kernel")
-    values = [number.integer(0, MAX_SIZE) for number in numbers]
+    values = [_read_count(number) if name == "workspace" else _read_size(number) for number in numbers]
     return (name, *values)  # type: ignore[return-value]  # as many as its kind has
 
 
@@ -64,10 +63,4 @@ def _read_size(reader: Reader) -> int:
 
 
 def _read_count(reader: Reader) -> Count:
-    if not isinstance(reader.value, list):
-        return _read_size(reader)
-    numbers = list(reader.elements())
-    if len(numbers) != 3:
-        raise reader.error("must be a var, what is added to it, and what that is divided by")
-    var, more, per = numbers
-    return var.integer(0, MAX_SIZE), more.integer(-MAX_SIZE, MAX_SIZE), per.integer(1, MAX_SIZE)
+    return reader.string() if isinstance(reader.value, str) else _read_size(reader)

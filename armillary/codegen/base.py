@@ -241,14 +241,14 @@ def _mul(a: Range, b: Range) -> Range:
 
 def _div(a: Range, b: Range) -> Range:
     if b[0] is None or b[0] != b[1] or b[0] <= 0:
-        return (0, None) if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] > 0 else UNKNOWN
+        return (0, None) if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0 else UNKNOWN
     return (None if a[0] is None else a[0] // b[0]), (None if a[1] is None else a[1] // b[0])
 
 
 def _mod(a: Range, b: Range) -> Range:
-    if b[0] is None or b[0] <= 0:
+    if b[0] is None or b[0] < 0:
         return UNKNOWN
-    return 0, (None if b[1] is None else b[1] - 1)
+    return 0, (None if b[1] is None else max(0, b[1] - 1))
 
 
 def _binary_range(function: Callable[[Range, Range], Range]) -> Callable[[E.Binary, RangeOf], Range]:

@@ -62,18 +62,7 @@ class PhasedFunction:
 
 TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
 Sizes = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Groups:
-    """As many work-groups as (value of `var` + `more`) // `per`: a number that is known when a function is called."""
-
-    var: Var
-    more: int = 0
-    per: int = 1
-
-
-Grid = tuple[int | Groups, int | Groups, int | Groups]
+Grid = tuple[Known, Known, Known]  # over a function's vars, so known when it is called
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +90,7 @@ class DeviceFunction:
     shapes: tuple[tuple[Expr, ...], ...]
     vars: tuple[Var, ...]
     kernels: tuple[DeviceKernel, ...]
-    workspace: dict[Buffer, int] = field(default_factory=dict)
-    workspace_bytes: int = 0
+    workspace: dict[Buffer, Known] = field(default_factory=dict)
+    workspace_bytes: Known = 0
     noalias: bool = True
     outputs: tuple[Buffer, ...] = ()

@@ -15,6 +15,7 @@ from armillary.backends.opencl.graph.apply_records import TUNED, has_textures, o
 from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.combine_dense import combine_dense
 from armillary.backends.opencl.graph.fill_channels import fill_channels
+from armillary.backends.opencl.graph.fuse_moves import fuse_moves
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import program
@@ -58,6 +59,11 @@ def _layouts(target: Target) -> Sequence[Pass]:
     ]
 
 
+def _kernels(target: Target) -> Sequence[Pass]:
+    # What a kernel would only move is read where it lies.
+    return () if has_textures(target) else [infer_type.bind(), fuse_moves.bind()]
+
+
 def _choices(target: Target) -> Sequence[Pass]:
     # Kernels say which tensors are in textures.
     return [annotate_memory_scope.bind(target=target)] if has_textures(target) else []
@@ -69,7 +75,7 @@ BACKEND = Backend(
     lower=split_host_device,
     emit=build_kernels,
     build=build_kernels,
-    passes=GraphPasses(axes=_axes, layouts=_layouts, choices=_choices),
+    passes=GraphPasses(axes=_axes, layouts=_layouts, kernels=_kernels, choices=_choices),
     device="opencl",
     keeps_blocks=(LAST_CHANNELS,),
     sums_float16=True,

@@ -255,8 +255,11 @@ def add_target_arguments(parser: argparse.ArgumentParser, default: str = "llvm -
 
 
 def takes_fixed_shapes(targets: str) -> bool:
-    """Whether one of a list of targets is a device, or C, whose kernels take no open sizes."""
-    return any(part.split()[0] not in ("llvm", "cpu") and not is_offload(part.split()[0]) for part in _parts(targets))
+    """Whether one of a list of targets is C, a device with textures, or one of several, where no size stays open."""
+    kinds = [part.split() for part in _parts(targets) if not is_offload(part.split()[0])]
+    if len(kinds) == 1 and kinds[0][0] == "opencl":
+        return "-device=adreno" in kinds[0]
+    return any(words[0] not in ("llvm", "cpu") for words in kinds)
 
 
 def target_of(args: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, VarRow
 from armillary.artifact.launches import Count, KernelArg, LaunchRow
+from armillary.base.extent import Known, most
 from armillary.base.names import Names, printable_name
 from armillary.codegen.base import Touched
 from armillary.codegen.build import CompiledModule, dimension
@@ -22,10 +23,13 @@ from armillary.codegen.workers.cache import Cache
 from armillary.errors import TargetError
 from armillary.target.target import Target, check_attributes
 from armillary.target.texture import is_texture
-from armillary.tir.phases import DeviceFunction, DeviceKernel, Groups
+from armillary.tir import expr as E
+from armillary.tir.extents import from_expr, to_expr
+from armillary.tir.phases import DeviceFunction, DeviceKernel
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import Buffer, PrimFunc
-from armillary.tir.transform.split_phases import constant_bytes
+from armillary.tir.substitute import substitute_expr
+from armillary.tir.transform.split_phases import buffer_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
     for buffer, shape in zip(function.params, function.shapes, strict=True):
         dims = tuple(dimension(function.name, buffer.name, extent, named) for extent in shape)
         args.append(ArgRow(printable_name(buffer.name), dims, buffer.dtype, "out" if buffer in written else "in"))
-    launches = tuple(_launch(function, kernel) for kernel in function.kernels)
+    launches = tuple(_launch(function, kernel, named) for kernel in function.kernels)
     variables = tuple(VarRow(name, v.dtype) for v, name in named.items())
     message = tuple(s.message for kernel in function.kernels for s in asserts_in(kernel))
     row = FunctionRow(
@@ -75,7 +79,7 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
         tuple(args),
         (),
         variables,
-        function.workspace_bytes,
+        _as_row(function.workspace_bytes, named),
         asserts=message,
         launches=launches,
         may_overlap=not function.noalias,
@@ -89,23 +93,25 @@ def _written(function: DeviceFunction) -> frozenset[Buffer]:
     return (found & frozenset(function.params)).union(function.outputs)
 
 
-def _launch(function: DeviceFunction, kernel: DeviceKernel) -> LaunchRow:
+def _launch(function: DeviceFunction, kernel: DeviceKernel, named: Mapping[E.Var, str]) -> LaunchRow:
     tensors = {buffer: number for number, buffer in enumerate(function.params)}
     args: list[KernelArg] = []
     for buffer in kernel.buffers:
         if buffer in tensors:
             args.append(("image" if is_texture(buffer.scope) else "tensor", tensors[buffer]))
         else:
-            size = max(1, constant_bytes(buffer, function.name))
-            args.append(("workspace", function.workspace[buffer], size))
+            size = most(1, buffer_bytes(buffer))
+            args.append(("workspace", _as_row(function.workspace[buffer], named), _as_row(size, named)))
     args += [("var", function.vars.index(var)) for var in kernel.vars]
     if asserts_in(kernel):
         args += [("status",), ("call",)]
-    x, y, z = (_count(function, groups) for groups in kernel.groups)
+    x, y, z = (_as_row(groups, named) for groups in kernel.groups)
     return LaunchRow(kernel_symbol(kernel), tuple(args), (x, y, z), kernel.items)
 
 
-def _count(function: DeviceFunction, groups: int | Groups) -> Count:
-    if isinstance(groups, Groups):
-        return function.vars.index(groups.var), groups.more, groups.per
-    return groups
+def _as_row(extent: Known, names: Mapping[E.Var, str]) -> Count:
+    """A number, or the text of an expression over the names of a function's variables."""
+    if isinstance(extent, int):
+        return extent
+    renamed = substitute_expr(to_expr(extent), {v: E.Var(name, v.dtype) for v, name in names.items()})
+    return str(from_expr(renamed))

@@ -43,6 +43,8 @@ HELPERS = {
     **C_HELPERS,
     "prefetch": "",
     "refuse": REFUSE,
+    "share": "static inline int armillary_share(uint a, uint b) {\n  return (int)(a / max(b, 1u));\n}\n",
+    "rest": "static inline int armillary_rest(uint a, uint b) {\n  return (int)(a % max(b, 1u));\n}\n",
     "lane4": "static inline float armillary_lane4(float4 x, int lane) {\n"
     "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
     **half.HELPERS,
@@ -115,6 +117,14 @@ class ExprEmitter(C.ExprEmitter):
         if isinstance(item, E.FloorDiv | E.FloorMod) and item.dtype.code == "int":
             return self._index_division(item, lane)
         return f"({self.value(item, lane)})"
+
+    def _index_division(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
+        # of sizes: division of 64 bits takes several times as long on a GPU
+        is_small = item.dtype.bits <= 32 and self.is_non_negative(item.a) and self.is_non_negative(item.b)
+        if not is_small or isinstance(item.b, E.IntImm):
+            return super()._index_division(item, lane)
+        name = self.helper("share" if isinstance(item, E.FloorDiv) else "rest")
+        return f"{name}({self.index(item.a, lane)}, {self.index(item.b, lane)})"
 
     @property
     def rules(self) -> dict[type, C.Rule]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from armillary.base.extent import Known, as_size, bounds
 from armillary.base.names import Names, identifier, symbol
 from armillary.base.node import Visits, post_order
 from armillary.codegen.base import flat_index, fused_product, refuse
@@ -33,7 +34,8 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
-from armillary.tir.phases import DeviceFunction, DeviceKernel, Groups
+from armillary.tir.extents import from_expr
+from armillary.tir.phases import DeviceFunction, DeviceKernel
 
 _NAMES = """
     half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t
@@ -172,6 +174,9 @@ def _kernel(m: KernelEmitter) -> None:
         arguments.append(f"int64_t {word}")
         name = m.declare(var)
         value = f"as_double({word})" if var.dtype.is_float else word
+        named = as_size(from_expr(var))
+        if named is not None and named.origin is None:
+            m.ranges[var] = named.bounds
         casts.append(f"const {m.kind(var.dtype)} {name} = ({m.kind(var.dtype)}){value};")
     if asserts_in(kernel):
         m.status, m.call = m.fresh_label("status"), m.fresh_label("call")
@@ -185,7 +190,7 @@ def _kernel(m: KernelEmitter) -> None:
         for tag, var in kernel.axes.items():
             place = "get_group_id" if tag.startswith("block") else "get_local_id"
             extent = _extent(kernel, tag)
-            m.ranges[var] = (0, extent - 1 if isinstance(extent, int) else None)
+            m.ranges[var] = (0, bounds(extent)[1] - 1)
             m.writer.line(f"const int {m.declare(var)} = {place}({_AXES[tag[-1]]});")
             m.grid.add(var)
         for item in all_statements(kernel.body):
@@ -216,7 +221,7 @@ def _needs_rounding(item: object) -> bool:
     return False
 
 
-def _extent(kernel: DeviceKernel, tag: str) -> int | Groups:
+def _extent(kernel: DeviceKernel, tag: str) -> Known:
     sizes = kernel.groups if tag.startswith("block") else kernel.items
     return sizes[_AXES[tag[-1]]]
 

@@ -15,12 +15,13 @@
 #define ARM_DEVICE_ALIGN 512 /* of what shares an allocation: no device asks for more */
 #define ARM_DEVICE_FAILED (-4) /* the code of a launch that failed; arm_device_told has the text */
 
+/* A number, or an expression over the vars of a function, whose value is known when it is called. */
+typedef struct { int64_t number; arm_extent of; /* count 0: the number */ } arm_count;
+int64_t arm_count_value(const arm_count *count, const int64_t *vars); /* -1: negative, or too large */
 /* What a kernel takes: tensor argument k, in a buffer or in an image; `bytes` of the workspace from an offset on; the value
  * of a var. */
 typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_IMAGE, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
-typedef struct { arm_takes takes; int64_t at, bytes; } arm_kernel_arg;
-/* How many: `more`; or, of the value of a var, (value + more) / per, rounded down. */
-typedef struct { int64_t more, per; int32_t var; /* -1: none */ } arm_count;
+typedef struct { arm_takes takes; arm_count at, bytes; } arm_kernel_arg;
 typedef struct arm_launch {
   char *kernel;
   int32_t num_args, workspace; /* `workspace`: where its address is in the data of a call */
@@ -54,6 +55,7 @@ typedef struct {
   int (*unmap)(int32_t id, void *memory, void *mapped, arm_error *error);
   int (*watch)(int32_t id, int on, arm_error *error);                /* from now on note how long kernels take */
   int (*elapsed)(int32_t id, double *seconds, arm_error *error);     /* of all launched since the last question; waits */
+  int (*divide_anew)(int32_t id, const void *memory, arm_error *error); /* other parts of it are used from now on; waits */
 } arm_device_kind;
 
 const arm_device_kind *arm_device_kind_of(int32_t type); /* NULL: the CPU, or unknown */
@@ -69,6 +71,7 @@ int arm_memory_copy(arm_device to_device, void *to, arm_device from_device, cons
                     arm_error *error);
 int arm_memory_clear(arm_device device, void *memory, size_t bytes, arm_error *error);
 int arm_memory_synchronize(arm_device device, arm_error *error);
+int arm_memory_divide_anew(arm_device device, const void *memory, arm_error *error); /* its tensors have other places now */
 /* Memory of a device where the host reads it, or (`writes`) fills all of it: no copy where both share memory. The CPU's is
  * itself. Kernels may use it again after it was unmapped. */
 int arm_memory_map(arm_device device, void *memory, size_t bytes, int writes, void **out, arm_error *error);
@@ -86,8 +89,8 @@ void arm_device_code_free(arm_device_code *code);
 int32_t arm_device_code_type(const arm_device_code *code);
 
 /* The launches of a function row, in order. */
-int arm_launches_read(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
-                      arm_launch **out, int32_t *count, arm_error *error);
+int arm_launches_read(const arm_json *json, int32_t list, const char *where, const arm_function *f, arm_launch **out,
+                      int32_t *count, arm_error *error);
 void arm_launches_free(arm_launch *launches, int32_t count);
 
 /* A function's launches on a device. Prepared once; each run enqueues them. */

@@ -124,7 +124,7 @@ static int read_launches(reader *r, int32_t row, arm_function *f) {
   if (r->json->values[list].kind != ARM_LIST || r->code == NULL)
     return arm_fail(r->error, "%s: launches are a list, and the descriptor has device_code for them", r->where);
   f->code = r->code;
-  return arm_launches_read(r->json, list, r->where, f->num_args, f->num_vars, &f->launches, &f->num_launches, r->error);
+  return arm_launches_read(r->json, list, r->where, f, &f->launches, &f->num_launches, r->error);
 }
 
 static int read_asserts(reader *r, int32_t row, arm_function *f) {

@@ -155,7 +155,7 @@ int arm_graph_make_workspaces(arm_graph *g, arm_error *error) {
     device->workspace_room = device->workspace_bytes;
   }
   arm_concurrent_place(g);
-  return 0;
+  return arm_graph_make_statuses(g, error);
 }
 
 int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out, char *err,
@@ -194,7 +194,7 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_stages_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
       allocate_storages(g, &error) != 0 ||
-      bind_nodes(g, &error) != 0 || arm_graph_make_workspaces(g, &error) != 0 || arm_graph_make_statuses(g, &error) != 0) {
+      bind_nodes(g, &error) != 0 || arm_graph_make_workspaces(g, &error) != 0) {
     arm_graph_destroy(g);
     return -1;
   }

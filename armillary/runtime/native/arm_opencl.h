@@ -142,6 +142,7 @@ typedef struct {
   char name[128], driver[64], version[64];
   size_t alignment; /* of a part's offset, in bytes */
   pthread_mutex_t lock;
+  _Atomic uint64_t parts; /* how often memory was divided anew: what kernels were set to before is not valid */
   arm_cl_buffer **buffers;
   int32_t num_buffers, room;
   char last[ARM_CL_NAME]; /* the kernel that was launched last */

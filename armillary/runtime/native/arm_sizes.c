@@ -307,8 +307,19 @@ static int point_all(arm_graph *g, int32_t stage, arm_error *error) {
   return 0;
 }
 
+/* Devices release the parts of memory that earlier sizes had. */
+static int divide_anew(arm_graph *g, int32_t stage, arm_error *error) {
+  if (stage > 0) return arm_memory_divide_anew(g->devices[0].device, g->stages[stage].arena, error);
+  for (int32_t d = 0; d < g->num_devices; d++)
+    if (arm_memory_divide_anew(g->devices[d].device, g->devices[d].arena, error) != 0 ||
+        arm_memory_divide_anew(g->devices[d].device, g->devices[d].workspace, error) != 0)
+      return -1;
+  return 0;
+}
+
 int arm_sizes_place_stage(arm_graph *g, int32_t stage, arm_error *error) {
-  return arm_equal_check_stage(g, stage, error) != 0 || resize_entries(g, stage, error) != 0 || place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 ||
+  return arm_equal_check_stage(g, stage, error) != 0 || resize_entries(g, stage, error) != 0 ||
+                 place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 || divide_anew(g, stage, error) != 0 ||
                  point_all(g, stage, error) != 0 || arm_graph_resize_calls(g, stage, error) != 0
              ? -1
              : 0;

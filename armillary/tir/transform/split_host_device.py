@@ -12,17 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from armillary.base.extent import Known, ceil_div, most, sizes_of
 from armillary.base.node import post_order, replace
 from armillary.errors import UnsupportedError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, free_vars, has_loads
-from armillary.tir.phases import TAGS, DeviceFunction, DeviceKernel, Grid, Groups, Sizes
+from armillary.tir.extents import from_expr
+from armillary.tir.phases import TAGS, DeviceFunction, DeviceKernel, Grid, Sizes
 from armillary.tir.substitute import map_stmt, rename_buffers, substitute
 from armillary.tir.transform.insert_barriers import global_buffers, insert_barriers, shared_buffers
 from armillary.tir.transform.private_memory import check_private_memory
-from armillary.tir.transform.split_phases import constant_bytes
+from armillary.tir.transform.split_phases import buffer_bytes, constant_bytes
 from armillary.transform import BARRIER, PassContext
 
 GROUP = 64  # work-items of a group, where a loop does not say
@@ -34,7 +36,7 @@ Wrap = Callable[[S.Stmt], S.Stmt]
 def split_host_device(func: S.PrimFunc, name: str = "") -> DeviceFunction:
     """Cut a lowered function into kernels.
 
-    Raises UnsupportedError for allocations and groups of symbolic size, and for grids whose size is no (n + c) // d.
+    Raises UnsupportedError for sizes that are no expression over the function's variables.
     """
     label = name or func.get_attr("global_symbol", "main")
     tensors = tuple(p for p in func.params if isinstance(p, S.Buffer))
@@ -42,7 +44,7 @@ def split_host_device(func: S.PrimFunc, name: str = "") -> DeviceFunction:
     splitter = _Splitter(label)
     splitter.stmt(func.body, lambda s: s)
     splitter.flush()
-    workspace, total = _places(splitter.global_buffers, label)
+    workspace, total = _places(splitter.global_buffers)
     known = (*tensors, *workspace)
     symbol = func.get_attr(S.KERNEL_SYMBOL, label)
     kernels = [_kernel(f"{symbol}_kernel{k}", body, known, scalars) for k, body in enumerate(splitter.bodies)]
@@ -179,73 +181,49 @@ def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple
     )
 
 
-def _extents(body: S.Stmt, scalars: tuple[E.Var, ...], name: str) -> dict[str, int | Groups]:
-    """Of each axis the largest extent of its loops, or the one that they share."""
-    found: dict[str, int | Groups] = {}
+def _extents(body: S.Stmt, scalars: tuple[E.Var, ...], name: str) -> dict[str, Known]:
+    """Of each axis the largest extent of its loops."""
+    found: dict[str, Known] = {}
     for item in all_statements(body):
-        if not isinstance(item, S.For) or item.kind is not S.LoopKind.THREAD:
-            continue
-        tag, size = item.thread_tag, _extent(item, scalars, name)
-        had = found.setdefault(tag, size)
-        if isinstance(had, int) and isinstance(size, int):
-            found[tag] = max(had, size)
-        elif not _is_same(had, size):
-            message = f"{name}: loops bound to {tag} differ, and the extent {item.extent!r} is known only when it runs"
-            raise UnsupportedError(message, hint="fix the shape (freeze_shapes), or bind loops of one extent")
+        if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:
+            size = _extent(item, scalars, name)
+            found[item.thread_tag] = most(found.get(item.thread_tag, size), size)
     return found
 
 
-def _is_same(a: int | Groups, b: int | Groups) -> bool:
-    if isinstance(a, Groups) and isinstance(b, Groups):
-        return a.var is b.var and (a.more, a.per) == (b.more, b.per)
-    return a is b
-
-
-def _extent(item: S.For, scalars: tuple[E.Var, ...], name: str) -> int | Groups:
+def _extent(item: S.For, scalars: tuple[E.Var, ...], name: str) -> Known:
     if item.thread_tag not in TAGS:
         hint = f"axes are {', '.join(TAGS)} and vthread"
         raise UnsupportedError(f"{name}: a loop is bound to {item.thread_tag!r}", hint=hint)
     extent = build.as_int(item.extent)
     if extent is not None:
         return extent
-    found = _groups(item.extent)
-    if found is None or found.var not in scalars or item.thread_tag.startswith("threadIdx"):
+    known = from_expr(item.extent)
+    variables = (size.origin for size in sizes_of([known]).values())
+    if item.thread_tag.startswith("threadIdx") or not all(v is None or v in scalars for v in variables):
         message = f"{name}: the extent {item.extent!r} of {item.thread_tag} is known only when it runs"
         raise UnsupportedError(message, hint="fix the shape (freeze_shapes), or split one loop by a constant")
-    return found
+    return known
 
 
-def _groups(extent: E.Expr) -> Groups | None:
-    """A number of groups that a runtime can tell: n, n + c, n // d or (n + c) // d."""
-    match extent:
-        case E.Var():
-            return Groups(extent)
-        case E.Add(a=E.Var() as var, b=E.IntImm(value=more)):
-            return Groups(var, more)
-        case E.FloorDiv(a=inner, b=E.IntImm(value=per)) if per > 0:
-            found = _groups(inner)
-            return found if found is None or found.per != 1 else Groups(found.var, found.more, per)
-    return None
-
-
-def _bind(item: S.Stmt, axes: dict[str, E.Var], extents: dict[str, int | Groups]) -> S.Stmt:
+def _bind(item: S.Stmt, axes: dict[str, E.Var], extents: dict[str, Known]) -> S.Stmt:
     mapped = map_stmt(item, lambda e: e, lambda s: _bind(s, axes, extents))
     if not isinstance(mapped, S.For) or mapped.kind is not S.LoopKind.THREAD:
         return mapped
-    axis, extent = axes[mapped.thread_tag], build.as_int(mapped.extent)
+    axis = axes[mapped.thread_tag]
     place = build.add(mapped.min, build.cast(axis, mapped.var.dtype))
     body = substitute(mapped.body, {mapped.var: place})
-    if extent is not None and extent != extents[mapped.thread_tag]:
-        body = S.IfThenElse(build.less(axis, build.const(extent, axis.dtype)), body)
+    if from_expr(mapped.extent) != extents[mapped.thread_tag]:
+        body = S.IfThenElse(build.less(axis, build.cast(mapped.extent, axis.dtype)), body)
     return body
 
 
-def _grid(extents: dict[str, int | Groups]) -> Grid:
+def _grid(extents: dict[str, Known]) -> Grid:
     x, y, z = (extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
     return x, y, z
 
 
-def _sizes(extents: dict[str, int | Groups]) -> Sizes:
+def _sizes(extents: dict[str, Known]) -> Sizes:
     x, y, z = (n for n in (extents.get(f"threadIdx.{axis}", 1) for axis in "xyz") if isinstance(n, int))  # all are
     return x, y, z
 
@@ -258,11 +236,11 @@ def _check_private(body: S.Stmt, name: str) -> None:
         raise UnsupportedError(message, hint="compute the largest stage at root, or give its buffer the scope shared")
 
 
-def _places(buffers: list[S.Buffer], name: str) -> tuple[dict[S.Buffer, int], int]:
+def _places(buffers: list[S.Buffer]) -> tuple[dict[S.Buffer, Known], Known]:
     """One after another: launches follow each other, but what they leave may be read by any later one."""
-    found: dict[S.Buffer, int] = {}
-    total = 0
+    found: dict[S.Buffer, Known] = {}
+    total: Known = 0
     for buffer in buffers:
         found[buffer] = total
-        total += -(-max(1, constant_bytes(buffer, name)) // ALIGN) * ALIGN
+        total = total + ceil_div(most(1, buffer_bytes(buffer)), ALIGN) * ALIGN
     return found, total

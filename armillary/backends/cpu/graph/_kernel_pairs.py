@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection
 
 from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function, Var, shape_of, var
+from armillary.relay.expr import Call, Expr, Function, Var, shape_of
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import Found, Readers, op_name, rewrite_found
-from armillary.relay.walk import children, not_primitive, post_order, substitute
+from armillary.relay.transform.fusion._joined_kernels import joined
+from armillary.relay.walk import children, not_primitive, post_order
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 
@@ -33,9 +34,7 @@ class Pair:
 
     def joined(self) -> Found:
         """The call of one kernel in the place of the second call."""
-        kernel = _joined(_function(self.first), _function(self.second), self.place)
-        sources = (*self.first.args, *(a for k, a in enumerate(self.second.args) if k != self.place))
-        return Found(sources, lambda *args: Call(kernel, args, None, self.second.span))
+        return joined(self.first, self.second, self.place)
 
 
 def join_pairs(
@@ -95,16 +94,3 @@ def _contraction(expr: Expr, names: Collection[str]) -> Call | None:
         return None
     made = infer_type(found)
     return found if getattr(made, "shape", None) == result else None
-
-
-def _joined(first: Function, second: Function, place: int) -> Function:
-    """One kernel of two, of which the second has the first's result as its parameter at `place`."""
-    params = [*first.params, *(p for k, p in enumerate(second.params) if k != place)]
-    made = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
-    named: dict[int, Expr] = {id(p): v for p, v in zip(params, made, strict=True)}
-    body = substitute(first.body, named)
-    named[id(second.params[place])] = body
-    joined = substitute(second.body, named)
-    kernel = Function(tuple(made), joined, second.ret_type, second.attrs, second.span)
-    infer_type(kernel)
-    return kernel

@@ -8,10 +8,9 @@ if it is not computed from it in place, is a kernel of its own, by elements.
 
 from __future__ import annotations
 
-import math
-
 from armillary import te
 from armillary.backends.opencl.attention.streaming import StreamingKernel, plan_of, streaming_products
+from armillary.backends.opencl.extents import product, shape_of, unravel
 from armillary.backends.opencl.gemm.contraction import contraction_of, count
 from armillary.backends.opencl.gemm.kernel import Emit, ProductKernel
 from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile
@@ -19,14 +18,16 @@ from armillary.backends.opencl.rows.analysis import rows_of
 from armillary.backends.opencl.rows.kernel import RowKernel
 from armillary.backends.opencl.schedules.default import group_items, schedule_default
 from armillary.backends.opencl.tiles import FLOATS
-from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place, unravel
+from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
+from armillary.base.extent import ceil_div, divides, typical
 from armillary.base.node import post_order
 from armillary.relay.types import tensor_fields
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 
 
 def _objection(workload: Workload) -> str | None:
@@ -43,7 +44,7 @@ def attention(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
 
 
 for _name in ("nn.attention", "nn.masked_attention"):
-    implement(_name, family="opencl", name="attention", when=_objection)(attention)
+    implement(_name, family="opencl", name="attention", when=_objection, sizes="any")(attention)
 
 
 class _Attention:
@@ -65,7 +66,7 @@ class _Attention:
         assert isinstance(source, te.ComputeOp), "attention is computed"
         if rows is None or order is None or not _is_plain(output, scores, source):
             return None
-        is_last = is_in_place(output.op, source, te.static_shape(anchor))
+        is_last = is_in_place(output.op, source, shape_of(anchor))
         emit = self._emit(mix, output if is_last else anchor, order)
         streaming = self._streaming(emit)
         kernels = [streaming] if streaming is not None else []
@@ -92,7 +93,7 @@ class _Attention:
             return None
         scores, mix = works
         shared = max(self.fused.workload.target.max_shared_memory_per_block, SHARED_BYTES)
-        plan = plan_of(count(scores.batch), count(scores.rows), count(mix.columns), shared)
+        plan = plan_of(typical(count(scores.batch)), typical(count(scores.rows)), count(mix.columns), shared)
         if plan is None:
             return None
         kernel = StreamingKernel(self.elements, self.stages, works, plan).loops(emit)
@@ -102,7 +103,7 @@ class _Attention:
     def _product(self, tensor: te.Tensor, emit: Emit) -> S.Stmt:
         work = contraction_of(tensor.op)
         assert work is not None, "scores and mix are sums of products"
-        return ProductKernel(self.elements, tensor, work, choose_tile(Size(*work.sizes))).loops(emit)
+        return ProductKernel(self.elements, tensor, work, choose_tile(Size(*map(typical, work.sizes)))).loops(emit)
 
     def _emit(self, mix: te.Tensor, result: te.Tensor, order: tuple[int, ...]) -> Emit:
         """Store what becomes of a sum of values, in the order of axes of the result."""
@@ -129,8 +130,8 @@ class _Attention:
 
     def _memory_of(self, tensor: te.Tensor) -> S.Buffer:
         if tensor not in self.memory:
-            size = math.prod(te.static_shape(tensor))
-            self.memory[tensor] = S.Buffer(tensor.name, (T.const(size),), tensor.dtype)
+            size = to_expr(product(shape_of(tensor)))
+            self.memory[tensor] = S.Buffer(tensor.name, (size,), tensor.dtype)
         return self.memory[tensor]
 
 
@@ -166,12 +167,12 @@ def _is_plain(output: te.Tensor, scores: te.Tensor, source: te.ComputeOp) -> boo
 
 def by_elements(elements: Elements, output: te.Tensor) -> S.Stmt:
     """A kernel for each element of an output."""
-    shape = te.static_shape(output)
-    total, items = math.prod(shape), group_items()
+    shape = shape_of(output)
+    total, items = product(shape), group_items()
     group, item = E.Var("group", E.INT32), E.Var("item", E.INT32)
     place = T.add(T.mul(group, items), item)
     indices = tuple(unravel(place, shape))
     store = elements.store(output, indices, elements.at(output, indices))
-    body: S.Stmt = store if total % items == 0 else S.IfThenElse(T.less(place, total), store)
+    body: S.Stmt = store if divides(items, total) else S.IfThenElse(T.less(place, to_expr(total)), store)
     inside = S.For(item, T.const(0), T.const(items), S.LoopKind.THREAD, body, "threadIdx.x")
-    return S.For(group, T.const(0), T.const(-(-total // items)), S.LoopKind.THREAD, inside, "blockIdx.x")
+    return S.For(group, T.const(0), to_expr(ceil_div(total, items)), S.LoopKind.THREAD, inside, "blockIdx.x")

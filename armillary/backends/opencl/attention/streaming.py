@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from armillary import te
+from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of, count, extents
 from armillary.backends.opencl.gemm.kernel import Emit, buffer_of, copied, vector
 from armillary.backends.opencl.gemm.operand import Side, Way, load, put, registers_of, way_of
 from armillary.backends.opencl.gemm.tile import LANES, PROCESSORS, line
-from armillary.backends.opencl.written.elements import Elements, Read, unravel
+from armillary.backends.opencl.written.elements import Elements, Read
+from armillary.base.extent import Known, ceil_div, divides
 from armillary.base.record import record
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 from armillary.tir.transform.unroll_loop import MAX_STATEMENTS
 
 ITEMS, KEYS, STEP = 256, 64, 16  # work-items of a group; keys of a block; terms of a step of both products
@@ -42,9 +45,9 @@ class Plan:
     own_columns: int
 
 
-def plan_of(groups: int, rows: int, features: int, shared: int) -> Plan | None:
+def plan_of(groups: int, rows: int, features: Known, shared: int) -> Plan | None:
     """The most rows for a group that keep a large GPU busy; None where one kernel does not pay or fit."""
-    if rows < LEAST_ROWS or features % LANES:
+    if rows < LEAST_ROWS or not isinstance(features, int) or features % LANES:
         return None
     plans = [plan for many in ROWS if (plan := _plan(many, features, shared)) is not None]
     busy = [plan for plan in plans if groups * -(-rows // plan.rows) >= BUSY]
@@ -91,7 +94,7 @@ class StreamingKernel:
         self.total_rows, self.total_keys, self.features = (
             count(self.scores.rows),
             count(self.scores.columns),
-            count(self.mix.columns),
+            plan.across * plan.own_columns,
         )
         dtype = self.stages["attention_scores"].dtype
         rows, parts = plan.rows, ITEMS // plan.rows
@@ -115,7 +118,7 @@ class StreamingKernel:
             name: buffer_of(name, STEP * line(side.places), dtype, "shared") for name, side in self.sides.items()
         }
 
-    def _side(self, name: str, work: Contraction, factor: E.Expr, places: tuple[int, int, E.Expr]) -> Side:
+    def _side(self, name: str, work: Contraction, factor: E.Expr, places: tuple[Known, int, E.Expr]) -> Side:
         axes = work.rows if name == "query" else work.columns
         (place_axis,), (term_axis,) = axes, work.terms
         batch = self._batch(work)
@@ -135,7 +138,7 @@ class StreamingKernel:
 
     def loops(self, emit: Emit) -> S.Stmt:
         """The whole kernel; `emit` stores what becomes of a sum of values, whose place in the mix it is told."""
-        blocks = S.For(self.turn, T.const(0), T.const(-(-self.total_keys // KEYS)), S.LoopKind.SERIAL, self._keys())
+        blocks = S.For(self.turn, T.const(0), to_expr(ceil_div(self.total_keys, KEYS)), S.LoopKind.SERIAL, self._keys())
         inside = S.seq(self._begin(), blocks, *self._totals(), self._results(emit))
         local = (self.products, self.sums, self.left_part, self.right_part, self.best, self.scale, self.total)
         registers = (side.registers for side in self.sides.values())
@@ -143,11 +146,11 @@ class StreamingKernel:
             inside = S.Allocate(buffer, inside)
         grid = (
             (self.item, ITEMS, "threadIdx.x"),
-            (self.block, -(-self.total_rows // self.plan.rows), "blockIdx.x"),
+            (self.block, ceil_div(self.total_rows, self.plan.rows), "blockIdx.x"),
             (self.group, count(self.scores.batch), "blockIdx.y"),
         )
         for variable, extent, tag in grid:
-            inside = S.For(variable, T.const(0), T.const(extent), S.LoopKind.THREAD, inside, tag)
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
         return inside
 
     def _begin(self) -> S.Stmt:
@@ -182,18 +185,18 @@ class StreamingKernel:
             self._add_values(),
         )
 
-    def _steps(self, names: tuple[str, ...], terms: int, body: Callable[[E.Expr], list[S.Stmt]]) -> S.Stmt:
+    def _steps(self, names: tuple[str, ...], terms: Known, body: Callable[[E.Expr], list[S.Stmt]]) -> S.Stmt:
         """Load terms step by step, the next while one is summed."""
         sides = [self.sides[name] for name in names]
         turn, term = E.Var("turn", E.INT32), E.Var("term", E.INT32)
-        steps = -(-terms // STEP)
+        steps = ceil_div(terms, STEP)
         inner = _unrolled(term, body(term))
         following = T.mul(T.add(turn, 1), STEP)
-        end = T.const(terms)
+        end = to_expr(terms)
         kept = [put(side, self.stage[side.name], T.const(0)) for side in sides]
         fetch = [load(side, following, end, whole=False) for side in sides]
-        loop = S.For(turn, T.const(0), T.const(steps), S.LoopKind.SERIAL, S.seq(*kept, *fetch, inner))
-        return S.seq(*(load(side, T.const(0), end, whole=terms % STEP == 0) for side in sides), loop)
+        loop = S.For(turn, T.const(0), to_expr(steps), S.LoopKind.SERIAL, S.seq(*kept, *fetch, inner))
+        return S.seq(*(load(side, T.const(0), end, whole=divides(STEP, terms)) for side in sides), loop)
 
     def _keep_scores(self, row: E.Expr, column: E.Expr) -> S.Stmt:
         """Store scores, a row of each key after the other, masked, for those that read rows."""
@@ -202,7 +205,7 @@ class StreamingKernel:
         reduce = op.body[0]
         assert isinstance(reduce, E.Reduce), "of scores"
         batch = unravel(self.group, extents(self.scores.batch))
-        is_even = self.total_keys % KEYS == 0
+        is_even = divides(KEYS, self.total_keys)
         statements: list[S.Stmt] = []
         for i in range(self.own_scores):
             for j in range(LANES):
@@ -214,8 +217,8 @@ class StreamingKernel:
                 axes, own = (*op.axis, *op.reduce_axis), (*batch, at_row, at_key)
                 variables = {axis.var: index for axis, index in zip(axes, own, strict=True)}
                 value = self.elements.inside(reduce.source[0], variables)
-                tests = [] if is_even else [T.less(at_key, self.total_keys)]
-                tests += [] if self.total_rows % self.plan.rows == 0 else [T.less(at_row, self.total_rows)]
+                tests = [] if is_even else [T.less(at_key, to_expr(self.total_keys))]
+                tests += [] if divides(self.plan.rows, self.total_rows) else [T.less(at_row, to_expr(self.total_rows))]
                 if tests:
                     value = T.if_then_else(T.all_of(*tests), value, T.const(float("-inf"), self.powers.dtype))
                 statements.append(S.BufferStore(self.powers, value, (self._power(own_key, own_row),)))
@@ -274,7 +277,7 @@ class StreamingKernel:
                 scaled.append(S.BufferStore(self.sums, T.mul(E.BufferLoad(self.sums, place), factor), place))
         turn = E.Var("turn", E.INT32)
         side = self.sides["value"]
-        first, end = T.add(T.mul(self.turn, KEYS), T.mul(turn, STEP)), T.const(self.total_keys)
+        first, end = T.add(T.mul(self.turn, KEYS), T.mul(turn, STEP)), to_expr(self.total_keys)
 
         def products(term: E.Expr) -> list[S.Stmt]:
             power = self._power(T.add(T.mul(turn, STEP), term), row)
@@ -292,8 +295,8 @@ class StreamingKernel:
         return S.seq(*scaled, loop)
 
     def _first_values(self) -> S.Stmt:
-        is_whole = self.total_keys % KEYS == 0
-        return load(self.sides["value"], T.mul(self.turn, KEYS), T.const(self.total_keys), whole=is_whole)
+        is_whole = divides(KEYS, self.total_keys)
+        return load(self.sides["value"], T.mul(self.turn, KEYS), to_expr(self.total_keys), whole=is_whole)
 
     def _totals(self) -> list[S.Stmt]:
         """The sums of exponentials of all rows, in shared memory."""
@@ -323,9 +326,9 @@ class StreamingKernel:
                 value = E.BufferLoad(self.sums, (T.add(lane, i * plan.own_columns + j * LANES),))
                 stored = emit((*batch, at_row, feature), value)
                 parts.append(S.For(lane, T.const(0), T.const(LANES), S.LoopKind.VECTORIZED, stored))
-            is_whole = self.total_rows % plan.rows == 0
+            is_whole = divides(plan.rows, self.total_rows)
             inside = S.seq(*parts)
-            statements.append(inside if is_whole else S.IfThenElse(T.less(at_row, self.total_rows), inside))
+            statements.append(inside if is_whole else S.IfThenElse(T.less(at_row, to_expr(self.total_rows)), inside))
         return S.seq(*statements)
 
 

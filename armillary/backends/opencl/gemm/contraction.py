@@ -8,11 +8,11 @@ its pixels, terms its channels and taps) are alike to the kernel.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from armillary import te
-from armillary.backends.opencl.schedules.default import static_extent
+from armillary.backends.opencl.extents import axis_extent, product
+from armillary.base.extent import Known
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.tir import build as T
@@ -33,20 +33,20 @@ class Contraction:
     right: E.Expr
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def sizes(self) -> tuple[Known, Known, Known, Known]:
         """Batches, rows, columns and terms."""
         b, m, n, k = (count(axes) for axes in (self.batch, self.rows, self.columns, self.terms))
         return b, m, n, k
 
 
-def extents(axes: Axes) -> tuple[int, ...]:
+def extents(axes: Axes) -> tuple[Known, ...]:
     """How long axes are."""
-    return tuple(static_extent(axis) for axis in axes)
+    return tuple(map(axis_extent, axes))
 
 
-def count(axes: Axes) -> int:
+def count(axes: Axes) -> Known:
     """How many places axes have together."""
-    return math.prod(extents(axes))
+    return product(extents(axes))
 
 
 def contraction_of(op: te.Operation) -> Contraction | None:
@@ -59,7 +59,7 @@ def contraction_of(op: te.Operation) -> Contraction | None:
         return None
     one, other = _used(source.a), _used(source.b)
     both = {axis for axis in op.axis if (axis.var in one) == (axis.var in other)}
-    last = next((axis for axis in reversed(op.axis) if static_extent(axis) > 1 and axis not in both), op.axis[-1])
+    last = next((axis for axis in reversed(op.axis) if axis_extent(axis) != 1 and axis not in both), op.axis[-1])
     left, right = (source.a, source.b) if last.var in other else (source.b, source.a)
     of_right = _used(right)
     columns = tuple(axis for axis in op.axis if axis not in both and axis.var in of_right)

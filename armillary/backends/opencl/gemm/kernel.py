@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary import te
+from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, extents
 from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, way_of
 from armillary.backends.opencl.gemm.tile import LANES, line
 from armillary.backends.opencl.tiles import Tile
-from armillary.backends.opencl.written.elements import Elements, Index, unravel
+from armillary.backends.opencl.written.elements import Elements, Index
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, ceil_div, divides
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 from armillary.tir.simplify import simplify
 from armillary.tir.transform.unroll_loop import MAX_STATEMENTS
 
@@ -28,9 +31,9 @@ ADDERS = 64  # work-items of a group that adds parts
 Emit = Callable[[Index, E.Expr], S.Stmt]
 
 
-def buffer_of(name: str, size: int, dtype: DType, scope: str) -> S.Buffer:
-    """Memory of a work-item or of a group."""
-    return S.Buffer(name, (T.const(size),), dtype, scope)
+def buffer_of(name: str, size: Known, dtype: DType, scope: str) -> S.Buffer:
+    """Memory of a work-item, of a group, or of the whole function."""
+    return S.Buffer(name, (to_expr(size),), dtype, scope)
 
 
 class ProductKernel:
@@ -95,7 +98,7 @@ class ProductKernel:
             place = self.part
             for axes in (work.batch, work.rows, work.columns):
                 for axis, extent in zip(axes, extents(axes), strict=True):
-                    place = T.add(T.mul(place, extent), at[axis])
+                    place = T.add(T.mul(place, to_expr(extent)), at[axis])
             return S.BufferStore(memory, value, (simplify(place),))
 
         return S.Allocate(memory, S.seq(self._product(keep), self._add_parts(memory, emit)))
@@ -110,14 +113,14 @@ class ProductKernel:
     def _add_parts(self, memory: S.Buffer, emit: Emit) -> S.Stmt:
         """A kernel that adds what groups have summed, a work-item for four neighbours where rows have them."""
         batches, rows, columns, _ = self.work.sizes
-        lanes = LANES if columns % LANES == 0 else 1
+        lanes = LANES if divides(LANES, columns) else 1
         count = batches * rows * columns
         group, item, lane = E.Var("group", E.INT32), E.Var("item", E.INT32), E.Var("lane", E.INT32)
         first = T.mul(T.add(T.mul(group, ADDERS), item), lanes)
         total = buffer_of("total", lanes, memory.dtype, "local")
 
         def at(part: int) -> E.Expr:
-            place = T.add(first, part * count)
+            place = T.add(first, to_expr(part * count))
             return E.BufferLoad(memory, (E.Ramp(place, T.const(1), lanes) if lanes > 1 else place,))
 
         own = (vector(0) if lanes > 1 else T.const(0),)
@@ -125,17 +128,16 @@ class ProductKernel:
         for part in range(1, self.parts):
             value = T.add(value, at(part))
         place = T.add(first, lane)
-        column, rest = T.floormod(place, columns), T.floordiv(place, columns)
-        store = self._element(
-            emit, T.floormod(rest, rows), column, lane, T.floordiv(rest, rows) if batches > 1 else T.const(0), total
-        )
+        column, rest = T.floormod(place, to_expr(columns)), T.floordiv(place, to_expr(columns))
+        row, batch = T.floormod(rest, to_expr(rows)), T.floordiv(rest, to_expr(rows))
+        store = self._element(emit, row, column, lane, T.const(0) if batches == 1 else batch, total)
         kind = S.LoopKind.VECTORIZED if lanes > 1 else S.LoopKind.UNROLLED
         inside = S.seq(S.BufferStore(total, value, own), S.For(lane, T.const(0), T.const(lanes), kind, store))
-        if count % (ADDERS * lanes):
-            inside = S.IfThenElse(T.less(first, count), inside)
+        if not divides(ADDERS * lanes, count):
+            inside = S.IfThenElse(T.less(first, to_expr(count)), inside)
         inside = S.For(item, T.const(0), T.const(ADDERS), S.LoopKind.THREAD, S.Allocate(total, inside), "threadIdx.x")
-        groups = -(-count // (ADDERS * lanes))
-        return S.For(group, T.const(0), T.const(groups), S.LoopKind.THREAD, inside, "blockIdx.x")
+        groups = to_expr(ceil_div(count, ADDERS * lanes))
+        return S.For(group, T.const(0), groups, S.LoopKind.THREAD, inside, "blockIdx.x")
 
     def _product(self, emit: Emit) -> S.Stmt:
         """The kernel of sums."""
@@ -147,12 +149,12 @@ class ProductKernel:
             inside = S.Allocate(buffer, inside)
         grid = (
             (self.thread, self.tile.items, "threadIdx.x"),
-            (self.block_x, -(-columns // self.columns), "blockIdx.x"),
-            (self.block_y, -(-rows // self.rows), "blockIdx.y"),
+            (self.block_x, ceil_div(columns, self.columns), "blockIdx.x"),
+            (self.block_y, ceil_div(rows, self.rows), "blockIdx.y"),
             (self.block_z, batches * self.parts, "blockIdx.z"),
         )
         for variable, extent, tag in grid:
-            inside = S.For(variable, T.const(0), T.const(extent), S.LoopKind.THREAD, inside, tag)
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
         return inside
 
     def _clear(self) -> S.Stmt:
@@ -164,10 +166,11 @@ class ProductKernel:
         """Two steps in each turn of the loop, so that each stage of shared memory has a name of its own."""
         terms = self.work.sizes[3]
         each = self.tile.step * self.slices
-        steps = -(-terms // (each * self.parts))
-        begin = T.mul(self.part, steps * each)
+        steps = ceil_div(terms, each * self.parts)
+        share = to_expr(steps * each)
+        begin = T.mul(self.part, share)
         turn = E.Var("turn", E.INT32)
-        end = T.minimum(T.add(begin, steps * each), terms) if self.parts > 1 else T.const(terms)
+        end = T.minimum(T.add(begin, share), to_expr(terms)) if self.parts > 1 else to_expr(terms)
 
         def fetch(number: E.Expr, *, whole: bool) -> S.Stmt:
             first = T.add(T.add(begin, T.mul(number, each)), T.mul(self.slice, self.tile.step))
@@ -184,7 +187,7 @@ class ProductKernel:
         # for the rest, which would double the time of a driver's compiler
         second = T.add(T.mul(turn, 2), 1)
         pair = S.seq(step(0, second), step(1, T.add(second, 1)))
-        loop = S.For(turn, T.const(0), T.const(-(-steps // 2)), S.LoopKind.SERIAL, pair)
+        loop = S.For(turn, T.const(0), to_expr(ceil_div(steps, 2)), S.LoopKind.SERIAL, pair)
         return S.seq(fetch(T.const(0), whole=terms == each * self.parts * steps), keep(0), loop)
 
     def _step(self, stage: int) -> S.Stmt:
@@ -264,22 +267,22 @@ class ProductKernel:
                 )
                 parts.append(self._result(emit, row, column, i * self.own_columns + j * LANES))
             inside_rows = S.seq(*parts)
-            is_whole = rows % self.rows == 0
-            statements.append(inside_rows if is_whole else S.IfThenElse(T.less(row, rows), inside_rows))
+            is_whole = divides(self.rows, rows)
+            statements.append(inside_rows if is_whole else S.IfThenElse(T.less(row, to_expr(rows)), inside_rows))
         total = S.seq(*statements)
         return S.IfThenElse(T.less(self.slice, 1), total) if self.slices > 1 else total
 
     def _result(self, emit: Emit, row: E.Expr, column: E.Expr, place: int) -> S.Stmt:
         columns = self.work.sizes[2]
         lane = E.Var("lane", E.INT32)
-        if columns % LANES == 0:
+        if divides(LANES, columns):
             store = self._element(emit, row, T.add(column, lane), T.add(lane, place))
             whole: S.Stmt = S.For(lane, T.const(0), T.const(LANES), S.LoopKind.VECTORIZED, store)
-            return whole if columns % self.columns == 0 else S.IfThenElse(T.less(column, columns), whole)
+            return whole if divides(self.columns, columns) else S.IfThenElse(T.less(column, to_expr(columns)), whole)
         singles: list[S.Stmt] = []
         for n in range(LANES):
             at = T.add(column, n)
-            singles.append(S.IfThenElse(T.less(at, columns), self._element(emit, row, at, T.const(place + n))))
+            singles.append(S.IfThenElse(T.less(at, to_expr(columns)), self._element(emit, row, at, T.const(place + n))))
         return S.seq(*singles)
 
     def _element(

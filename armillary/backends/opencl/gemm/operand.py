@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.backends.opencl.extents import places as places_of
 from armillary.backends.opencl.gemm.tile import LANES, line
 from armillary.backends.opencl.written.elements import Elements
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, divides
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_var
+from armillary.tir.extents import to_expr
 from armillary.tir.simplify import Simplifier
 
 Factor = Callable[[E.Expr, E.Expr], E.Expr]  # of a place and a term
@@ -32,14 +35,14 @@ class Way:
     lanes: int
 
 
-def way_of(elements: Elements, factor: Factor, places: int, terms: int) -> Way:
+def way_of(elements: Elements, factor: Factor, places: Known, terms: Known) -> Way:
     """The way to load a factor."""
     place, term = E.Var("place", E.INT32), E.Var("term", E.INT32)
-    ranges = {place: (0, places - 1), term: (0, terms - 1)}
+    ranges = {place: places_of(places), term: places_of(terms)}
     element = elements.with_ranges(ranges, lambda: factor(place, term))
     steps = {v: steps_along(element, v) for v in (term, place)}
     for variable, size in ((term, terms), (place, places)):
-        if steps[variable] == {1} and size % LANES == 0 and _is_even(element, variable):
+        if steps[variable] == {1} and divides(LANES, size) and _is_even(element, variable):
             return Way(variable is term, LANES)
     return Way(steps[place] != {1}, 1)
 
@@ -72,7 +75,7 @@ class Side:
     name: str
     factor: Factor
     way: Way
-    total: int  # places of the product
+    total: Known  # places of the product
     places: int  # of the tile
     step: int  # terms
     begin: E.Expr  # the tile's first place
@@ -108,7 +111,7 @@ def load(side: Side, first: E.Expr, terms: E.Expr, *, whole: bool) -> S.Stmt:
     for part in range(side.parts):
         place, term = _spot(side, part)
         place, term = T.add(side.begin, place), T.add(first, term)
-        tests = [] if side.total % side.places == 0 else [T.less(place, side.total)]
+        tests = [] if divides(side.places, side.total) else [T.less(place, to_expr(side.total))]
         tests += [] if whole else [T.less(term, terms)]
         lane = E.Var("lane", E.INT32)
         at = (place, T.add(term, lane)) if side.way.along_terms else (T.add(place, lane), term)

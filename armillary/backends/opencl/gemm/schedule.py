@@ -9,6 +9,7 @@ convolution are its channels, its columns pixels, its terms channels and taps: n
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.opencl.extents import shape_of
 from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of
 from armillary.backends.opencl.gemm.convolution import direct_cycles, layout_objection, load_of, product_cycles
 from armillary.backends.opencl.gemm.kernel import ProductKernel
@@ -19,6 +20,7 @@ from armillary.backends.opencl.tiles import FLOATS, Tile
 from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
+from armillary.base.extent import typical
 from armillary.errors import ConfigError
 from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
@@ -55,7 +57,7 @@ def product(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
     """A product with what is computed around it."""
     anchor, output = fused.anchor[0], fused.outputs[0]
     work = contraction_of(anchor.op)
-    if work is None or len(fused.outputs) != 1 or work.sizes[1] < MIN_ROWS or not _is_one_kernel(fused):
+    if work is None or len(fused.outputs) != 1 or typical(work.sizes[1]) < MIN_ROWS or not _is_one_kernel(fused):
         schedule_default(schedule, fused)
         return None
     elements = Elements(fused)
@@ -79,17 +81,19 @@ def _is_one_kernel(fused: Fused) -> bool:
         or computed_between([output.output(0)], frozenset([source])) is None
     ):
         return False
-    return is_in_place(output, source, te.static_shape(source.output(0)))
+    return is_in_place(output, source, shape_of(source.output(0)))
 
 
 def tile_of(workload: Workload, work: Contraction) -> Tile:
     """The tile that the call's choice names, which has to fit, else the model's."""
     choice = stored_choice(workload)
     stored = tiling_of(choice) if choice.algorithm == PRODUCT else None
+    workload = workload.typical
     shared = max(workload.target.max_shared_memory_per_block, SHARED_BYTES)
     if stored is None:
         load = 1 if workload.op.name != "nn.conv2d" else load_of(workload.attrs, workload.tensor(1))
-        return choose_tile(Size(*work.sizes, load), shared)
+        batches, rows, columns, terms = map(typical, work.sizes)
+        return choose_tile(Size(batches, rows, columns, terms, load), shared)
     reason = objection(stored.tile, shared)
     if reason:
         hint = "leave the choice to the model, or tune this call"
@@ -97,6 +101,8 @@ def tile_of(workload: Workload, work: Contraction) -> Tile:
     return stored.tile
 
 
-implement("nn.conv2d", family="opencl", name="conv2d_product", when=objection_to_convolutions, priority=20)(product)
+implement(
+    "nn.conv2d", family="opencl", name="conv2d_product", when=objection_to_convolutions, priority=20, sizes="any"
+)(product)
 for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    implement(_name, family="opencl", name="product", when=objection_to_products)(product)
+    implement(_name, family="opencl", name="product", when=objection_to_products, sizes="any")(product)

@@ -7,11 +7,11 @@ numbers that its work-items hold.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from armillary import te
-from armillary.backends.opencl.schedules.default import static_extent
+from armillary.backends.opencl.extents import axis_extent, product, shape_of
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.te.inline import rewriter
 from armillary.tir import build as T
@@ -25,8 +25,8 @@ class Rows:
     """Reductions of `shape` rows each; `positions`: of each result's axes those that are rows."""
 
     reductions: tuple[te.ComputeOp, ...]
-    shape: tuple[int, ...]
-    terms: int
+    shape: tuple[Known, ...]
+    terms: Known
     results: tuple[te.Tensor, ...]
     positions: tuple[Positions, ...]
 
@@ -37,7 +37,7 @@ def rows_of(results: Sequence[te.Tensor], stop: frozenset[te.Operation]) -> Rows
     if not reductions:
         return None
     shapes = {_shape(op) for op in reductions}
-    terms = {math.prod(map(static_extent, op.reduce_axis)) for op in reductions}
+    terms = {product(map(axis_extent, op.reduce_axis)) for op in reductions}
     if len(shapes) > 1 or len(terms) > 1 or not all(map(_is_plain, reductions)):
         return None
     (shape,) = shapes
@@ -83,11 +83,11 @@ def _is_plain(op: te.ComputeOp) -> bool:
 
 
 def _row_axes(op: te.ComputeOp) -> list[E.IterVar]:
-    return [axis for axis in op.axis if static_extent(axis) > 1]
+    return [axis for axis in op.axis if axis_extent(axis) != 1]
 
 
-def _shape(op: te.ComputeOp) -> tuple[int, ...]:
-    return tuple(map(static_extent, _row_axes(op)))
+def _shape(op: te.ComputeOp) -> tuple[Known, ...]:
+    return tuple(map(axis_extent, _row_axes(op)))
 
 
 def _reads(item: E.Expr, held: frozenset[te.ComputeOp], stop: frozenset[te.Operation]) -> list[E.ProducerLoad] | None:
@@ -117,8 +117,7 @@ def _reads_own_row(
 
 
 def _row_indices(read: E.ProducerLoad) -> list[E.Expr]:
-    shape = te.static_shape(read.producer)
-    return [index for index, extent in zip(read.indices, shape, strict=True) if extent > 1]
+    return [index for index, extent in zip(read.indices, shape_of(read.producer), strict=True) if extent != 1]
 
 
 def _positions(

@@ -7,19 +7,20 @@ neighbouring work-items read neighbours in memory: elements of a row, or, where 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from armillary import te
+from armillary.backends.opencl.extents import axis_extent, places, product, shape_of, unravel
 from armillary.backends.opencl.gemm.operand import steps_along
 from armillary.backends.opencl.rows.analysis import Rows
-from armillary.backends.opencl.schedules.default import static_extent
-from armillary.backends.opencl.written.elements import Elements, Index, unravel
+from armillary.backends.opencl.written.elements import Elements, Index
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, ceil_div, divides, typical
 from armillary.base.record import record
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
 from armillary.tir.substitute import substitute_expr
 
 GROUP, MOST_PARTS = 256, 256  # work-items of a group, and of a row
@@ -55,8 +56,8 @@ class RowKernel:
     def __init__(self, elements: Elements, work: Rows) -> None:
         self.elements, self.work = elements, work
         self.group, self.item = E.Var("group", E.INT32), E.Var("item", E.INT32)
-        self.count = math.prod(work.shape)
-        self.shares = shares_of(self.count, work.terms, apart=self._is_apart())
+        self.count = product(work.shape)
+        self.shares = shares_of(typical(self.count), typical(work.terms), apart=self._is_apart())
         parts, rows = self.shares.parts, self.shares.rows
         if self.shares.apart:
             self.part, self.own = T.floordiv(self.item, rows), T.floormod(self.item, rows)
@@ -64,11 +65,11 @@ class RowKernel:
             self.part, self.own = T.floormod(self.item, parts), T.floordiv(self.item, parts)
         if parts == 1:
             self.part, self.own = T.const(0), self.item
-        self.is_whole = self.count % rows == 0
+        self.is_whole = divides(rows, self.count)
         row = T.add(T.mul(self.group, rows), self.own)
         self.row = row
         # rows beside the last are reduced like the last, and not stored
-        self.read_row = row if self.is_whole else T.minimum(row, self.count - 1)
+        self.read_row = row if self.is_whole else T.minimum(row, to_expr(self.count - 1))
         self.memory: list[S.Buffer] = []
 
     def body(self, store: Store) -> S.Stmt:
@@ -81,17 +82,17 @@ class RowKernel:
         inside = S.seq(*statements)
         for buffer in self.memory:
             inside = S.Allocate(buffer, inside)
-        groups = -(-self.count // self.shares.rows)
+        groups = ceil_div(self.count, self.shares.rows)
         items = self.shares.parts * self.shares.rows
         for variable, extent, tag in ((self.item, items, "threadIdx.x"), (self.group, groups, "blockIdx.x")):
-            inside = S.For(variable, T.const(0), T.const(extent), S.LoopKind.THREAD, inside, tag)
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
         return inside
 
     def _is_apart(self) -> bool:
         """Whether elements of a row lie apart, and rows side by side."""
         op = self.work.reductions[0]
         row, term = E.Var("row", E.INT32), E.Var("term", E.INT32)
-        ranges = {row: (0, self.count - 1), term: (0, self.work.terms - 1)}
+        ranges = {row: places(self.count), term: places(self.work.terms)}
         element = self.elements.with_ranges(ranges, lambda: self._source(op, row, term))
         return 1 not in steps_along(element, term) and 1 in steps_along(element, row)
 
@@ -101,8 +102,8 @@ class RowKernel:
         return self.elements.inside(reduce.source[0], self._variables(op, row, term))
 
     def _variables(self, op: te.ComputeOp, row: E.Expr, term: E.Expr) -> Mapping[E.Var, E.Expr]:
-        own = unravel(row, [static_extent(a) for a in op.axis])
-        summed = unravel(term, [static_extent(a) for a in op.reduce_axis])
+        own = unravel(row, [axis_extent(a) for a in op.axis])
+        summed = unravel(term, [axis_extent(a) for a in op.reduce_axis])
         axes = (*op.axis, *op.reduce_axis)
         return {axis.var: index for axis, index in zip(axes, (*own, *summed), strict=True)}
 
@@ -160,20 +161,20 @@ class RowKernel:
         """A statement for each of a work-item's elements of the row."""
         return self._over(self.work.terms, statement)
 
-    def _over(self, total: int, statement: Callable[[E.Expr], S.Stmt]) -> S.Stmt:
+    def _over(self, total: Known, statement: Callable[[E.Expr], S.Stmt]) -> S.Stmt:
         parts = self.shares.parts
         turn = E.Var("turn", E.INT32)
         place = T.add(T.mul(turn, parts), self.part)
         body = statement(place)
-        if total % parts:
-            body = S.IfThenElse(T.less(place, total), body)
-        return S.For(turn, T.const(0), T.const(-(-total // parts)), S.LoopKind.SERIAL, body)
+        if not divides(parts, total):
+            body = S.IfThenElse(T.less(place, to_expr(total)), body)
+        return S.For(turn, T.const(0), to_expr(ceil_div(total, parts)), S.LoopKind.SERIAL, body)
 
     def _result(self, tensor: te.Tensor, positions: Sequence[int], store: Store) -> S.Stmt:
         """Store a row of a result: each work-item its elements."""
-        shape = te.static_shape(tensor)
+        shape = shape_of(tensor)
         inner = [n for n in range(len(shape)) if n not in positions]
-        size = math.prod(shape[n] for n in inner)
+        size = product(shape[n] for n in inner)
 
         def element(row: E.Expr, term: E.Expr) -> S.Stmt:
             where: dict[int, E.Expr] = dict(zip(positions, unravel(row, self.work.shape), strict=True))
@@ -181,9 +182,9 @@ class RowKernel:
             indices = tuple(where[n] for n in range(len(shape)))
             return store(tensor, indices, self.elements.at(tensor, indices))
 
-        if size > 1:
+        if size != 1:
             stored = self._over(size, lambda term: element(self.row, term))
         else:
             stored = element(self.row, T.const(0))
             stored = S.IfThenElse(T.less(self.part, 1), stored) if self.shares.parts > 1 else stored
-        return stored if self.is_whole else S.IfThenElse(T.less(self.row, self.count), stored)
+        return stored if self.is_whole else S.IfThenElse(T.less(self.row, to_expr(self.count)), stored)

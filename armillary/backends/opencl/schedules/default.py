@@ -8,12 +8,13 @@ that earn more have a file of their own here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from armillary import te
+from armillary.backends.opencl.extents import axis_extent, product, shape_of
 from armillary.backends.opencl.tiles import FLOATS, GROUP
 from armillary.backends.registry import Fused
+from armillary.base.extent import bounds, typical
 from armillary.base.node import post_order
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.target.texture import PIXEL
@@ -92,21 +93,21 @@ def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp
 
 def is_long(op: te.ComputeOp) -> bool:
     """Whether a reduction has many terms and few elements, so that a work-group takes each."""
-    elements, terms = (math.prod(map(static_extent, axes)) for axes in (op.axis, op.reduce_axis))
-    return terms >= LONG_SUM and elements <= MOST_SHARED_SUMS
+    elements, terms = (product(map(axis_extent, axes)) for axes in (op.axis, op.reduce_axis))
+    return isinstance(terms, int) and terms >= LONG_SUM and typical(elements) <= MOST_SHARED_SUMS
 
 
 def is_tree(op: te.Operation) -> bool:
     """Whether a reduction is one of a work-group for each element, whose places a grid has directions for."""
     if not isinstance(op, te.ComputeOp) or len(op.body) > 1 or not op.axis or not is_long(op):
         return False
-    return sum(static_extent(axis) > 1 for axis in op.axis[:-1]) < GRID
+    return sum(axis_extent(axis) != 1 for axis in op.axis[:-1]) < GRID
 
 
 def is_own_place(op: te.ComputeOp, load: ProducerLoad) -> bool:
     """Whether an element is read for the element of the same place."""
-    shape = te.static_shape(load.producer)
-    return shape == tuple(map(static_extent, op.axis)) and all(
+    shape = shape_of(load.producer)
+    return shape == tuple(map(axis_extent, op.axis)) and all(
         index is axis.var or extent == 1 for index, axis, extent in zip(load.indices, op.axis, shape, strict=True)
     )
 
@@ -185,8 +186,8 @@ def bind_flat(stage: te.Stage, items: int = 0) -> IterVar | None:
         stage.vectorize(axes.pop())
     flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
     stage.reorder(flat, *stage.op.reduce_axis, *stage.op.axis[len(axes) :])
-    total = math.prod(map(static_extent, axes))
-    group, item = stage.split(flat, factor=max(1, min(items, total)))
+    most = bounds(product(map(axis_extent, axes)))[1]
+    group, item = stage.split(flat, factor=max(1, min(items, most)))
     stage.bind(group, te.thread_axis("blockIdx.x"))
     stage.bind(item, te.thread_axis("threadIdx.x"))
     return item
@@ -213,7 +214,7 @@ def is_of_pixels(op: te.Operation) -> bool:
     """Whether a stage has the four channels of a block as its last axis, which are stored together."""
     if not isinstance(op, te.ComputeOp) or len(op.axis) < IMAGE_AXES or len(op.body) > 1:
         return False
-    return static_extent(op.axis[-1]) == PIXEL and str(op.output(0).dtype) in FLOATS
+    return axis_extent(op.axis[-1]) == PIXEL and str(op.output(0).dtype) in FLOATS
 
 
 def sum_pixels(stage: te.Stage) -> None:
@@ -233,7 +234,7 @@ def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor, output: te.Tensor |
     branches = _factored(schedule, tensor, schedule[tensor].op.reduce_axis[0], BRANCHES)
     stage = schedule[tensor if output is None else output]
     last = stage.op.axis[-1]
-    *groups, one = [axis for axis in stage.op.axis if static_extent(axis) > 1 or axis is last]
+    *groups, one = [axis for axis in stage.op.axis if axis_extent(axis) != 1 or axis is last]
     one, item = stage.split(one, factor=1)
     stage.reorder(*(axis for axis in stage.op.axis if axis is not last), one, item)
     for axis, tag in zip((*groups, one), "xyz", strict=False):

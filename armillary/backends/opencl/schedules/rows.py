@@ -13,6 +13,7 @@ from armillary.backends.opencl.rows.kernel import RowKernel
 from armillary.backends.opencl.schedules.default import schedule_default
 from armillary.backends.opencl.written.elements import Elements
 from armillary.backends.registry import Fused, default_schedule
+from armillary.base.extent import typical
 from armillary.tir import stmt as S
 
 LEAST_TERMS = 32
@@ -37,7 +38,7 @@ def by_rows(fused: Fused) -> S.PrimFunc | None:
     if any(str(t.dtype) not in FLOATS for t in fused.outputs):
         return None
     work = rows_of(fused.outputs, frozenset())
-    if work is None or work.terms < LEAST_TERMS:
+    if work is None or typical(work.terms) < LEAST_TERMS:
         return None
     elements = Elements(fused)
     return elements.function(RowKernel(elements, work).body(elements.store))

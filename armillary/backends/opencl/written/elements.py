@@ -8,11 +8,12 @@ that neighbours can be seen. Who asks: gemm/, rows/, attention/.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from armillary import te
+from armillary.backends.opencl.extents import product, shape_of
 from armillary.backends.registry import Fused
+from armillary.base.extent import Known, most
 from armillary.base.names import Names
 from armillary.base.node import post_order
 from armillary.te.inline import rewriter
@@ -20,6 +21,7 @@ from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.bounds import Interval
+from armillary.tir.extents import to_expr
 from armillary.tir.simplify import simplify
 
 Index = tuple[E.Expr, ...]
@@ -66,7 +68,7 @@ class Elements:
     def place(self, tensor: te.Tensor, indices: Index) -> E.Expr:
         """Where an element lies in its flat buffer."""
         flat: E.Expr = T.const(0)
-        for extent, index in zip(te.static_shape(tensor), indices, strict=True):
+        for extent, index in zip(tensor.shape, indices, strict=True):
             flat = T.add(T.mul(flat, extent), index)
         return simplify(flat, self.ranges)
 
@@ -93,8 +95,8 @@ class Elements:
 
 def flat_buffer(tensor: te.Tensor, names: Names) -> S.Buffer:
     """The buffer of a tensor, of one dimension."""
-    size = max(1, math.prod(te.static_shape(tensor)))
-    return S.Buffer(names.fresh(tensor.name), (T.const(size),), tensor.dtype)
+    size = most(1, product(shape_of(tensor)))
+    return S.Buffer(names.fresh(tensor.name), (to_expr(size),), tensor.dtype)
 
 
 def computed_between(outputs: Sequence[te.Tensor], stop: frozenset[te.Operation]) -> list[te.ComputeOp] | None:
@@ -125,11 +127,11 @@ def reaches(op: te.Operation, source: te.Operation) -> bool:
     return False
 
 
-def is_in_place(op: te.Operation, source: te.ComputeOp, extents: tuple[int, ...]) -> bool:
+def is_in_place(op: te.Operation, source: te.ComputeOp, extents: tuple[Known, ...]) -> bool:
     """Whether a formula reads elements of `source`, also by way of others, for its own place only."""
     if op is source:
         return True
-    if not isinstance(op, te.ComputeOp) or te.static_shape(op.output(0)) != extents or isinstance(op.body[0], E.Reduce):
+    if not isinstance(op, te.ComputeOp) or shape_of(op.output(0)) != extents or isinstance(op.body[0], E.Reduce):
         return False
     for load in (n for b in op.body for n in post_order(b) if isinstance(n, E.ProducerLoad)):
         producer = load.producer.op
@@ -139,18 +141,3 @@ def is_in_place(op: te.Operation, source: te.ComputeOp, extents: tuple[int, ...]
         if not own or not is_in_place(producer, source, extents):
             return False
     return True
-
-
-def unravel(flat: E.Expr, extents: Sequence[int]) -> list[E.Expr]:
-    """Indices along axes of a place counted over all of them, the last fastest."""
-    indices: list[E.Expr] = []
-    size = math.prod(extents)
-    for extent in extents:
-        size //= max(extent, 1)
-        if extent == 1:
-            indices.append(T.const(0))
-            continue
-        outer = flat if size == 1 else T.floordiv(flat, size)
-        is_first = all(isinstance(i, E.IntImm) for i in indices)
-        indices.append(outer if is_first else T.floormod(outer, extent))
-    return indices

@@ -107,6 +107,12 @@ int arm_memory_synchronize(arm_device device, arm_error *error) {
   return kind == NULL ? -1 : kind->synchronize(device.id, error);
 }
 
+int arm_memory_divide_anew(arm_device device, const void *memory, arm_error *error) {
+  if (device.type == ARM_CPU || memory == NULL) return 0;
+  const arm_device_kind *kind = kind_of(device, error);
+  return kind == NULL ? -1 : kind->divide_anew(device.id, memory, error);
+}
+
 int arm_memory_map(arm_device device, void *memory, size_t bytes, int writes, void **out, arm_error *error) {
   const arm_device_kind *kind = device.type == ARM_CPU ? NULL : kind_of(device, error);
   *out = device.type == ARM_CPU ? memory : NULL;
@@ -231,34 +237,32 @@ static int read_sizes(const arm_json *json, int32_t list, const char *where, int
   return 0;
 }
 
-/* A number, or [var, more, per]. */
-static int read_count(const arm_json *json, int32_t value, int num_vars, arm_count *out) {
-  const arm_json_value *values = json->values;
-  int64_t var;
-  *out = (arm_count){.per = 1, .var = -1};
-  if (values[value].kind != ARM_LIST) return arm_json_int(json, value, 0, ARM_MAX_BYTES, &out->more);
-  if (values[value].count != 3) return -1;
-  int32_t more = values[values[value].first].next;
-  if (arm_json_int(json, values[value].first, 0, num_vars - 1, &var) != 0) return -1;
-  out->var = (int32_t)var;
-  if (arm_json_int(json, more, -ARM_MAX_BYTES, ARM_MAX_BYTES, &out->more) != 0) return -1;
-  return arm_json_int(json, values[more].next, 1, ARM_MAX_BYTES, &out->per);
+int64_t arm_count_value(const arm_count *count, const int64_t *vars) {
+  return count->of.count > 0 ? arm_extent_value(&count->of, vars) : count->number;
 }
 
-static int read_groups(const arm_json *json, int32_t list, const char *where, int num_vars, arm_count out[3],
+/* A number of at least `low`, or the text of an expression over the function's vars. */
+static int read_count(const arm_json *json, int32_t value, int64_t low, int64_t high, const arm_function *f, arm_count *out,
+                      arm_error *error) {
+  if (value >= 0 && json->values[value].kind == ARM_TEXT)
+    return arm_extent_parse(json->values[value].text, f->vars, f->num_vars, &out->of, error);
+  return arm_json_int(json, value, low, high, &out->number);
+}
+
+static int read_groups(const arm_json *json, int32_t list, const char *where, const arm_function *f, arm_count out[3],
                        arm_error *error) {
   int k = 0;
   if (list < 0 || json->values[list].kind != ARM_LIST || json->values[list].count != 3)
     return arm_fail(error, "%s: a launch has three sizes of groups and of items", where);
   for (int32_t v = json->values[list].first; v >= 0; v = json->values[v].next)
-    if (read_count(json, v, num_vars, &out[k++]) != 0)
+    if (read_count(json, v, 0, ARM_MAX_BYTES, f, &out[k++], error) != 0)
       return arm_fail(error, "%s: a size of a launch is out of range", where);
   return 0;
 }
 
 /* ["tensor", k], ["image", k], ["workspace", offset, bytes], ["var", k]; ["status"] and ["call"], where the data and vars of a
  * call have them: arm_status.c */
-static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
+static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, const arm_function *f,
                            arm_kernel_arg *out, arm_error *error) {
   const arm_json_value *values = json->values;
   int32_t word = values[list].kind == ARM_LIST ? values[list].first : -1;
@@ -267,7 +271,7 @@ static int read_kernel_arg(const arm_json *json, int32_t list, const char *where
   int is_status = strcmp(name, "status") == 0;
   if (values[list].count == 1 && (is_status || strcmp(name, "call") == 0)) {
     out->takes = is_status ? ARM_TAKES_TENSOR : ARM_TAKES_VAR;
-    out->at = is_status ? num_args + 1 : num_vars;
+    out->at.number = is_status ? f->num_args + 1 : f->num_vars;
     return 0;
   }
   int is_image = strcmp(name, "image") == 0, is_workspace = strcmp(name, "workspace") == 0;
@@ -275,41 +279,49 @@ static int read_kernel_arg(const arm_json *json, int32_t list, const char *where
   if (!is_tensor && !is_workspace && strcmp(name, "var") != 0)
     return arm_fail(error, "%s: an argument of a launch is of kind \"%.40s\"", where, name);
   out->takes = is_image ? ARM_TAKES_IMAGE : is_tensor ? ARM_TAKES_TENSOR : is_workspace ? ARM_TAKES_WORKSPACE : ARM_TAKES_VAR;
-  int64_t limit = is_tensor ? num_args - 1 : is_workspace ? ARM_MAX_BYTES : num_vars - 1;
-  if (values[list].count != (is_workspace ? 3 : 2) || arm_json_int(json, values[word].next, 0, limit, &out->at) != 0)
-    return arm_fail(error, "%s: an argument of a launch is out of range", where);
-  if (is_workspace && arm_json_int(json, values[values[word].next].next, 1, ARM_MAX_BYTES, &out->bytes) != 0)
+  int64_t limit = is_tensor ? f->num_args - 1 : is_workspace ? ARM_MAX_BYTES : f->num_vars - 1;
+  int32_t first = values[word].next;
+  int is_out = values[list].count != (is_workspace ? 3 : 2);
+  if (!is_out && is_workspace) is_out = read_count(json, first, 0, limit, f, &out->at, error) != 0;
+  else if (!is_out) is_out = arm_json_int(json, first, 0, limit, &out->at.number) != 0;
+  if (is_out) return arm_fail(error, "%s: an argument of a launch is out of range", where);
+  if (is_workspace && read_count(json, values[first].next, 1, ARM_MAX_BYTES, f, &out->bytes, error) != 0)
     return arm_fail(error, "%s: a part of a workspace has no size", where);
   return 0;
 }
 
-static int read_launch(const arm_json *json, int32_t row, const char *where, int num_args, int num_vars, arm_launch *out,
+static int read_launch(const arm_json *json, int32_t row, const char *where, const arm_function *f, arm_launch *out,
                        arm_error *error) {
   int32_t kernel = arm_json_need(json, row, "kernel", ARM_TEXT, where, error);
   int32_t args = arm_json_need(json, row, "args", ARM_LIST, where, error);
   if (kernel < 0 || args < 0) return -1;
-  out->workspace = num_args;
+  out->workspace = f->num_args;
   out->kernel = arm_strdup(json->values[kernel].text, strlen(json->values[kernel].text));
   out->args = arm_zalloc((size_t)json->values[args].count, sizeof *out->args);
   if (out->kernel == NULL || out->args == NULL) return arm_fail(error, "out of memory");
   for (int32_t v = json->values[args].first; v >= 0; v = json->values[v].next)
-    if (read_kernel_arg(json, v, where, num_args, num_vars, &out->args[out->num_args++], error) != 0) return -1;
-  if (read_groups(json, arm_json_get(json, row, "groups"), where, num_vars, out->groups, error) != 0) return -1;
+    if (read_kernel_arg(json, v, where, f, &out->args[out->num_args++], error) != 0) return -1;
+  if (read_groups(json, arm_json_get(json, row, "groups"), where, f, out->groups, error) != 0) return -1;
   return read_sizes(json, arm_json_get(json, row, "items"), where, out->items, error);
 }
 
-int arm_launches_read(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
-                      arm_launch **out, int32_t *count, arm_error *error) {
+int arm_launches_read(const arm_json *json, int32_t list, const char *where, const arm_function *f, arm_launch **out,
+                      int32_t *count, arm_error *error) {
   *count = 0;
   *out = arm_zalloc((size_t)json->values[list].count, sizeof **out);
   if (*out == NULL) return arm_fail(error, "out of memory");
   for (int32_t v = json->values[list].first; v >= 0; v = json->values[v].next)
-    if (read_launch(json, v, where, num_args, num_vars, &(*out)[(*count)++], error) != 0) return -1;
+    if (read_launch(json, v, where, f, &(*out)[(*count)++], error) != 0) return -1;
   return 0;
 }
 
 void arm_launches_free(arm_launch *launches, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
+    for (int32_t k = 0; k < launches[i].num_args; k++) {
+      arm_extent_free(&launches[i].args[k].at.of);
+      arm_extent_free(&launches[i].args[k].bytes.of);
+    }
+    for (int d = 0; d < 3; d++) arm_extent_free(&launches[i].groups[d].of);
     free(launches[i].kernel);
     free(launches[i].args);
   }

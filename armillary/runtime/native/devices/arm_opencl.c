@@ -320,6 +320,19 @@ int arm_cl_memory(arm_cl_state *s, const void *address, size_t bytes, int is_ima
   return status;
 }
 
+static int divide_anew(int32_t id, const void *memory, arm_error *error) {
+  arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL || arm_cl_wait(s, "taking memory apart", error) != 0) return -1;
+  (void)api.clFinish(s->queue);
+  pthread_mutex_lock(&s->lock);
+  arm_cl_buffer *buffer = buffer_at(s, memory, 0);
+  for (int32_t i = buffer == NULL ? 0 : buffer->num_parts; i-- > 0;) (void)api.clReleaseMemObject(buffer->parts[i].mem);
+  if (buffer != NULL) buffer->num_parts = 0;
+  s->parts++;
+  pthread_mutex_unlock(&s->lock);
+  return 0;
+}
+
 /* ---- copies ---- */
 
 typedef struct { arm_cl_state *state; const arm_cl_buffer *buffer; cl_mem mem; size_t offset; } place;
@@ -403,5 +416,5 @@ static int synchronize(int32_t id, arm_error *error) {
 const arm_device_kind arm_opencl_kind = {
     "opencl", ARM_OPENCL, open_device, describe, allocate, arm_cl_allocate_image, release, write_device, read_device,
     copy_inside, clear, synchronize, arm_cl_build, arm_cl_drop, arm_cl_prepare, arm_cl_launch, arm_cl_forget,
-    map, unmap, arm_cl_watch, arm_cl_elapsed,
+    map, unmap, arm_cl_watch, arm_cl_elapsed, divide_anew,
 };

@@ -393,12 +393,14 @@ int arm_cl_build(int32_t id, const char *source, void **program, arm_error *erro
 
 /* ---- launches ---- */
 
+typedef struct { const void *address; int64_t bytes; } set_part;
 typedef struct {
   arm_cl_state *state;
   const arm_launch *launch;
   cl_kernel kernel;
   char name[ARM_CL_NAME];
-  const void *set[]; /* the memory that each argument was last set to */
+  uint64_t parts;  /* the state's when `set` was */
+  set_part set[];  /* the memory that each argument was last set to */
 } prepared_launch;
 
 /* Rather here than at the first run: what the device refuses. */
@@ -449,31 +451,29 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
   return 0;
 }
 
-static int set_argument(prepared_launch *p, int32_t k, void *const *data, const int64_t *bytes, const int64_t *vars,
-                        arm_error *error) {
-  const arm_kernel_arg *arg = &p->launch->args[k];
-  if (arg->takes == ARM_TAKES_VAR) {
-    cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &vars[arg->at]);
-    return code == CL_SUCCESS ? 0 : failed(p, "setting a number of", code, error);
-  }
-  int is_image = arg->takes == ARM_TAKES_IMAGE, is_tensor = is_image || arg->takes == ARM_TAKES_TENSOR;
-  const char *address = is_tensor ? (const char *)data[arg->at] : (const char *)data[p->launch->workspace] + arg->at;
-  if (address == p->set[k] && address != NULL) return 0;
+static int set_memory(prepared_launch *p, int32_t k, const char *address, int64_t bytes, arm_error *error) {
+  set_part *set = &p->set[k];
+  if (address == set->address && address != NULL && bytes == set->bytes) return 0;
   cl_mem mem;
-  if (arm_cl_memory(p->state, address, (size_t)(is_tensor ? bytes[arg->at] : arg->bytes), is_image, &mem, error) != 0)
-    return -1;
+  int is_image = p->launch->args[k].takes == ARM_TAKES_IMAGE;
+  if (arm_cl_memory(p->state, address, (size_t)bytes, is_image, &mem, error) != 0) return -1;
   cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof mem, (const void *)&mem);
   if (code != CL_SUCCESS) return failed(p, "setting an argument of", code, error);
-  p->set[k] = address;
+  *set = (set_part){address, bytes};
   return 0;
 }
 
-/* Work-groups along a dimension; -1: more than any device takes. */
-static int64_t groups_of(const arm_count *count, const int64_t *vars) {
-  if (count->var < 0) return count->more;
-  int64_t value = vars[count->var];
-  if (value > ARM_MAX_BYTES) return -1;
-  return value < 0 || value + count->more < 0 ? 0 : (value + count->more) / count->per;
+static int set_argument(prepared_launch *p, int32_t k, void *const *data, const int64_t *bytes, const int64_t *vars,
+                        arm_error *error) {
+  const arm_kernel_arg *arg = &p->launch->args[k];
+  int64_t at = arm_count_value(&arg->at, vars), size = arm_count_value(&arg->bytes, vars);
+  if (arg->takes == ARM_TAKES_VAR) {
+    cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &vars[at]);
+    return code == CL_SUCCESS ? 0 : failed(p, "setting a number of", code, error);
+  }
+  if (arg->takes != ARM_TAKES_WORKSPACE) return set_memory(p, k, data[at], bytes[at], error);
+  if (at < 0 || size < 0) return arm_fail(error, "OpenCL: kernel %s: its workspace is too large", p->launch->kernel);
+  return set_memory(p, k, (const char *)data[p->launch->workspace] + at, size, error);
 }
 
 int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error) {
@@ -481,12 +481,14 @@ int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const
   size_t all[3], items[3];
   for (int d = 0; d < 3; d++) {
     items[d] = (size_t)p->launch->items[d];
-    int64_t groups = groups_of(&p->launch->groups[d], vars);
+    int64_t groups = arm_count_value(&p->launch->groups[d], vars);
     if (groups < 0)
-      return arm_fail(error, "OpenCL: kernel %s is to run for %lld", p->launch->kernel, (long long)vars[p->launch->groups[d].var]);
+      return arm_fail(error, "OpenCL: kernel %s is to run for a number of groups that no device takes", p->launch->kernel);
     all[d] = items[d] * (size_t)groups;
     if (all[d] == 0) return 0;
   }
+  if (p->parts != p->state->parts) memset(p->set, 0, sizeof *p->set * (size_t)p->launch->num_args);
+  p->parts = p->state->parts;
   for (int32_t k = 0; k < p->launch->num_args; k++)
     if (set_argument(p, k, data, bytes, vars, error) != 0) return -1;
   if (p->state->is_watched) return arm_cl_launch_watched(p->state, p->kernel, p->name, all, items, error);
