@@ -202,6 +202,27 @@ def test_loops_behind_one_another_become_one() -> None:
         s.merge(s.get_loops("b")[0], s.get_loops("c")[0])
 
 
+def test_what_is_marked_is_not_taken_apart() -> None:
+    s = _product()
+    i, j, _ = s.get_loops("c")
+    s.annotate(i, "note", {"a": 1})
+    s.bind(j, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="has the note 'note'"):
+        s.split(i, [None, 4])
+    with pytest.raises(ScheduleError, match=r"is bound to threadIdx\.x"):
+        s.fuse(j)
+    with pytest.raises(ScheduleError, match="named twice"):
+        s.reorder(i, i)
+    assert tir.schedule.testing.verify_trace_roundtrip(s, _product().mod).trace.insts
+
+
+def test_blocks_that_write_what_leaves_a_block() -> None:
+    s = _product()
+    outer = s.blockize(s.get_loops("c")[1])
+    assert [b.name for b in s.get_output_blocks("root")] == [outer.name, "c"]
+    assert s.get_sref(outer).same_as(s.get_sref(s.get_block(outer.name)))
+
+
 def test_what_there_is_not_says_so() -> None:
     s = _product()
     with pytest.raises(ScheduleError, match="one dimension"):

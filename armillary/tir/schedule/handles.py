@@ -40,5 +40,9 @@ class StmtSRef:
 
     stmt: S.Stmt
 
+    def same_as(self, other: StmtSRef) -> bool:
+        """Whether both are one statement."""
+        return self.stmt is other.stmt
+
 
 INLINE, ROOT = build.var("inline"), build.var("root")  # of loops that say: into the readers, nowhere else

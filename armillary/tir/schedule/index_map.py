@@ -126,6 +126,7 @@ def _joined(var: E.Var, length: int, digits: dict[int, tuple[int, E.Expr]]) -> E
     """An old index from its digits."""
     value: E.Expr = build.const(0, var.dtype)
     low = 1
+    digits = {step: digit for step, digit in digits.items() if digit[0] > 1}
     for step in sorted(digits):
         if step != low:
             break

@@ -45,7 +45,7 @@ class LoopPrimitives(State):
         `disable_predication` wants factors that divide, as iterations too many cannot be left out.
         """
         del preserve_unit_iters
-        item = self._loop("split", loop)
+        item = self._unmarked("split", loop)
         name, extent = item.var.name, build.as_int(item.extent)
         sizes = [None if f is None else build.as_int(f) for f in factors]
         known = [n for n in sizes if n is not None]
@@ -76,6 +76,14 @@ class LoopPrimitives(State):
         self._put(loop.function, item, inline.serial_loops(list(zip(fresh, lengths, strict=True)), body))
         return [LoopRV(loop.function, var) for var in fresh]
 
+    def _unmarked(self, primitive: str, loop: LoopRV) -> S.For:
+        """A loop that is taken apart, which takes its notes and its axis of a GPU away."""
+        item = self._loop(primitive, loop)
+        if item.annotations or item.kind is S.LoopKind.THREAD:
+            mark = f"is bound to {item.thread_tag}" if item.thread_tag else f"has the note {item.annotations[0][0]!r}"
+            raise ScheduleError(f"{primitive}: loop {item.var.name} {mark}", hint=f"{primitive} before it is marked")
+        return item
+
     @primitive
     def loop_partition(
         self, loop: LoopRV, factors: Sequence[int | ExprRV | None], preserve_unit_iters: bool = True
@@ -104,7 +112,7 @@ class LoopPrimitives(State):
     def fuse(self, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
         """Loops that stand directly inside one another become one."""
         del preserve_unit_iters
-        items = [self._loop("fuse", loop) for loop in loops]
+        items = [self._unmarked("fuse", loop) for loop in loops]
         for outer, inner in pairwise(items):
             if outer.body is not inner:
                 message = f"fuse: {inner.var.name} does not stand directly inside {outer.var.name}"
@@ -158,6 +166,8 @@ class LoopPrimitives(State):
     def reorder(self, *loops: LoopRV) -> None:
         """Put loops of one nest into this order, at the places that they occupy together."""
         items = {loop.var: self._loop("reorder", loop) for loop in loops}
+        if len(items) < len(loops):
+            raise ScheduleError("reorder: a loop is named twice")
         chain = self._nest(list(items.values()))
         inside = [k for k, item in enumerate(chain) if item.var in items]
         order = list(chain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from armillary.ir import IRModule
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import all_statements
+from armillary.tir.analysis import all_statements, statements_inside
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.schedule import inline
 from armillary.tir.schedule.handles import BlockRV, ExprRV, LoopRV, StmtSRef
@@ -155,7 +155,7 @@ class State:
     def get_output_blocks(self, scope_block: BlockRV) -> list[BlockRV]:
         """The blocks inside a block that write what it has not allocated."""
         own = {b for s in all_statements(self.get(scope_block)) if isinstance(s, Block) for b in s.alloc_buffers}
-        inner = inline.leaves(self._block(scope_block).body)
+        inner = _blocks_in(self._block(scope_block).body)
         return [BlockRV(scope_block.function, b.name_hint) for b in inner if inline.touched(b)[1] - own]
 
     def _neighbours(self, block: BlockRV, near: Callable[[_Touched, _Touched], bool]) -> list[BlockRV]:
@@ -239,6 +239,14 @@ def _with_own_names(func: S.PrimFunc) -> S.PrimFunc:
         return map_stmt(item, lambda e: e, visit)
 
     return func.with_body(visit(func.body))
+
+
+def _blocks_in(item: S.Stmt) -> Iterator[Block]:
+    """The blocks of a statement in their order, each before those inside it."""
+    if isinstance(item, Block):
+        yield item
+    for part in statements_inside(item):
+        yield from _blocks_in(part)
 
 
 def is_block(item: S.Stmt, name: str) -> bool:

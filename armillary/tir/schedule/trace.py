@@ -98,6 +98,10 @@ class Instruction:
         results += "," if len(self.outputs) == 1 and self.kind.gives_list else ""
         return f"{f'{results} = ' if results else ''}sch.{self.kind.method}({', '.join(parts)})"
 
+    def same_as(self, other: Instruction) -> bool:
+        """Whether both are one call."""
+        return self is other
+
     def __str__(self) -> str:
         return self.line({})
 
@@ -244,6 +248,10 @@ def _moved(value: Value, env: Mapping[Value, Value]) -> Value:
 def _plain(inst: Instruction, value: Value) -> Value:
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, E.IntImm | E.FloatImm):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inst, v) for key, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inst, v) for v in value]
     raise ScheduleError(
