@@ -299,22 +299,28 @@ def known_names() -> frozenset[str]:
     return frozenset(_USER_PASSES).union(*(p.info.names for p in PASSES.values()))
 
 
-def _load_passes() -> None:
-    """Import every pass: each registers itself and its options."""
+def _loaders() -> tuple[Callable[[], object], ...]:
+    """What imports loop passes, graph passes, operators: each registers itself and its options; the quickest first."""
     graph_passes, _, loop_passes = map(find, _PASS_PACKAGES)
-    graph_passes.load_all()
-    loop_passes.load_all()
+    return loop_passes.load_all, graph_passes.load_all, load_operators
+
+
+def _load_passes() -> None:
+    """Import every pass."""
+    for load in _loaders()[:-1]:
+        load()
 
 
 def _load_options() -> None:
     """Import whatever has options: passes and operators."""
-    _load_passes()
-    load_operators()
+    for load in _loaders():
+        load()
 
 
 def _checked(key: str, value: Any) -> Any:
-    if key not in CONFIG_OPTIONS:
-        _load_options()
+    for load in _loaders() if key not in CONFIG_OPTIONS else ():
+        if key not in CONFIG_OPTIONS:
+            load()
     option = CONFIG_OPTIONS.get(key)
     if option is None:
         close = similar(key, CONFIG_OPTIONS, 3, 0.5)

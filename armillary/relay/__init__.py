@@ -15,6 +15,7 @@ from armillary.base.lazy import deferred, lazy_names
 with deferred():
     from armillary.base.old_modules import old_name as _old_name
     from armillary.relay.names import find_operator as _find_operator
+    from armillary.relay.names import is_shown as _is_shown
     from armillary.relay.names import operator_names as _operator_names
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
@@ -104,7 +105,7 @@ def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or o
     found = _find_operator(name)
     if found is None:
         return _old_name(__name__, name)
-    if name in _operator_names():  # those of back ends are found, but not shown
+    if _is_shown(name):  # those of back ends are found, but not shown
         globals()[name] = found
     return found
 

@@ -81,3 +81,9 @@ def find_operator(name: str) -> OperatorFunction | OpNames | AnyFunction | None:
 def operator_names() -> list[str]:
     """First components of the names of all operators."""
     return sorted({name.split(".")[0] for name in (*OPS, *user_functions()) if not is_lowered(name)})
+
+
+def is_shown(name: str) -> bool:
+    """Whether users write a first component: it is a function of theirs, or of an operator that is not a back end's."""
+    listed = (known for known in listed_operators() if known.split(".")[0] == name)
+    return name in user_functions() or any(not is_lowered(known) for known in listed)

@@ -92,7 +92,8 @@ def _launch(row: FunctionRow, reals: tuple[str, ...]) -> str:
         raise InternalError(f"{row.name}: {len(row.launches)} launches, wanted one")
     (launch,), names = row.launches, [var.name for var in row.vars]
     words = []
-    for kind, at in launch.args:
+    for arg in launch.args:
+        kind, at = arg[0], arg[1] if len(arg) > 1 else 0
         name = names[at] if kind == "var" else ""
         words.append(f"#{at}" if kind == "tensor" else f"~{name}" if name in reals else name)
     groups = [

@@ -42,16 +42,24 @@ def _im2col(body: Body, line: Expr) -> None:
     image, out, n = body.tensors["image"], body.tensors["out"], body.numbers
     batch, y = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
     terms = T.mul(n["channels"], T.mul(n["kernel_y"], n["kernel_x"]))
-    loop = body.builder.for_range
-    with loop(0, n["out_columns"], name="x") as x, loop(0, n["channels"], name="channel") as channel:
+    first, loop = T.mul(T.mul(line, n["out_columns"]), terms), body.builder.for_range
+    with loop(0, n["channels"], name="channel") as channel, loop(0, n["kernel_y"], name="tap_y") as tap_y:
         plane = T.mul(T.add(T.mul(batch, n["channels"]), channel), n["padded_rows"])
-        row = T.mul(T.add(T.mul(line, n["out_columns"]), x), terms)
-        with loop(0, n["kernel_y"], name="tap_y") as tap_y:
-            source = T.add(plane, T.add(T.mul(y, n["stride_y"]), T.mul(tap_y, n["dilation_y"])))
-            start = T.add(T.mul(source, n["padded"]), T.mul(x, n["stride_x"]))
-            term = T.mul(T.add(T.mul(channel, n["kernel_y"]), tap_y), n["kernel_x"])
-            with loop(0, n["kernel_x"], name="tap_x") as tap_x:
-                out[T.add(row, T.add(term, tap_x))] = image[T.add(start, T.mul(tap_x, n["dilation_x"]))]
+        row = T.add(plane, T.add(T.mul(y, n["stride_y"]), T.mul(tap_y, n["dilation_y"])))
+        term = T.mul(T.add(T.mul(channel, n["kernel_y"]), tap_y), n["kernel_x"])
+        with loop(0, n["kernel_x"], name="tap_x") as tap_x:  # a column of the matrix: one tap of a row of pixels
+            source = body.builder.let("source", T.add(T.mul(row, n["padded"]), T.mul(tap_x, n["dilation_x"])))
+            target = body.builder.let("target", T.add(first, T.add(term, tap_x)))
+            fours = T.floordiv(n["out_columns"], T.const(4))
+
+            def copy(x: Expr) -> None:
+                out[T.add(target, T.mul(x, terms))] = image[T.add(source, T.mul(x, n["stride_x"]))]
+
+            with loop(0, fours, name="four") as four:
+                for k in range(4):
+                    copy(T.add(T.mul(four, T.const(4)), T.const(k)))
+            with loop(0, T.sub(n["out_columns"], T.mul(fours, T.const(4))), name="x") as x:
+                copy(T.add(T.mul(fours, T.const(4)), x))
 
 
 def _reshape_weights(body: Body, term: Expr) -> None:
@@ -63,13 +71,24 @@ def _reshape_weights(body: Body, term: Expr) -> None:
 def _col2im(body: Body, line: Expr) -> None:
     product, biases, out, n = body.tensors["product"], body.tensors["biases"], body.tensors["out"], body.numbers
     batch, y = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
-    with body.builder.for_range(0, n["outputs"], name="output") as output:
-        plane = T.add(T.mul(batch, n["outputs"]), output)
-        start = T.add(n["offset"], T.add(T.mul(plane, n["plane"]), T.mul(y, n["pitch"])))
-        bias = biases[output]
+    whole = T.mul(T.floordiv(n["outputs"], T.const(OUTPUTS)), T.const(OUTPUTS))
+
+    def planes(first: Expr, count: int) -> None:  # a row of so many planes
+        starts = []
+        for k in range(count):
+            plane = T.add(T.mul(batch, n["outputs"]), T.add(first, T.const(k)))
+            place = T.add(n["offset"], T.add(T.mul(plane, n["plane"]), T.mul(y, n["pitch"])))
+            starts.append(body.builder.let(f"start{k}", place))
         with body.builder.for_range(0, n["out_columns"], name="x") as x:
-            value = product[T.add(T.mul(T.add(T.mul(line, n["out_columns"]), x), n["whole"]), output)] + bias
-            out[T.add(start, x)] = T.maximum(n["low"], T.minimum(n["high"], value))
+            at = T.add(T.mul(T.add(T.mul(line, n["out_columns"]), x), n["whole"]), first)
+            for k, start in enumerate(starts):
+                value = product[T.add(at, T.const(k))] + biases[T.add(first, T.const(k))]
+                out[T.add(start, x)] = T.maximum(n["low"], T.minimum(n["high"], value))
+
+    with body.builder.for_range(0, T.floordiv(n["outputs"], T.const(OUTPUTS)), name="block") as block:
+        planes(T.mul(block, T.const(OUTPUTS)), OUTPUTS)
+    with body.builder.for_range(0, T.sub(n["outputs"], whole), name="output") as output:
+        planes(T.add(whole, output), 1)
 
 
 @once

@@ -7,12 +7,17 @@ Tiles: 8x12 and 4x16, as the text names them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 from armillary.base.once import once
 from armillary.base.record import record
 from armillary.compute.functions.stages.stage import Body, Stage
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import BufferVar
+
+_FOUR = 4
 
 
 @record(slots=True)
@@ -21,6 +26,11 @@ class Tile:
 
     rows: int
     columns: int
+
+    def vectors(self) -> Iterator[tuple[int, int]]:
+        """First column and lanes of each vector: 16 lanes, or fours, which every machine has registers for."""
+        lanes = self.columns if self.columns & (self.columns - 1) == 0 else _FOUR
+        return ((first, lanes) for first in range(0, self.columns, lanes))
 
     def whole(self, rows: int, columns: int) -> tuple[int, int]:
         """Rows and columns filled up to whole blocks."""
@@ -72,15 +82,16 @@ def multiply_block(body: Body, tile: Tile, terms: Expr, a: tuple[Expr, Expr, Exp
     """The sums of a block; `a`: where its first value is, and how far the next row and the next term are."""
     left, right, (first, next_row, next_term) = body.tensors["a"], body.tensors["b"], a
     sums = body.registers(tile.rows * tile.columns)
-    for row in range(tile.rows):
-        with body.lanes(tile.columns) as lane:
-            sums[lane + row * tile.columns] = T.const(0.0, "float32")
+    for row, (column, lanes) in product(range(tile.rows), tile.vectors()):
+        with body.lanes(lanes) as lane:
+            sums[lane + (row * tile.columns + column)] = T.const(0.0, "float32")
     with body.builder.for_range(0, terms, name="term") as term:
         for row in range(tile.rows):
             value = left[T.add(T.add(first, T.mul(next_row, T.const(row))), T.mul(term, next_term))]
-            with body.lanes(tile.columns) as lane:
-                at = lane + row * tile.columns
-                sums[at] = sums[at] + value * right[T.add(b, term * tile.columns + lane)]
+            for column, lanes in tile.vectors():
+                with body.lanes(lanes) as lane:
+                    at = lane + (row * tile.columns + column)
+                    sums[at] = sums[at] + value * right[T.add(b, term * tile.columns + (lane + column))]
     return sums
 
 
@@ -93,10 +104,10 @@ def blocked_gemm(tile: Tile) -> Stage:
         with body.builder.for_range(0, T.floordiv(columns, T.const(tile.columns)), name="panel") as panel:
             start = (T.mul(T.mul(block, terms), T.const(tile.rows)), T.const(1), T.const(tile.rows))
             sums = multiply_block(body, tile, terms, start, T.mul(T.mul(panel, terms), T.const(tile.columns)))
-            for row in range(tile.rows):
-                with body.lanes(tile.columns) as lane:
-                    place = (block * tile.rows + row) * columns + panel * tile.columns + lane
-                    out[place] = sums[lane + row * tile.columns]
+            for row, (column, lanes) in product(range(tile.rows), tile.vectors()):
+                with body.lanes(lanes) as lane:
+                    place = (block * tile.rows + row) * columns + panel * tile.columns + (lane + column)
+                    out[place] = sums[lane + (row * tile.columns + column)]
 
     return Stage(f"blocked_gemm_{tile.rows}x{tile.columns}", ("a", "b", "out"), ("terms", "columns"), emit)
 
