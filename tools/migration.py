@@ -100,7 +100,7 @@ def page() -> str:
         "",
         "## Left out",
         "",
-        "These can be imported, and refuse when they are called.",
+        "These can be imported, and refuse when they are called; those that ask whether something is there answer no.",
         "",
         "| name | what is used instead |",
         "|---|---|",

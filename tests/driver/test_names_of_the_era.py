@@ -226,3 +226,10 @@ def test_attributes_are_taken_off() -> None:
     assert "note" not in dict(func.without_attr("note").attrs)
     with PassContext(config={"relay.backend.use_meta_schedule": True}):
         assert meta_schedule.is_meta_schedule_enabled()
+
+
+def test_what_is_not_there_says_so_when_asked() -> None:
+    assert armillary.contrib.cudnn.exists() is False
+    assert armillary.contrib.thrust.can_use_thrust("cuda", "sort") is False
+    with pytest.raises(UnsupportedError, match="is not there"):
+        armillary.contrib.cudnn.conv_forward()

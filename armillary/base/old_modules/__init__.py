@@ -94,8 +94,16 @@ def _listed(owner: str, line: str) -> Callable[[str], object]:
     return look
 
 
+def _asks(name: str) -> bool:
+    """Whether a function asks if something is there, which is answered where the thing itself is refused."""
+    return name in ("exists", "is_available") or name.endswith("_available") or name.startswith(("can_use_", "has_"))
+
+
 def _refusals(owner: str, line: str) -> Callable[[str], object]:
-    def look(name: str) -> Callable[..., NoReturn]:
+    def look(name: str) -> Callable[..., bool]:
+        if _asks(name):
+            return lambda *_, **__: False
+
         def refuse(*_arguments: object, **_options: object) -> NoReturn:
             raise UnsupportedError(f"{owner}.{name} is not there", hint=line)
 
