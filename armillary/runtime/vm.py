@@ -91,6 +91,11 @@ class Executable:
 
 
 @bounded
+def profiler_enabled() -> bool:
+    """Whether a `VirtualMachine` times its kernels one by one: it does not, `contrib.debugger.debug_executor` does."""
+    return False
+
+
 class VirtualMachine:
     """Functions of an executable on a device: `invoke` calls, `set_input` and `run` call in two steps."""
 

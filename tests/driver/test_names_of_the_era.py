@@ -230,6 +230,7 @@ def test_attributes_are_taken_off() -> None:
 
 def test_what_is_not_there_says_so_when_asked() -> None:
     assert armillary.contrib.cudnn.exists() is False
+    assert armillary.runtime.profiler_vm.enabled() is False
     assert armillary.contrib.thrust.can_use_thrust("cuda", "sort") is False
     with pytest.raises(UnsupportedError, match="is not there"):
         armillary.contrib.cudnn.conv_forward()
