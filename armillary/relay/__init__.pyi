@@ -973,7 +973,7 @@ class _Nn:
 
     @staticmethod
     def nll_loss(predictions: _Expr, targets: _Expr, weights: _Expr, reduction: str = 'mean', ignore_index: int = -100) -> _Expr:
-        """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities."""
+        """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities, or (C,) with one target."""
 
     @staticmethod
     def pad(data: _Expr, pad_width: object = (), pad_value: object = 0.0, pad_mode: str = 'constant') -> _Expr:
