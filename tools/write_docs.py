@@ -28,6 +28,7 @@ from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.element_types import types_text  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.frontend.pytorch.table import ATEN_RULES  # noqa: E402
+from armillary.frontend.tensorflow.node import TENSORFLOW_RULES  # noqa: E402
 from armillary.frontend.tflite.node import INTEGER_RULES, TFLITE_RULES  # noqa: E402
 from armillary.relay.lazy_registry import is_lowered  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
@@ -50,6 +51,9 @@ TFLITE = """
 integers, too, whose results have the bits of the interpreter's reference kernels (but for `SUM`, whose reference kernel
 is wrong). All that a file needs and that is not here is named at once.
 """
+TENSORFLOW = """
+{rules} operators of TensorFlow's frozen graphs have a rule in `armillary/frontend/tensorflow/rules`.
+"""
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
 `XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
@@ -63,8 +67,8 @@ def operators_page() -> str:
     lines = [
         "# Operators",
         "",
-        "Relay's operators, then [ONNX's](#onnx-operators), [PyTorch's](#pytorch-operators) and "
-        "[TFLite's](#tflite-operators).",
+        "Relay's operators, then [ONNX's](#onnx-operators), [PyTorch's](#pytorch-operators), "
+        "[TFLite's](#tflite-operators) and [TensorFlow's](#tensorflow-operators).",
         "",
         "## Relay operators",
         "",
@@ -76,6 +80,7 @@ def operators_page() -> str:
         *onnx_table.section(),
         *_aten_section(),
         *_tflite_section(),
+        *_tensorflow_section(),
     ]
     return "\n".join(lines)
 
@@ -91,6 +96,18 @@ def _tflite_section() -> list[str]:
     names = sorted(TFLITE_RULES.keys() | INTEGER_RULES.keys())
     words = [f"*{name}*" if name in INTEGER_RULES else name for name in names]
     return ["## TFLite operators", "", TFLITE.format(rules=len(names)), *textwrap.wrap(", ".join(words), 118), ""]
+
+
+def _tensorflow_section() -> list[str]:
+    """The operators of TensorFlow that have a rule."""
+    names = sorted([*TENSORFLOW_RULES, "Const", "Placeholder"])
+    return [
+        "## TensorFlow operators",
+        "",
+        TENSORFLOW.format(rules=len(names)),
+        *textwrap.wrap(", ".join(names), 118),
+        "",
+    ]
 
 
 def _operator_row(op: Op) -> str:

@@ -1,11 +1,11 @@
 """Importers: a trained network becomes `(IRModule, params)`.
 
 In: a network of another framework. Out: a module in Relay and its parameters. `from_onnx` reads ONNX (see
-onnx/entry.py), `from_keras` the .h5 files of Keras (keras/entry.py), `from_mxnet` symbols and parameters of MXNet
-(mxnet/entry.py), `from_tflite` files of TFLite (tflite/entry.py), `from_exported_program` programs of torch.export
-(pytorch/entry.py). The other names of Relay-era scripts exist so that
-a script meets a sentence instead of an AttributeError: each refuses with UnsupportedError and says how to go through
-ONNX. Invariant: nothing is imported before first use, so this package costs nothing until a model is read.
+onnx/entry.py), `from_keras` Keras (keras/entry.py), `from_mxnet` MXNet (mxnet/entry.py), `from_tflite` TFLite
+(tflite/entry.py), `from_tensorflow` frozen graphs (tensorflow/entry.py), `from_exported_program` programs of
+torch.export (pytorch/entry.py). The other names of Relay-era scripts exist so that a script meets a sentence instead
+of an AttributeError: each refuses with UnsupportedError and says how to go through ONNX. Invariant: nothing is
+imported before first use, so this package costs nothing until a model is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from armillary.frontend.pytorch.entry import from_exported_program as from_exported_program
     from armillary.frontend.pytorch.entry import from_pytorch as from_pytorch
     from armillary.frontend.pytorch.entry import from_torch as from_torch
+    from armillary.frontend.tensorflow.entry import from_tensorflow as from_tensorflow
     from armillary.frontend.tflite.entry import from_tflite as from_tflite
 
-_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "oneflow", "paddle", "tensorflow")
+_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "oneflow", "paddle")
 _TABLE = {
     "common": "armillary.frontend.common",
     "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
@@ -32,6 +33,7 @@ _TABLE = {
     "from_exported_program": "armillary.frontend.pytorch.entry:from_exported_program",
     "from_pytorch": "armillary.frontend.pytorch.entry:from_pytorch",
     "from_torch": "armillary.frontend.pytorch.entry:from_torch",
+    "from_tensorflow": "armillary.frontend.tensorflow.entry:from_tensorflow",
     "from_tflite": "armillary.frontend.tflite.entry:from_tflite",
 } | {f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED}
 
@@ -41,6 +43,7 @@ __all__ = [
     "from_mxnet",
     "from_onnx",
     "from_pytorch",
+    "from_tensorflow",
     "from_tflite",
     "from_torch",
 ]

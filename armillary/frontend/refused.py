@@ -21,7 +21,6 @@ _EXPORT = {
     "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
     "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
-    "tensorflow": "python -m tf2onnx.convert --saved-model DIR --output model.onnx",
     "weights": "it holds no network; load it in the framework that trained it, and export that to ONNX",
     "scikit-learn": "skl2onnx.to_onnx(model, example_inputs), and write what it returns",
     "tensorrt": "compile the ONNX file that the engine was built from",
@@ -31,7 +30,6 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
     ".pt": "pytorch",
     ".pth": "pytorch",
     ".pt2": "pytorch",
-    ".pb": "tensorflow",
     ".mlmodel": "coreml",
     ".mlpackage": "coreml",
     ".caffemodel": "caffe",
@@ -50,7 +48,12 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
 }
 
 
-_READ_BY = {".tflite": "from_tflite", ".keras": "from_keras", ".h5": "from_keras"}  # by an importer of their own
+_READ_BY = {
+    ".tflite": "from_tflite",
+    ".keras": "from_keras",
+    ".h5": "from_keras",
+    ".pb": "from_tensorflow",
+}  # by an importer of their own
 
 
 def refuse_file(path: str) -> None:

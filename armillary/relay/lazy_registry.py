@@ -22,6 +22,7 @@ ROOTS = {  # folders of operators and import rules, and how the names of their f
     "frontend/onnx/rules": "",
     "frontend/mxnet/rules": "",
     "frontend/pytorch/rules": "",
+    "frontend/tensorflow/rules": "",
     "frontend/tflite/rules": "",
     "backends": "operator",
 }

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from armillary import relay
-from armillary.cli.options.models import add_target_arguments, target_of
 from armillary.cli.main import _Parser, main
+from armillary.cli.options.models import add_target_arguments, target_of
 from armillary.driver.tvmc.transform import apply_graph_transforms
 from armillary.errors import ConfigError
 from armillary.ir import IRModule

@@ -182,9 +182,9 @@ def test_forms_of_models(tmp_path: Path) -> None:
     (tmp_path / "m.relay").write_text(TEXT)
     module, params = tvmc.frontends.guess_frontend(tmp_path / "m.relay").load(tmp_path / "m.relay")
     assert "nn.dense" in str(module) and params == {}
-    with pytest.raises(tvmc.TVMCException, match="may be any of onnx, keras, tflite, relay"):
+    with pytest.raises(tvmc.TVMCException, match="may be any of onnx, keras, tflite, pb, relay"):
         tvmc.frontends.get_frontend_by_name("x")
-    with pytest.raises(tvmc.TVMCException, match="suffixes: onnx, h5, keras, tflite, relay"):
+    with pytest.raises(tvmc.TVMCException, match="suffixes: onnx, h5, keras, tflite, pb, relay"):
         tvmc.frontends.guess_frontend("a.txt2")
 
 

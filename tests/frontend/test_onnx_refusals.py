@@ -239,7 +239,7 @@ def test_dropout_in_training_mode_is_refused() -> None:
         from_onnx(case.model, static_inputs=static)
 
 
-@pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("c.PB", "tf2onnx")])
+@pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("c.pdmodel", "paddle2onnx")])
 def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:

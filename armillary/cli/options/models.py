@@ -34,6 +34,7 @@ with deferred():
     from armillary.driver.tvmc import transform
     from armillary.frontend.keras.entry import from_keras
     from armillary.frontend.mxnet.entry import from_mxnet
+    from armillary.frontend.tensorflow.entry import from_tensorflow
     from armillary.frontend.tflite.entry import from_tflite
     from armillary.relay.parser import parse as parse_relay
 FORMS = {
@@ -95,12 +96,14 @@ def load_model(
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, or .relay/.txt for Relay text.
+    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, .pb (TensorFlow), or .relay.
 
-    "-" is Relay text from stdin. With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells.
-    `form` overrules the suffix.
+    A folder is a SavedModel, .txt and "-" (stdin) are Relay text. With `assume`, open dimensions of an ONNX model get
+    usual numbers, which a note tells. `form` overrules the suffix.
     """
     suffix = _suffix_of(form) if form else Path(file).suffix.lower()
+    if suffix == ".pb" or (Path(file) / "saved_model.pb").is_file():
+        return from_tensorflow(file, shape=shapes)
     if Path(file).is_dir():
         raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
@@ -118,7 +121,7 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     message = f"the form of the model is not known from its suffix {suffix!r}"
-    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite or .relay"
+    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb or .relay"
     raise ModelError(message, span=Span(file), hint=hint)
 
 

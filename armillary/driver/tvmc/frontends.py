@@ -60,13 +60,25 @@ class TfliteFrontend(Frontend):
     form, endings = "tflite", ("tflite",)
 
 
+class TensorflowFrontend(Frontend):
+    """Frozen graphs of TensorFlow."""
+
+    form, endings = "pb", ("pb",)
+
+
 class RelayFrontend(Frontend):
     """Reads modules in Relay's text form."""
 
     form, endings = "relay", ("relay",)
 
 
-ALL_FRONTENDS: tuple[type[Frontend], ...] = (OnnxFrontend, KerasFrontend, TfliteFrontend, RelayFrontend)
+ALL_FRONTENDS: tuple[type[Frontend], ...] = (
+    OnnxFrontend,
+    KerasFrontend,
+    TfliteFrontend,
+    TensorflowFrontend,
+    RelayFrontend,
+)
 
 
 def get_frontend_names() -> list[str]:
@@ -102,7 +114,7 @@ def load(
     model_format: str | None = None,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
 ) -> TVMCModel:
-    """Import .onnx, .h5 and .keras, .tflite or .relay; `model_format` ("onnx", "tflite", …) overrules the suffix."""
+    """Import .onnx, .h5 and .keras, .tflite, .pb or .relay; `model_format` ("onnx", …) overrules the suffix."""
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
     mod, params = _read(str(path), shapes, form=model_format or "")
     return TVMCModel(mod, params)

@@ -28,6 +28,7 @@ class Call:
     reads: list[Tensor]
     tensors: dict[str, list[Tensor]]
     keywords: dict[str, object]  # JSON of Keras
+    numbers: dict[int, float]  # among what an operator of keras.ops reads, by place
 
 
 def calls_of(nodes: object, name: str) -> list[Call]:  # JSON of Keras
@@ -40,7 +41,9 @@ def _call(number: int, row: object) -> Call:
     keywords = {name: value for name, value in _keywords(row).items() if value is not None}
     tensors = {name: tensors_in(value) for name, value in keywords.items()}
     plain = {name: value for name, value in keywords.items() if not tensors[name]}
-    return Call(number, tensors_in(row), {name: found for name, found in tensors.items() if found}, plain)
+    args = row.get("args", []) if isinstance(row, Mapping) else []
+    numbers = {k: value for k, value in enumerate(args) if isinstance(value, int | float)}
+    return Call(number, tensors_in(row), {name: found for name, found in tensors.items() if found}, plain, numbers)
 
 
 def tensors_in(node: object) -> list[Tensor]:  # JSON of Keras

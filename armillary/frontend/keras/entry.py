@@ -25,7 +25,7 @@ from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend.keras.calls import Call, calls_of, tensors_in
 from armillary.frontend.keras.hdf5 import File
 from armillary.frontend.keras.layers import Layer
-from armillary.frontend.keras.rules import RULES
+from armillary.frontend.keras.rules import OPERATIONS, RULES, UNARY
 from armillary.frontend.keras.weights import (
     MODELS,
     Tree,
@@ -38,12 +38,13 @@ from armillary.frontend.keras.weights import (
 )
 from armillary.frontend.values import op
 from armillary.ir import IRModule
-from armillary.relay.expr import Expr, Function, Tuple, Var, var
+from armillary.relay.expr import Expr, Function, Tuple, Var, const, var
 from armillary.relay.infer import infer_type
 from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.types import TensorType
 
 _ARCHIVE = b"PK\x03\x04"
+_OPERATORS = ("keras.src.ops", "keras.ops")
 
 
 @boundary("from_keras", arguments=True)
@@ -171,11 +172,26 @@ class _Importer:
         if any((t.layer, t.node) not in values for t in reads):
             return False
         inputs = [values[t.layer, t.node][t.index] for t in call.reads]
+        if _is_operator(layer):
+            values[name_of(layer), call.number] = [self.operator(layer, inputs, call)]
+            return True
         keywords: dict[str, object] = dict(call.keywords)
         for name, found in call.tensors.items():
             keywords[name] = [values[t.layer, t.node][t.index] for t in found]
         values[name_of(layer), call.number] = self.layer(layer, inputs, keywords, weights, prefix)
         return True
+
+    def operator(self, layer: JsonObject, inputs: list[Expr], call: Call) -> Expr:
+        """A call of a function of keras.ops, whose class has the name of a layer at times."""
+        kind, operands = layer["class_name"], list(inputs)
+        for place, value in sorted(call.numbers.items()):
+            operands.insert(place, const(np.array(value, np.float32)))
+        name = OPERATIONS.get(kind)
+        is_plain = name is not None and not call.tensors and not call.keywords
+        if not is_plain or len(operands) != (1 if kind in UNARY else 2) or not inputs:
+            hint = f"known, without options: {', '.join(sorted(OPERATIONS))}"
+            raise UnsupportedError(f"{name_of(layer)!r} is keras.ops' {kind} of {len(operands)} operands", hint=hint)
+        return self.typed(op(str(name), *operands))
 
     def input(self, config: JsonObject, declared: list[object] | None) -> Expr:
         name = str(config.get("name", "input"))
@@ -230,6 +246,11 @@ class _Importer:
             self.params[name] = np.ascontiguousarray(value)
             self.variables[name] = var(name, shape=value.shape, dtype=str(value.dtype))
         return self.variables[name]
+
+
+def _is_operator(layer: JsonObject) -> bool:
+    """Whether a row is a function of keras.ops; .h5 files do not say its module, but layers have more than a name."""
+    return str(layer.get("module", "")).startswith(_OPERATORS) or set(layer["config"]) == {"name"}
 
 
 def _size(given: object, name: str, axis: int) -> object:

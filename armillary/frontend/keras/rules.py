@@ -1,7 +1,7 @@
 """All rules of Keras's layers, by the name of their class.
 
-In: nothing. Out: `RULES`. Invariant: a name has one rule; what it does is in layers.py (of images and elements) and
-sequences.py (of recurrent layers and attention).
+In: nothing. Out: `RULES`, and `OPERATIONS`, of functions of keras.ops. Invariant: a name has one rule; what it does is
+in layers.py (of images and elements) and sequences.py (of recurrent layers and attention).
 """
 
 from __future__ import annotations
@@ -29,4 +29,24 @@ def _time_distributed(layer: Layer) -> Expr | list[Expr]:
     return op("reshape", result, newshape=(batch, steps, *shape[1:]))
 
 
+UNARY = {
+    "Absolute": "abs",
+    "Exp": "exp",
+    "Log": "log",
+    "Negative": "negative",
+    "Relu": "nn.relu",
+    "Sigmoid": "sigmoid",
+    "Sqrt": "sqrt",
+    "Tanh": "tanh",
+}
+OPERATIONS = UNARY | {
+    "Add": "add",
+    "Divide": "divide",
+    "Maximum": "maximum",
+    "Minimum": "minimum",
+    "Multiply": "multiply",
+    "Power": "power",
+    "Subtract": "subtract",
+    "TrueDivide": "divide",
+}  # of keras.ops, by the names of their classes
 RULES: dict[str, Rule] = {**layers.RULES, **sequences.RULES, "TimeDistributed": _time_distributed}

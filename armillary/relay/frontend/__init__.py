@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from armillary.frontend import from_mxnet as from_mxnet
     from armillary.frontend import from_onnx as from_onnx
     from armillary.frontend import from_pytorch as from_pytorch
+    from armillary.frontend import from_tensorflow as from_tensorflow
     from armillary.frontend import from_tflite as from_tflite
     from armillary.frontend import from_torch as from_torch
 

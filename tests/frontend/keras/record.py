@@ -82,6 +82,7 @@ CASES: dict[str, Callable[[], keras.Model]] = {
     "merges": of(
         ROWS, lambda x: L.Average()([L.Maximum()([x, L.Dense(6)(x)]), L.Subtract()([x, L.Permute((1, 2))(x)])])
     ),
+    "operators": of(ROWS, lambda x: keras.ops.maximum(2.0 / (x + 3.0) - L.Dense(6)(x) * x, keras.ops.tanh(-x))),
     "dot": of(ROWS, lambda x: L.Dot((2, 2))([x, L.Dense(6)(x)])),
     "shapes": of((6,), lambda x: L.RepeatVector(3)(L.Flatten()(L.Reshape((2, -1))(x)))),
     "lstm": of(ROWS, lambda x: L.LSTM(4, return_sequences=True)(x)),

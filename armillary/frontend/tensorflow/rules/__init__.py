@@ -1,0 +1,1 @@
+"""Rules of TensorFlow's operators, by family."""
