@@ -25,6 +25,7 @@ from armillary.errors import InternalError
 from armillary.relay.op import COMPUTE, STRATEGY
 from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
+from armillary.te.schedule import AutoInlineInjective
 from armillary.tir.stmt import PrimFunc
 
 ComputeRule = AnyFunction  # (attrs, *tensors) -> te tensor or list
@@ -121,6 +122,8 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     _load(backend_of(workload.target))
     if workload.op.is_scripted_for(workload.target):
         return scripted(workload), ()
+    if any(ty.dtype.is_custom for given in workload.types for ty in tensor_fields(given)):
+        return Implementation("plain loops", workload.name, family, _plain), ("a data type of a script's own",)
     reasons: list[str] = []
     is_sized, workload = workload.is_sized, workload.typical
     for row in _named(_ROWS.get((family, workload.name), ()), workload):
@@ -131,6 +134,12 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
         if reason:
             reasons.append(f"{row.name}: {reason}")
     return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def _plain(schedule: te.Schedule, fused: Fused) -> None:
+    """Loops as they are written: each operation is a call of a function that a script names."""
+    del fused
+    AutoInlineInjective(schedule)
 
 
 def scripted(workload: Workload) -> Implementation:

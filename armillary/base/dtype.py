@@ -21,6 +21,8 @@ with deferred():
     import ml_dtypes
 
 _PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d{0,9})(_[a-z0-9]+?)?(?:x([1-9]\d{0,8}))?$")
+_HELD = "armillary"  # in the metadata of a numpy dtype: which type of a script's own the bits are of
+_CUSTOM = re.compile(r"^(custom\[\w+\])([1-9]\d{0,2})(?:x([1-9]\d{0,8}))?$")
 _SPECIAL = frozenset(
     {  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
         "bfloat16",
@@ -40,7 +42,7 @@ _VARIANTS = {name for name in _SPECIAL if "_" in name}
 
 
 class DType(str):
-    """A scalar or vector type. `code` is int, uint, float, bfloat, bool, handle, void or string; `element` one lane."""
+    """A scalar or vector type. `code` is int, uint, float, bfloat, bool, handle, void, string, custom[…]."""
 
     __slots__ = ("_wide", "bits", "code", "element", "lanes")
     _interned: ClassVar[dict[str, DType]] = {}
@@ -67,7 +69,18 @@ class DType(str):
 
     @property
     def is_float(self) -> bool:
-        return self.code in ("float", "bfloat")
+        """A script's own type counts as one: its values are numbers, and not whole."""
+        return self.code in ("float", "bfloat") or self.is_custom
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a script says what its values mean (`target.datatype`): `custom[posites2]32`."""
+        return self.code[0] == "c"
+
+    @property
+    def storage(self) -> DType:
+        """The type whose bits memory holds: unsigned integers for a script's own type, else the type itself."""
+        return DType(f"uint{self.bits}").with_lanes(self.lanes) if self.is_custom else self
 
     @property
     def is_int(self) -> bool:
@@ -85,7 +98,9 @@ class DType(str):
     @property
     def numpy(self) -> NumpyDtype:  # Any: the scalar type is not known statically
         """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
-        element = str.__str__(self.element)
+        element = str.__str__(self.storage.element)
+        if self.is_custom:
+            return np.dtype(element, metadata={_HELD: str.__str__(self.element)})
         if element in _SPECIAL:
             special: NumpyDtype = np.dtype(getattr(ml_dtypes, element))
             return special
@@ -145,7 +160,9 @@ _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
 
 def _intern(name: object) -> DType:
     if isinstance(name, np.dtype) or (isinstance(name, type) and issubclass(name, np.generic)):
-        return DType(np.dtype(name).name)
+        held = np.dtype(name)
+        said: dict[str, str] = dict(held.metadata or {})
+        return DType(said.get(_HELD, held.name))
     if not isinstance(name, str):
         raise TypeMismatch(f"a dtype is named by a text, got {type(name).__name__} {name!r}", hint="float32, int8 …")
     if name in _OTHER_NAMES:
@@ -153,12 +170,19 @@ def _intern(name: object) -> DType:
     current = _OLD_BEGINNINGS.get(name[:11])
     if current is not None:
         return DType(current + name[11:])
-    match = _PATTERN.match(name)
+    own = _CUSTOM.match(name)
+    match = _PATTERN.match(name) if own is None else None
+    if own is not None:
+        return _interned(name, *own.groups())
     if match is None or (match[3] and "".join(match.group(1, 2, 3)) not in _VARIANTS):
         raise TypeMismatch(f"unknown dtype {name!r}", hint="use names such as float32, int8, bool or float32x4")
     code, bits, _, lanes = match.groups()
     if bits == "" and code not in _DEFAULT_BITS:
         raise TypeMismatch(f"dtype {name!r} lacks its number of bits", hint=f"write {code}32")
+    return _interned(name, code, bits, lanes)
+
+
+def _interned(name: str, code: str, bits: str, lanes: str | None) -> DType:
     dtype = str.__new__(DType, name)
     object.__setattr__(dtype, "code", code)
     object.__setattr__(dtype, "bits", int(bits) if bits else _DEFAULT_BITS[code])
@@ -170,4 +194,4 @@ def _intern(name: object) -> DType:
 
 def dtype_of(value: Any) -> DType:  # Any: arrays, numpy dtypes and scalar classes all have a dtype
     """The DType of a numpy array or scalar, or of a numpy dtype or class."""
-    return DType(np.dtype(getattr(value, "dtype", value)).name)
+    return DType(np.dtype(getattr(value, "dtype", value)))

@@ -260,7 +260,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         arg_nodes=tuple(plan.inputs),
         heads=_edges(plan.heads),
         shapes=tuple(t.static if not plan.sizes else tuple(map(_dimension, t.shape)) for t in types),
-        dltypes=tuple(str(t.dtype) for t in types),
+        dltypes=tuple(str(t.dtype.storage) for t in types),
         storage_ids=tuple(storage),
         devices=tuple(n.device for n in plan.nodes for _ in n.types) if any(n.device for n in plan.nodes) else (),
         arena_offsets=tuple(plan.arena_offsets),

@@ -17,6 +17,7 @@ import numpy as np
 
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.boundary import boundary, bounded
+from armillary.base.dtype import dtype_of
 from armillary.base.extent import is_known
 from armillary.base.lazy import deferred
 from armillary.driver.build import build
@@ -131,7 +132,14 @@ class Executor:
                 for name, value in zip(names, _flat([v for k, v in enumerate(values) if k not in fixed]), strict=True):
                     graph.set_input(name, value)
                 graph.run()
-                outputs = [runtime.NDArray(graph.get_output(i).numpy()) for i in range(graph.get_num_outputs())]
+                outputs = [
+                    runtime.NDArray(
+                        graph.get_output(i).numpy().view(ty.dtype.numpy)
+                        if ty.dtype.is_custom
+                        else graph.get_output(i).numpy()
+                    )
+                    for i, ty in enumerate(tensor_fields(result))
+                ]
             if self.kind == "graph" and len(outputs) > 1:
                 return outputs  # the graph executor numbers its outputs: tuples in tuples are flat
             return _nested(iter(outputs), result)
@@ -235,7 +243,7 @@ def _input_names(name: str, ty: Type) -> list[str]:
 def _type_of(value: Any) -> Type:  # Any: an array or a tuple
     if isinstance(value, tuple):
         return TupleType(tuple(map(_type_of, value)))
-    return TensorType(value.shape, value.dtype.name)
+    return TensorType(value.shape, dtype_of(value))
 
 
 def _flat(value: object) -> Iterator[object]:  # Any: arrays, tuples and lists of them
@@ -282,6 +290,11 @@ def _fitted(value: object, ty: Type) -> Any:  # Any: an array or a tuple of them
     """The argument in the dtype of its parameter: numpy's own are 64 bits wide."""
     if isinstance(ty, TupleType) and isinstance(value, tuple):
         return tuple(_fitted(v, t) for v, t in zip(value, ty.fields, strict=False))
+    if isinstance(value, np.ndarray) and isinstance(ty, TensorType) and ty.dtype.is_custom:
+        if value.dtype != ty.dtype.numpy:
+            hint = "a function that casts its argument makes it of an array of numbers"
+            raise TypeMismatch(f"an argument is {value.dtype}, wanted the bits of {ty.dtype}", hint=hint)
+        return value.view(ty.dtype.numpy)
     if isinstance(value, np.ndarray) and isinstance(ty, TensorType) and value.dtype != ty.dtype.numpy:
         return value.astype(ty.dtype.numpy) if _is_number(value) else value
     return value

@@ -33,6 +33,7 @@ from armillary.errors import ExecutionError, InternalError, TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Kind, Op
+from armillary.relay.types import tensor_fields
 from armillary.target import Target
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
@@ -158,6 +159,9 @@ def _is_ours(function: Function) -> bool:
     """Whether a worker and the cache know the operators of a kernel: a script may define some, or change them."""
     operators = {n.op for n in post_order(function.body) if isinstance(n, Call) and isinstance(n.op, Op)}
     rules = (op.compute_rule for op in operators)
+    calls = (e for e in post_order(function.body) if isinstance(e, Call))
+    if any(ty.dtype.is_custom for e in (*function.params, *calls) for ty in tensor_fields(e.checked_type)):
+        return False  # rules of target.datatype are this process's
     return not any(op.is_scripted for op in operators) and all(
         rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules
     )

@@ -23,7 +23,7 @@ from armillary.target import Target
 from armillary.target.grammar import BUILD, script_kind
 from armillary.target.target import target_with_host, warn_of_attributes
 from armillary.tir.foreign.addresses import function_with_addresses
-from armillary.tir.lower import lower_function
+from armillary.tir.lower import lower_first, lower_function
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.scripts import blocks, return_values
 from armillary.tir.transform.scripts.arguments import settle_arguments
@@ -88,7 +88,7 @@ def _merged(modules: Sequence[object]) -> IRModule:
 def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
     """A function for a code generator: what it returns is an output, its loops are lowered."""
     stored = return_values.return_values(function)
-    return stored if _is_lowered(function) else _lowered(stored, target, simple)
+    return lower_first(stored, target) if _is_lowered(function) else _lowered(stored, target, simple)
 
 
 def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:

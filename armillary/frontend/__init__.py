@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _REFUSED = ("caffe", "caffe2", "coreml", "darknet", "oneflow", "paddle")
 _TABLE = {
+    "ChangeDatatype": "armillary.relay.transform.quantize.change_datatype:ChangeDatatype",
     "common": "armillary.frontend.common",
     "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
     "from_keras": "armillary.frontend.keras.entry:from_keras",

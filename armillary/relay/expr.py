@@ -431,6 +431,8 @@ def const(value: object, dtype: str | None = None) -> Constant:
         raise TypeMismatch(f"a constant is made of numbers, got {type(value).__name__} {str(value)[:40]!r}")
     if dtype is None and not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "numpy"):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    if dtype is not None and DType(dtype).is_custom:  # only a kernel knows the bits of a number
+        return const(array.astype(np.float32)).astype(dtype)  # type: ignore[return-value]
     if dtype is not None:
         array = _converted(array, tensor_type((), dtype).dtype, value)
     return Constant(np.ascontiguousarray(array).reshape(array.shape))

@@ -59,7 +59,7 @@ def type_of(dtype: DType) -> CDataType:
     """The DLPack type of a dtype (bool has a code of its own here)."""
     if dtype.is_bool:
         return CDataType(6, 8, 1)
-    return CDataType(*type_code(dtype))
+    return CDataType(*type_code(dtype.storage))
 
 
 _BY_CODE: dict[tuple[int, int], DType] = {(6, 8): DType("bool"), (1, 1): DType("bool")} | {

@@ -335,6 +335,9 @@ def array(value: object, device: Device | None = None, dtype: str | None = None)
     """A new tensor with a copy of the values."""
     source = _as_numpy(value)
     wanted = DType(dtype) if dtype is not None else dtype_of_array(source)
+    if wanted.is_custom and source.dtype != wanted.numpy:
+        hint = "give its bits, or cast by a kernel: relay.Function([x], x.astype(dtype))"
+        raise TypeMismatch(f"an array of {source.dtype} holds no values of {wanted}", hint=hint)
     if wanted.lanes > 1 and source.shape[-1:] != (wanted.lanes,):
         message = f"values of shape {source.shape} are no {wanted}"
         raise TypeMismatch(message, hint=f"the last axis holds the {wanted.lanes} lanes")

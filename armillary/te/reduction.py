@@ -14,7 +14,8 @@ from typing import Protocol, TypeAlias, TypeGuard, cast, overload
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
-from armillary.errors import TypeMismatch
+from armillary.base.functions import FUNCTIONS
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.tir import build as T
 from armillary.tir.expr import BOOL, CommReducer, Expr, ExprLike, IterVar, Reduce, Var
 
@@ -56,7 +57,17 @@ class ReducerOrPair(Protocol):
 def lowest(dtype: str) -> Expr:
     """The neutral element of max: -inf, the smallest integer, or false."""
     kind = DType(dtype)
+    if kind.is_custom:
+        return _least(kind)
     return T.const(-math.inf if kind.is_float else kind.min_value, kind)
+
+
+def _least(kind: DType) -> Expr:
+    """Where maxima of a script's own type begin."""
+    rule = FUNCTIONS.get(f"datatype.min.{kind.code}")
+    if rule is None:
+        raise UnsupportedError(f"{kind} has no least value", hint="target.datatype.register_min_func says what it is")
+    return T.convert(rule(kind.bits))
 
 
 def highest(dtype: str) -> Expr:

@@ -50,7 +50,7 @@ def const(value: Value, dtype: str | None = None) -> Expr:
         return E.Broadcast(const(value, kind.element), kind.lanes)
     if kind.is_int or kind.is_bool:
         return IntImm(kind, wrap(_whole(value, kind), kind))
-    if kind.code in ("float", "bfloat"):
+    if kind.is_float:
         return FloatImm(kind, round_float(_real(value, kind), kind))
     raise TypeMismatch(f"no constant of dtype {dtype}")
 
@@ -110,7 +110,7 @@ def wrap(value: int, dtype: DType) -> int:
 
 def round_float(value: float, dtype: DType) -> float:
     """`value` rounded to the float dtype."""
-    if dtype.bits == 64:
+    if dtype.bits == 64 or dtype.is_custom:
         return value
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.array(value).astype(dtype.numpy))
@@ -234,7 +234,7 @@ def _compute(function: Callable[..., Number], x: IntImm | FloatImm, y: IntImm | 
 
 
 def _constants(x: Expr, y: Expr) -> bool:
-    return type(x) in _NUMBERS and type(y) in _NUMBERS
+    return type(x) in _NUMBERS and type(y) in _NUMBERS and not x.dtype.is_custom
 
 
 def add(a: Value, b: Value) -> Expr:

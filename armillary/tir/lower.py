@@ -28,6 +28,7 @@ from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer
 from armillary.tir.transform.inject_prefetch import InjectPrefetch
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread
 from armillary.tir.transform.loop_partition import LoopPartition
+from armillary.tir.transform.loop_pass import FIRST
 from armillary.tir.transform.lower_intrin import LowerIntrin
 from armillary.tir.transform.narrow_data_type import NarrowDataType
 from armillary.tir.transform.remove_no_op import RemoveNoOp
@@ -55,6 +56,8 @@ def passes(
     kind = _kind_name(target)
     return [
         *user[0],
+        *(first(kind) for first in FIRST if target is not None),
+        # no data type of a script's own
         # phase 1: one-dimensional memory, index types and narrow floats settled
         InjectPrefetch(),
         # a prefetch names one cache line
@@ -107,6 +110,15 @@ def lower_function(
     name = func.get_attr("global_symbol", _NAME)
     lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target, constant_loops)[name]
     return lowered
+
+
+def lower_first(func: S.PrimFunc, target: object) -> S.PrimFunc:
+    """A function that was lowered for no target, with what only a target decides."""
+    name, module = func.get_attr("global_symbol", _NAME), IRModule()
+    module[name] = func
+    for first in FIRST:
+        module = first(_kind_name(target))(module)
+    return module[name]  # type: ignore[no-any-return]
 
 
 def _kind_name(target: object) -> str:

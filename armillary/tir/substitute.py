@@ -58,7 +58,7 @@ def _binary(e: E.Binary, f: Mapper) -> E.Expr:
 
 
 def _foldable(a: E.Expr, b: E.Expr) -> bool:
-    return type(a) in _NUMBERS and type(b) in _NUMBERS
+    return type(a) in _NUMBERS and type(b) in _NUMBERS and not a.dtype.is_custom
 
 
 def _leaf(e: E.Expr, f: Mapper) -> E.Expr:

@@ -22,6 +22,11 @@ FunctionRule = Callable[..., S.PrimFunc]
 NOTHING = S.Evaluate(E.IntImm(E.INT32, 0))
 
 
+FIRST: list[
+    Callable[[str], Pass]
+] = []  # in front of all others, for a kind of target; tir/foreign/datatypes.py adds one
+
+
 def prim_pass(spec: str, name: str, opt_level: int = 0) -> Callable[[FunctionRule], Callable[..., Pass]]:
     """Register `function(func, **options) -> func` as a pass over modules; the result builds `Pass` objects."""
 

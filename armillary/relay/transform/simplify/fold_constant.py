@@ -96,6 +96,8 @@ def _fold_call(call: Call, max_bytes: int, spent: Spent) -> Expr | None:
         if size is None:
             return None
         inputs += size
+    if any(ty.dtype.is_custom for e in (call, *call.args) for ty in tensor_fields(e.checked_type)):
+        return None  # computed by functions that a script names
     if call.op.reference_rule is None or any(True for _ in attr_sizes(call.attrs)):
         return None
     size = _result_bytes(call.checked_type)
