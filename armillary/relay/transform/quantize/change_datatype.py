@@ -20,7 +20,6 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.ir import BaseFunc, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
-from armillary.relay.transform._rules import call
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import post_order, rewrite, substitute
 from armillary.transform import Pass, define_pass
@@ -48,7 +47,7 @@ def _changed(function: Function, src: DType, dst: DType) -> Function:
 
     def rule(expr: Expr) -> Expr | None:
         if isinstance(expr, Constant) and dtype_of(expr.held) is src:
-            return call("cast", expr, dtype=str(dst))
+            return expr.astype(str(dst))
         if not isinstance(expr, Call):
             return None
         names = [name for name in getattr(expr.attrs, "__dataclass_fields__", ()) if "dtype" in name]
