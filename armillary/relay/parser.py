@@ -572,7 +572,7 @@ class _Reader:
     def dtype(self) -> DType:
         token = self.cursor.token
         try:
-            return DType(self.cursor.name("a type, such as Tensor[(1, 3), float32]"))
+            return DType(self.cursor.dtype("a type, such as Tensor[(1, 3), float32]"))
         except TypeMismatch as error:
             raise self.error_at(token, error.message, error.hint) from None
 

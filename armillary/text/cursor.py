@@ -129,6 +129,15 @@ class Cursor:
             raise self.error(f"expected {what}")
         return self.next().text
 
+    def dtype(self, what: str) -> str:
+        """The name of a data type; of a script's own, with what stands in brackets: custom[posites2]32."""
+        name = self.name(what)
+        if name != "custom" or not self.accept("["):
+            return name
+        own = self.name("the name of a data type")
+        self.expect("]")
+        return f"custom[{own}]{self.next().text}"
+
     def string(self) -> str:
         if self.token.kind != "string":
             raise self.error("expected a string in double quotes")

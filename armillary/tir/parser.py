@@ -107,6 +107,10 @@ class Parser:
                 if producer is None
                 else E.ProducerLoad(producer, self.element(producer))
             )
+        if cursor.at("custom") and cursor.peek().text == "[" and "custom" not in self.names:
+            dtype = self.dtype()
+            cursor.expect("(")
+            return self.cast(dtype)
         if cursor.token.text in ("true", "false"):
             return E.IntImm(E.BOOL, int(cursor.next().text == "true"))
         return self.reference()
@@ -225,7 +229,7 @@ class Parser:
     # declarations
 
     def dtype(self) -> DType:
-        name = self.cursor.name("a dtype")
+        name = self.cursor.dtype("a dtype")
         try:
             return DType(name)
         except TypeMismatch as error:

@@ -13,8 +13,10 @@ import pytest
 import armillary as tvm
 from armillary import relay, te
 from armillary.base.dtype import DType
+from armillary.base.node import structural_equal
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.target import datatype
+from armillary.tir.parser import parse_function
 
 FOLDER = Path(__file__).parents[2] / "examples" / "datatypes"
 A, B = np.random.default_rng(4).normal(size=(2, 64)).astype("float32")
@@ -125,6 +127,16 @@ def test_names_of_types() -> None:
     for wrong in ("custom[]8", "custom[a b]8", "custom[a]", "custom[a]0"):
         with pytest.raises(TypeMismatch, match="unknown dtype"):
             DType(wrong)
+
+
+def test_programs_over_them_are_read_back() -> None:
+    x = relay.var("x", shape=(3,), dtype=POSIT)
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], x + relay.cast(x, POSIT))))
+    assert structural_equal(tvm.parser.parse(module.astext())["main"], module["main"])
+    a = te.placeholder((4,), POSIT, name="A")
+    b = te.compute((4,), lambda i: (a[i] + tvm.tir.const(1.5, POSIT)).astype("float32").astype(POSIT), name="B")
+    loops = te.lower_schedule(te.create_schedule(b.op), [a, b])
+    assert structural_equal(parse_function(str(loops)), loops)
 
 
 def test_changing_a_dtype_changes_it_everywhere() -> None:

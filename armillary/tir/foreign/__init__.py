@@ -1,6 +1,5 @@
 """What loop programs hand to functions that are not compiled here: addresses of buffers.
 
 In: programs that name a buffer's memory. Out: the same over elements of buffers, which passes understand. Invariant: no
-compile without such calls imports more than this file. Next: `addresses.py`;
-number types that such functions compute with: `datatypes.py`.
+compile without such calls imports more than this file. Next: `addresses.py`.
 """

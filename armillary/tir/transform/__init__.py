@@ -45,7 +45,7 @@ _OF_MODULES = (
 )
 _TABLE |= {name: f"armillary.tir.transform.scripts.modules:{name}" for name in _OF_MODULES.split()}
 _TABLE["SkipAssert"] = _TABLE["RemoveAssert"]
-_TABLE["LowerCustomDatatypes"] = "armillary.tir.foreign.datatypes:LowerCustomDatatypes"
+_TABLE["LowerCustomDatatypes"] = "armillary.tir.transform.scripts.datatypes:LowerCustomDatatypes"
 _TABLE["PrimFuncPass"] = "armillary.transform:Pass"
 _TABLE["prim_func_pass"] = "armillary.tir.transform.loop_pass:prim_func_pass"
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

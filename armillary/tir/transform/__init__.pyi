@@ -19,7 +19,7 @@ from armillary.tir.transform.inject_prefetch import InjectPrefetch as InjectPref
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
 from armillary.tir.transform.assertions import InstrumentBoundCheckers as InstrumentBoundCheckers
 from armillary.tir.transform.loop_partition import LoopPartition as LoopPartition
-from armillary.tir.foreign.datatypes import LowerCustomDatatypes as LowerCustomDatatypes
+from armillary.tir.transform.scripts.datatypes import LowerCustomDatatypes as LowerCustomDatatypes
 from armillary.tir.transform.scripts.modules import LowerDeviceKernelLaunch as LowerDeviceKernelLaunch
 from armillary.tir.transform.scripts.modules import LowerDeviceStorageAccessInfo as LowerDeviceStorageAccessInfo
 from armillary.tir.transform.scripts.blocks import LowerInitBlock as LowerInitBlock

@@ -24,7 +24,7 @@ NOTHING = S.Evaluate(E.IntImm(E.INT32, 0))
 
 FIRST: list[
     Callable[[str], Pass]
-] = []  # in front of all others, for a kind of target; tir/foreign/datatypes.py adds one
+] = []  # in front of all others, for a kind of target; tir/transform/scripts/datatypes.py adds one
 
 
 def prim_pass(spec: str, name: str, opt_level: int = 0) -> Callable[[FunctionRule], Callable[..., Pass]]:

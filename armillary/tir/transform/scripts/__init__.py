@@ -1,4 +1,4 @@
-"""What only programs that scripts write have: blocks, and values that a function returns.
+"""What only programs that scripts write have: blocks, values that a function returns, number types of their own.
 
-In: a function. Out: one that the passes of `tir/lower.py` know. Invariant: functions without either stay as they are.
+In: a function. Out: one that the passes of `tir/lower.py` know. Invariant: functions without these stay as they are.
 """
