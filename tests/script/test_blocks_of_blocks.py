@@ -223,6 +223,18 @@ def test_blocks_that_write_what_leaves_a_block() -> None:
     assert s.get_sref(outer).same_as(s.get_sref(s.get_block(outer.name)))
 
 
+def test_a_later_part_of_a_sum_does_not_begin_it_again() -> None:
+    s = _product()
+    _, second = s.loop_partition(s.get_loops("c")[2], [8, None])
+    outer, inner = s.split(second, [None, 4])
+    with pytest.raises(ScheduleError, match="no first values"):
+        s.decompose_reduction("c_1", outer)
+    with pytest.raises(ScheduleError, match="no first values"):
+        s.rfactor(inner, 0)
+    s.decompose_reduction("c_0", s.get_loops("c_0")[2])
+    _check(s)
+
+
 def test_what_there_is_not_says_so() -> None:
     s = _product()
     with pytest.raises(ScheduleError, match="one dimension"):

@@ -37,6 +37,9 @@ def decomposed(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, names: tup
     if outside:
         message = f"decompose_reduction: block {block.name_hint!r} reduces over {outside[0]}"
         raise ScheduleError(f"{message}, which is outside of {loop.var.name}", hint="name the outermost such loop")
+    if any(a.kind == "data" and uses_any(v, summed) for a, v in pairs):
+        message = f"decompose_reduction: block {block.name_hint!r} has axes of reduced and of other loops"
+        raise ScheduleError(message, hint="decompose before loops are fused")
     _check_others(loop, block)
     kept = [s for s in around[at:] if s.var not in summed]
     fresh = {s.var: E.Var(f"{s.var.name}_init", s.var.dtype) for s in kept}

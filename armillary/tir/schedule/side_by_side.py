@@ -21,7 +21,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of, nodes_of, statements_inside
 from armillary.tir.blocks.block import Block, BlockRealize
 from armillary.tir.schedule.inline import moved, serial_loops
-from armillary.tir.simplify import simplify
+from armillary.tir.simplify import Simplifier, simplify
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute_expr
 
 _Nest = list[S.For]  # loops directly inside one another
@@ -50,13 +50,39 @@ def partitioned(func: S.PrimFunc, loop: S.For, ends: Sequence[int]) -> tuple[S.P
     used = {s.name_hint for s in all_statements(func.body) if isinstance(s, Block)}
     parts: list[S.Stmt] = []
     loops: list[E.Var] = []
+    ranges = _ranges(func.body)
+    start_of_loop = build.as_int(loop.min)
     for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         var = E.Var(f"{loop.var.name}{number}", loop.var.dtype)
+        if start_of_loop is not None:
+            ranges[var] = (start_of_loop + start, start_of_loop + end - 1)
         body = with_free_names(fresh_copy(moved(loop.body, {loop.var: var}), {}), f"_{number}", used)
-        low = simplify(build.add(loop.min, start))
+        low, body = simplify(build.add(loop.min, start)), _without_dead_starts(body, {**ranges, **_ranges(body)})
         parts.append(replace(loop, var=var, min=low, extent=build.const(end - start, var.dtype), body=body))
         loops.append(var)
     return with_statement(func, loop, S.seq(*parts)), loops
+
+
+def _ranges(item: S.Stmt) -> dict[E.Var, tuple[int, int]]:
+    """The values of loops of known bounds."""
+    known = [(s.var, build.as_int(s.min), build.as_int(s.extent)) for s in all_statements(item) if isinstance(s, S.For)]
+    return {var: (low, low + count - 1) for var, low, count in known if low is not None and count is not None}
+
+
+def _without_dead_starts(item: S.Stmt, ranges: dict[E.Var, tuple[int, int]]) -> S.Stmt:
+    """The statement without first values of reductions that a part of their terms never begins with."""
+    simplifier = Simplifier(ranges)
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        if isinstance(s, BlockRealize) and s.block.init is not None:
+            for axis, value in zip(s.block.iter_vars, s.iter_values, strict=True):
+                first = build.as_int(axis.dom.min) if isinstance(axis.dom, E.Range) else None
+                if axis.kind != "data" and first is not None and simplifier.bound(value)[0] > first:
+                    s = replace(s, block=replace(s.block, init=None))
+                    break
+        return map_stmt(s, lambda e: e, visit)
+
+    return visit(item)
 
 
 def with_free_names(item: S.Stmt, ending: str, used: set[str]) -> S.Stmt:
