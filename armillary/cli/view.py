@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import statistics
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -31,6 +30,7 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.trace import shares
 from armillary.errors import ArtifactError, ConfigError, Span
 from armillary.runtime import cpu, load_module
+from armillary.runtime.module import Module
 from armillary.runtime.threads import num_threads
 
 _NAME = 44  # letters of a step's name in the table
@@ -77,7 +77,7 @@ def _write(file: str, text: str) -> None:
     errors.print(f"{file}: written", highlight=False)
 
 
-def _graph_of(path: Path) -> tuple[str, Any]:  # Any: a runtime module, None of a graph alone
+def _graph_of(path: Path) -> tuple[str, Module | None]:
     """The graph's JSON, and the package that runs it."""
     if path.suffix == ".json":
         return read_regular(path, MOST_MODEL_BYTES).decode("utf-8", "replace"), None
@@ -87,7 +87,7 @@ def _graph_of(path: Path) -> tuple[str, Any]:  # Any: a runtime module, None of 
     return package.graph_json, package
 
 
-def _times(args: argparse.Namespace, package: Any) -> dict[int, float]:  # Any: a runtime module
+def _times(args: argparse.Namespace, package: Module | None) -> dict[int, float]:
     """The median seconds of each node."""
     if package is None:
         raise ConfigError("--times: a graph alone does not run", hint="name the package (.tar, .so) that it is of")

@@ -90,12 +90,12 @@ class Executable:
         return names, call
 
 
-@bounded
 def profiler_enabled() -> bool:
     """Whether a `VirtualMachine` times its kernels one by one: it does not, `contrib.debugger.debug_executor` does."""
     return False
 
 
+@bounded
 class VirtualMachine:
     """Functions of an executable on a device: `invoke` calls, `set_input` and `run` call in two steps."""
 

@@ -15,15 +15,10 @@ from dataclasses import dataclass
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.dtype import DType
 from armillary.cli.pages.profile import PAGE_SCRIPT, PAGE_STYLE, escaped
+from armillary.relay.op import OPS, Kind
 from armillary.relay.visualization.svg import Box, Edge, Graph, Row, draw
 
 _LONGEST = 46  # letters of a box
-_KINDS = (  # words of a kernel's operators, and the colour of its box; the first that is met counts
-    (("conv", "dense", "matmul", "attention", "winograd", "lstm", "gru", "rnn"), "contraction"),
-    (("pool", "softmax", "norm", "sum", "mean", "argmax", "argmin", "max_", "min_"), "reduce"),
-    (("concatenate", "transpose", "reshape", "take", "gather", "slice", "layout", "pad"), "injective"),
-    (("add", "multiply", "subtract", "divide"), "broadcast"),
-)
 _STYLE = ".graph{overflow:auto;max-height:80vh}.graph svg{width:auto;min-width:0;max-width:none;margin:0 auto}"
 
 
@@ -53,14 +48,13 @@ def _step(spec: GraphSpec, index: int, seconds: float | None) -> Step:
     node = spec.nodes[index]
     choice = _choice(node)
     inputs, weights = _read(spec, node)
-    name = "copy" if node.func_name in ("__nop", "__copy") else _short(node.func_name)
+    name = f"({node.func_name.strip('_')})" if node.func_name.startswith("__") else _short(node.func_name)
     given = [shape_text(spec, spec.entry(index, output)) for output in range(node.num_outputs)]
-    kind = next((kind for words, kind in _KINDS if any(word in name for word in words)), "elementwise")
     return Step(
         index,
         name,
         node.func_name,
-        "tuple" if name == "copy" else kind,
+        _kind(node.func_name),
         inputs,
         weights,
         ", ".join(given),
@@ -78,6 +72,15 @@ def _choice(node: GraphNode) -> Mapping[str, list[str] | str]:
     except ValueError:
         return {}
     return noted if isinstance(noted, dict) else {}
+
+
+def _kind(function: str) -> str:
+    """The colour of a box: that of the strongest operator among those that a kernel's name lists."""
+    if function.startswith("__"):
+        return "tuple"
+    text = f"_{function}_"
+    kinds = (OPS[name].kind for name in OPS if f"_{name.replace('.', '_')}_" in text)
+    return max((kind for kind in kinds if kind <= Kind.CONTRACTION), default=Kind.OPAQUE).name.lower()
 
 
 def _short(function: str) -> str:

@@ -94,7 +94,7 @@ def _launch(row: FunctionRow, reals: tuple[str, ...]) -> str:
     words = []
     for arg in launch.args:
         kind, at = arg[0], arg[1] if len(arg) > 1 else 0
-        name = names[at] if kind == "var" else ""
+        name = names[int(at)] if kind == "var" else ""
         words.append(f"#{at}" if kind == "tensor" else f"~{name}" if name in reals else name)
     groups = [
         f'{{"{names[g[0]]}", {g[1]}, {g[2]}}}' if isinstance(g, tuple) else f"{{nullptr, {g}, 1}}"

@@ -297,13 +297,12 @@ def _leaky(layer: Layer) -> Expr:
     return op("nn.leaky_relu", layer.x, alpha=float(layer.get("negative_slope", layer.get("alpha", 0.3))))
 
 
-def _sides(value: int | Sequence[Any], rank: int) -> list[tuple[int, int]]:
+def _sides(value: int | Sequence[int | Sequence[int]], rank: int) -> list[tuple[int, int]]:
     """Pairs for each axis, from Keras's numbers, pairs or pairs of pairs."""
     if isinstance(value, int):
         return [(value, value)] * rank
-    if rank == 1 and all(isinstance(v, int) for v in value):
-        return [(int(value[0]), int(value[1]))]
-    return [(int(v), int(v)) if isinstance(v, int) else (int(v[0]), int(v[1])) for v in value]
+    pairs = [(v, v) if isinstance(v, int) else (v[0], v[1]) for v in value]
+    return [(pairs[0][0], pairs[1][0])] if rank == 1 and len(pairs) == 2 else pairs  # one axis: before and behind
 
 
 def _zero_padding(layer: Layer) -> Expr:
