@@ -19,6 +19,7 @@ COMMON: Mapping[str, type] = MappingProxyType(
 )  # attributes every kind has, besides keys and host
 UNHEEDED: Mapping[str, str] = MappingProxyType(
     {
+        "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
         "libs": "kernels of other libraries are called where a graph is partitioned for them",
         "from_device": "facts are not read from a device; state them as attributes",
         "system-lib": "kernels are found in the package that holds them; armc build-runner links it into a program",

@@ -32,6 +32,5 @@ KIND = TargetKind(
     defaults={"link-params": False},  # a label: parameters are in the library either way
     refused={
         "cl-opt": "LLVM's command-line options are global to the process",
-        "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },
 )
