@@ -143,3 +143,23 @@ def test_convolutions_are_products_without_im2col(
     result = relay.nn.relu(Call(op, (x, w), chosen))
     assert "left_0" in _source(result, [x, w])
     _check(_run(values, result, [x, w]), np.maximum(wanted, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("sizes", [(1, 5, 8), (1, 130, 264), (2, 33, 1024), (3, 1000, 520), (1, 20000, 64), (2, 7, 12)])
+def test_few_rows_with_bias_and_relu(sizes: tuple[int, int, int], dtype: str) -> None:
+    m, n, k = sizes
+    x, w, b = (
+        relay.var(name, shape=shape, dtype=dtype) for name, shape in zip("xwb", ((m, k), (n, k), (n,)), strict=True)
+    )
+    total = relay.cast(relay.nn.dense(x, w, out_dtype="float32"), "float32") + relay.cast(b, "float32")
+    values = {name: v.astype(dtype) for name, v in {"x": _drawn(m, k), "w": _drawn(n, k), "b": _drawn(n)}.items()}
+    wide = [v.astype("float64") for v in values.values()]
+    _check(_run(values, relay.nn.relu(total), [x, w, b]), np.maximum(wide[0] @ wide[1].T + wide[2], 0))
+
+
+def test_the_weights_of_few_rows_are_read_four_at_once() -> None:
+    x, w = relay.var("x", shape=(2, 512)), relay.var("w", shape=(64, 512))
+    text = _source(relay.nn.dense(x, w), [x, w])
+    assert text.count("__kernel") == 1
+    assert text.count("*(__global float4*)(p1") == 2, "two loads of four weights in a turn, for both rows"

@@ -2,8 +2,9 @@
 
 In: the stages of a fused function anchored at a product. Out: its loops, one kernel with what is computed before and
 after each element; where what follows moves elements (a transposition, say), the product goes to memory and the rest is
-scheduled as by default. Invariant: few rows are left to the default, which gives each sum to a group. The rows of a
-convolution are its channels, its columns pixels, its terms channels and taps: nothing is laid out for it (no im2col).
+scheduled as by default. Invariant: few rows have a kernel of their own (few_rows.py), which reads weights once. Rows
+of a convolution are its channels, its columns pixels, its terms channels and taps: nothing is laid out for it (no
+im2col).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from armillary import te
 from armillary.backends.opencl.extents import shape_of
 from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of
 from armillary.backends.opencl.gemm.convolution import direct_cycles, layout_objection, load_of, product_cycles
+from armillary.backends.opencl.gemm.few_rows import MOST_ROWS, few_rows
 from armillary.backends.opencl.gemm.kernel import ProductKernel
 from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile, objection
-from armillary.backends.opencl.schedules.default import schedule_default
+from armillary.backends.opencl.graph.apply_records import has_textures
+from armillary.backends.opencl.schedules.rows import schedule_any
 from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, names_another, tiling_of
 from armillary.backends.opencl.tiles import FLOATS, Tile
 from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place
@@ -53,22 +56,27 @@ def objection_to_convolutions(workload: Workload) -> str | None:
     return None
 
 
-def product(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
+def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | None:
     """A product with what is computed around it."""
     anchor, output = fused.anchor[0], fused.outputs[0]
     work = contraction_of(anchor.op)
-    if work is None or len(fused.outputs) != 1 or typical(work.sizes[1]) < MIN_ROWS or not _is_one_kernel(fused):
-        schedule_default(schedule, fused)
-        return None
-    elements = Elements(fused)
-    kernel = ProductKernel(elements, anchor, work, tile_of(fused.workload, work))
+    loops: S.Stmt | None = None
+    if work is not None and len(fused.outputs) == 1 and _is_one_kernel(fused):
+        elements = Elements(fused)
 
-    def emit(indices: Index, total: E.Expr) -> S.Stmt:
-        elements.held[anchor] = lambda _: total
-        elements.forget()
-        return elements.store(output, indices, elements.at(output, indices))
+        def emit(indices: Index, total: E.Expr) -> S.Stmt:
+            elements.held[anchor] = lambda _: total
+            elements.forget()
+            return elements.store(output, indices, elements.at(output, indices))
 
-    return elements.function(kernel.loops(emit))
+        is_packed = fused.workload.op.name in PACKED
+        if typical(work.sizes[1]) < (MOST_ROWS + 1 if is_packed else MIN_ROWS):
+            loops = None if has_textures(fused.workload.target) else few_rows(elements, anchor, work, emit)
+        elif not is_packed:
+            loops = ProductKernel(elements, anchor, work, tile_of(fused.workload, work)).loops(emit)
+        if loops is not None:
+            return elements.function(loops)
+    return schedule_any(schedule, fused)
 
 
 def _is_one_kernel(fused: Fused) -> bool:
@@ -101,6 +109,8 @@ def tile_of(workload: Workload, work: Contraction) -> Tile:
     return stored.tile
 
 
+PACKED = ("nn.low_bit_dense",)  # products whose weights become numbers where they are read
+implement(PACKED[0], family="opencl", name="low_bit_product", sizes="any")(product)
 implement(
     "nn.conv2d", family="opencl", name="conv2d_product", when=objection_to_convolutions, priority=20, sizes="any"
 )(product)

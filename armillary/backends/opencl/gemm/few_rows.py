@@ -1,0 +1,211 @@
+"""Products of few rows: work-items share the sum of a column, and read four neighbouring terms of it at once.
+
+In: the elements of a fused function, its contraction. Out: loops over `blockIdx` and `threadIdx`. `lanes` work-items
+sum each column (each of a few columns, where there are many), for all rows, so that weights are read once; what they
+have is added in shared memory. Weights of few bits become numbers where they are read. Invariant: a row of weights lies
+along the terms, whose number four divides; all work-items pass the same barriers, as what lies beside the last column
+is computed like the last, and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from armillary import te
+from armillary.backends.opencl.extents import unravel
+from armillary.backends.opencl.gemm.contraction import Axes, Contraction, extents
+from armillary.backends.opencl.gemm.kernel import Emit, buffer_of
+from armillary.backends.opencl.gemm.operand import way_of
+from armillary.backends.opencl.gemm.tile import LANES
+from armillary.backends.opencl.written.elements import Elements
+from armillary.base.extent import ceil_div, divides, typical
+from armillary.base.record import record
+from armillary.tir import build as T
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
+
+ITEMS = 128  # of a group
+MOST_ROWS = 8  # of one kernel: more sums than registers hold
+CHUNK = 8  # terms that a work-item reads in a turn
+BUSY = 132 * 1024  # work-items that keep a large GPU's memory busy
+LINE = 32  # work-items that read neighbouring vectors
+MANY = 4 * 4096  # columns from which on a work-item has two
+
+
+@record
+class Shares:
+    """`lanes` work-items for the sum of each column, `own` columns for each of them."""
+
+    lanes: int
+    own: int
+
+
+def shares_of(columns: int, terms: int) -> Shares:
+    """As many work-items for a column as keep memory busy, but whole lines of memory, with a turn of terms each."""
+    lanes = 8
+    while lanes < ITEMS and terms >= 2 * lanes * CHUNK and (columns * lanes < BUSY or lanes < LINE):
+        lanes *= 2
+    return Shares(lanes, 2 if columns >= MANY else 1)
+
+
+def few_rows(elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit) -> S.Stmt | None:
+    """The kernel; None where weights do not lie along the terms, or terms come not in chunks."""
+    terms = work.sizes[3]
+    if not divides(CHUNK, terms):
+        return None
+    kernel = _Kernel(elements, anchor, work, emit)
+    return kernel.loops() if kernel.is_along_terms() else None
+
+
+class _Kernel:
+    """One kernel being written."""
+
+    def __init__(self, elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit) -> None:
+        self.elements, self.anchor, self.work, self.emit = elements, anchor, work, emit
+        batches, rows, columns, terms = work.sizes
+        self.shares = shares_of(typical(columns) * typical(batches), typical(terms))
+        self.rows = rows if isinstance(rows, int) and rows <= MOST_ROWS else 1
+        lanes, own = self.shares.lanes, self.shares.own
+        self.across = ITEMS // lanes * own  # columns of a group
+        self.apart = LANES  # terms from one load of four to the next of a work-item
+        self.group, self.row, self.batch, self.item = (E.Var(n, E.INT32) for n in ("group", "row", "batch", "item"))
+        self.lane, self.part = T.floormod(self.item, lanes), T.floordiv(self.item, lanes)
+        count, dtype = self.rows * own, anchor.dtype
+        self.sums = buffer_of("sums", count * LANES, dtype, "local")
+        self.left = buffer_of("left_part", self.rows * CHUNK, work.left.dtype, "local")
+        self.right = buffer_of("right_part", own * CHUNK, work.right.dtype, "local")
+        # a buffer for each sum: within a condition nothing of one work-item is then another's
+        self.shared = [buffer_of(f"partial_{n}", ITEMS, dtype, "shared") for n in range(count)]
+
+    def is_along_terms(self) -> bool:
+        """Whether neighbouring terms of a column are neighbours in memory, or parts of one number; how far loads lie
+        apart."""
+        columns, terms = self.work.sizes[2:]
+        way = way_of(self.elements, self._right, columns, terms)
+        if way.lanes == LANES and divides(self.shares.lanes * CHUNK, terms):
+            self.apart = self.shares.lanes * LANES  # neighbouring work-items read neighbouring vectors
+        return way.along_terms
+
+    def loops(self) -> S.Stmt:
+        """The whole kernel."""
+        batches, rows, columns, _ = self.work.sizes
+        zero = E.Broadcast(T.const(0, self.sums.dtype), LANES)
+        count = self.rows * self.shares.own
+        clear = (S.BufferStore(self.sums, zero, (_four(n * LANES),)) for n in range(count))
+        inside = S.seq(*clear, self._sum(), *self._combine(), self._results())
+        for buffer in (self.sums, self.left, self.right, *self.shared):
+            inside = S.Allocate(buffer, inside)
+        grid = (
+            (self.item, ITEMS, "threadIdx.x"),
+            (self.group, ceil_div(columns, self.across), "blockIdx.x"),
+            (self.row, ceil_div(rows, self.rows), "blockIdx.y"),
+            (self.batch, batches, "blockIdx.z"),
+        )
+        for variable, extent, tag in grid:
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
+        return inside
+
+    def _at(self, *places: tuple[Axes, E.Expr]) -> dict[E.Var, E.Expr]:
+        found: dict[E.Var, E.Expr] = {}
+        for axes, flat in ((self.work.batch, self.batch), *places):
+            found |= zip((a.var for a in axes), unravel(flat, extents(axes)), strict=True)
+        return found
+
+    def _right(self, column: E.Expr, term: E.Expr) -> E.Expr:
+        return self.elements.inside(self.work.right, self._at((self.work.columns, column), (self.work.terms, term)))
+
+    def _left(self, row: E.Expr, term: E.Expr) -> E.Expr:
+        return self.elements.inside(self.work.left, self._at((self.work.rows, row), (self.work.terms, term)))
+
+    def _column(self, own: int) -> E.Expr:
+        return T.add(T.add(T.mul(self.group, self.across), T.mul(self.part, self.shares.own)), own)
+
+    def _row(self, own: int) -> E.Expr:
+        return T.add(T.mul(self.row, self.rows), own)
+
+    def _sum(self) -> S.Stmt:
+        """Each work-item adds its chunks of terms."""
+        columns, terms = self.work.sizes[2:]
+        turn = E.Var("turn", E.INT32)
+        each = self.shares.lanes * CHUNK
+        first = T.add(T.mul(turn, each), T.mul(self.lane, LANES if self.apart > LANES else CHUNK))
+        statements: list[S.Stmt] = []
+        for own in range(self.rows):
+            statements += self._loaded(self.left, own * CHUNK, partial(self._left, self._row(own)), first)
+        for own in range(self.shares.own):
+            column = self._column(own)
+            if not divides(self.across, columns):
+                column = T.minimum(column, to_expr(columns - 1))
+            statements += self._loaded(self.right, own * CHUNK, partial(self._right, column), first)
+        for row in range(self.rows):
+            for own in range(self.shares.own):
+                place = (_four((row * self.shares.own + own) * LANES),)
+                for n in range(0, CHUNK, LANES):
+                    a, b = (
+                        E.BufferLoad(self.left, (_four(row * CHUNK + n),)),
+                        E.BufferLoad(self.right, (_four(own * CHUNK + n),)),
+                    )
+                    factors = (T.cast(x, self.sums.dtype) for x in (a, b))
+                    total = T.call("fma", *factors, E.BufferLoad(self.sums, place))
+                    statements.append(S.BufferStore(self.sums, total, place))
+        body = S.seq(*statements)
+        if not divides(each, terms):
+            body = S.IfThenElse(T.less(first, to_expr(terms)), body)
+        return S.For(turn, T.const(0), to_expr(ceil_div(terms, each)), S.LoopKind.SERIAL, body)
+
+    def _loaded(self, target: S.Buffer, at: int, element: Callable[[E.Expr], E.Expr], first: E.Expr) -> list[S.Stmt]:
+        """Load a chunk, four at once where memory has them side by side."""
+        columns, terms = self.work.sizes[2:]
+        lanes = way_of(self.elements, lambda _, term: element(term), columns, terms).lanes
+        statements: list[S.Stmt] = []
+        for n in range(0, CHUNK, lanes):
+            lane = E.Var("lane", E.INT32)
+            offset = n // LANES * self.apart + n % LANES
+            term, place = (
+                (T.add(lane, offset), T.add(lane, at + n)) if lanes > 1 else (T.const(offset), T.const(at + n))
+            )
+            store = S.BufferStore(target, element(T.add(first, term)), (place,))
+            whole = S.For(lane, T.const(0), T.const(lanes), S.LoopKind.VECTORIZED, store)
+            statements.append(whole if lanes > 1 else store)
+        return statements
+
+    def _combine(self) -> list[S.Stmt]:
+        """What the work-items of a column have, added up by halves."""
+        statements: list[S.Stmt] = []
+        count = self.rows * self.shares.own
+        for k in range(count):
+            parts = [E.BufferLoad(self.sums, (T.const(k * LANES + n),)) for n in range(LANES)]
+            total = T.add(T.add(parts[0], parts[1]), T.add(parts[2], parts[3]))
+            statements.append(S.BufferStore(self.shared[k], total, (self.item,)))
+        half = self.shares.lanes // 2
+        while half:
+            adds: list[S.Stmt] = []
+            for buffer in self.shared:
+                other = E.BufferLoad(buffer, (T.add(self.item, half),))
+                adds.append(S.BufferStore(buffer, T.add(E.BufferLoad(buffer, (self.item,)), other), (self.item,)))
+            statements.append(S.IfThenElse(T.less(self.lane, half), S.seq(*adds)))
+            half //= 2
+        return statements
+
+    def _results(self) -> S.Stmt:
+        """The first work-item of a column stores what becomes of its sums."""
+        columns, op, work = self.work.sizes[2], self.anchor.op, self.work
+        assert isinstance(op, te.ComputeOp), "a contraction is computed"
+        statements: list[S.Stmt] = []
+        for own in range(self.shares.own):
+            column = self._column(own)
+            stores: list[S.Stmt] = []
+            for row in range(self.rows):
+                where = self._at((work.rows, self._row(row)), (work.columns, column))
+                total = E.BufferLoad(self.shared[row * self.shares.own + own], (self.item,))
+                stores.append(self.emit(tuple(where[a.var] for a in op.axis), total))
+            inside = S.seq(*stores)
+            is_whole = divides(self.across, columns)
+            statements.append(inside if is_whole else S.IfThenElse(T.less(column, to_expr(columns)), inside))
+        return S.IfThenElse(T.less(self.lane, 1), S.seq(*statements))
+
+
+def _four(begin: int) -> E.Expr:
+    return E.Ramp(T.const(begin), T.const(1), LANES)
