@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter as litert
+from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 FOLDER = Path(__file__).parent
@@ -67,6 +68,7 @@ SMOOTH: dict[str, Case] = {  # in float32 and in integers
     "depthwise": (lambda x: tf.nn.depthwise_conv2d(x, weight(3, 3, 4, 1), (1, 2, 2, 1), "SAME") + weight(4), [IMAGE]),
     "depthwise_2": (lambda x: tf.nn.depthwise_conv2d(x, weight(3, 3, 4, 2), (1, 1, 1, 1), "VALID"), [IMAGE]),
     "dense": (lambda x: tf.nn.relu(tf.matmul(x, weight(8, 5)) + weight(5)), [ROW]),
+    "dense_large": (lambda x: tf.matmul(x, weight(16, 64)) + weight(64), [(64, 16)]),
     "dense_3d": (lambda x: tf.tensordot(x, weight(6, 4), 1) + weight(4), [SEQUENCE]),
     "matmul": (lambda x, y: tf.matmul(x, y, transpose_b=True), [SEQUENCE, (2, 3, 6)]),
     "transpose_conv": (
@@ -169,12 +171,21 @@ REAL: dict[str, Case] = {
     "select": (lambda x: tf.where(tf.reduce_sum(x, -1, keepdims=True) > 0.0, x, 0.0), [ROW]),
     "fake_quant": (lambda x: tf.quantization.fake_quant_with_min_max_args(x, -1.5, 1.5), [ROW]),
 }
-BYTES = ["conv", "conv_relu6", "depthwise", "dense", "add", "mul", "sub", "avg_pool", "max_pool", "concat", "softmax"]
+BYTES = [
+    "conv",
+    "conv_relu6",
+    "depthwise",
+    "dense_large",
+    "add",
+    "mul",
+    "sub",
+    "avg_pool",
+    "max_pool",
+    "concat",
+    "softmax",
+]
 BYTES += ["sigmoid", "tanh", "mean", "mean_keep", "pad", "reshape", "leaky", "relu6", "hard_swish"]
 LAYERS = {
-    "lstm": lambda: keras.Sequential(
-        [keras.Input((5, 6), batch_size=1), keras.layers.LSTM(4, return_sequences=True, unroll=False)]
-    ),
     "rnn": lambda: keras.Sequential([keras.Input((5, 6), batch_size=1), keras.layers.SimpleRNN(4, unroll=True)]),
     "gru": lambda: keras.Sequential([keras.Input((5, 6), batch_size=1), keras.layers.GRU(4, unroll=True)]),
 }
@@ -204,6 +215,55 @@ def finished(converter: tf.lite.TFLiteConverter, kind: str, name: str, shapes: l
         converter.inference_input_type = converter.inference_output_type = outer
         converter._experimental_disable_per_channel = kind == "tensor"
     return bytes(converter.convert())
+
+
+def sequence(name: str) -> bytes:
+    """A file of one recurrent operator, as converters of TensorFlow 2.0 to 2.15 wrote them for Keras's layers."""
+    batch, time, width, units = 2, 5, 3, 4
+    model, graph, operator, code = schema.ModelT(), schema.SubGraphT(), schema.OperatorT(), schema.OperatorCodeT()
+    model.version, model.buffers, model.subgraphs, model.operatorCodes = 3, [schema.BufferT()], [graph], [code]
+    graph.tensors, graph.operators = [], [operator]
+
+    def tensor(shape: tuple[int, ...], value: np.ndarray | None = None, is_state: bool = False) -> int:
+        row, buffer = schema.TensorT(), schema.BufferT()
+        row.shape, row.type, row.name, row.isVariable = list(shape), 0, f"t{len(graph.tensors)}".encode(), is_state
+        row.buffer, buffer.data = (
+            len(model.buffers),
+            None if value is None else np.frombuffer(value.tobytes(), np.uint8),
+        )
+        model.buffers.append(buffer)
+        graph.tensors.append(row)
+        return len(graph.tensors) - 1
+
+    def stored(*shape: int) -> int:
+        return tensor(shape, weight(*shape, seed=len(graph.tensors)))
+
+    data = tensor((batch, time, width))
+    if name.startswith("lstm"):
+        code.builtinCode, options = (
+            schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM,
+            schema.UnidirectionalSequenceLSTMOptionsT(),
+        )
+        peepholes = [stored(units) for _ in range(3)] if name == "lstm_peepholes" else [-1] * 3
+        operator.inputs = [data, *(stored(units, width) for _ in range(4)), *(stored(units, units) for _ in range(4))]
+        operator.inputs += [*peepholes, *(stored(units) for _ in range(4)), -1, -1]
+        operator.inputs += [*(tensor((batch, units), None, True) for _ in range(2)), *[-1] * 4]
+        operator.builtinOptionsType = schema.BuiltinOptions.UnidirectionalSequenceLSTMOptions
+    else:
+        code.builtinCode, options = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_RNN, schema.SequenceRNNOptionsT()
+        operator.inputs = [
+            data,
+            stored(units, width),
+            stored(units, units),
+            stored(units),
+            tensor((batch, units), None, True),
+        ]
+        operator.builtinOptionsType = schema.BuiltinOptions.SequenceRNNOptions
+    code.deprecatedBuiltinCode, code.version = code.builtinCode, 1
+    options.fusedActivationFunction, options.timeMajor = schema.ActivationFunctionType.TANH, False
+    operator.builtinOptions, operator.outputs = options, [tensor((batch, time, units))]
+    graph.inputs, graph.outputs = [data], operator.outputs
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def in_unsigned_bytes(data: bytes) -> bytes:
@@ -269,6 +329,8 @@ def main() -> None:
             record(stored, f"{name}-real", data)
         except Exception as error:
             print(name, "is left out:", str(error).splitlines()[-1][:150])
+    for name in ("lstm_sequence", "lstm_peepholes", "rnn_sequence"):
+        record(stored, f"{name}-real", sequence(name))
     np.savez_compressed(FOLDER / "operators.npz", **stored)
 
 

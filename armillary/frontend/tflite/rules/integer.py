@@ -151,13 +151,15 @@ def transpose_conv(node: TfliteNode) -> Expr:
 
 @in_integers("FULLY_CONNECTED")
 def fully_connected(node: TfliteNode) -> Expr:
+    """The one product whose reference kernel brings sums to the result's scale by a factor in float64."""
     data, weight, kernel = node.read(0), node.read(1), node.input(1)
     _one_scale_or_channels(node, weight, 0)
     units, width = shape_of(kernel)
     flat = reshape_to(node.x, (math.prod(node.shape) // width, width))
     total = _biased(node, op("qnn.dense", flat, kernel, *_parameters(data, weight), units=units))
-    factor = product_factor(node, data, weight, weight.scale.size > 1)
-    return nn.rows_as(node, finished(node, total, factor), units)
+    factor = np.float64(scale_of(data)) * weight.scale.astype(np.float64) / np.float64(scale_of(node.writes[0]))
+    exact = op("multiply", cast(total, "float64"), const(factor if factor.size > 1 else factor[0]))
+    return nn.rows_as(node, moved(node, cast(op("round", exact), "int32")), units)
 
 
 @in_integers("BATCH_MATMUL")
