@@ -14,7 +14,7 @@ from typing import NoReturn
 from armillary.errors import Span, UnsupportedError
 
 _EXPORT = {
-    "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --caffemodel WEIGHTS --onnx model.onnx",
+    "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --onnx model.onnx",
     "caffe2": "export with onnx's caffe2 converter",
     "coreml": "export the original network to ONNX",
     "darknet": "export the weights to ONNX with the training repository's script",
