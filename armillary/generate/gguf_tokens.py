@@ -77,9 +77,10 @@ def _byte_pairs(facts: Json, words: list[str], name: str) -> tokenizers.Tokenize
         known = ", ".join(sorted(_SPLITS))
         raise UnsupportedError(f"{name}: texts are split as for {split!r}, which is not supported", hint=known)
     merges = [tuple(m.split(" ", 1)) for m in facts.get("tokenizer.ggml.merges") or []]
-    if any(len(m) != 2 for m in merges):
-        raise ModelError(f"{name}: a merge of the tokenizer is no pair")
     vocabulary = {word: number for number, word in enumerate(words)}
+    odd = next((m for m in merges if len(m) != 2 or not {*m, "".join(m)} <= vocabulary.keys()), None)
+    if odd is not None:
+        raise ModelError(f"{name}: the tokenizer merges {' and '.join(odd)!r}, which are no tokens or make none")
     backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges="llama" in split))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [

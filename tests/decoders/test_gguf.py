@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from reference import EXACT, Shape, Weights, config_of, logits, weights_of
 
-from armillary.errors import ArmillaryError, ConfigError, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, ModelError, UnsupportedError
 from armillary.generate import Generator
 from armillary.generate.gguf import _GEMMA, _LAYER, _WHOLE, FAMILIES, File
 from armillary.generate.gguf_blocks import ENCODINGS, packed_matrix
@@ -169,6 +169,9 @@ def test_byte_pairs_of_a_file_are_the_tokenizers(tmp_path: Path) -> None:
     for text in TEXTS:
         assert made.encode(text) == [0, *truth.encode(text).ids]
         assert made.decode(made.encode(text)) == text
+    merges = {"tokenizer.ggml.merges": ["t q"]}
+    with pytest.raises(ModelError, match="merges 't and q'"):
+        file_tokenizer({f"tokenizer.ggml.{k}": v for k, v in facts.items()} | merges, "x.gguf")
     with pytest.raises(UnsupportedError, match="split as for 'spiral'"):
         file_tokenizer(
             {f"tokenizer.ggml.{k}": v for k, v in facts.items()} | {"tokenizer.ggml.pre": "spiral"}, "x.gguf"

@@ -1,0 +1,222 @@
+"""Decoders by GGUF file: steps and prompts against llama.cpp and OpenVINO GenAI, by turns, each in its own process.
+
+Run: python benchmarks/decoder_files.py [--encoding Q4_0] [--layers 4] [--threads 1] [--rounds 10] [--prompts 128,1024]
+     [--peers PYTHON] [--engines armillary,llama.cpp,openvino] [--bits 16,8]
+
+Writes a file of the shape of a Llama of 1.1 billion weights (2048 / 5632, 32 heads, 4 groups; fewer layers for less
+time) with random integers, and asks each engine in turn for a token at position 100 and for prompts. Least times of all
+rounds; the bytes of the layers and the head a second as a share of what one thread reads by numpy in between. The
+peers' packages (`llama-cpp-python`, `openvino-genai`) may belong to another Python. OpenVINO repacks what it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+HIDDEN, INNER, HEADS, GROUPS, WORDS, POSITION = 2048, 5632, 32, 4, 32000, 100
+SPREAD = {"Q4_0": 4.6, "Q4_K": 4.6 * 32, "Q8_0": 74.0, "Q6_K": 18.0 * 74}  # of the integers times inner scales
+Timer = Callable[[int], float]  # seconds of a prompt of so many tokens; 0: of one token behind POSITION others
+
+
+def write(path: Path, encoding: str, layers: int) -> int:
+    """The file; gives the bytes that a token reads: all but the embedding."""
+    import gguf
+    import tokenizers
+
+    from armillary.generate.gguf_blocks import ENCODINGS
+
+    kind, form, rng = gguf.GGMLQuantizationType[encoding], ENCODINGS[encoding], np.random.default_rng(0)
+    writer, total, wide = gguf.GGUFWriter(path, "llama"), 0, HIDDEN // HEADS * GROUPS
+    for add, value in (
+        (writer.add_block_count, layers),
+        (writer.add_context_length, 4096),
+        (writer.add_embedding_length, HIDDEN),
+        (writer.add_feed_forward_length, INNER),
+        (writer.add_head_count, HEADS),
+        (writer.add_head_count_kv, GROUPS),
+        (writer.add_layer_norm_rms_eps, 1e-5),
+        (writer.add_rope_freq_base, 10000.0),
+        (writer.add_rope_dimension_count, HIDDEN // HEADS),
+        (writer.add_file_type, 2),
+        (writer.add_tokenizer_model, "gpt2"),
+        (writer.add_tokenizer_pre, "llama-bpe"),
+        (writer.add_bos_token_id, WORDS - 2),
+        (writer.add_eos_token_id, WORDS - 1),
+        (writer.add_token_types, [1] * (WORDS - 2) + [3, 3]),
+    ):
+        add(value)
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    writer.add_token_list([*letters, *(f"t{n}" for n in range(WORDS - 259)), "".join(letters[70:72]), "<s>", "</s>"])
+    writer.add_token_merges([f"{letters[70]} {letters[71]}"])
+
+    def matrix(name: str, units: int, depth: int) -> None:
+        nonlocal total
+        blocks = rng.integers(0, 256, (units, depth // form.terms, form.size), dtype=np.uint8)
+        scale = (rng.uniform(0.5, 1.5, blocks.shape[:2]) * depth**-0.5 / SPREAD[encoding]).astype(np.float16)
+        at = 208 if encoding == "Q6_K" else 0
+        blocks[..., at : at + 2] = scale[..., None].view(np.uint8)
+        if encoding == "Q4_K":  # minima bring the middle of the integers to about 0
+            blocks[..., 2:4] = (scale * np.float16(7.5)).astype(np.float16)[..., None].view(np.uint8)
+        total += blocks.nbytes if "embd" not in name else 0
+        writer.add_tensor(name, blocks.reshape(units, -1), raw_dtype=kind)
+
+    matrix("token_embd.weight", WORDS, HIDDEN)
+    matrix("output.weight", WORDS, HIDDEN)
+    writer.add_tensor("output_norm.weight", np.ones(HIDDEN, np.float32))
+    for n in range(layers):
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{n}.{name}.weight", np.ones(HIDDEN, np.float32))
+        for name, units in (("attn_q", HIDDEN), ("attn_k", wide), ("attn_v", wide), ("attn_output", HIDDEN)):
+            matrix(f"blk.{n}.{name}.weight", units, HIDDEN)
+        for name, units, depth in (("ffn_gate", INNER, HIDDEN), ("ffn_up", INNER, HIDDEN), ("ffn_down", HIDDEN, INNER)):
+            matrix(f"blk.{n}.{name}.weight", units, depth)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return total
+
+
+# ---- one engine, in its own process
+
+
+def armillary_timer(path: str, threads: int, bits: int) -> Timer:
+    """Ours, with rows of so many bits."""
+    os.environ["ARMILLARY_NUM_THREADS"] = str(threads)
+    from armillary.generate import Generator
+
+    generator = Generator(path, capacity=2048, chunk=128, config={"low_bit.activation_bits": bits})
+
+    def seconds(prompt: int) -> float:
+        generator.rewind()
+        if not prompt:
+            generator.feed([7] * POSITION)
+        begin = time.perf_counter()
+        generator.feed([7] * (prompt or 1))
+        return time.perf_counter() - begin
+
+    return seconds
+
+
+def llama_timer(path: str, threads: int, bits: int) -> Timer:
+    """llama.cpp by llama-cpp-python."""
+    import llama_cpp
+
+    llama = llama_cpp.Llama(path, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
+
+    def seconds(prompt: int) -> float:
+        llama.reset()
+        if not prompt:
+            llama.eval([7] * POSITION)
+        begin = time.perf_counter()
+        llama.eval([7] * (prompt or 1))
+        return time.perf_counter() - begin
+
+    return seconds
+
+
+def openvino_timer(path: str, threads: int, bits: int) -> Timer:
+    """OpenVINO GenAI; a step is the shortest of a few."""
+    import openvino
+    import openvino_genai
+
+    pipeline = openvino_genai.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
+
+    def seconds(prompt: int) -> float:
+        count = prompt or POSITION
+        ids = [openvino.Tensor(np.full((1, count), value, np.int64)) for value in (7, 1)]
+        config = openvino_genai.GenerationConfig(max_new_tokens=1 if prompt else 5, ignore_eos=True)
+        begin = time.perf_counter()
+        result = pipeline.generate(openvino_genai.TokenizedInputs(*ids), config)
+        whole = time.perf_counter() - begin
+        return whole if prompt else min(result.perf_metrics.raw_metrics.m_durations) / 1e6
+
+    return seconds
+
+
+ENGINES = {"armillary": armillary_timer, "llama.cpp": llama_timer, "openvino": openvino_timer}
+
+
+def work(engine: str, path: str, threads: int, bits: int) -> None:
+    """Answer lines that name a prompt by its seconds."""
+    timer = ENGINES[engine](path, threads, bits)
+    timer(0)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(timer(int(line)), flush=True)
+
+
+# ---- all of them
+
+
+def start(python: str, *words: object) -> subprocess.Popen[str]:
+    """A worker that is ready."""
+    command = [python, __file__, "--work", *map(str, words)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "ready\n":
+        if not line:
+            raise SystemExit(f"{words[0]} did not start")
+    return process
+
+
+def ask(process: subprocess.Popen[str], prompt: int) -> float:
+    """Seconds of a prompt, or of a step."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{prompt}\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def main() -> None:
+    """Print a table."""
+    if sys.argv[1:2] == ["--work"]:
+        engine, path, threads, bits = sys.argv[2:]
+        return work(engine, path, int(threads), int(bits))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--encoding", default="Q4_0", choices=sorted(SPREAD))
+    for name, default in (("layers", 4), ("threads", 1), ("rounds", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--prompts", default="128,1024")
+    parser.add_argument("--bits", default="16,8", help="of rows, for Armillary")
+    parser.add_argument("--peers", default=sys.executable, help="the Python that has the peers' packages")
+    parser.add_argument("--engines", default="armillary,llama.cpp,openvino")
+    args = parser.parse_args()
+    from decoders import Reader
+
+    prompts = [0, *(int(n) for n in args.prompts.split(",") if n)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        size = write(path, args.encoding, args.layers)
+        workers: dict[str, subprocess.Popen[str]] = {}
+        for engine in args.engines.split(","):
+            is_ours = engine == "armillary"
+            for bits in args.bits.split(",") if is_ours else ["0"]:
+                python = sys.executable if is_ours else args.peers
+                workers[f"{engine} {bits}" if is_ours else engine] = start(python, engine, path, args.threads, bits)
+        best, reader = {(name, n): 1e9 for name in workers for n in prompts}, Reader()
+        for _ in range(args.rounds):
+            reader.read()
+            for n in prompts:
+                for name, process in workers.items():
+                    best[name, n] = min(best[name, n], ask(process, n))
+        for process in workers.values():
+            process.terminate()
+            process.wait()
+    print(f"{args.encoding}, {args.layers} layers, {size / 1e6:.0f} MB a token, {reader.rate / 1e9:.1f} GB/s")
+    for name in workers:
+        times = "  ".join(f"{n or 'step'}: {1e3 * best[name, n]:8.2f} ms" for n in prompts)
+        print(f"{name:14} {times}  {100 * size / best[name, 0] / reader.rate:4.0f} % of bandwidth")
+
+
+if __name__ == "__main__":
+    main()
