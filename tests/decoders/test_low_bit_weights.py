@@ -17,6 +17,8 @@ from armillary import relay
 from armillary.errors import ConfigError
 from armillary.frontend import from_onnx
 from armillary.ops.decoder.low_bit_dense import packed
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 
@@ -107,6 +109,31 @@ def test_fewer_bits_of_activations_have_their_bound(bits: int, bound: float) -> 
         (got,) = onnx_nodes.compiled(made, {"x": x})
     error = (np.abs(got - truth) / magnitude).max()
     assert bound / 100 < error < bound or (bits == 24 and error < bound)
+
+
+@pytest.mark.parametrize(("rows", "units", "inner", "bits", "block"), [(16, 48, 64, 4, 32), (50, 35, 192, 8, 64)])
+@pytest.mark.parametrize("activation_bits", [16, 8])
+def test_many_rows_share_expanded_weights(
+    rows: int, units: int, inner: int, bits: int, block: int, activation_bits: int
+) -> None:
+    made, x, parts = _n_bits(np.random.default_rng(7), rows, units, inner, bits, block, True)
+    want, size = _truth(x, *parts, block)
+    module, params = from_onnx(made)
+    with PassContext(opt_level=3, config={"low_bit.activation_bits": activation_bits}):
+        library = relay.build(module, "llvm", params=params)
+        few = relay.build(module, "llvm -mcpu=haswell", params=params)
+    kernels = " ".join(library.kernels)
+    assert ("tiles" in kernels) == cpu_model(Target("llvm")).has_bfloat16_tiles
+    assert "tiles" not in " ".join(few.kernels)
+    graph = library["default"](armillary.cpu())
+    graph.set_input("x", x)
+    graph.run()
+    assert np.max(np.abs(graph.get_output(0).numpy() - want) / size) < {16: 6e-5, 8: 1.5e-2}[activation_bits]
+    odd = x.copy()
+    odd[3, 5] = np.nan
+    graph.set_input("x", odd)
+    graph.run()
+    assert np.isnan(graph.get_output(0).numpy()).all(1).tolist() == [row == 3 for row in range(rows)]
 
 
 def test_other_bits_of_activations_are_refused() -> None:

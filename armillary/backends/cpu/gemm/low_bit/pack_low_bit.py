@@ -2,7 +2,8 @@
 
 In: a typed module. Out: one in which the rows of data are in digits (cpu.digits), which products of the same data
 share, and weights in words for the kernel. Invariant: no weight becomes a float; what is not of this form stays, and
-generic loops compute it. `low_bit.activation_bits` says how exact rows in digits are: 24 (as good as float32), 16 or 8.
+generic loops compute it. Many rows of 16 or 8 bits go to matrix tiles where there are some (operator_tiles.py), over
+the same words. `low_bit.activation_bits` says how exact rows in digits are: 24 (as good as float32), 16 or 8.
 
     nn.low_bit_dense(%x, weight, scales, zeros)
     ->
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 
 from armillary.backends.cpu.gemm.low_bit.operator import terms_of_word
+from armillary.backends.cpu.gemm.low_bit.operator_tiles import DEEP, PRODUCTS, has_tiles
 from armillary.backends.cpu.gemm.low_bit.pack import packed_parameters, packed_words
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -34,20 +36,22 @@ ACTIVATION_BITS = register_config_option(
     "bits of activations in products with weights of 2 to 8 bits on CPUs: 24 (as float32), 16 or 8",
 )
 _LONGEST_BLOCK, _VECTOR = 64, 16  # terms of a block of digits
+_TILED_ROWS = 16  # rows for which expanding weights for matrix tiles pays (operator_tiles.py)
 _SPARE, _MOST_ROWS = 4, 4  # registers that are no sums; rows that share a read of the weights
 
 
 @define_pass("pack-low-bit", opt_level=1)
 def pack_low_bit(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Pack the weights, and put rows into digits."""
-    cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))
+    where = Target(target if target is not None else Target.current() or "llvm")
+    cpu = cpu_model(where)
     bits = int(PassContext.current().get(ACTIVATION_BITS))
     if bits not in (8, 16, 24):
         raise ConfigError(f"low_bit.activation_bits is {bits}", hint="8, 16 or 24")
-    return rewrite_module(module, lambda expr: _packed(expr, cpu, bits // 8))
+    return rewrite_module(module, lambda expr: _packed(expr, cpu, bits // 8, has_tiles(where)))
 
 
-def _packed(expr: Expr, cpu: CpuModel, digits: int) -> Expr | None:
+def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | None:
     if op_name(expr) != PRODUCT or not isinstance(expr, Call):
         return None
     data, result, attrs = tensor(expr.args[0]), tensor(expr), expr.attrs
@@ -61,13 +65,18 @@ def _packed(expr: Expr, cpu: CpuModel, digits: int) -> Expr | None:
         return None
     lanes, units, count = 16 if cpu.lanes >= 16 else 8, result.static[-1], math.prod(data.static[:-1])
     rows = reshape_to(expr.args[0], (count, data.static[-1]))
-    split = call("cpu.digits", rows, digits=digits, block=block)
     zero = zeros.data.reshape(1, 1, 1) if zeros.nbytes == 1 else packed_parameters(zeros.held, lanes)
-    words = packed_words(weight.held, attrs.bits, lanes)
+    words, factors = packed_words(weight.held, attrs.bits, lanes), packed_parameters(scales.held, lanes)
+    if digits in PRODUCTS and count >= _TILED_ROWS and is_tiled and data.static[-1] % DEEP == 0:
+        named = {"bits": attrs.bits, "group": attrs.group, "rows": count, "units": units}
+        parts = call("cpu.bfloat16_parts", rows, parts=digits)
+        weights = (Constant(packed) for packed in (words, factors, zero))
+        return reshape_to(call("cpu.low_bit_tiles", parts, *weights, **named), result.static)
+    split = call("cpu.digits", rows, digits=digits, block=block)
     arguments = (
         *(TupleGetItem(split, k) for k in range(3)),
         Constant(words),
-        Constant(packed_parameters(scales.held, lanes)),
+        Constant(factors),
     )
     op = get_op("cpu.low_bit_dense")
     most = (cpu.vector_registers - _SPARE) * cpu.lanes // (lanes * (digits + 1))
