@@ -236,7 +236,7 @@ class _Importer:
         made = Layer(f"{prefix}{name}", kind, config, inputs, flat, self.parameter, keywords)
         try:
             results = rule(made)
-        except (IndexError, ValueError) as error:
+        except (IndexError, ValueError, ArithmeticError) as error:
             raise TypeMismatch(f"layer {name!r}, a {kind}, does not fit what it reads: {error}") from None
         return [self.typed(value) for value in (results if isinstance(results, list) else [results])]
 

@@ -165,7 +165,7 @@ class _Importer:
         inputs = [self.result(name, index, node.name) for name, index in node.inputs]
         try:
             found = TENSORFLOW_RULES[node.op](TensorflowNode(node.op, node.name, inputs, node.attrs, self.folder, span))
-        except (IndexError, ValueError) as error:
+        except (IndexError, ValueError, ArithmeticError) as error:
             message = f"{node.op} {node.name!r} does not fit its {len(inputs)} inputs: {error}"
             raise TypeMismatch(message, span=span) from None
         return [self.folder.settle(value, span) for value in (found if isinstance(found, list) else [found])]

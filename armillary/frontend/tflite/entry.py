@@ -163,7 +163,7 @@ class _Importer:
         node = TfliteNode(operator.name, name, inputs, reads, writes, between, options, custom, self.folder, span)
         try:
             results = rule(node)
-        except (IndexError, ValueError) as error:
+        except (IndexError, ValueError, ArithmeticError) as error:
             message = f"{operator.name} {name!r} does not fit its {len(inputs)} inputs: {error}"
             raise TypeMismatch(message, span=span) from None
         values = results if isinstance(results, list) else [results]

@@ -82,8 +82,10 @@ def _parts(x: Expr, cuts: tuple[int, ...] | int, axis: int, count: int) -> list[
 
 @tensorflow("Split")
 def split(node: TensorflowNode) -> list[Expr]:
-    (axis,), count = node.numbers(0, "the axis"), node.whole("num_split")
-    return _parts(node.inputs[1], count, axis, count)
+    (axis,), count, x = node.numbers(0, "the axis"), node.whole("num_split"), node.inputs[1]
+    if not 0 < count <= shape_of(x)[axis]:
+        node.refuse(f"{count} parts of {shape_of(x)[axis]}")
+    return _parts(x, count, axis, count)
 
 
 @tensorflow("SplitV")

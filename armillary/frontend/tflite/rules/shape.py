@@ -86,6 +86,8 @@ def pack(node: TfliteNode) -> Expr:
 @in_integers("UNPACK")
 def unpack(node: TfliteNode) -> list[Expr]:
     axis, count = node.whole("axis"), node.whole("count")
+    if count != node.shape[axis]:
+        node.refuse(f"{count} parts of {node.shape[axis]}")
     return [op("take", node.x, scalar(k, "int32"), axis=axis) for k in range(count)]
 
 
@@ -99,8 +101,10 @@ def _parts(x: Expr, cuts: tuple[int, ...] | int, axis: int, count: int) -> list[
 @tflite("SPLIT", options="count:i")
 @in_integers("SPLIT")
 def split(node: TfliteNode) -> list[Expr]:
-    (axis,) = node.wholes(0, "the axis")
-    return _parts(node.input(1), node.whole("count"), axis, node.whole("count"))
+    (axis,), count, x = node.wholes(0, "the axis"), node.whole("count"), node.input(1)
+    if not 0 < count <= shape_of(x)[axis]:
+        node.refuse(f"{count} parts of {shape_of(x)[axis]}")
+    return _parts(x, count, axis, count)
 
 
 @tflite("SPLIT_V", options="count:i")
