@@ -10,6 +10,9 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import armillary
+from armillary import relay
+from armillary.base.extent import size
+from armillary.contrib import graph_executor
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.frontend import from_onnx
 
@@ -147,3 +150,18 @@ def test_rows_of_different_lengths_cannot_be_collected() -> None:
     body = _body(_CUT, {}, ["part"])
     with pytest.raises(UnsupportedError, match=r"another size .* in each iteration"):
         from_onnx(_model([*_COUNT, node("Loop", ["count", ""], ["z"], body=body)], INPUTS))
+
+
+def test_views_whose_typical_sizes_do_not_fit_are_loaded() -> None:
+    """x[seq, 6] in y's shape, which it does not fit at the sizes' hints: those that a graph is loaded with."""
+    seq, b, c = size("seq", hint=4), size("b", hint=3), size("c", hint=8)
+    x, y = relay.var("x", shape=(seq, 6)), relay.var("y", shape=(b, c))
+    joined = relay.Tuple([relay.exp(relay.reshape(x, (b, c))), y])
+    module = armillary.IRModule.from_expr(relay.Function([x, y], joined))
+    network = graph_executor.GraphModule(relay.build(module, target="llvm")["default"](armillary.cpu()))
+    for rows, high, wide in ((2, 3, 4), (4, 8, 3), (2, 3, 4)):
+        data = RNG.standard_normal((rows, 6)).astype(np.float32)
+        network.run(x=data, y=np.ones((high, wide), np.float32))
+        np.testing.assert_allclose(network.get_output(0).numpy(), np.exp(data.reshape(high, wide)), rtol=1e-5)
+    with pytest.raises(ArmillaryError, match="must be equal"):
+        network.run(x=np.ones((2, 6), np.float32), y=np.ones((5, 5), np.float32))

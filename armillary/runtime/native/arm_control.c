@@ -90,7 +90,12 @@ static int is_scalar(const arm_entry *entry, uint8_t bits) {
   return entry->bytes == 1 && arm_dtype_equal(entry->tensor.dtype, (arm_dtype){6, 8, 1});
 }
 
-static int check_owner(const arm_graph *g, const arm_node *node, arm_error *error) {
+/* Whether the sizes of both are known when those of a stage are: of fixed shapes always. */
+static int is_comparable(const arm_entry *a, const arm_entry *b, int32_t stage) {
+  return (a->extents == NULL && b->extents == NULL) || stage == (a->stage > b->stage ? a->stage : b->stage);
+}
+
+static int check_owner(const arm_graph *g, const arm_node *node, int32_t stage, arm_error *error) {
   const arm_control *c = &node->control;
   int is_if = node->kind == ARM_NODE_IF;
   int fits = is_if ? node->num_inputs == 1 && c->first > 0 && c->second > 0 && is_scalar(input_of(g, node, 0), 1)
@@ -107,12 +112,13 @@ static int check_owner(const arm_graph *g, const arm_node *node, arm_error *erro
   if (!is_if && c->trips < 0 && c->scans > 0 && output_of(g, node, c->states)->tensor.ndim == 0)
     return arm_fail(error, "graph: loop %.80s has scans and no trips", node->name);
   for (int32_t k = 0; !is_if && k < c->states; k++)
-    if (input_of(g, node, 2 + k)->bytes != output_of(g, node, k)->bytes)
+    if (is_comparable(input_of(g, node, 2 + k), output_of(g, node, k), stage) &&
+        input_of(g, node, 2 + k)->bytes != output_of(g, node, k)->bytes)
       return arm_fail(error, "graph: loop %.80s: state %d changes its size in bytes", node->name, k);
   return 0;
 }
 
-static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node *owner, arm_error *error) {
+static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node *owner, int32_t stage, arm_error *error) {
   const arm_control *c = &owner->control;
   int is_if = owner->kind == ARM_NODE_IF;
   if (yield->num_inputs != (is_if ? owner->num_outputs : 1 + c->states + c->scans))
@@ -124,6 +130,7 @@ static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node
     int32_t out = is_if ? k : k - 1;
     int64_t bytes = input_of(g, yield, k)->bytes, wanted = output_of(g, owner, out)->bytes;
     int is_row = !is_if && out >= c->states;
+    if (!is_comparable(input_of(g, yield, k), output_of(g, owner, out), stage)) continue;
     if (is_row ? bytes * trips != wanted : bytes != wanted)
       return arm_fail(error, "graph: node %.80s yields a value of another size", owner->name);
   }
@@ -133,7 +140,7 @@ static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node
 typedef struct { int32_t owner, end; } open_region;
 
 /* Close the regions that end at `index`; open what the node there owns. */
-int arm_control_check(arm_graph *g, arm_error *error) {
+int arm_control_check(arm_graph *g, int32_t stage, arm_error *error) {
   open_region stack[MAX_NESTING];
   int depth = 0;
   for (int32_t i = 0; i < g->num_nodes; i++) {
@@ -142,13 +149,14 @@ int arm_control_check(arm_graph *g, arm_error *error) {
     node->owner = depth > 0 ? stack[depth - 1].owner : -1;
     int last = depth > 0 && stack[depth - 1].end == i + 1;
     if ((node->kind == ARM_NODE_YIELD) != last) return arm_fail(error, "graph: node %d: a region ends with a __yield", i);
-    if (last && check_yield(g, node, &g->nodes[node->owner], error) != 0) return -1;
+    if (last && check_yield(g, node, &g->nodes[node->owner], stage, error) != 0) return -1;
     if (node->kind != ARM_NODE_IF && node->kind != ARM_NODE_LOOP) continue;
     int32_t room = (depth > 0 ? stack[depth - 1].end - 1 : g->num_nodes) - i - 1; /* a region's last is its __yield */
     const arm_control *c = &node->control;
     if (c->first > room || c->second > room - c->first)
       return arm_fail(error, "graph: node %d: its regions leave the graph or the region around it", i);
-    if (check_owner(g, node, error) != 0) return -1;
+    if (check_owner(g, node, stage, error) != 0) return -1;
+    g->is_unplaced = g->is_unplaced || stage < 0; /* its sizes are compared when they are bound */
     if (depth + 2 > MAX_NESTING) return arm_fail(error, "graph: control flow is nested too deep");
     if (c->second > 0) stack[depth++] = (open_region){i, i + 1 + c->first + c->second};
     stack[depth++] = (open_region){i, i + 1 + c->first};

@@ -122,6 +122,16 @@ int arm_graph_check_alias(const arm_graph *g, const arm_node *node, arm_error *e
   return 0;
 }
 
+/* Sizes have typical values here, which extents that must be equal need not fit: what they decide is checked again when
+ * they are bound. */
+static int check_first_alias(arm_graph *g, const arm_node *node, arm_error *error) {
+  int is_sized = g->entries[node->first_entry].extents != NULL;
+  for (int32_t i = 0; i < node->num_inputs; i++) is_sized = is_sized || g->entries[node->inputs[i]].extents != NULL;
+  int status = arm_graph_check_alias(g, node, error);
+  g->is_unplaced = g->is_unplaced || (is_sized && status != 0);
+  return is_sized ? 0 : status;
+}
+
 static int bind_nodes(arm_graph *g, arm_error *error) {
   size_t widest = 0, total = 0;
   for (int32_t i = 0; i < g->num_nodes; i++) {
@@ -136,7 +146,7 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
   int status = g->slots && args ? 0 : arm_fail(error, "graph: out of memory");
   for (int32_t i = 0; i < g->num_nodes && status == 0; i++) {
     if (g->nodes[i].kind == ARM_NODE_CALL) status = bind_node(g, i, args, error);
-    if (g->nodes[i].kind == ARM_NODE_ALIAS) status = arm_graph_check_alias(g, &g->nodes[i], error);
+    if (g->nodes[i].kind == ARM_NODE_ALIAS) status = check_first_alias(g, &g->nodes[i], error);
   }
   free(args);
   return status;

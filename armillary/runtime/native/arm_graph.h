@@ -145,7 +145,7 @@ int arm_nodes_run(arm_graph *graph, int begin, int end, int32_t owner, arm_clock
 /* Branches and loops: arm_control.c. */
 int arm_control_kind(const char *function, arm_node_kind *kind); /* 0: a plain function */
 int arm_control_read(const arm_json *json, int32_t attrs, arm_node *node, arm_error *error);
-int arm_control_check(arm_graph *graph, arm_error *error); /* at each change of sizes, too; also fills in `owner` */
+int arm_control_check(arm_graph *graph, int32_t stage, arm_error *error); /* stage: whose sizes were bound, -1: none; fills in `owner` */
 int arm_control_run(arm_graph *graph, int32_t index, arm_clock *clock, arm_error *error);
 
 /* Variants: arm_variants.c. */

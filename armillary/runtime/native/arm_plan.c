@@ -320,7 +320,7 @@ int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *er
   }
   if (status == 0) status = read_inputs(&r);
   if (status == 0) status = read_heads(&r);
-  if (status == 0) status = arm_control_check(graph, error);
+  if (status == 0) status = arm_control_check(graph, -1, error);
   if (status == 0) status = arm_variants_read(graph, &r.json, error);
   arm_json_free(&r.json);
   return status;

@@ -319,7 +319,8 @@ static int divide_anew(arm_graph *g, int32_t stage, arm_error *error) {
 
 int arm_sizes_place_stage(arm_graph *g, int32_t stage, arm_error *error) {
   return arm_equal_check_stage(g, stage, error) != 0 || resize_entries(g, stage, error) != 0 ||
-                 place_all(g, stage, error) != 0 || arm_control_check(g, error) != 0 || divide_anew(g, stage, error) != 0 ||
+                 place_all(g, stage, error) != 0 || arm_control_check(g, stage, error) != 0 ||
+                 divide_anew(g, stage, error) != 0 ||
                  point_all(g, stage, error) != 0 || arm_graph_resize_calls(g, stage, error) != 0
              ? -1
              : 0;
