@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ from opencl_device import needs_opencl
 
 from armillary.compute import BorderMode, CLScheduler, Format, TensorInfo
 from armillary.errors import TypeMismatch
-from tests.compute.acl_oracle.chain_cases import ENDS, LINKS, chain, differences
+from tests.compute.acl_oracle.chain_cases import ENDS, LINKS, ChainCase, chain, differences
 from tests.compute.acl_oracle.vision_cases import BORDERS, BUILDERS, Calling, image_of, like
 from tests.compute.acl_oracle.wire import Array, Case, Tensor, run
 
 FRESH = 16  # chains that each run draws
+BATCH = 50  # of which a process of the library does so many
 SIDES = ["NE", pytest.param("CL", marks=needs_opencl)]
 GAUSSIAN_3 = [1, 2, 1, 2, 4, 2, 1, 2, 1]
 GAUSSIAN_5 = [a * b for a in (1, 4, 6, 4, 1) for b in (1, 4, 6, 4, 1)]
@@ -105,8 +108,8 @@ def test_a_border_lies_around_the_valid_pixels(name: str, border: BorderMode, si
         assert (other[y : y + height, x : x + width] == wanted).all()  # whatever the pixels that are not valid hold
 
 
-def _compare(program: Path, first: int, count: int) -> None:
-    compared = 0
+def _drawn(first: int, count: int) -> Iterator[tuple[int, ChainCase]]:
+    """Chains by their numbers."""
     for number in range(first, first + count * 4):
         rng = np.random.default_rng(number)
         names = [LINKS[int(k)] for k in rng.integers(len(LINKS), size=2 + number % 2)]
@@ -115,13 +118,16 @@ def _compare(program: Path, first: int, count: int) -> None:
         if any(name.startswith("NEWarp") for name in names[:-1]):
             continue  # a warp may round a pixel to the other neighbour, which what follows magnifies
         case = chain(rng, names)
-        if case is None:
-            continue
-        (theirs,) = run(program, [case])
-        assert differences(case, case.ours(case), theirs) == [], f"{case.name}, from number {number}"
-        compared += 1
-        if compared == count:
-            return
+        if case is not None:
+            yield number, case
+
+
+def _compare(program: Path, first: int, count: int) -> None:
+    drawn = list(islice(_drawn(first, count), count))
+    for start in range(0, count, BATCH):
+        part = drawn[start : start + BATCH]
+        for (number, case), theirs in zip(part, run(program, [case for _, case in part]), strict=True):
+            assert differences(case, case.ours(case), theirs) == [], f"{case.name}, from number {number}"
 
 
 def test_fresh_chains_are_the_librarys(program: Path) -> None:
@@ -130,4 +136,4 @@ def test_fresh_chains_are_the_librarys(program: Path) -> None:
 
 @pytest.mark.slow
 def test_many_chains_are_the_librarys(program: Path) -> None:
-    _compare(program, 0, 1000)
+    _compare(program, 0, 2000)
