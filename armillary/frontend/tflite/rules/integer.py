@@ -320,6 +320,7 @@ def by_table(node: TfliteNode, x: Expr, data: Tensor, function: Callable[[Array]
     if limits.bits > 8:
         node.refuse(f"{data.dtype}", "8 bits are supported")
     every = np.arange(int(limits.min_value), int(limits.max_value) + 1, dtype=np.int64)
-    table = np.clip(function(every), int(to.min_value), int(to.max_value)).astype(to.numpy)
+    with np.errstate(all="ignore"):  # scales of damaged files
+        table = np.clip(function(every), int(to.min_value), int(to.max_value)).astype(to.numpy)
     place = op("subtract", cast(x, "int32"), scalar(int(limits.min_value), "int32"))
     return op("take", const(table), place, axis=0, mode="clip")

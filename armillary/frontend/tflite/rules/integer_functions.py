@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.budgets import TENSOR_BYTES
 from armillary.frontend.tflite import fixed_point
 from armillary.frontend.tflite.node import TfliteNode, in_integers
 from armillary.frontend.tflite.rules.integer import activated, by_table, rounded, scale_of, zero_of
@@ -228,8 +229,11 @@ def resize_bilinear(node: TfliteNode) -> Expr:
     if node.read(0).dtype != "int8":
         return _resized_in_float(node)
     corners, centres = bool(node.option("align_corners")), bool(node.option("half_pixel"))
-    result = cast(node.x, "int32")
-    for axis, out in zip((1, 2), node.wholes(1, "the size"), strict=True):
+    result, size_out = cast(node.x, "int32"), node.wholes(1, "the size")
+    TENSOR_BYTES.check(
+        4 * math.prod(size_out) * node.shape[0] * node.shape[3], "RESIZE_BILINEAR: its result", node.span
+    )
+    for axis, out in zip((1, 2), size_out, strict=True):
         size = node.shape[axis]
         span, count = (size - 1, out - 1) if corners and out > 1 else (size, out)
         scale = ((1 << _POINT) * span + count // 2) // count
