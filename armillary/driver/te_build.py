@@ -22,8 +22,9 @@ from armillary.ir import IRModule
 from armillary.target import Target
 from armillary.target.grammar import BUILD, script_kind
 from armillary.target.target import target_with_host, warn_of_attributes
+from armillary.tir.blocks.block import has_blocks
 from armillary.tir.foreign.addresses import function_with_addresses
-from armillary.tir.lower import lower_first, lower_function
+from armillary.tir.lower import lower_first, lower_function, passes_before_blocks
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.scripts import blocks, return_values
 from armillary.tir.transform.scripts.arguments import settle_arguments
@@ -92,8 +93,10 @@ def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
 
 
 def _lowered(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
-    settled = settle_arguments(function_with_addresses(blocks.lower_blocks(function)), _has_asserts(target))
-    return lower_function(settled, target=target, simple=simple)
+    had_blocks = has_blocks(function)
+    plain = blocks.lower_blocks(function, passes_before_blocks()) if had_blocks else function
+    settled = settle_arguments(function_with_addresses(plain), _has_asserts(target))
+    return lower_function(settled, target=target, simple=simple, had_blocks=had_blocks)
 
 
 def _has_asserts(target: object) -> bool:

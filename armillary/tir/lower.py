@@ -34,7 +34,7 @@ from armillary.tir.transform.narrow_data_type import NarrowDataType
 from armillary.tir.transform.remove_no_op import RemoveNoOp
 from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect
 from armillary.tir.transform.simplify import Simplify
-from armillary.tir.transform.storage_flatten import StorageFlatten
+from armillary.tir.transform.storage_flatten import FlattenBuffer, StorageFlatten
 from armillary.tir.transform.storage_rewrite import StorageRewrite
 from armillary.tir.transform.unroll_loop import LONG_CODE, LONG_TEXT, UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop
@@ -48,20 +48,23 @@ _PASS_KINDS = (Pass, PassDefinition)
 
 
 def passes(
-    simple: bool = False, target: object = None, constant_loops: bool = False
+    simple: bool = False, target: object = None, constant_loops: bool = False, had_blocks: bool = False
 ) -> list[Callable[[IRModule], IRModule]]:
-    """The passes in force, in order; `constant_loops` are partitioned unless the context says otherwise."""
+    """The passes in force, in order; `constant_loops` are partitioned unless the context says otherwise.
+
+    Of a module that `had_blocks` the passes of phase 0 ran before these were lowered (tir/transform/scripts/blocks.py).
+    """
     context = PassContext.current()
     user = _user_passes(context)
     kind = _kind_name(target)
     return [
-        *user[0],
+        *([] if had_blocks else user[0]),
         *(first(kind) for first in FIRST if target is not None),
         # no data type of a script's own
         # phase 1: one-dimensional memory, index types and narrow floats settled
         InjectPrefetch(),
         # a prefetch names one cache line
-        StorageFlatten(),
+        FlattenBuffer() if had_blocks else StorageFlatten(),
         # every buffer has one dimension; `tensor_shapes` keeps the shapes the caller sees
         BF16Legalize(),
         # no bfloat16 arithmetic: only loads, stores and casts
@@ -100,15 +103,20 @@ def passes(
 
 
 def lower_function(
-    func: S.PrimFunc, target: object = None, simple: bool = False, constant_loops: bool = False
+    func: S.PrimFunc,
+    target: object = None,
+    simple: bool = False,
+    constant_loops: bool = False,
+    had_blocks: bool = False,
 ) -> S.PrimFunc:
     """Run the loop passes on one function; `simple` skips loop partitioning, for reading.
 
-    `target` chooses the rules that users registered for its kind; `constant_loops` as `passes` has it.
+    `target` chooses the rules that users registered for its kind; `constant_loops` and `had_blocks` as `passes`
+    has them.
     Raises UnsupportedError for programs nested too deep.
     """
     name = func.get_attr("global_symbol", _NAME)
-    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target, constant_loops)[name]
+    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target, constant_loops, had_blocks)[name]
     return lowered
 
 
@@ -129,7 +137,11 @@ def _kind_name(target: object) -> str:
 
 
 def lower_module(
-    module: IRModule, simple: bool = False, target: object = None, constant_loops: bool = False
+    module: IRModule,
+    simple: bool = False,
+    target: object = None,
+    constant_loops: bool = False,
+    had_blocks: bool = False,
 ) -> IRModule:
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
@@ -137,7 +149,7 @@ def lower_module(
         module = module.map_functions(lambda _, f: f.with_attr("noalias", False) if isinstance(f, S.PrimFunc) else None)
     is_checked = context.get(VERIFY_EACH)
     try:
-        for item in passes(simple, target, constant_loops):
+        for item in passes(simple, target, constant_loops, had_blocks):
             if isinstance(item, Pass) and not context.pass_enabled(item.info):
                 continue
             module = item(module)
@@ -152,6 +164,11 @@ def _verify_module(module: IRModule) -> None:
     for _, function in module.items():
         if isinstance(function, S.PrimFunc):
             verify(function)
+
+
+def passes_before_blocks() -> list[Callable[[IRModule], IRModule]]:
+    """The passes of phase 0 of the context in force, which see a function's blocks."""
+    return _user_passes(PassContext.current())[0]
 
 
 def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModule]]]:

@@ -8,6 +8,7 @@ import pytest
 import armillary
 from armillary import te, tir
 from armillary.errors import ScheduleError, UnsupportedError
+from armillary.tir.transform.scripts.blocks import ORDER
 from armillary.tir.transform.scripts.modules import AT_BUILD
 
 
@@ -81,6 +82,5 @@ def test_the_passes_over_blocks_are_seen_in_a_build() -> None:
     seen: list[str] = []
     with armillary.transform.PassContext(trace=lambda mod, info, before: seen.append(info.name) if before else None):
         armillary.lower(module)
-    blocks = ["LowerInitBlock", "ConvertBlocksToOpaque", "LowerMatchBuffer", "LowerOpaqueBlock"]
-    assert seen[: len(blocks)] == [f"tir.{name}" for name in blocks]
-    assert "tir.StorageFlatten" in seen[len(blocks) :]
+    blocks = [make().info.name for make in ORDER]
+    assert seen[: len(blocks)] == blocks and "tir.FlattenBuffer" in seen[len(blocks) :]

@@ -9,7 +9,7 @@ from armillary.base.lazy import lazy_names
 
 _PASSES = {
     "StorageFlatten": ("storage_flatten", "StorageFlatten"),
-    "FlattenBuffer": ("storage_flatten", "StorageFlatten"),
+    "FlattenBuffer": ("storage_flatten", "FlattenBuffer"),
     "Simplify": ("simplify", "Simplify"),
     "LoopPartition": ("loop_partition", "LoopPartition"),
     "VectorizeLoop": ("vectorize_loop", "VectorizeLoop"),

@@ -11,7 +11,7 @@ from armillary.tir.transform.compact_buffer_allocation import CompactBufferAlloc
 from armillary.tir.transform.scripts.blocks import ConvertBlocksToOpaque as ConvertBlocksToOpaque
 from armillary.tir.transform.scripts.modules import DecorateDeviceScope as DecorateDeviceScope
 from armillary.tir.transform.scripts.modules import Filter as Filter
-from armillary.tir.transform.storage_flatten import StorageFlatten as FlattenBuffer
+from armillary.tir.transform.storage_flatten import FlattenBuffer as FlattenBuffer
 from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
 from armillary.tir.transform.scripts.modules import InferFragment as InferFragment
 from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer

@@ -1,9 +1,9 @@
 """`compact-buffer-allocation`: allocate only the part of a buffer that is used.
 
-In: allocations of N-dimensional buffers (before storage-flatten). Out: the same with each dimension cut to the indices
-that occur where the buffer lives, and the indices counted from the first of them. Invariant: every access means the
-element it meant; a dimension whose indices cannot be bounded, or that would not shrink, stays. Loops around the
-allocation may shift the part: `B[i], B[i + 1]` inside a loop over i needs two elements.
+In: allocations of N-dimensional buffers (before storage-flatten), in blocks without axes too. Out: the same with each
+dimension cut to the indices that occur where the buffer lives, and the indices counted from the first of them.
+Invariant: every access means the element it meant; a dimension whose indices cannot be bounded, or that would not
+shrink, stays. Loops around the allocation may shift the part: `B[i], B[i + 1]` inside a loop over i needs two elements.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
+from armillary.tir.blocks.block import Block, BufferRegion, MatchBufferRegion
 from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interval
 from armillary.tir.linear import Linear
 from armillary.tir.simplify import Simplifier
@@ -58,6 +59,11 @@ class _Uses:
                 self.simplifier.bind(item.var, (low[0], max(low[0], high)))
             elif isinstance(item, S.LetStmt):
                 self.inner.add(item.var)
+            elif isinstance(item, Block):
+                self.inner.update(axis.var for axis in item.iter_vars)
+            elif isinstance(item, MatchBufferRegion) and item.source.buffer is self.buffer:
+                ends = [(r.min, build.sub(build.add(r.min, r.extent), 1)) for r in item.source.region]
+                self.indices += zip(*ends, strict=True)
             elif isinstance(item, S.BufferStore | E.BufferLoad) and item.buffer is self.buffer:
                 self.indices.append(item.indices)
             elif isinstance(item, S.AttrStmt) and item.node is self.buffer:
@@ -121,8 +127,19 @@ def _compacted(item: S.Allocate) -> S.Stmt:
         lambda e: E.BufferLoad(small, place(e.indices)) if isinstance(e, E.BufferLoad) and e.buffer is buffer else None
     )
 
+    def moved(item: BufferRegion) -> BufferRegion:
+        if item.buffer is not buffer:
+            return item
+        starts = place(tuple(r.min for r in item.region))
+        parts = zip(starts, item.region, strict=True)
+        return BufferRegion(small, tuple(E.Range.from_min_extent(low, r.extent) for low, r in parts))
+
     def visit(s: S.Stmt) -> S.Stmt:
         mapped = map_stmt(s, mapper, visit)
+        if isinstance(mapped, Block):
+            matched = tuple(replace(m, source=moved(m.source)) for m in mapped.match_buffers)
+            reads, writes = (tuple(moved(r) for r in regions) for regions in (mapped.reads, mapped.writes))
+            return replace(mapped, reads=reads, writes=writes, match_buffers=matched)
         if isinstance(mapped, S.BufferStore) and mapped.buffer is buffer:
             return S.BufferStore(small, mapped.value, place(mapped.indices))
         return mapped

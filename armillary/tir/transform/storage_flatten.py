@@ -1,4 +1,4 @@
-"""`storage-flatten`: every buffer becomes one-dimensional.
+"""`storage-flatten`, `flatten-buffer`: every buffer becomes one-dimensional.
 
 In: accesses by one index per dimension. Out: accesses by one element index (row-major, or by the buffer's strides and
 element offset). What is allocated is aligned to `cache_line_size` bytes at least; `create_bound_attributes` may be
@@ -169,3 +169,4 @@ class _Flattener:
 
 
 StorageFlatten = prim_pass("storage-flatten", "tir.StorageFlatten")(storage_flatten)
+FlattenBuffer = prim_pass("flatten-buffer", "tir.FlattenBuffer")(storage_flatten)  # of modules that had blocks

@@ -1,13 +1,14 @@
 """Blocks to loops: `lower-init-block`, `convert-blocks-to-opaque`, `lower-match-buffer`, `lower-opaque-block`.
 
 In: a function with blocks (tir/blocks/block.py). Out: the same computation with one part of them gone; after all four,
-in this order, there is none: `lower_blocks`. Functions without blocks stay as they are. Invariant: buffers of a block
-exist around its body; a reduction starts where all of its reduction axes are at their beginning.
+in this order, there is none: `lower_blocks`, which places and cuts buffers between. Functions without blocks stay as
+they are. Invariant: buffers of a block exist around its body; a reduction starts where all of its reduction axes are at
+their beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from armillary.base.node import replace
 from armillary.errors import UnsupportedError
@@ -21,6 +22,7 @@ from armillary.tir.substitute import ExprMapper, Mapper, Substitution, map_stmt
 from armillary.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation
+from armillary.transform import Pass
 
 
 def _over_blocks(func: S.PrimFunc, rule: Callable[[BlockRealize], S.Stmt]) -> S.PrimFunc:
@@ -153,16 +155,27 @@ ConvertBlocksToOpaque = prim_pass("convert-blocks-to-opaque", "tir.ConvertBlocks
 LowerMatchBuffer = prim_pass("lower-match-buffer", "tir.LowerMatchBuffer")(lower_match_buffer)
 LowerOpaqueBlock = prim_pass("lower-opaque-block", "tir.LowerOpaqueBlock")(lower_opaque_block)
 
+ORDER: tuple[Callable[..., Pass], ...] = (  # FlattenBuffer comes after them
+    LowerInitBlock,
+    PlanAndUpdateBufferAllocationLocation,
+    ConvertBlocksToOpaque,
+    CompactBufferAllocation,
+    LowerMatchBuffer,
+    LowerOpaqueBlock,
+)
 
-def lower_blocks(func: S.PrimFunc) -> S.PrimFunc:
-    """The function with plain loops in the place of its blocks, its buffers as small as their uses; instruments see."""
+
+def lower_blocks(func: S.PrimFunc, first: Sequence[Callable[[IRModule], IRModule]] = ()) -> S.PrimFunc:
+    """The function with plain loops in the place of its blocks, its buffers as small as their uses; instruments see.
+
+    `first`: passes that run on a function with blocks before.
+    """
     if not has_blocks(func):
         return func
     name = str(func.get_attr("global_symbol", "main"))
     module = IRModule({name: func})
-    for make in (LowerInitBlock, ConvertBlocksToOpaque, LowerMatchBuffer, LowerOpaqueBlock):
-        module = make()(module)
-    for make in (PlanAndUpdateBufferAllocationLocation, CompactBufferAllocation):  # which see allocations, not blocks
-        module = make()(module)
+    steps: list[Callable[[IRModule], IRModule]] = [*first, *(make() for make in ORDER)]
+    for step in steps:
+        module = step(module)
     lowered: S.PrimFunc = module[name]
     return lowered
