@@ -115,8 +115,8 @@ def llama_timer(path: str, threads: int, bits: int) -> Timer:
 
     def seconds(prompt: int) -> float:
         llama.reset()
-        if not prompt:
-            llama.eval([7] * POSITION)
+        for _ in range(0 if prompt else POSITION):  # one at a time: builds with AMX were seen to crash on prompts
+            llama.eval([7])
         begin = time.perf_counter()
         llama.eval([7] * (prompt or 1))
         return time.perf_counter() - begin
