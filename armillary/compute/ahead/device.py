@@ -8,6 +8,7 @@ convolutions by a matrix. The host: `armillary_compute_cl.hpp`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -93,12 +94,20 @@ def _launch(row: FunctionRow, reals: tuple[str, ...]) -> str:
     (launch,), names = row.launches, [var.name for var in row.vars]
     words = []
     for arg in launch.args:
-        kind, at = arg[0], arg[1] if len(arg) > 1 else 0
+        kind, at = arg[0], int(arg[1]) if len(arg) > 1 else 0
         name = names[int(at)] if kind == "var" else ""
         words.append(f"#{at}" if kind == "tensor" else f"~{name}" if name in reals else name)
-    groups = [
-        f'{{"{names[g[0]]}", {g[1]}, {g[2]}}}' if isinstance(g, tuple) else f"{{nullptr, {g}, 1}}"
-        for g in launch.groups
-    ]
+    groups = [_groups(row.name, count) for count in launch.groups]
     items = ", ".join(map(str, launch.items))
     return f'"{launch.kernel}", "{" ".join(words)}", {{{", ".join(groups)}}}, {{{items}}}'
+
+
+def _groups(name: str, count: int | str) -> str:
+    """How many groups there are, as the host counts them: a number, a value, or one over the items of a group."""
+    found = re.fullmatch(r"floordiv\((\w+) \+ (\d+), (\d+)\)|([a-z]\w*)", str(count))
+    if isinstance(count, int):
+        return f"{{nullptr, {count}, 1}}"
+    if found is None:
+        raise InternalError(f"{name}: {count} groups, wanted a value or one over the items of a group")
+    value, more, items, alone = found.groups()
+    return f'{{"{alone or value}", {more or 0}, {items or 1}}}'
