@@ -28,6 +28,8 @@ from torch import nn
 from torch_doors import TEXT, VISION, network
 from torch_networks import ALONE, alone
 
+import armillary.contrib.torch_backend
+
 ROUNDS = 7
 Call = Callable[[], Any]
 
@@ -56,6 +58,7 @@ def least(calls: dict[str, Call], seconds: float) -> dict[str, float]:
 @torch.inference_mode()
 def measured(name: str, batch: int, threads: int, seconds: float) -> dict[str, Any]:
     """One network at one number of threads."""
+    armillary.contrib.torch_backend.register()  # also from a checkout that is not installed
     torch.set_num_threads(threads)
     model, x = built(name, batch)
     wanted = model(x)

@@ -26,7 +26,7 @@ from armillary.contrib.torch_backend.options import Options
 from armillary.contrib.torch_backend.stored_graphs import Interface, Result, graph_key, load, store
 from armillary.driver.build import build as _build
 from armillary.driver.library import GraphLibrary
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.frontend.pytorch.exported import module_of, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
@@ -234,6 +234,8 @@ def _imported(
             values.append(Var(name, tensor_type(shapes_of[place], dtype_name(value.dtype))))
         places[id(values[-1])] = place
     found = walk.run(module, values)
+    if walk.folder.data_sizes.binds:
+        raise UnsupportedError("a size that the data say", hint="torch.export takes such graphs")
     outputs: list[Expr] = []
     results = tuple([_placed(v, walk, places, outputs) for v in found])
     if not outputs:

@@ -13,8 +13,9 @@ from collections.abc import Container, Iterable
 
 import numpy as np
 
-from armillary.base.extent import LARGEST, Extent, size, sizes_of
+from armillary.base.extent import LARGEST, Extent, bounds, size, sizes_of, typical
 from armillary.base.names import Names, identifier
+from armillary.errors import UnsupportedError
 from armillary.frontend.folding.size_values import RULES, size_value
 from armillary.ops._deferred import by_name
 from armillary.relay.analysis import free_vars
@@ -28,7 +29,8 @@ from armillary.relay.walk import children, map_children, post_order
 _MOST = 16  # elements that are sizes of their own
 _USUAL = 100  # of what is found in data, where nothing tells more
 _LONG_HINT = 64  # calls: a longer computation is not tried for a typical value
-bind_size, cast, reshape, run_after, take = map(by_name, ("bind_size", "cast", "reshape", "run_after", "take"))
+_NAMES = ("bind_size", "cast", "reshape", "run_after", "strided_slice", "take")
+bind_size, cast, reshape, run_after, strided_slice, take = map(by_name, _NAMES)
 
 
 class DataSizes:
@@ -54,6 +56,14 @@ class DataSizes:
             self.inner.add(name)
         self.binds[name] = bind_size(number, size=result)
         return result
+
+    def cut(self, values: Expr, axis: int, count: Expr, what: str) -> Expr:
+        """The first `count` of a tensor that a kernel has written at its largest size."""
+        ty = values.checked_type
+        if not isinstance(ty, TensorType):
+            raise UnsupportedError(f"expected a tensor, got {ty}")
+        extent = self.size(count, what, 0, bounds(ty.known[axis])[1], min(_USUAL, typical(ty.known[axis])))
+        return strided_slice(self.ordered(values, extent), begin=(0,), end=(extent,), strides=(1,), axes=(axis,))
 
     def ordered(self, root: Expr, extent: Extent) -> Expr:
         """The expression, computed once the sizes of an extent are known."""

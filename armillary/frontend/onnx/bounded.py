@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from armillary.base.extent import Extent, Known, bounds, least, typical
+from armillary.base.extent import Extent, Known, least
 from armillary.errors import Span, UnsupportedError
 from armillary.frontend.folding.fold import Folder
 from armillary.frontend.onnx.node import OnnxNode, onnx_rule
@@ -108,9 +108,7 @@ def _length(vector: Expr) -> Extent:
 
 def cut(walk: Walk, view: OnnxNode, values: Expr, axis: int, count: Expr) -> Expr:
     """The first `count` of a tensor that was made at its largest size."""
-    sizes, shape = walk.folder.data_sizes, _shape(values)
-    extent = sizes.size(count, view.op_type, 0, bounds(shape[axis])[1], min(_USUAL, typical(shape[axis])))
-    return _first(walk, values, axis, extent)
+    return walk.folder.data_sizes.cut(values, axis, count, view.op_type)
 
 
 def _first(walk: Walk, values: Expr, axis: int, extent: Extent) -> Expr:

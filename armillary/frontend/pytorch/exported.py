@@ -21,6 +21,7 @@ from armillary.frontend.pytorch.table import aten_rule
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
 from armillary.frontend.values import Value, is_tensor, scalar
 from armillary.ir import IRModule
+from armillary.ops.shape.bound_sizes import with_sizes_bound
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import TensorType, tensor_type
 
@@ -83,7 +84,7 @@ class _Import:
             name = f"{spec.target}.new" if changed else str(getattr(spec.arg, "name", "") or f"output{place}")
             rows.append((name, value if is_tensor(value) else number(value)))
         changed_last = [row for row in rows if not row[0].endswith(".new")] + [r for r in rows if r[0].endswith(".new")]
-        return module_of(self.inputs, self.params, changed_last)
+        return module_of(self.inputs, self.params, changed_last, self.walk.folder.data_sizes.binds)
 
     def input(self, spec: InputSpec) -> Value:
         """The value of a placeholder: a variable for an input or a parameter, a constant, or a number."""
@@ -108,6 +109,7 @@ class _Import:
         known = self.sizes.shape(name, meta.shape, sizes, _dim_names(meta, name))
         made = Var(name, tensor_type(known, dtype_name(meta.dtype)), Span("<exported program>", name))
         self.inputs.append(made)
+        self.walk.folder.outer.add(id(made))
         return made
 
     def weight(self, spec: InputSpec, kind: str) -> Value:
@@ -145,6 +147,7 @@ def parameter(walk: FxWalk, params: dict[str, tuple[Var, Array]], name: str, arr
         variable = Var(name, TensorType(array.shape, Constant(array).checked_type.dtype), Span(walk.source, name))  # type: ignore[attr-defined]
         params[name] = (variable, array)
         walk.folder.given += array.nbytes
+        walk.folder.outer.add(id(variable))
         walk.folder.weights[id(variable)] = array
     return params[name][0]
 
@@ -155,12 +158,16 @@ def number(value: Value) -> Expr:
 
 
 def module_of(
-    inputs: Sequence[Var], params: Mapping[str, tuple[Var, Array]], outputs: Sequence[tuple[str, Expr]]
+    inputs: Sequence[Var],
+    params: Mapping[str, tuple[Var, Array]],
+    outputs: Sequence[tuple[str, Expr]],
+    binds: Mapping[str, Expr] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
-    """A module whose main takes inputs and those parameters that are read."""
+    """A module whose main takes inputs and those parameters that are read; `binds` give sizes that the data say."""
     if not outputs:
         raise ModelError("the model returns no tensor")
     body = outputs[0][1] if len(outputs) == 1 else Tuple(tuple(value for _, value in outputs))
+    body = with_sizes_bound(body, binds or {})
     used = {id(item) for item in post_order(body) if isinstance(item, Var)}
     weights = {name: pair for name, pair in params.items() if id(pair[0]) in used}
     attrs: Pairs = (

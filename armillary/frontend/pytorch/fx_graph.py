@@ -156,6 +156,7 @@ class FxWalk:
         for got, wanted in pairs if isinstance(value, list) else [(value, meta)]:
             if is_tensor(got) and hasattr(wanted, "dtype"):
                 _check_type(type_of(got), wanted, node)
+                self.sizes.name_by(type_of(got).shape, wanted.shape)
         return value
 
 

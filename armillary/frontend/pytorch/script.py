@@ -77,9 +77,11 @@ def import_script(
     variables = [Var(name, tensor_type(shape, dtype)) for name, shape, dtype in inputs]
     for formal, variable in zip(formals, variables, strict=True):
         walk.values[formal.debugName()] = variable
+        walk.fx.folder.outer.add(id(variable))
     results = [walk.value(v) for v in walk.block(graph)]
     flat = [v for result in results for v in _tensors(result)]
-    return module_of(variables, walk.params, [(f"output{k}", v) for k, v in enumerate(flat)])
+    binds = walk.fx.folder.data_sizes.binds
+    return module_of(variables, walk.params, [(f"output{k}", v) for k, v in enumerate(flat)], binds)
 
 
 def _tensors(value: Value) -> Iterator[Expr]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from armillary.base.extent import LARGEST, Extent, Known, least, most, size
+from armillary.base.extent import LARGEST, Dim, Extent, Known, least, most, size
 from armillary.base.names import identifier
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.values import Value
@@ -62,6 +62,13 @@ class OpenSizes:
         return tuple(
             choice if type(choice) is int else self._derived(dim, f"{name}_{axis}") for axis, (dim, choice) in pairs
         )
+
+    def name_by(self, shape: Sequence[Dim], symbols: Sequence[Value]) -> None:
+        """Give symbols that no input has, as the data say them, the sizes that a result has where they stand."""
+        for dim, symbol in zip(shape, symbols, strict=True):
+            expr = None if isinstance(symbol, int) else symbol.node.expr
+            if expr is not None and expr.is_Symbol and isinstance(dim, int | Extent):
+                self.values.setdefault(str(expr), dim)
 
     def _size(self, symbol: str, label: str, step: int) -> Extent:
         """A size for a symbol; of a multiple of it, where no input has the symbol itself."""

@@ -56,6 +56,25 @@ def test_an_encoder_of_any_batch_and_length() -> None:
     assert bounds(ty.shape[1]) == (4, 64)
 
 
+class Found(nn.Module):
+    """Results of as many rows as values say, and what is computed of them and of their number."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x[x[:, 0] > 0]
+        return (
+            torch.nonzero(x > 1),
+            torch.masked_select(x, x < 0),
+            rows * 2 + rows.sum(0),
+            x[x > 0.5] / (1 + rows.shape[0]),
+        )
+
+
+def test_sizes_that_values_say_are_those_of_eager_mode() -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(n, 4) for n in (6, 3, 17)]
+    check_sizes(Found(), [*inputs, -inputs[0].abs()], {0: Dim("rows", min=2, max=32)})
+
+
 def convolutional() -> Any:
     """A small network of images."""
     body = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3)]

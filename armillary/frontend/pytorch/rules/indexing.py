@@ -29,7 +29,7 @@ from armillary.frontend.values import (
     scalar,
     shape_of,
 )
-from armillary.relay.expr import Expr, Tuple, const
+from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 
@@ -48,9 +48,21 @@ def _positions(call: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> list[
         if index is None or dtype_of(index) not in ("bool", "uint8"):
             places.append(index)
             continue
-        hits = np.nonzero(call.known(index, "mask"))
-        places += [const(np.ascontiguousarray(h).astype(np.int64)) for h in hits]
+        places += _hits(call, index)
     return places + [None] * (rank_of(x) - len(places))
+
+
+def _hits(call: AtenCall, x: Expr) -> list[Expr]:
+    """Where elements are not 0, by axis; of computed ones as many as the data say."""
+    known = call.value(x)
+    if known is not None:
+        return [const(np.ascontiguousarray(h).astype(np.int64)) for h in np.nonzero(known)]
+    if not rank_of(x):
+        call.refuse("its input, which decides the shape of the result, is a computed number", "a tensor with an axis")
+    both = op("bounded_nonzero", x)
+    count = reshape_to(TupleGetItem(both, 1), ())
+    rows = call.folder.data_sizes.cut(TupleGetItem(both, 0), 1, count, "nonzero")
+    return [op("take", rows, scalar(k, "int64"), axis=0) for k in range(rank_of(x))]
 
 
 @aten("index", "_unsafe_index")
@@ -163,8 +175,8 @@ def masked_fill(call: AtenCall, x: Expr, mask: Expr, value: Value) -> Expr:
 @aten("masked_select")
 def masked_select(call: AtenCall, x: Expr, mask: Expr) -> Expr:
     shape = broadcast_sizes(shape_of(x), shape_of(mask))
-    hits = np.flatnonzero(np.broadcast_to(call.known(mask, "mask"), shape))
-    return op("take", reshape_to(broadcast(x, shape), (-1,)), const(hits.astype(np.int64)), axis=0)
+    (hits,) = _hits(call, reshape_to(broadcast(mask, shape), (-1,)))
+    return op("take", reshape_to(broadcast(x, shape), (-1,)), hits, axis=0)
 
 
 @aten("masked_scatter")
@@ -179,7 +191,10 @@ def masked_scatter(call: AtenCall, x: Expr, mask: Expr, source: Expr) -> Expr:
 
 @aten("nonzero", "argwhere")
 def nonzero(call: AtenCall, x: Expr) -> Expr:
-    return const(np.argwhere(call.known(x, "input, which decides the shape of the result,")).astype(np.int64))
+    known = call.value(x)
+    if known is not None:
+        return const(np.argwhere(known).astype(np.int64))
+    return op("stack", Tuple(tuple(_hits(call, x))), axis=1)
 
 
 @aten("gather")
