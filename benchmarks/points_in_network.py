@@ -37,6 +37,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult  # noq
 from armillary.autotvm.record import Pair  # noqa: E402
 from armillary.autotvm.tuner.kernel_check import Change, known_names, measured  # noqa: E402
 from armillary.autotvm.tuner.network_check import Network, Timed  # noqa: E402
+from armillary.backends.cpu.graph.apply_records import number_of  # noqa: E402
 from armillary.runtime import num_threads  # noqa: E402
 
 ROUNDS, REPEATS = 300, 7  # of the default alone; of a trial
@@ -115,7 +116,7 @@ def points_of(task: autotvm.Task, count: int) -> list[int]:
 def knobs_of(task: autotvm.Task, index: int) -> dict[str, int]:
     """The values of a configuration."""
     config = task.config_space.get(index)
-    return {name: config[name].val for name in config}
+    return {name: value for name in config if (value := number_of(config[name])) is not None}
 
 
 def in_network(

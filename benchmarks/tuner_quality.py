@@ -33,6 +33,8 @@ from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, Measu
 from armillary.autotvm.task.network_cpu import keep_layouts
 from armillary.autotvm.tuner import Tuner, XGBTuner
 from armillary.autotvm.tuner.names import make_tuner
+from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
+from armillary.backends.cpu.graph.apply_records import number_of
 
 NAMES = ("random", "ga", "xgb_knob alone", "xgb alone", "xgb_curve alone", "xgb_knob", "xgb", "model")
 
@@ -121,7 +123,8 @@ def _key(task: autotvm.Task, index: int) -> str:
 
 def _knobs(task: autotvm.Task, index: int) -> dict[str, int]:
     config = task.config_space.get(index)
-    return {name: config[name].val for name in config}
+    knobs = {name: number_of(config[name]) for name in config}
+    return {name: value for name, value in knobs.items() if value is not None and (name, value) != (TAPS, OWN_TAPS)}
 
 
 class Replayed:

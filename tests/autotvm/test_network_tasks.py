@@ -443,3 +443,51 @@ def test_workloads_of_logs_that_were_kept_are_found() -> None:
         workload = call_key(call, packed)
         assert workload == (*operands, "NC16n", "", *more)
         assert keyed_values(packed, workload[2:]).get("is_symmetric", False) is is_symmetric
+
+
+@pytest.mark.parametrize("target", [TARGET, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -device=arm_cpu"])
+def test_the_loops_over_taps_are_a_knob_of_direct_convolutions(target: str) -> None:
+    found = autotvm.task.extract_from_program(network()["main"], target=target, params=PARAMS)
+    (task,) = (t for t in found if t.name == "conv2d_NCHWc.cpu" and t.args[1][1][2:4] == (3, 3))
+    space = task.config_space
+    configs = [space.get(int(i)) for i in space.valid_indices()]
+    plain = [c for c in configs if c["ann_reduce"].anns == ("none", "unroll")]
+    assert {c["ann_reduce"].anns for c in configs} == {("none", "unroll"), ("none", "none"), ("unroll", "unroll")}
+    layouts = {(c["data_block"].val, c["result_block"].val) for c in configs}
+    assert len(configs) - len(plain) <= 4 * len(layouts) < len(plain)
+    assert ranking(task)[0] in [c.index for c in plain]
+    (pointwise,) = (t for t in found if t.name == "conv2d_NCHWc.cpu" and t.args[1][1][2:4] == (1, 1))
+    assert "ann_reduce" not in pointwise.config_space
+
+    other = next(c for c in configs if c["ann_reduce"].anns == ("none", "none"))
+    tile = {name: other[name].val for name in other if name != "ann_reduce"}
+    alike = [c for c in configs if all(c[name].val == value for name, value in tile.items())]
+    with task.target:
+        loops = {c["ann_reduce"].anns: str(task.template.loops(task, c)) for c in alike}
+    assert len(alike) >= 2 and len({*loops.values()}) == len(alike)
+    lengths = {anns: len(text) for anns, text in loops.items()}
+    assert lengths["none", "none"] < lengths["none", "unroll"] < lengths.get(("unroll", "unroll"), 1 << 60)
+
+    text = record.encode(MeasureInput(task.target, task, other), MeasureResult((1.0,), 0, 1.0, 1.0))
+    assert record.decode(text)[0].config == other
+    row = json.loads(text)
+    row["config"]["entity"] = [e for e in row["config"]["entity"] if e[0] != "ann_reduce"]
+    old = record.decode(json.dumps(row))[0].config
+    assert space.get(space.index_of(old.entity_map))["ann_reduce"].anns == ("none", "unroll")
+    assert "ann_reduce" not in str(task.template.choice_of(old, task.workload))
+    assert "ann_reduce=0" in str(task.template.choice_of(other, task.workload))
+
+
+def test_records_of_taps_compute_what_others_do() -> None:
+    (task,) = (t for name, t in tasks("nn.conv2d").items() if name == "conv2d_NCHWc.cpu(3, 3)")
+    with PassContext(opt_level=3):
+        wanted = run(relay.build(network(), TARGET, params=PARAMS))
+    space = task.config_space
+    others = [space.get(int(i)) for i in space.valid_indices()]
+    others = [c for c in others if c["ann_reduce"].anns != ("none", "unroll")]
+    for config in (others[0], others[-1]):
+        pair = (MeasureInput(task.target, task, config), MeasureResult((1e-3,), 0, 1.0, 2.0))
+        with autotvm.ApplyHistoryBest([pair]), PassContext(opt_level=3):
+            library = relay.build(network(), TARGET, params=PARAMS)
+        assert "ann_reduce=" in library.get_source("relay")
+        np.testing.assert_allclose(run(library), wanted, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ themselves (`backends/cpu`), so a point is what the compiler could have taken by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from armillary.backends.cpu.conv2d.amx import space as conv2d_tiles
 from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
 from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
 from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
+from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, product_tile, product_tiles
 from armillary.backends.cpu.conv2d.fourier.cost import estimate as estimate_fourier
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import is_faster
@@ -26,13 +27,15 @@ from armillary.backends.cpu.cost.model import Estimate, Tile, weight_bandwidth
 from armillary.backends.cpu.gemm import space as dense
 from armillary.backends.cpu.gemm.amx_panel_cost import ranked
 from armillary.backends.cpu.gemm.space_amx import TILES, sizes_of, tile_of_panel
-from armillary.backends.cpu.graph.apply_records import BLOCKS, MATRIX_TILES
+from armillary.backends.cpu.graph.apply_records import BLOCKS, MATRIX_TILES, annotations_of
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext
+
+Knobs = Mapping[str, int | tuple[str, str]]  # annotations are texts
 
 
 @record
@@ -48,19 +51,23 @@ class Point:
     fourier: int = -1  # 1: by Fourier transforms; -1: no point of the space is
     parts: int = 0  # that threads share, where these may be few; 0: not known
     by_tiles: bool = False  # by matrix tiles, as all points of the space are then
+    taps: int = -1  # which loops over a window's taps are unrolled, by the bits of TAPS; -1: there are none to unroll
 
-    def knobs(self) -> dict[str, int]:
+    def knobs(self) -> Knobs:
         """By the names of the space's knobs."""
         tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
         blocks = {name: block for name, block in zip(BLOCKS, self.blocks, strict=True) if block}
         by_transforms = {"fourier": self.fourier} if self.fourier >= 0 else {}
         by_tiles = {MATRIX_TILES: 1} if self.by_tiles else {}
         knobs = {"winograd": self.winograd, "strip": self.strip, **tile, "width": self.width}
-        return knobs | blocks | by_transforms | by_tiles
+        numbers = knobs | blocks | by_transforms | by_tiles
+        return numbers if self.taps < 0 else {**numbers, TAPS: annotations_of(self.taps)}
 
 
 Blocks = tuple[int, int]  # channels of a block of data, and of result
 RANKED_AFTER = 1.001  # times the least: a point that comes after it, so that a build's own choice is first
+ANNOTATED_TILES = 2  # register tiles that come with other loops over taps unrolled than usual
+SLOWER_TAPS = 1.02  # times the cycles with the usual ones, so that a build's own choice is first
 LEAST_BLOCK = 4  # channels
 MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
 NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
@@ -137,6 +144,17 @@ def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuMod
             cycles = estimate_fourier(layer, cpu, rate, tile).cycles
             made.append(Point(0, 0, tile, max(cycles, RANKED_AFTER * mine), found[0].width, fourier=1))
     return [*direct, *made]
+
+
+def with_taps(found: Sequence[Point], window: Sequence[int]) -> list[Point]:
+    """Those points, and the best direct ones with none of the loops over a window's taps unrolled, and with both."""
+    kh, kw = window
+    if (kh, kw) == (1, 1) or found[0].by_tiles:
+        return list(found)
+    others = ([0] if kw > 1 else []) + ([OWN_TAPS | 2] if kh > 1 else [])
+    direct = sorted((p for p in found if not p.winograd and p.fourier <= 0), key=lambda p: p.cycles)[:ANNOTATED_TILES]
+    annotated = [replace(p, cycles=SLOWER_TAPS * p.cycles, taps=taps) for p in direct for taps in others]
+    return [*(replace(point, taps=OWN_TAPS) for point in found), *annotated]
 
 
 def winograd_points(layer: Layer, cpu: CpuModel) -> Iterator[Point]:

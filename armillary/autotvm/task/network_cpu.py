@@ -23,12 +23,15 @@ from armillary.autotvm.task.cpu_space import (
     direct_points,
     winograd_points,
     with_fourier_points,
+    with_taps,
 )
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, create, register_template
+from armillary.autotvm.task.transforms import VirtualAxis
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu import select
+from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
@@ -78,7 +81,7 @@ class CpuTemplate(NetworkTemplate):
         points = self.points(args, where)
         _define(config, points)
         own = zip(apply_records.BLOCKS, points[0].blocks, strict=True)
-        config.unwritten = {"fourier": 0} | {name: block for name, block in own if block}
+        config.unwritten |= {name: block for name, block in own if block}
 
     def points(self, args: Args, where: Target) -> list[Point]:
         """Everything there is to choose, in the blocks of the call, which come first, and in others."""
@@ -95,7 +98,10 @@ class CpuTemplate(NetworkTemplate):
         if layer is not None:
             found += [replace(point, width=width) for point in winograd_points(layer, cpu_model(where))]
         by_transforms = by_fourier(self.module(args)["main"].body)
-        return found if by_transforms is None else with_fourier_points(by_transforms, found, cpu_model(where))
+        if by_transforms is not None:
+            found = with_fourier_points(by_transforms, found, cpu_model(where))
+        is_direct = apply_records.ALGORITHMS[self.name] == "conv2d.direct"
+        return with_taps(found, args[1][1][2:4]) if is_direct else found
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
         """Configurations with their estimated seconds on one thread, the least first."""
@@ -155,7 +161,11 @@ class AlgorithmTemplate(CpuTemplate):
 def _define(config: ConfigSpace, points: Sequence[Point]) -> None:
     rows = [point.knobs() for point in points]
     for name in rows[0]:
-        config.define_knob(name, sorted({row[name] for row in rows}))
+        if name == TAPS:
+            config.define_annotate(name, [VirtualAxis(1, "kh"), VirtualAxis(1, "kw")], "try_unroll")
+        else:
+            config.define_knob(name, sorted({value for row in rows if isinstance(value := row[name], int)}))
+    config.unwritten = {"fourier": 0, TAPS: apply_records.annotations_of(OWN_TAPS)}
     config.restrict(rows)
 
 
@@ -188,9 +198,12 @@ def tasks_in_blocks(task: Task) -> dict[Blocks, Task]:
     return found
 
 
-def knobs_in_blocks(config: ConfigSpace, blocks: Blocks) -> dict[str, int]:
+def knobs_in_blocks(config: ConfigSpace, blocks: Blocks) -> dict[str, object]:
     """What a configuration of such a task is called in the space of the task it was made from."""
-    return {name: config[name].val for name in config} | dict(zip(apply_records.BLOCKS, blocks, strict=True))
+    knobs: dict[str, object] = {name: apply_records.number_of(config[name]) for name in config}
+    if TAPS in knobs:
+        knobs[TAPS] = tuple(config[TAPS].anns)
+    return knobs | dict(zip(apply_records.BLOCKS, blocks, strict=True))
 
 
 @lru_cache(maxsize=64)

@@ -71,7 +71,7 @@ class ConfigSpace:
         self.errors: list[str] = []
         self.code_hash: str | None = None
         self.flop = 0.0
-        self.unwritten: dict[str, int] = {}  # what knobs are where a record of an earlier space does not say
+        self.unwritten: dict[str, object] = {}  # what knobs are where a record of an earlier space does not say
         self.products: dict[str, int] = {}  # length of the axis that a knob splits
         self._filter: Filter | None = None
         self._valid: Ints | None = None

@@ -93,7 +93,7 @@ def _check(workload: Workload, algorithm: Algorithm, given: Config, cpu: CpuMode
     space = algorithm.space(workload, cpu) if given else ()
     if not given or agreeing(space, given):
         return
-    knobs = [name for name, _ in space[0]] if space else []
+    knobs = list(dict.fromkeys(name for config in space for name, _ in config))
     unknown = [name for name, _ in given if name not in knobs]
     if unknown:
         message = f"{algorithm.name} has no knob {unknown[0]!r}"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier import fourier_conv2d
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import WINOGRAD, eligible
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
@@ -62,6 +63,7 @@ ALGORITHMS = {  # of tasks, without transforms
     "dense.cpu": "gemm.register_tiles",
     "batch_matmul.cpu": "gemm.register_tiles",
 }
+ANNOTATIONS = ("none", "unroll")  # of the loops over kh and kw, in the knob TAPS
 MATRIX_TILES = "matrix_tiles"  # a knob of what is computed by those: 1
 
 
@@ -163,10 +165,10 @@ def task_of(operator: str) -> str:
 
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
-    values = {name: config[name].val for name in config if hasattr(config[name], "val")}
+    values = {name: value for name in config if (value := number_of(config[name])) is not None}
     tuned = next((t for t in select.TUNED.values() if t.task == workload[0]), None)
     least = {"rows", "vectors", "width"} if tuned is None else set(tuned.knobs)
-    most = {"winograd", "strip", "lines", "fourier", MATRIX_TILES, *BLOCKS, *least} if tuned is None else least
+    most = {"winograd", "strip", "lines", "fourier", TAPS, MATRIX_TILES, *BLOCKS, *least} if tuned is None else least
     if set(values) != set(config) or not least <= set(values) <= most:
         message = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(most))}"
         raise ConfigError(message, hint="tune again")
@@ -189,8 +191,23 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if values.get(MATRIX_TILES, 0):
         family = ALGORITHMS[workload[0]].partition(".")[0]
         return Choice(f"{family}.matrix_tiles", tile, layouts, source=Source.RECORD, guards=guards)
+    if ALGORITHMS[workload[0]] == "conv2d.direct" and values.get(TAPS, OWN_TAPS) != OWN_TAPS:
+        tile = (*tile, (TAPS, values[TAPS]))
     others = (Rejection("conv2d.fourier", reason="the record is faster"),) if "fourier" in values else ()
     return Choice(ALGORITHMS[workload[0]], tile, layouts, source=Source.RECORD, rejected=others, guards=guards)
+
+
+def number_of(entity: object) -> int | None:  # an entity of a configuration
+    """The value of a knob; of annotations of two loops the bits that unroll them; None: neither."""
+    anns = tuple(getattr(entity, "anns", ()))
+    if len(anns) == 2 and set(anns) <= set(ANNOTATIONS):
+        return 2 * ANNOTATIONS.index(anns[0]) + ANNOTATIONS.index(anns[1])
+    return getattr(entity, "val", None)
+
+
+def annotations_of(taps: int) -> tuple[str, str]:
+    """The annotations of the loops over kh and kw of such bits."""
+    return ANNOTATIONS[taps >> 1], ANNOTATIONS[taps & 1]
 
 
 def _layouts_of(values: dict[str, int], workload: Workload) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from armillary.backends.cpu.conv2d.direct.space import (
     is_banded,
     is_flat,
     nest_of,
+    spelled_taps,
 )
 from armillary.backends.cpu.cost.model import (
     Tile,
@@ -56,6 +57,7 @@ from armillary.ops._dot_operands import dot
 from armillary.ops.nn._windows import Pairs
 from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
+from armillary.target.choice import Choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 
@@ -192,10 +194,10 @@ def _tile_output(
     """Tile the output, put the sum inside; gives the loop of a tile."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
-    nest = nest_of(workload, cpu)
-    tile = tile_of(chosen(workload, DIRECT))
+    nest, choice = nest_of(workload, cpu), chosen(workload, DIRECT)
+    tile = tile_of(choice)
     if nest.taps and sums_by_parts(nest, tile, cpu) and not workload.named & IMAGE:
-        return _tile_by_parts(schedule, output, accumulator, tile, workload)
+        return _tile_by_parts(schedule, output, accumulator, choice, workload)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
@@ -243,7 +245,7 @@ def _tile_output(
     if has_prefetch(nest, tile, cpu) and not is_open:
         _prefetch(sums[-1], tile, nest.steps, (images if together else 1, tiles_below, tiles_beside))
     for inside in sums:
-        spelled = ("kh", "kw") if tile.tall > 1 and has_padded_rows(workload) else ("kw",)
+        spelled = spelled_taps(choice, needs_lines=tile.tall > 1 and has_padded_rows(workload))
         schedule_sum(inside, (*spelled, *lane_axes(cpu)), is_tall=tile.tall > 1)
     return at
 
@@ -257,13 +259,14 @@ def _prefetch(inside: te.Stage, tile: Tile, steps: int, counts: tuple[int, int, 
 
 
 def _tile_by_parts(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, tile: Tile, workload: Workload
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, choice: Choice, workload: Workload
 ) -> te.IterVar:
     """The sums of a group of channels lie in memory: a part of the sum for all tiles, then the next part for all.
 
     Lines of many columns come in blocks, so that these sums stay near. Tiles know which columns lie on the data.
     """
     stage, (whole, part) = schedule[output], accumulators(schedule, accumulator)
+    tile = tile_of(choice)
     batch, chunk, height, width, block = stage.op.axis
     extent, columns = static_extent(height), static_extent(width)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
@@ -284,7 +287,7 @@ def _tile_by_parts(
     if -(-columns // tile.rows) <= MAX_SPELLED and has_wide_border(workload, tile.rows):
         whole.unroll(column_outer)
     part.compute_at(whole, column_outer)
-    schedule_sum(part, ("kw",), is_tall=False)
+    schedule_sum(part, spelled_taps(choice), is_tall=False)
     return width_outer
 
 

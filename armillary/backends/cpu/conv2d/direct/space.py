@@ -50,6 +50,8 @@ DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
+TAPS = "ann_reduce"  # a knob: 2 where the loop over kh is unrolled, and 1 where the one over kw is
+OWN_TAPS = 1  # where the knob is not stated; tall tiles that reach into padding spell kh in any case
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 
@@ -146,11 +148,19 @@ def _spells_rows(height: int, cpu: CpuModel) -> bool:
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
-    return [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+    found = [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+    return [*found, *((*config, (TAPS, taps)) for config in found for taps in range(4))]
 
 
 def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
-    return best_tile_config(nest_of(workload, cpu), cpu, given)
+    taps = tuple(knob for knob in given if knob[0] == TAPS)
+    return (*best_tile_config(nest_of(workload, cpu), cpu, tuple(k for k in given if k not in taps)), *taps)
+
+
+def spelled_taps(choice: Choice, needs_lines: bool = False) -> tuple[str, ...]:
+    """The loops over taps that a choice unrolls; `needs_lines`: whether those over lines are in any case."""
+    taps = choice.knob(TAPS, OWN_TAPS)
+    return (*(("kh",) if needs_lines or taps & 2 else ()), *(("kw",) if taps & 1 else ()))
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
