@@ -21,19 +21,20 @@ from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order, substitute
 
 TOKENS, POSITIONS, START, TOTAL, LAST, MASK = "tokens", "positions", "start", "total", "last", "mask"
-LONGEST = "longest"
+LONGEST, ROWS = "longest", "rows"
 
 
 @record
 class Decoder:
-    """`make(rows, slots)` is the module for so many new tokens of so many sequences; `roles` says what an input holds.
+    """`make(rows, slots, wanted)`: the module for so many new tokens of so many sequences, and `wanted` logits of each.
 
-    Roles: `tokens` and `positions` (slots, rows); `start` (slots,), the position of the first row; `total`, positions
-    that count after it; `last`, total - 1; `longest`, the greatest total, one number; `mask`, 1 for each of `capacity`
-    positions that counts. `most_rows` 1: rows see one another, so that tokens go in one at a time.
+    `roles` says what an input holds: `tokens` and `positions` (slots, rows); `start` (slots,), the position of the
+    first row; `total`, positions that count after it; `last`, total - 1; `longest`, the greatest total, one number;
+    `mask`, 1 for each of `capacity` positions that counts; `rows` (wanted,), the rows that logits are computed for
+    (without it: all). `most_rows` 1: rows see one another, so that tokens go in one at a time.
     """
 
-    make: Callable[[int, int], IRModule]
+    make: Callable[[int, int, int], IRModule]
     roles: Mapping[str, str]
     capacity: int
     most_rows: int = 1 << 30

@@ -65,7 +65,7 @@ class Generator:
             raise ConfigError(f"caches of {cache!r}", hint=f"there are {', '.join(CACHES)}")
         decoder, self.tokenizer, self._template = _read(model, capacity, bits, cache)
         self.draft = draft
-        self.slots = Slots(decoder, slots, [chunk, *([draft + 1] if draft else [])], target, _ROUNDING | (config or {}))
+        self.slots = Slots(decoder, slots, [chunk], target, _ROUNDING | (config or {}), draft + 1 if draft else 0)
 
     # ---- tokens and logits
 
@@ -85,7 +85,7 @@ class Generator:
 
     def feed(self, tokens: Sequence[int]) -> Array:
         """Append tokens; the logits behind the last one."""
-        last: Array = self.slots.feed(0, tokens)[-1]
+        last: Array = self.slots.feed(0, tokens)[0]
         return last
 
     # ---- generation
@@ -111,7 +111,7 @@ class Generator:
         random, tokens = np.random.default_rng(seed), self._tokens_of(prompt)
         ends = {*stop, *self._ends()}
         self.rewind(min(self.slots.common(0, tokens), max(0, len(tokens) - 1)))
-        logits, given = self.slots.feed(0, tokens[len(self.tokens) :])[-1:], list[int]()
+        logits, given = self.slots.feed(0, tokens[len(self.tokens) :]), list[int]()
         for number in range(max_tokens):
             token = select_token(penalised(logits[0], sampling, self.tokens), sampling, random)
             if token in ends:
@@ -129,7 +129,7 @@ class Generator:
     def _checked(self, tokens: list[int]) -> Array:
         """Logits behind a token and behind guesses that follow it; the caches have them all, `tokens` the first one."""
         start = len(self.tokens)
-        logits = self.slots.feed(0, tokens)
+        logits = self.slots.feed(0, tokens, each=True)
         self.rewind(start + 1)
         return logits
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from armillary.base.dtype import DType
 from armillary.errors import ConfigError, ModelError, UnsupportedError
 from armillary.generate.blocks import Step, cache_types
-from armillary.generate.decoder import START, TOKENS, TOTAL, Decoder
+from armillary.generate.decoder import ROWS, START, TOKENS, TOTAL, Decoder
 from armillary.generate.families import FAMILIES, Model, Source
 from armillary.generate.rope import angles
 from armillary.generate.safetensors import Json, Tensors
@@ -26,7 +26,7 @@ from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.types import TensorType
 
 MOST = 1 << 15  # positions of a cache where nobody says how many: its memory follows the tokens (slots.py)
-_ROLES = {"input_ids": TOKENS, "start": START, "total": TOTAL}
+_ROLES = {"input_ids": TOKENS, "start": START, "total": TOTAL, "logit_rows": ROWS}
 
 
 def folder_decoder(folder: Path, capacity: int | None, bits: int = 0, cache: str = "float32") -> Decoder:
@@ -52,8 +52,8 @@ def family_decoder(path: Path, config: Json, tensors: Source, capacity: int | No
     positions = min(trained, MOST) if capacity is None else capacity
 
     @functools.cache
-    def make(rows: int, slots: int) -> IRModule:
-        return _module(model, rows, slots, positions, cache)
+    def make(rows: int, slots: int, wanted: int) -> IRModule:
+        return _module(model, rows, slots, wanted, positions, cache)
 
     return Decoder(make, _ROLES, positions)
 
@@ -71,11 +71,12 @@ def read_config(folder: Path) -> Json:
     return result
 
 
-def _module(model: Model, rows: int, slots: int, capacity: int, cache: str) -> IRModule:
-    """main(input_ids, start, total, caches) -> (logits, caches)."""
+def _module(model: Model, rows: int, slots: int, wanted: int, capacity: int, cache: str) -> IRModule:
+    """main(input_ids, start, total, logit_rows, caches) -> (logits, caches)."""
     heads, whole = model.heads(0), DType("int32")
     tokens = Var("input_ids", TensorType((slots, rows), DType("int64")))
     start, total = (Var(name, TensorType((slots,), whole)) for name in ("start", "total"))
+    picked = Var("logit_rows", TensorType((wanted,), whole))
     places = call("expand_dims", start, axis=1) + call("expand_dims", iota(rows, "int32"), axis=0)
     types = cache_types(cache, (slots, heads.groups, capacity, heads.size))
     steps: dict[tuple[float, str], Step] = {}
@@ -98,5 +99,6 @@ def _module(model: Model, rows: int, slots: int, capacity: int, cache: str) -> I
         x, written = model.layer(layer, x, own, step(layer))
         caches += own
         updated += written
+    x = call("take", x, picked, axis=1, mode="clip")
     body = Tuple((model.logits(x), *updated))
-    return infer_type(IRModule({"main": Function((tokens, start, total, *caches), body)}))
+    return infer_type(IRModule({"main": Function((tokens, start, total, picked, *caches), body)}))

@@ -15,7 +15,7 @@ from onnx import helper
 
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder
+from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder
 from armillary.ir import IRModule
 
 MOST = 1 << 12  # positions of a cache where neither the file nor the caller says how many
@@ -32,8 +32,11 @@ _ROLES = {
     "valid": TOTAL,
     "nonpad_kv_seqlen": TOTAL,
     "cache_last": LAST,
+    "logit_rows": ROWS,
 }
 _LENGTH, _WHOLE = "cache_last", "cache_capacity"  # inputs of nodes that get a cache of fixed capacity
+_PICKED = "logit_rows"  # the input that says which rows go into the head
+_BY_ROW = ("Add", "Cast", "Div", "Identity", "Mul", "Tanh")  # what may follow a head
 
 
 def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
@@ -44,6 +47,7 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     if any(_appends(node) for node in graph.node):
         _with_capacity(model, wanted)
     stored = {t.name for t in graph.initializer}
+    _with_picked_rows(model, stored)
     inputs = [i for i in graph.input if i.name not in stored]
     caches = [i.name for i in inputs if i.name not in _ROLES]
     roles = {i.name: _ROLES[i.name] for i in inputs if i.name in _ROLES}
@@ -58,8 +62,9 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     positions = min(fixed) if fixed else wanted
 
     @cache
-    def make(rows: int, slots: int) -> IRModule:
+    def make(rows: int, slots: int, wanted: int) -> IRModule:
         shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), positions) for v in inputs}
+        shapes |= {name: (wanted,) for name, role in roles.items() if role == ROWS}
         module, _ = from_onnx(model, shapes)
         return module
 
@@ -80,6 +85,24 @@ def _shape(value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], capac
     if not heads or not size:
         raise ModelError(f"input {value.name!r}: a cache whose heads or features are open")
     return (slots, heads, length or capacity, size)
+
+
+def _with_picked_rows(model: onnx.ModelProto, stored: set[str]) -> None:
+    """Let the head, a product with a stored matrix at the end, take some of the rows; elsewhere nothing changes."""
+    graph = model.graph
+    outputs = [o for o in graph.output if len(o.type.tensor_type.shape.dim) == 3]  # caches have four axes
+    producers = {name: node for node in graph.node for name in node.output}
+    node = producers.get(outputs[0].name) if len(outputs) == 1 else None
+    while node is not None and node.op_type in _BY_ROW:
+        computed = [name for name in node.input if name not in stored]
+        node = producers.get(computed[0]) if len(computed) == 1 else None
+    if node is None or node.op_type not in ("MatMul", "MatMulNBits") or not set(node.input[1:]) <= {*stored, ""}:
+        return
+    place = next(k for k, other in enumerate(graph.node) if other.output[:1] == node.output[:1])
+    picked = f"{node.input[0]}_picked"
+    graph.node.insert(place, helper.make_node("Gather", [node.input[0], _PICKED], [picked], axis=1))
+    graph.node[place + 1].input[0] = picked
+    graph.input.append(helper.make_tensor_value_info(_PICKED, onnx.TensorProto.INT32, ["wanted"]))
 
 
 def _appends(node: onnx.NodeProto) -> bool:

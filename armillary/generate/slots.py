@@ -17,7 +17,7 @@ from armillary.base.aligned import aligned_zeros
 from armillary.driver.build import build
 from armillary.driver.variants import variants_of
 from armillary.errors import ConfigError, ExecutionError
-from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, START, TOKENS, TOTAL, Decoder, in_place
+from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder, in_place
 from armillary.ir import IRModule
 from armillary.runtime.device import cpu
 from armillary.runtime.ndarray import NDArray
@@ -27,21 +27,31 @@ from armillary.transform import PassContext
 class Slots:
     """Caches for `count` sequences and the functions that append to them.
 
-    `chunks`: how many tokens of one sequence a call can take at once, beside one.
+    `chunks`: how many tokens of one sequence a call can take at once, beside one; logits are computed behind the last.
+    `checked`: the size of a call that gives the logits behind each of its tokens; 0: there is none.
     """
 
     def __init__(
-        self, decoder: Decoder, count: int, chunks: Sequence[int], target: str, config: Mapping[str, object]
+        self,
+        decoder: Decoder,
+        count: int,
+        chunks: Sequence[int],
+        target: str,
+        config: Mapping[str, object],
+        checked: int = 0,
     ) -> None:
         if count < 1 or decoder.capacity < 1 or min(chunks, default=1) < 1:
             message = f"{count} slots, capacity {decoder.capacity} and chunks {list(chunks)}"
             raise ConfigError(message, hint="each is at least 1")
         self.roles, self.capacity, self.count = decoder.roles, decoder.capacity, count  # not what holds the weights
         most = min(decoder.most_rows, decoder.capacity)
-        self.chunks = sorted({min(n, most) for n in chunks} - {1}, reverse=True)
+        self.checked = min(checked, most)
+        self.chunks = sorted({self.checked, *(min(n, most) for n in chunks)} - {0, 1}, reverse=True)
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         kinds = [(count, 1), *((1, rows) for rows in self.chunks)]
-        modules, caches = zip(*(in_place(decoder.make(rows, slots)) for slots, rows in kinds), strict=True)
+        wanted = [rows if rows == self.checked else 1 for _, rows in kinds]
+        made = (decoder.make(rows, slots, n) for (slots, rows), n in zip(kinds, wanted, strict=True))
+        modules, caches = zip(*map(in_place, made), strict=True)
         with PassContext(opt_level=3, config=dict(config)):
             library = build(variants_of(list(modules)), target)
         self.graph = library["default"](cpu(0))
@@ -93,30 +103,35 @@ class Slots:
 
     # ---- appending
 
-    def chunk(self, slot: int, count: int) -> int:
-        """How many rows a call for a slot best has when `count` tokens are to be appended."""
+    def chunk(self, slot: int, count: int, each: bool = False) -> int:
+        """How many rows a call for a slot best has when `count` tokens are to be appended; `each`: see `feed`."""
         room = self.capacity - len(self.tokens[slot])
-        return next((rows for rows in self.chunks if rows <= room and rows < 2 * count), 1)
+        sizes = [rows for rows in self.chunks if rows == self.checked or not each]
+        return next((rows for rows in sizes if rows <= room and rows < 2 * count), 1)
 
-    def feed(self, slot: int, tokens: Sequence[int]) -> Array:
-        """Append tokens to a slot; the logits behind each of them, (tokens, words)."""
+    def feed(self, slot: int, tokens: Sequence[int], each: bool = False) -> Array:
+        """Append tokens to a slot; the logits behind the last, (1, words), or behind each of them, (tokens, words)."""
         if not len(tokens):
             raise ExecutionError("feed: there are no tokens", hint="a prompt has at least one token")
         self.check_room(slot, len(tokens))
         logits, rest = list[Array](), [int(t) for t in tokens]
         while rest:
-            rows = self.chunk(slot, len(rest))
+            rows = self.chunk(slot, len(rest), each)
             logits.append(self.append(slot, rest[:rows], rows))
             rest = rest[rows:]
-        return np.concatenate(logits)
+        result: Array = np.concatenate(logits) if each else logits[-1][-1:]
+        return result
 
     def append(self, slot: int, tokens: list[int], rows: int) -> Array:
-        """One call of `rows` for at most so many tokens; rows behind them are computed, and no row before sees them."""
+        """One call of `rows` for at most so many tokens; rows behind them are computed, and no row before sees them.
+
+        The logits behind the last token, (1, words); behind each, (tokens, words), where the function computes them.
+        """
         if rows == 1:
             return self.step({slot: tokens[0]})[slot][None]
         self._bind(slot if self.count > 1 else None)
         filled = tokens + tokens[-1:] * (rows - len(tokens))
-        logits = self._run((1, rows), np.array([filled]), np.array([len(self.tokens[slot])]))
+        logits = self._run((1, rows), np.array([filled]), np.array([len(self.tokens[slot])]), len(tokens) - 1)
         self.tokens[slot] += tokens
         return logits[0, : len(tokens)]
 
@@ -138,8 +153,8 @@ class Slots:
             self.tokens[slot].append(int(token))
         return {slot: logits[slot, 0] for slot in tokens}
 
-    def _run(self, kind: tuple[int, int], tokens: Array, start: Array) -> Array:
-        """Logits (slots, rows, words) of one call."""
+    def _run(self, kind: tuple[int, int], tokens: Array, start: Array, last: int = 0) -> Array:
+        """Logits of one call: (slots, rows, words), or (slots, 1, words) of the row `last`."""
         total = start + kind[1]
         numbers = {
             TOKENS: tokens,
@@ -148,6 +163,7 @@ class Slots:
             TOTAL: total,
             LAST: total - 1,
             LONGEST: total.max(keepdims=True),
+            ROWS: np.arange(kind[1]) if kind[1] == self.checked else np.array([last]),
             MASK: np.arange(self.capacity) < total[:, None],
         }
         for name, role in self.roles.items():
@@ -155,7 +171,7 @@ class Slots:
             self.graph.set_input(name, numbers[role].astype(dtype).reshape(shape))
         self.graph.run()
         logits = self.graph.get_output(0).numpy()
-        result: Array = logits.reshape(*kind, logits.shape[-1]).astype(np.float32)
+        result: Array = logits.reshape(kind[0], -1, logits.shape[-1]).astype(np.float32)
         return result
 
 

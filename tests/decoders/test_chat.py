@@ -73,7 +73,9 @@ def test_turns_before_are_not_computed_again(folder: Path, monkeypatch: pytest.M
     conversation = Conversation(Generator(folder, capacity=200, chunk=8), "be brief")
     slots, sizes = conversation.generator.slots, list[int]()
     feed = slots.feed
-    monkeypatch.setattr(slots, "feed", lambda slot, tokens: sizes.append(len(tokens)) or feed(slot, tokens))
+    monkeypatch.setattr(
+        slots, "feed", lambda slot, tokens, **how: sizes.append(len(tokens)) or feed(slot, tokens, **how)
+    )
     list(conversation.reply("the rain in spain", 4))
     whole = sizes[0]
     sizes.clear()

@@ -32,6 +32,8 @@ def test_onnx_forms_generate_after_one_compile(form: str, bits: int, tmp_path: P
     truth = logits("llama", SHAPE, weights, TOKENS)
     for end, begin in zip((21, 22, 29), (0, 21, 22), strict=True):
         np.testing.assert_allclose(generator.feed(TOKENS[begin:end]), truth[end - 1], atol=CLOSE)
+    heads = {kind: generator.slots.types[kind]["logit_rows"][0] for kind in generator.slots.types}
+    assert set(heads.values()) == {(1,)}, heads  # no row but the last goes into the head
     tokens = list(TOKENS[:5])
     for token in generator.generate(TOKENS[:5], 40):
         row = logits("llama", SHAPE, weights, tokens)[-1]
@@ -50,6 +52,22 @@ def test_families_of_folders_are_float64s(family: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(generator.feed(TOKENS[:20]), truth[19], atol=CLOSE)
     for place in range(20, len(TOKENS)):
         np.testing.assert_allclose(generator.feed([TOKENS[place]]), truth[place], atol=CLOSE)
+
+
+@pytest.mark.parametrize("held", [0, 3])
+def test_logits_are_those_of_the_last_row_or_of_each(held: int, tmp_path: Path) -> None:
+    weights = weights_of("llama", SHAPE)
+    write_folder(tmp_path, "llama", SHAPE, weights)
+    generator, truth = Generator(tmp_path, capacity=32, chunk=8, draft=4), logits("llama", SHAPE, weights, TOKENS)
+    slots = generator.slots
+    assert [slots.types[1, rows]["logit_rows"][0] for rows in (8, 5, 1)] == [(1,), (5,), (1,)]
+    for count in (1, 3, 4, 5, 7, 16):
+        for each in (False, True):
+            slots.rewind(0, 0)
+            if held:
+                slots.feed(0, TOKENS[:held])
+            rows, end = slots.feed(0, TOKENS[held : held + count], each), held + count
+            np.testing.assert_allclose(rows, truth[held if each else end - 1 : end], atol=CLOSE)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
