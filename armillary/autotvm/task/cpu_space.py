@@ -66,7 +66,6 @@ class Point:
 
 Blocks = tuple[int, int]  # channels of a block of data, and of result
 RANKED_AFTER = 1.001  # times the least: a point that comes after it, so that a build's own choice is first
-ANNOTATED_TILES = 2  # register tiles that come with other loops over taps unrolled than usual
 SLOWER_TAPS = 1.02  # times the cycles with the usual ones, so that a build's own choice is first
 LEAST_BLOCK = 4  # channels
 MOVED_IN_A_CYCLE = 8  # bytes of a change of layout
@@ -147,13 +146,16 @@ def with_fourier_points(layer: FourierLayer, found: Sequence[Point], cpu: CpuMod
 
 
 def with_taps(found: Sequence[Point], window: Sequence[int]) -> list[Point]:
-    """Those points, and the best direct ones with none of the loops over a window's taps unrolled, and with both."""
+    """Those points, and the best direct one with none of the loops over a window's taps unrolled, and with both.
+
+    Of one tile alone: tuners look at every value of a knob early, which costs them trials.
+    """
     kh, kw = window
     if (kh, kw) == (1, 1) or found[0].by_tiles:
         return list(found)
     others = ([0] if kw > 1 else []) + ([OWN_TAPS | 2] if kh > 1 else [])
-    direct = sorted((p for p in found if not p.winograd and p.fourier <= 0), key=lambda p: p.cycles)[:ANNOTATED_TILES]
-    annotated = [replace(p, cycles=SLOWER_TAPS * p.cycles, taps=taps) for p in direct for taps in others]
+    best = min((p for p in found if not p.winograd and p.fourier <= 0), key=lambda p: p.cycles)
+    annotated = [replace(best, cycles=SLOWER_TAPS * best.cycles, taps=taps) for taps in others]
     return [*(replace(point, taps=OWN_TAPS) for point in found), *annotated]
 
 
