@@ -14,7 +14,7 @@ import armillary
 from armillary import relay
 from armillary.base.extent import size
 from armillary.contrib import graph_executor
-from armillary.errors import UnsupportedError
+from armillary.errors import ArmillaryError, UnsupportedError
 
 RNG = np.random.default_rng(3)
 WIDTH, HEADS = 32, 4
@@ -233,3 +233,21 @@ def test_casts_to_float16_over_open_axes_are_computed() -> None:
         net.run(x=x)
         wanted = x.astype("float16").astype("float32") @ file.held["w"].astype("float32")
         np.testing.assert_allclose(net.get_output(0).numpy(), wanted, rtol=5e-3, atol=5e-3)
+
+
+def test_an_input_takes_the_shape_that_the_sizes_of_another_say() -> None:
+    file = _File()
+    file.hold(first=[0], rest=[-1], one=[1])
+    file.add("Shape", "ids", "batch", start=0, end=1)
+    file.add("Concat", "batch rest", "rows", axis=0)
+    file.add("Reshape", "mask rows", "by_row")
+    file.add("Add", "ids by_row", "y")
+    file.add("Concat", "batch one", "counts", axis=0)
+    file.add("Tile", "line counts", "z")
+    axes = {"ids": ["b", "s"], "mask": ["c", "t"], "line": [1, "n"]}
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in axes.items()]
+    shapes = [((2, 5), (2, 5), (1, 4)), ((1, 1), (1, 1), (1, 1)), ((3, 7), (3, 7), (1, 9))]
+    feeds = [{k: _weights(*shape) for k, shape in zip(axes, row, strict=True)} for row in shapes]
+    net = _checked(file.model(*inputs, outputs="y z"), feeds)
+    with pytest.raises(ArmillaryError, match="must be equal"):
+        net.run(ids=_weights(2, 5), mask=_weights(3, 5), line=_weights(1, 4))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.extent import Extent, Known, note_meeting
+from armillary.base.extent import Extent, Known, bounds, note_meeting
 from armillary.base.record import record
 from armillary.budgets import KERNEL_SIZE
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -282,16 +282,16 @@ def split_bad_samples() -> Iterator[BadSample]:
 class TileAttrs:
     """How often each axis is repeated, aligned to the last axis."""
 
-    reps: tuple[int, ...]
+    reps: tuple[Known, ...]
 
 
 tile = Op("tile", kind=Kind.INJECTIVE, doc="The whole tensor repeated along each axis.")
 tile.attrs(TileAttrs)
 
 
-def _tiled(attrs: TileAttrs, shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+def _tiled(attrs: TileAttrs, shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], tuple[Known, ...]]:
     """The input shape and the repetitions, made equally long."""
-    if any(r < 0 for r in attrs.reps):
+    if any(bounds(r)[1] < 0 if isinstance(r, Extent) else r < 0 for r in attrs.reps):
         raise TypeMismatch(f"tile: negative repetitions in {attrs.reps}")
     ndim = max(len(shape), len(attrs.reps))
     return (1,) * (ndim - len(shape)) + tuple(shape), (1,) * (ndim - len(attrs.reps)) + attrs.reps
@@ -305,7 +305,7 @@ def infer_tile(attrs: TileAttrs, data: TensorType) -> TensorType:
 
 @tile.reference
 def tile_reference(attrs: TileAttrs, data: Array) -> Array:
-    return np.tile(data, attrs.reps)
+    return np.tile(data, [int(r) for r in attrs.reps if isinstance(r, int)])
 
 
 @tile.compute

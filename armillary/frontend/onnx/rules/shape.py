@@ -12,13 +12,12 @@ import math
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Extent, sizes_of
+from armillary.base.extent import Extent
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._deferred import by_name
 from armillary.ops._types import axes_of, axis_of, dims_product, int_list, like_const
-from armillary.ops.nn._windows import type_of
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.types import AnyDim
@@ -42,11 +41,7 @@ def from_onnx_reshape(node: OnnxNode) -> Expr:
     shape = node.sizes(1, "shape")
     if any(isinstance(d, int) and d < -1 for d in shape):
         raise TypeMismatch(f"Reshape node {node.name!r}: the shape {shape} has a size below -1")
-    result = reshape(node.input(0), shape, node.flag("allowzero", False))
-    data, new = node.type_of(0).known, type_of(result).known
-    if set(sizes_of(new)) - set(sizes_of(data)) and math.prod(new) != math.prod(data):
-        node.const(1, "shape")  # only its value can tell whether the elements are as many
-    return result
+    return reshape(node.input(0), shape, node.flag("allowzero", False))  # a run compares the counts of elements
 
 
 @from_onnx("Transpose")
@@ -139,7 +134,7 @@ def from_onnx_tile_pair(node: OnnxNode) -> Expr:
 
 @from_onnx("Tile", since=6)
 def from_onnx_tile(node: OnnxNode) -> Expr:
-    repeats, ndim = int_list(node.const(1, "repeats")), node.type_of(0).ndim
+    repeats, ndim = node.sizes(1, "repeats"), node.type_of(0).ndim
     if len(repeats) != ndim:
         raise TypeMismatch(f"Tile node {node.name!r}: {len(repeats)} repeats for {ndim} axes")
     return tile(node.input(0), repeats)
