@@ -251,3 +251,14 @@ def test_an_input_takes_the_shape_that_the_sizes_of_another_say() -> None:
     net = _checked(file.model(*inputs, outputs="y z"), feeds)
     with pytest.raises(ArmillaryError, match="must be equal"):
         net.run(ids=_weights(2, 5), mask=_weights(3, 5), line=_weights(1, 4))
+
+
+@pytest.mark.parametrize(("frame", "onesided"), [(12, 1), (256, 0)])  # one product, and two steps
+def test_frames_of_a_signal_of_any_length_are_transformed(frame: int, onesided: int) -> None:
+    file = _File()
+    file.hold(step=np.int64(5), window=np.hanning(frame).astype("float32"), size=np.int64(frame))
+    file.add("STFT", "x step window size", "y", onesided=onesided)
+    model = file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", "samples", 1]))
+    net = _checked(model, [{"x": _weights(b, frame + n, 1)} for b, n in ((1, 0), (3, 4), (2, 60))])
+    with pytest.raises(ArmillaryError, match="must be equal"):
+        net.run(x=_weights(1, frame - 1, 1))

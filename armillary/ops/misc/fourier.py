@@ -30,10 +30,11 @@ LONGEST = 4096
 LEAST_GAIN = 8  # times fewer products that pay for two steps and what lies between
 
 
-def _static(x: Expr) -> tuple[int, ...]:
-    ty = x.checked_type
-    assert isinstance(ty, TensorType), "a signal is a tensor"
-    return ty.static
+def _length(x: Expr, axis: int) -> int:
+    """The size of an axis, which is known. Others may be open."""
+    ty = type_of(x)
+    size = ty.known[axis]
+    return size if isinstance(size, int) else ty.static[axis]  # which says that it is not
 
 
 def _cut(x: Expr, axis: int, begin: int, end: int) -> Expr:
@@ -47,18 +48,18 @@ def _times(x: Expr, matrix: Array) -> Expr:
 
 def transform(what: str, x: Expr, axis: int, length: int | None, inverse: bool, onesided: bool) -> Expr:
     """The discrete Fourier transform along `axis` (not the last, which holds real and imaginary parts)."""
-    shape = _static(x)
-    ndim, dtype = len(shape), str(x.checked_type.dtype)  # type: ignore[attr-defined]
-    if shape[-1] not in (1, 2) or axis == ndim - 1:
-        raise TypeMismatch(f"{what}: axis {axis} of a signal of shape {shape}")
+    ndim, dtype = type_of(x).ndim, str(type_of(x).dtype)
+    if _length(x, -1) not in (1, 2) or axis == ndim - 1:
+        raise TypeMismatch(f"{what}: axis {axis} of a signal of shape {type_of(x).shape}")
+    samples = _length(x, axis)
     back_to_real = inverse and onesided
-    n = length if length is not None else 2 * (shape[axis] - 1) if back_to_real else shape[axis]
+    n = length if length is not None else 2 * (samples - 1) if back_to_real else samples
     if not 1 <= n <= LONGEST:
         raise UnsupportedError(f"{what}: length {n}; 1 to {LONGEST} are supported")
-    used = min(shape[axis], n // 2 + 1 if back_to_real else n)
-    x = cast(_cut(x, axis, 0, used) if used < shape[axis] else x, "float64")
+    used = min(samples, n // 2 + 1 if back_to_real else n)
+    x = cast(_cut(x, axis, 0, used) if used < samples else x, "float64")
     order = (*(a for a in range(ndim - 1) if a != axis), axis)
-    parts = [squeeze(_cut(x, ndim - 1, k, k + 1), (ndim - 1,)) for k in range(shape[-1])]
+    parts = [squeeze(_cut(x, ndim - 1, k, k + 1), (ndim - 1,)) for k in range(_length(x, -1))]
     moved = [part if order == tuple(range(ndim - 1)) else call("transpose", part, axes=order) for part in parts]
     results = _from_onesided(moved, used, n) if back_to_real else _two_sided(moved, used, n, inverse, onesided)
     back = tuple(order.index(a) for a in range(ndim - 1))
@@ -71,7 +72,7 @@ def _two_sided(parts: list[Expr], used: int, n: int, inverse: bool, onesided: bo
     outputs = n // 2 + 1 if onesided else n
     first = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
     if used == n and LEAST_GAIN * (first + n // first) <= n:
-        return [_cut(r, len(_static(r)) - 1, 0, outputs) for r in _in_two_steps(parts, first, n // first, inverse)]
+        return [_cut(r, type_of(r).ndim - 1, 0, outputs) for r in _in_two_steps(parts, first, n // first, inverse)]
     angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(outputs)) % n) / n
     scale = 1 / n if inverse else 1.0
     cosines, sines = np.cos(angles) * scale, np.sin(angles) * (scale if inverse else -scale)
@@ -86,7 +87,7 @@ def _two_sided(parts: list[Expr], used: int, n: int, inverse: bool, onesided: bo
 
 def _in_two_steps(parts: list[Expr], n1: int, n2: int, inverse: bool) -> list[Expr]:
     """As _two_sided: sums over j1, factors between, sums over j2, where j = j1 * n2 + j2 and k = k1 + n1 * k2."""
-    outer, sign = _static(parts[0])[:-1], 1 if inverse else -1
+    outer, sign = type_of(parts[0]).known[:-1], 1 if inverse else -1
     turned = [_turned(reshape_to(part, (*outer, n1, n2))) for part in parts]
     rows = _times(_beside(turned), _matrix(n1, sign, len(parts)))
     real, imaginary = (_cut(rows, len(outer) + 1, k * n1, (k + 1) * n1) for k in range(2))
@@ -104,7 +105,7 @@ def _in_two_steps(parts: list[Expr], n1: int, n2: int, inverse: bool) -> list[Ex
 
 def _turned(x: Expr) -> Expr:
     """The last two axes in the other order."""
-    ndim = len(_static(x))
+    ndim = type_of(x).ndim
     return call("transpose", x, axes=(*range(ndim - 2), ndim - 1, ndim - 2))
 
 
@@ -184,7 +185,7 @@ def _reference(attrs: StftAttrs, data: Array, window: Array) -> Array:
 @stft_op.decompose
 def _decompose(attrs: StftAttrs, data: Expr, window: Expr) -> Expr:
     dtype, size = str(type_of(data).dtype), attrs.n_fft
-    samples = _static(data)[1]
+    samples = _length(data, 1)
     FOLDED_BYTES.check(8 * ((samples - size) // attrs.hop_length + 1) * size, "stft")
     starts = np.arange(0, samples - size + 1, attrs.hop_length)
     frames = call("take", data, const(starts[:, None] + np.arange(size)), axis=1)

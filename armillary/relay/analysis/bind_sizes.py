@@ -18,6 +18,7 @@ from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_
 from armillary.relay.walk import map_children, post_order
 
 A = TypeVar("A")
+_DOUBLED = 12  # times at most: a second of sound
 
 
 def sizes_in(function: Function) -> dict[str, Size]:
@@ -26,20 +27,23 @@ def sizes_in(function: Function) -> dict[str, Size]:
 
 
 def at_typical_sizes(function: Function) -> Function:
-    """The function at the values that its sizes typically have, or at halves of them: what cost models look at.
+    """The function at the values that its sizes typically have, or at halves or doubles of them: what cost models see.
 
-    A network of 77 positions has no type at 128.
+    A network of 77 positions has no type at 128, a frame of 400 samples none in a signal of 128.
     """
-    values = {name: size.typical for name, size in sizes_in(function).items()}
-    while True:
+    typical = {name: size.typical for name, size in sizes_in(function).items()}
+    most = max(typical.values(), default=0).bit_length()
+    refused = None
+    for shift in (*range(0, -most, -1), *range(1, _DOUBLED)) if typical else (0,):
+        values = {name: max(1, v << shift if shift > 0 else v >> -shift) for name, v in typical.items()}
         bound = bind_sizes(function, values)
         try:
             _ = bound.checked_type
             return bound
-        except TypeMismatch:
-            if max(values.values(), default=0) <= 1:
-                raise
-        values = {name: max(1, value // 2) for name, value in values.items()}
+        except TypeMismatch as error:
+            refused = refused or error
+    assert refused is not None, "a function has a type or an error"
+    raise refused
 
 
 def bind_sizes(function: Function, values: Mapping[str, Known]) -> Function:

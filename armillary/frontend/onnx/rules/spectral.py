@@ -1,4 +1,4 @@
-"""ONNX DFT, STFT and MelWeightMatrix, for lengths that are known when importing.
+"""ONNX DFT, STFT and MelWeightMatrix, for frames and transforms of a length that is known when importing.
 
 In: real (…, 1) or complex (…, 2) signals. Out: what ops/misc/fourier.py makes of them. Invariant: window functions are
 function bodies of the standard and need no rule.
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from armillary.base.extent import bounds, most
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
+from armillary.ops._deferred import by_name
 from armillary.ops._types import axis_of, ints
-from armillary.ops.elementwise.broadcast import multiply
+from armillary.ops.elementwise.broadcast import add, multiply
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.misc.fourier import transform
-from armillary.ops.nn._windows import reshape_to
+from armillary.ops.nn._windows import reshape_to, type_of
 from armillary.ops.shape.indexing import take
 from armillary.ops.shape.shape import expand_dims
 from armillary.relay.expr import Constant, Expr, const
+
+arange = by_name("arange")
 
 
 def _what(node: OnnxNode) -> str:
@@ -49,16 +53,21 @@ def dft_by_input(node: OnnxNode) -> Expr:
 @from_onnx("STFT", since=17)
 def stft(node: OnnxNode) -> Expr:
     """Frames of the signal, weighted by the window and transformed."""
-    shape = node.type_of(0).static
+    signal = node.input(0) if node.type_of(0).ndim == 3 else expand_dims(node.input(0), -1)
+    samples = type_of(signal).known[1]
     step, size = _length(node, 1, "frame step"), _length(node, 3, "frame length")
     if size is None:
-        size = shape[1] if node.missing(2) else node.type_of(2).static[0]
-    if step is None or step < 1 or not 1 <= size <= shape[1]:
-        raise TypeMismatch(f"STFT node {node.name!r}: frames of {size} every {step} of {shape[1]} samples")
-    node.check_made(((shape[1] - size) // step + 1) * size)
-    starts = np.arange(0, shape[1] - size + 1, step)
-    signal = node.input(0) if len(shape) == 3 else expand_dims(node.input(0), -1)
-    frames = take(signal, const(ints(starts[:, None] + np.arange(size))), 1)
+        size = node.type_of(2).static[0] if not node.missing(2) else node.type_of(0).static[1]
+    if step is None or step < 1 or not 1 <= size <= bounds(samples)[1]:
+        raise TypeMismatch(f"STFT node {node.name!r}: frames of {size} every {step} of {samples} samples")
+    count = (samples - size) // step + 1
+    if isinstance(count, int):
+        node.check_made(count * size)
+        places: Expr = const(ints(np.arange(0, count * step, step)[:, None] + np.arange(size)))
+    else:  # a signal shorter than a frame: 0 elements do not take a shape of 1
+        starts = arange(0, count * step, step, dtype="int32")
+        places = add(reshape_to(starts, (most(count, 1), 1)), const(np.arange(size, dtype=np.int32)))
+    frames = take(signal, places, 1)
     if not node.missing(2):
         frames = multiply(frames, reshape_to(node.input(2), (size, 1)))
     return transform(_what(node), frames, 2, size, False, node.flag("onesided", True))
