@@ -262,3 +262,18 @@ def test_frames_of_a_signal_of_any_length_are_transformed(frame: int, onesided: 
     net = _checked(model, [{"x": _weights(b, frame + n, 1)} for b, n in ((1, 0), (3, 4), (2, 60))])
     with pytest.raises(ArmillaryError, match="must be equal"):
         net.run(x=_weights(1, frame - 1, 1))
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "Conv"])
+def test_data_that_is_shorter_than_a_window_is_refused(op: str) -> None:
+    file = _File()
+    file.hold(w=_weights(2, 2, 1, 4))
+    more = {} if op == "Conv" else {"kernel_shape": [1, 4]}
+    file.add(op, "x w" if op == "Conv" else "x", "y", strides=[1, 2], **more)
+    net = _checked(
+        file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["b", 2, 3, "w"])),
+        [{"x": _weights(b, 2, 3, w)} for b, w in ((1, 4), (2, 5), (3, 18))],
+    )
+    for w in (3, 1):
+        with pytest.raises(ArmillaryError, match=r"min\(4, w\) = ., .* is 4 = 4: they must be equal"):
+            net.run(x=_weights(2, 2, 3, w))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Known, ceil_div, least, most, note_meeting
+from armillary.base.extent import Known, ceil_div, least, most, note_at_most, note_meeting
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import T, te
 from armillary.ops._types import number, widened
@@ -263,7 +263,9 @@ def out_dim(
 
 def _count_of(size: Extent, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool) -> Dim:
     """What window_count gives, of a size with a name: its select is a minimum."""
-    span: Known = size + (pad[0] + pad[1] - extent(kernel, dilation))
+    window, padded = extent(kernel, dilation), size + sum(pad)
+    note_at_most(window, padded)  # as fixed sizes: a run refuses data that is shorter than a window
+    span: Known = padded - window
     if not ceil:
         return span // stride + 1
     last = ceil_div(span, stride)
