@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
 
 NAME = "cpu.low_bit_dense"
+# Bytes of weights that are asked for ahead: the processor's own prefetches end at pages. 1 to 4 KB were best.
+_AHEAD, _LINE = 2048, 64
 _INPUTS = ("digits", "factors", "sums", "weight", "scales", "zeros")
 
 
@@ -153,6 +155,7 @@ class _Kernel:
         (_, self.places, inner), (_, _, self.lanes) = shapes[0], shapes[3]
         self.blocks, self.is_one = inner // attrs.block, shapes[5] == (1, 1, 1)
         self.words = attrs.block // terms_of_word(attrs.bits)
+        self.ahead = _AHEAD // (self.lanes * BYTES)  # words
 
     def _vector(self, body: object) -> Stmt:
         return loop("n", self.lanes, body, S.LoopKind.VECTORIZED)  # type: ignore[arg-type]
@@ -176,7 +179,12 @@ class _Kernel:
         sums = {pair: scratch(f"sum{k}", self.lanes, "int32", "local") for k, pair in enumerate(pairs)}
         group = T.floordiv(T.mul(block, T.const(self.attrs.block)), T.const(self.attrs.group))
         steps = [self._start(chunk, group, T.add(row, T.const(r)), block, p, sums[r, p]) for r, p in pairs]
+        further = self.ahead * terms_of_word(self.attrs.bits) // self.attrs.group
+        steps.append(_asked_for(self.scales, chunk, T.add(group, T.const(further))))
         for word in range(self.words):
+            if word * self.lanes * BYTES % _LINE == 0:
+                at = T.add(T.mul(block, T.const(self.words)), T.const(word + self.ahead))
+                steps.append(_asked_for(self.weight, chunk, at))
             steps += self._word(chunk, row, block, word, sums)
         for r, total in enumerate(totals):
             mine = [sums[r, p] for p in range(self.places)]
@@ -246,6 +254,11 @@ class _Kernel:
             *(store(self.out, load(total, k), row, T.add(first, T.const(k))) for k in range(rest)),
         )
         return S.IfThenElse(T.less(chunk, T.const(last)), whole, few)
+
+
+def _asked_for(buffer: Buffer, chunk: Scalar, at: Scalar) -> Stmt:
+    """Ask for a line of units, which may be one of the next chunk, or of none: addresses are not checked."""
+    return S.Evaluate(T.call("prefetch", load(buffer, chunk, at, T.const(0)), dtype="int32"))
 
 
 def _sample(
