@@ -110,9 +110,9 @@ class RPCSessionTimeoutError(RPCError):
 
 def errors_by_name() -> dict[str, type[ArmillaryError]]:
     """The family by class name: an error that crossed a wire is raised again as what it was."""
-    found, todo = {}, [ArmillaryError]
+    result, todo = {}, [ArmillaryError]
     while todo:
         kind = todo.pop()
-        found[kind.__name__] = kind
+        result[kind.__name__] = kind
         todo += kind.__subclasses__()
-    return found
+    return result

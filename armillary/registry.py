@@ -53,14 +53,14 @@ def register_func(func_name: str | Function, f: Function | None = None, override
 @boundary("get_global_func", arguments=True)
 def get_global_func(name: str, allow_missing: bool = False) -> Function | None:
     """The function of that name; None with `allow_missing` where there is none."""
-    found = FUNCTIONS.get(name)
+    result = FUNCTIONS.get(name)
     kind = name.removeprefix(BUILD) if isinstance(name, str) and name.startswith(BUILD) else ""
-    if found is None and kind in KINDS:
+    if result is None and kind in KINDS:
         return lambda module, target: _build(module, target=target)
-    if found is None and not allow_missing:
+    if result is None and not allow_missing:
         known = ", ".join(sorted(FUNCTIONS)) or "none"
         raise ConfigError(f"there is no global function {name!r}", hint=f"registered: {known}")
-    return found
+    return result
 
 
 def list_global_func_names() -> list[str]:

@@ -473,12 +473,12 @@ def find_pass(name: str) -> PassDefinition:
     """A registered pass by spec name or Relay-era name."""
     if name not in PASSES:
         _load_passes()
-    found = PASSES.get(name) or next((p for p in PASSES.values() if name in p.info.names), None)
-    if found is None:
+    result = PASSES.get(name) or next((p for p in PASSES.values() if name in p.info.names), None)
+    if result is None:
         close = similar(name, known_names(), 3, 0.5)
         message = f"similar: {', '.join(close)}; " if close else ""
         raise ConfigError(f"there is no pass {name!r}", hint=f"{message}list them with: armc opt --list")
-    return found
+    return result
 
 
 @boundary("transform.module_pass", arguments=True)
@@ -517,8 +517,8 @@ def function_pass(function: object = None, opt_level: int = 0, name: str = "", r
         def run(module: IRModule, context: PassContext) -> IRModule:
             return module.map_functions(lambda _, f: user(f, module, context))
 
-        made: Pass = module_pass(run, opt_level, name or user.__name__, required)
-        return made
+        result: Pass = module_pass(run, opt_level, name or user.__name__, required)
+        return result
 
     return wrap(function) if function is not None else wrap
 

@@ -203,15 +203,15 @@ class Analyzer:
                 yield item
 
     def _simplifier(self) -> Simplifier:
-        made = Simplifier(self._bounds)
+        result = Simplifier(self._bounds)
         for condition in self._conditions:
-            made.assume(substitute_expr(condition, self._values)).__enter__()
-        return made
+            result.assume(substitute_expr(condition, self._values)).__enter__()
+        return result
 
     def _interval(self, item: Expr) -> Interval:
         simplifier = self._simplifier()
-        found = simplifier.bound(simplifier(substitute_expr(item, self._values)))
-        return found if found is not None else EVERYTHING
+        result = simplifier.bound(simplifier(substitute_expr(item, self._values)))
+        return result if result is not None else EVERYTHING
 
     def _least(self, item: Expr) -> int:
         return self._interval(item)[0]

@@ -83,8 +83,8 @@ def _relaxed(end: Expr, relax: Mapping[Var, IntSet], analyzer: Analyzer, upper: 
     if end is neg_inf() or end is pos_inf() or not relax or not uses_any(end, set(relax)):
         return end
     values = analyzer.int_set(end, relax)
-    found = values.min_value if upper else values.max_value
-    return None if found is neg_inf() or found is pos_inf() else found
+    result = values.min_value if upper else values.max_value
+    return None if result is neg_inf() or result is pos_inf() else result
 
 
 class _Solver:

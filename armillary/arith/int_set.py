@@ -126,15 +126,15 @@ def estimate_region_upper_bound(
     """
     condition = T.convert(predicate)
     sets = {var: of_range(domain) for var, domain in var_dom.items()}
-    found = []
+    result = []
     for axis in region:
         Arguments("arith.estimate_region_upper_bound").kind("region", axis, Range, "ranges")
         inside = evaluated(axis.min, sets, simplify, _plain_sign)
         low, high = _cut(axis.min, condition, (inside.min_value, inside.max_value))
         extent = evaluated(axis.extent, sets, simplify, _plain_sign).max_value
         is_open = extent in (_POSITIVE, _NEGATIVE) or high is _POSITIVE
-        found.append(IntervalSet(low, high if is_open else simplify(high + extent - 1)))
-    return found
+        result.append(IntervalSet(low, high if is_open else simplify(high + extent - 1)))
+    return result
 
 
 def _cut(index: Expr, condition: Expr, ends: _Ends) -> _Ends:
@@ -189,10 +189,10 @@ class _Evaluator:
         self.memo: dict[int, _Ends] = {}
 
     def __call__(self, item: Expr) -> _Ends:
-        found = self.memo.get(id(item))
-        if found is None:
-            found = self.memo[id(item)] = self._found(item)
-        return found
+        result = self.memo.get(id(item))
+        if result is None:
+            result = self.memo[id(item)] = self._found(item)
+        return result
 
     def _found(self, item: Expr) -> _Ends:
         if isinstance(item, Var):

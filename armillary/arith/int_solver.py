@@ -189,8 +189,8 @@ def _solution(
     new: dict[Var, Expr] = {var: _combined(inverse[rank + k], names) for k, var in enumerate(free)}
     ranges, bounds = _new_ranges(source, old, free)
     rest = [simplify(substitute_expr(relation, old)) for relation in relations]
-    kept = tuple(r for r in (*rest, *bounds) if as_int(r) != 1)
-    return IntConstraintsTransform(source, IntConstraints(free, ranges, kept), old, new)
+    retained = tuple(r for r in (*rest, *bounds) if as_int(r) != 1)
+    return IntConstraintsTransform(source, IntConstraints(free, ranges, retained), old, new)
 
 
 def _combined(factors: Sequence[int], parts: Sequence[Expr]) -> Expr:

@@ -57,18 +57,18 @@ def modular_set(root: E.Expr, known: Mapping[E.Var, ModularSet], is_non_negative
     memo: dict[int, ModularSet] = {}
 
     def of(item: E.Expr) -> ModularSet:
-        found = memo.get(id(item))
-        if found is None:
+        result = memo.get(id(item))
+        if result is None:
             if isinstance(item, E.Let):
-                found = of(substitute_expr(item.body, {item.var: item.value}))
+                result = of(substitute_expr(item.body, {item.var: item.value}))
             elif isinstance(item, E.Var):
-                found = known.get(item, ANYTHING)
+                result = known.get(item, ANYTHING)
             else:
                 rule = _RULES.get(type(item))
-                found = rule(item, of, is_non_negative) if rule is not None else ANYTHING
-                found = _wrapped(item, found)
-            memo[id(item)] = found
-        return found
+                result = rule(item, of, is_non_negative) if rule is not None else ANYTHING
+                result = _wrapped(item, result)
+            memo[id(item)] = result
+        return result
 
     return of(root)
 

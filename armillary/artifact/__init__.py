@@ -196,11 +196,13 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
 def _read_external(reader: Reader) -> ExternalRow:
     constants = reader.get("constants").integer(0, MAX_NODES)
     device = reader.get("device").string() if reader.has("device") else ""
-    made = ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants, device)
+    result = ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants, device)
     if not reader.has("own"):
-        return made
+        return result
     own = reader.get("own")
-    return replace(made, own_graph=own.get("graph").string(), own_constants=own.get("constants").integer(0, MAX_NODES))
+    return replace(
+        result, own_graph=own.get("graph").string(), own_constants=own.get("constants").integer(0, MAX_NODES)
+    )
 
 
 def _read_arg(reader: Reader, names: set[str]) -> ArgRow:

@@ -96,8 +96,8 @@ def auto_schedule(
     if not good:
         raise TuningError(f"no trial of {task.desc} succeeded", hint="num_measure_trials= says how many are made")
     with task.target:
-        made: Instance = task.task.instantiate(min(good, key=lambda pair: pair[1].mean)[0].config)
-    return made
+        result: Instance = task.task.instantiate(min(good, key=lambda pair: pair[1].mean)[0].config)
+    return result
 
 
 def create_task(func: str | AnyFunction, args: Sequence[object], target: object = None) -> SearchTask:

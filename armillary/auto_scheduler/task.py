@@ -154,8 +154,8 @@ class SearchTask:
         """The schedule and the arguments of the best trial of a log; TuningError where it has none."""
         del include_compatible, layout_rewrite_option
         with self.target:
-            made: Instance = self.task.instantiate(self._best(log_file))
-        return made
+            result: Instance = self.task.instantiate(self._best(log_file))
+        return result
 
     def print_best(self, log_file: Log, print_mode: str = "schedule") -> str:
         """The schedule of the best trial as text."""

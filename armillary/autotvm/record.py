@@ -128,16 +128,16 @@ def lenient_target(text: str) -> Target:
     try:
         return Target(text)
     except TargetError:
-        kept: list[str] = []
+        retained: list[str] = []
         for part in text.split():
             try:
-                Target(" ".join([*kept, part]))
+                Target(" ".join([*retained, part]))
             except TargetError:
-                if not kept:
+                if not retained:
                     raise
                 continue
-            kept.append(part)
-        return Target(" ".join(kept))
+            retained.append(part)
+        return Target(" ".join(retained))
 
 
 _FOREIGN = tuple(
@@ -273,8 +273,8 @@ def best_of(records: Iterable[Pair]) -> list[Pair]:
     best: dict[tuple[str, Any], Pair] = {}
     for given, result in last_of_each(records):
         key = (str(given.target), given.task.workload)
-        kept = best.get(key)
-        if kept is None or result.mean < kept[1].mean:
+        retained = best.get(key)
+        if retained is None or result.mean < retained[1].mean:
             best[key] = (given, result)
     return list(best.values())
 
@@ -300,7 +300,7 @@ def split_workload(in_file: Source, clean: bool = True) -> list[str]:
     paths = []
     for number, rows in enumerate(groups.values()):
         rows.sort(key=lambda pair: pair[1].mean)
-        kept = rows[: max(1, len(rows) // 2)] if clean else rows
+        retained = rows[: max(1, len(rows) // 2)] if clean else rows
         paths.append(f"{getattr(in_file, 'name', in_file)}.{number}")
-        write_atomic(paths[-1], "".join(f"{encode(*pair)}\n" for pair in kept).encode())
+        write_atomic(paths[-1], "".join(f"{encode(*pair)}\n" for pair in retained).encode())
     return paths

@@ -17,7 +17,7 @@ from armillary.base.boundary import boundary
 def context(target: object, extra_files: Iterable[str | Path] | None = None) -> ApplyHistoryBest:
     """The records of the files; which target they are for stands in each record."""
     del target
-    found = ApplyHistoryBest(warns=False)
+    result = ApplyHistoryBest(warns=False)
     for path in extra_files or ():
-        found.load(path)
-    return found
+        result.load(path)
+    return result

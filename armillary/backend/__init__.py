@@ -41,8 +41,8 @@ _MODULES = {"armillary": "armillary.backend.compiled", "reference": "armillary.b
 
 def _engine(name: str) -> Callable[..., Runner]:
     """The engine's constructor; loaded by name, so that the references need no code generator."""
-    made: Callable[..., Runner] = importlib.import_module(_MODULES[name]).Engine
-    return made
+    result: Callable[..., Runner] = importlib.import_module(_MODULES[name]).Engine
+    return result
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]

@@ -37,14 +37,14 @@ def restored_outputs(model: ModelProto) -> dict[str, Restored]:
             made[node.output[0]] = partial(_texts, np.array(texts, object))
         elif node.op_type == "ZipMap":
             made[node.output[0]] = partial(_maps, texts or _integers(node))
-    found = {}
+    result = {}
     for value in model.graph.output:
         name = value.name
         while name in copies and name not in made:
             name = copies[name]
         if name in made:
-            found[value.name] = made[name]
-    return found
+            result[value.name] = made[name]
+    return result
 
 
 @contextmanager

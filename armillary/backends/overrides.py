@@ -26,8 +26,8 @@ SCHEDULE_CHOICE = register_config_option(
 
 def asked_choices() -> Mapping[str, object]:
     """The option's keys and values."""
-    found: Mapping[str, object] = PassContext.current().config.get(SCHEDULE_CHOICE.name, {})
-    return found
+    result: Mapping[str, object] = PassContext.current().config.get(SCHEDULE_CHOICE.name, {})
+    return result
 
 
 def keys_of(expr: Expr) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def _choice(key: str, value: object) -> Choice:
     if not isinstance(value, str | Choice):
         message = f"{SCHEDULE_CHOICE.name}[{key!r}] is {type(value).__name__}, wanted a choice or its text"
         raise ConfigError(message, hint="for example 'conv2d.direct rows=7 vectors=4'")
-    found = Choice.parse(value) if isinstance(value, str) else value
-    if not found:
+    result = Choice.parse(value) if isinstance(value, str) else value
+    if not result:
         raise ConfigError(f"{SCHEDULE_CHOICE.name}[{key!r}] names no algorithm", hint="leave the key out")
-    return found
+    return result

@@ -65,12 +65,12 @@ def pick_row(row: object, matrix: Array, value: Callable[[int], te.Expr]) -> te.
 
 def _opposites(matrix: Array) -> list[int]:
     """Columns that are the next one but for signs: of the points p and -p, whose powers the output's transform has."""
-    found: list[int] = []
+    result: list[int] = []
     for column in range(matrix.shape[1] - 1):
-        is_free = not found or found[-1] < column - 1
+        is_free = not result or result[-1] < column - 1
         if is_free and np.array_equal(np.abs(matrix[:, column]), np.abs(matrix[:, column + 1])):
-            found.append(column)
-    return found
+            result.append(column)
+    return result
 
 
 def _sum_of_pairs(coefficients: Sequence[float], opposites: Sequence[int], value: Callable[[int], te.Expr]) -> te.Expr:

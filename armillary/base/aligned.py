@@ -77,13 +77,13 @@ def in_rows(shape: tuple[int, ...], dtype: NumpyDtype, rows: Callable[[int, int]
 
     def compute() -> Array:
         whole, begin = aligned_empty(shape, dtype), 0
-        for piece in made.pieces():
+        for piece in result.pieces():
             whole[begin : begin + len(piece)] = piece
             begin += len(piece)
         return whole
 
-    made = Deferred(shape, dtype, compute, rows, step)
-    return made
+    result = Deferred(shape, dtype, compute, rows, step)
+    return result
 
 
 def each_rows(source: Array | Deferred, width: int, dtype: npt.DTypeLike, change: Callable[[Array], Array]) -> Deferred:

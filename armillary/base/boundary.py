@@ -92,23 +92,25 @@ def bounded_methods(*names: str) -> Callable[[type[_R]], type[_R]]:
 
 def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> ArmillaryError:
     """What to raise in place of an error of Python or the system."""
-    told = str(error) or type(error).__name__
+    message = str(error) or type(error).__name__
     match error:
         case _ if isinstance(error, MemoryError) or _is_too_large(error):
-            return ExecutionError(f"{what}: out of memory: {told}", hint="ulimit -v and the cgroup limit what there is")
+            return ExecutionError(
+                f"{what}: out of memory: {message}", hint="ulimit -v and the cgroup limit what there is"
+            )
         case _ if is_of_digits(error):
-            return TypeMismatch(f"{what}: a number has too many digits: {told.partition(';')[0]}")
+            return TypeMismatch(f"{what}: a number has too many digits: {message.partition(';')[0]}")
         case RecursionError():
-            return UnsupportedError(f"{what}: the structure is nested too deeply: {told}", hint="flatten it")
+            return UnsupportedError(f"{what}: the structure is nested too deeply: {message}", hint="flatten it")
         case OSError():
             path = error.filename if error.filename is not None else _path_of(given)
             span = Span(_short(path)) if path is not None else None
-            return ArtifactError(f"{what}: {error.strerror or told}", span=span, hint="name a file that can be used")
+            return ArtifactError(f"{what}: {error.strerror or message}", span=span, hint="name a file that can be used")
         case UnicodeError():
-            return ConfigError(f"{what}: a text is not valid UTF-8: {told}{_argument_texts(given)}")
+            return ConfigError(f"{what}: a text is not valid UTF-8: {message}{_argument_texts(given)}")
         case OverflowError():
-            return TypeMismatch(f"{what}: a number is too large: {told}{_argument_texts(given)}")
-    return TypeMismatch(f"{what}: {told}{_argument_texts(given)}")
+            return TypeMismatch(f"{what}: a number is too large: {message}{_argument_texts(given)}")
+    return TypeMismatch(f"{what}: {message}{_argument_texts(given)}")
 
 
 def _path_of(given: tuple[object, ...]) -> object:

@@ -188,5 +188,5 @@ def choose_block(channels: int, lanes: int) -> int:
     """
     sizes = [lanes >> k for k in range(8) if lanes >> k >= 4]
     sizes += [d for d in range(lanes, 3, -1) if d not in sizes]
-    found = next((size for size in sizes if channels % size == 0), 0)
-    return found or int(0 < channels < 4)
+    result = next((size for size in sizes if channels % size == 0), 0)
+    return result or int(0 < channels < 4)

@@ -54,10 +54,10 @@ class DispatchContext(metaclass=_Current):
 
     def query(self, target: object, workload: Workload) -> Any:  # Any: a Target; what the source stores
         """The configuration for a workload: this context's, or that of the ones around it; None without any."""
-        found = self._query_inside(target, workload)
-        if found is None and self._around:
-            found = self._around[-1].query(target, workload)
-        return found
+        result = self._query_inside(target, workload)
+        if result is None and self._around:
+            result = self._around[-1].query(target, workload)
+        return result
 
     def _query_inside(self, target: Any, workload: Workload) -> Any:  # Any: as in query
         return None
@@ -97,20 +97,20 @@ class InstalledRecords(DispatchContext):
 
 
 def _installed() -> Sequence[DispatchContext]:
-    found = []
+    result = []
     for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
         try:
             made = point.load()
         except Exception as error:  # of code that is not ours: builds go on without it
-            made, told = None, f"{type(error).__name__}: {error}"
+            made, message = None, f"{type(error).__name__}: {error}"
         else:
-            told = f"{type(made).__name__} is no dispatch context"
+            message = f"{type(made).__name__} is no dispatch context"
         if isinstance(made, DispatchContext):
-            found.append(made)
+            result.append(made)
             logger.info("records of the installed package %s are used", point.name)
         else:
-            logger.warning("the records of the installed package %s cannot be used: %s", point.name, told)
-    return found
+            logger.warning("the records of the installed package %s cannot be used: %s", point.name, message)
+    return result
 
 
 _STACK: contextvars.ContextVar[tuple[DispatchContext, ...]] = contextvars.ContextVar("dispatch", default=())

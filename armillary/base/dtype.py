@@ -54,18 +54,18 @@ class DType(str):
 
     def __new__(cls, name: str) -> DType:
         try:
-            found = cls._interned.get(name)
+            result = cls._interned.get(name)
         except TypeError:  # no key of a dict: no text either
-            found = None
-        return found if found is not None else _intern(name)
+            result = None
+        return result if result is not None else _intern(name)
 
     def with_lanes(self, lanes: int) -> DType:
         """The same scalar type with another number of lanes (>= 1)."""
         element = self.element
         if lanes == 1:
             return element
-        found = element._wide.get(lanes)
-        return found if found is not None else element._wide.setdefault(lanes, DType(f"{element!s}x{lanes}"))
+        result = element._wide.get(lanes)
+        return result if result is not None else element._wide.setdefault(lanes, DType(f"{element!s}x{lanes}"))
 
     @property
     def is_float(self) -> bool:
@@ -107,10 +107,10 @@ class DType(str):
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")
         try:
-            made: NumpyDtype = np.dtype(element)
+            result: NumpyDtype = np.dtype(element)
         except TypeError:
             raise TypeMismatch(f"dtype {self} has no array form") from None
-        return made
+        return result
 
     def itemsize(self) -> int:
         """Bytes of an element, all lanes, under its Relay-era name."""

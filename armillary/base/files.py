@@ -91,10 +91,10 @@ def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Path]
     try:
         _sweep(str(target.parent), prefix)
         with _held_folder(prefix, target.parent) as folder:
-            made = folder / target.name
-            yield made
-            os.chmod(made, mode & ~_umask())
-            os.replace(made, target)
+            result = folder / target.name
+            yield result
+            os.chmod(result, mode & ~_umask())
+            os.replace(result, target)
     except OSError as error:
         raise unwritable(path, error) from None
 

@@ -28,10 +28,10 @@ def is_registered(name: str) -> bool:
 
 def called(name: str) -> AnyFunction:
     """The function that compiled code calls by name; ExecutionError where none is registered."""
-    found = FUNCTIONS.get(name)
-    if found is None:
+    result = FUNCTIONS.get(name)
+    if result is None:
         raise ExecutionError(
             f"compiled code calls the function {name!r}, which is not registered",
             hint="armillary.register_func(name, function) before the call",
         )
-    return found
+    return result

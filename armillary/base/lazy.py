@@ -70,9 +70,9 @@ class _Deferred:
     def __getattr__(self, name: str) -> Any:  # Any: whatever is found has
         if name.startswith("__"):  # who looks at a value's class does not want it
             raise AttributeError(name)
-        found = getattr(self._found(), name)
-        setattr(self, name, found)
-        return found
+        result = getattr(self._found(), name)
+        setattr(self, name, result)
+        return result
 
     def __call__(self, *args: Any, **options: Any) -> Any:  # Any: the function's own
         return self._found()(*args, **options)

@@ -67,11 +67,11 @@ class Names:
 
     def of(self, item: object, hint: str) -> str:
         """The name of `item`, made from `hint` the first time."""
-        found = self._by_object.get(id(item))
-        if found is None:
-            found = self._by_object[id(item)] = self.fresh(hint)
+        result = self._by_object.get(id(item))
+        if result is None:
+            result = self._by_object[id(item)] = self.fresh(hint)
             self._keep.append(item)
-        return found
+        return result
 
 
 class Identifiers(Names):

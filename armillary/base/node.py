@@ -100,18 +100,18 @@ def derived(compute: Callable[[Any], Any] | str, *, init: Literal[False] = False
 def node(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, slotted node with identity comparison and a generated constructor."""
     own_repr = "__repr__" in cls.__dict__
-    made = dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)(cls)
-    all_fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    result = dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)(cls)
+    all_fields = dataclasses.fields(result)  # type: ignore[arg-type]
     arguments = [f for f in all_fields if _DERIVED not in f.metadata]
-    made._fields = tuple(f.name for f in arguments)  # type: ignore[attr-defined]
-    made._inside = () if made._is_leaf else tuple(f.name for f in arguments if f.type not in _PLAIN)  # type: ignore[attr-defined]
-    made._is_leaf = not made._inside  # type: ignore[attr-defined]
-    type.__setattr__(made, "_values", staticmethod(_getter(made._inside)))  # type: ignore[attr-defined]
-    init = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])
-    type.__setattr__(made, "_fill" if "__init__" in cls.__dict__ else "__init__", init)
-    if not own_repr and made.__repr__ is object.__repr__:
-        type.__setattr__(made, "__repr__", text_of if issubclass(cls, Node) and cls._printer else default_repr)
-    return made
+    result._fields = tuple(f.name for f in arguments)  # type: ignore[attr-defined]
+    result._inside = () if result._is_leaf else tuple(f.name for f in arguments if f.type not in _PLAIN)  # type: ignore[attr-defined]
+    result._is_leaf = not result._inside  # type: ignore[attr-defined]
+    type.__setattr__(result, "_values", staticmethod(_getter(result._inside)))  # type: ignore[attr-defined]
+    init = _constructor(result, arguments, [f for f in all_fields if _DERIVED in f.metadata])
+    type.__setattr__(result, "_fill" if "__init__" in cls.__dict__ else "__init__", init)
+    if not own_repr and result.__repr__ is object.__repr__:
+        type.__setattr__(result, "__repr__", text_of if issubclass(cls, Node) and cls._printer else default_repr)
+    return result
 
 
 def _constructor(cls: type, arguments: list[Field], computed: list[Field]) -> Callable[..., None]:
@@ -199,13 +199,13 @@ def default_repr(self: Node) -> str:
 
 def children(item: Node) -> list[Node]:
     """The nodes directly inside `item`: its fields, and the elements of tuple fields, in field order."""
-    found = []
+    result = []
     for value in item._values(item):
         if type(value) is tuple:
-            found += [element for element in value if isinstance(element, Node)]
+            result += [element for element in value if isinstance(element, Node)]
         elif isinstance(value, Node):
-            found.append(value)
-    return found
+            result.append(value)
+    return result
 
 
 def replace(item: T, **changes: object) -> T:  # values of the named fields
@@ -217,9 +217,9 @@ def replace(item: T, **changes: object) -> T:  # values of the named fields
     fill = getattr(type(item), "_fill", None)
     if fill is None:
         return type(item)(*values)
-    made = object.__new__(type(item))
-    fill(made, *values)
-    return made
+    result = object.__new__(type(item))
+    fill(result, *values)
+    return result
 
 
 def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[Node]:

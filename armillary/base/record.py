@@ -47,12 +47,12 @@ def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
     if not cls.__doc__:
         rows = inspect.get_annotations(cls).items()
         cls.__doc__ = f"{cls.__name__}({', '.join(f'{name}: {kind}' for name, kind in rows)})"
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
-    values = _getter(tuple(f.name for f in dataclasses.fields(made)))  # type: ignore[arg-type]
+    result = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    values = _getter(tuple(f.name for f in dataclasses.fields(result)))  # type: ignore[arg-type]
 
     def initial(self: T, *args: object, **named: object) -> None:
-        constructor = _constructor(made, slots)
-        setattr(made, "__init__", constructor)  # noqa: B010  (mypy allows no assignment)
+        constructor = _constructor(result, slots)
+        setattr(result, "__init__", constructor)  # noqa: B010  (mypy allows no assignment)
         constructor(self, *args, **named)
 
     methods: dict[str, object] = {"__repr__": _text}  # methods, and None for no hash
@@ -61,12 +61,12 @@ def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
     if frozen:
         methods |= {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
     if frozen and slots:
-        methods["__reduce__"] = lambda self: (made, values(self))  # pickling would assign to fields
-    setattr(made, "__init__", initial)  # noqa: B010
+        methods["__reduce__"] = lambda self: (result, values(self))  # pickling would assign to fields
+    setattr(result, "__init__", initial)  # noqa: B010
     for name, method in methods.items():
         if name not in cls.__dict__ or (name == "__hash__" and "__hash__" not in _written(cls)):
-            setattr(made, name, method)
-    return made
+            setattr(result, name, method)
+    return result
 
 
 def _written(cls: type) -> frozenset[str]:

@@ -40,8 +40,8 @@ class _DeferredConsole:
 
     @cached_property
     def console(self) -> Console:
-        made: Console = Console(soft_wrap=True, **self._options)
-        return made
+        result: Console = Console(soft_wrap=True, **self._options)
+        return result
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever a Console has
         return getattr(self.console, name)

@@ -71,8 +71,8 @@ def _device_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=setting("ARMILLARY_TRACKER_PORT"), help="of the tracker, here")
     parser.add_argument("--key", default="android", help="the name of the queue (default: android)")
     parser.add_argument("--server", default="armrpc", help="the program to copy first, if it is here (default: armrpc)")
-    told = f"of the server, on the phone and here (default: {SERVER_PORT}; one for each phone)"
-    parser.add_argument("--server-port", type=int, default=SERVER_PORT, help=told)
+    message = f"of the server, on the phone and here (default: {SERVER_PORT}; one for each phone)"
+    parser.add_argument("--server-port", type=int, default=SERVER_PORT, help=message)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,8 +91,8 @@ def _call(*words: str, serial: str = "") -> str:
     command = [_adb(), *(("-s", serial) if serial else ()), *words]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        told = (done.stderr or done.stdout).strip()[-800:]
-        raise ExecutionError(f"{shlex.join(['adb', *command[1:]])}: {told or f'exit {done.returncode}'}")
+        message = (done.stderr or done.stdout).strip()[-800:]
+        raise ExecutionError(f"{shlex.join(['adb', *command[1:]])}: {message or f'exit {done.returncode}'}")
     return done.stdout
 
 

@@ -141,8 +141,8 @@ def _report_device(args: argparse.Namespace, profile: DeviceProfile) -> int:
     kernels = sorted(profile.kernels, key=lambda k: (-k.seconds, k.index))[: args.top or None]
     output.print(device_table(profile, kernels))
     whole, inside = 1e3 * profile.seconds, 1e3 * profile.in_kernels
-    told = f"inference {whole:.3f} ms, its kernels {inside:.3f} ms (medians of {profile.runs} runs)"
-    output.print(f"{told}; {profile.percent:.0f} % of the roof reached\n{roof_text(profile.roof)}", highlight=False)
+    message = f"inference {whole:.3f} ms, its kernels {inside:.3f} ms (medians of {profile.runs} runs)"
+    output.print(f"{message}; {profile.percent:.0f} % of the roof reached\n{roof_text(profile.roof)}", highlight=False)
     if args.json:
         write_atomic(args.json, (json.dumps(profile.to_plain(), indent=1) + "\n").encode())
     if args.html:
@@ -160,9 +160,9 @@ def device_table(profile: DeviceProfile, kernels: Sequence[DeviceKernel]) -> Tab
         shown.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for k in kernels:
         share = f"{100 * k.seconds / (profile.in_kernels or 1.0):.1f} %"
-        name, told = escape(tail(short_name(k), NAME)), ", ".join(k.tensors)
+        name, message = escape(tail(short_name(k), NAME)), ", ".join(k.tensors)
         figures = f"{1e3 * k.seconds:.4f}", share, f"{k.gflops:.1f}", f"{k.gbytes:.1f}", f"{k.percent:.0f}"
-        shown.add_row(str(k.index), name, *figures, k.bound, told)
+        shown.add_row(str(k.index), name, *figures, k.bound, message)
     return shown
 
 

@@ -174,8 +174,8 @@ def _split(array: Array, shape: tuple[int, ...], name: str, file: Path) -> list[
 def _read_npy(file: Path) -> Array:
     """The array of a .npy file, read as it is used; pickled objects are refused."""
     try:
-        found: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+        result: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         message = f"--calibrate: cannot read the inputs: {error}"
         raise ConfigError(message, span=Span(str(file)), hint="numpy.save makes such a file") from None
-    return found
+    return result

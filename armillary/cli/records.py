@@ -45,20 +45,20 @@ def run(args: argparse.Namespace) -> int:
         return _show(pairs)
     if args.ACTION == "package":
         return _pack(args, pairs)
-    kept = best_of(pairs) if args.ACTION == "best" else _without_doubles(pairs)
+    retained = best_of(pairs) if args.ACTION == "best" else _without_doubles(pairs)
     if args.ACTION == "convert":
-        kept = _known(kept)
-    write_atomic(args.output, "".join(f"{encode(*pair)}\n" for pair in kept).encode())
-    note(f"{args.output}: {len(kept)} of {len(pairs)} records")
+        retained = _known(retained)
+    write_atomic(args.output, "".join(f"{encode(*pair)}\n" for pair in retained).encode())
+    note(f"{args.output}: {len(retained)} of {len(pairs)} records")
     return 0
 
 
 def _pack(args: argparse.Namespace, pairs: list[Pair]) -> int:
     if not args.name:
         raise TuningError("records package: needs --name", hint="--name rk3399")
-    kept = _known(best_of(pairs))
-    path = write_record_package(kept, args.name, args.package_version, args.output)
-    note(f"{path}: {len(kept)} records; pip install {path}")
+    retained = _known(best_of(pairs))
+    path = write_record_package(retained, args.name, args.package_version, args.output)
+    note(f"{path}: {len(retained)} records; pip install {path}")
     return 0
 
 

@@ -212,8 +212,8 @@ class RangeOf:
 
     def __call__(self, item: E.Expr) -> Range:
         if isinstance(item, E.Var):
-            found = self.known.get(item)
-            return found if found is not None else _dtype_range(item.dtype)
+            result = self.known.get(item)
+            return result if result is not None else _dtype_range(item.dtype)
         memo = self._memo.get(id(item))
         if memo is None:
             rule = _RANGES.get(type(item))

@@ -27,12 +27,12 @@ _SOURCES = (".c", ".cc", ".cpp", ".cxx")
 
 def find_clang(required: bool = True) -> list[str]:
     """The commands that can be tried, the best first; TargetError if there is none and one is `required`."""
-    found = [path for path in map(shutil.which, _NAMES) if path is not None]
+    result = [path for path in map(shutil.which, _NAMES) if path is not None]
     if importlib.util.find_spec("ziglang") is not None:
-        found.append(f"{sys.executable} -m ziglang c++")
-    if required and not found:
+        result.append(f"{sys.executable} -m ziglang c++")
+    if required and not result:
         raise TargetError("no clang was found", hint="install clang 15 or later, or: pip install armillary[cross]")
-    return found
+    return result
 
 
 @boundary("create_llvm", arguments=True)

@@ -165,13 +165,13 @@ class ModuleWrapper:
 
     def sources(self) -> set[ModuleWrapper]:
         """The module itself and all that it is computed from."""
-        found, rest = {self}, [self]
+        result, rest = {self}, [self]
         while rest:
             for wrapper in rest.pop().parents():
-                if wrapper not in found:
-                    found.add(wrapper)
+                if wrapper not in result:
+                    result.add(wrapper)
                     rest.append(wrapper)
-        return found
+        return result
 
     def parents(self) -> list[ModuleWrapper]:
         """The modules that it reads from."""

@@ -54,14 +54,14 @@ def normal(loc: float, scale: float, size: Sequence[int] | int) -> Tensor:
 
 def _drawn(name: str, numbers: tuple[float, float], size: Sequence[int] | int, dtype: str) -> Tensor:
     shape = (size,) if isinstance(size, int) else tuple(size)
-    made: Tensor = te.extern(
+    result: Tensor = te.extern(
         shape,
         [],
         lambda ins, outs: tir.call_packed(f"{_PREFIX}.{name}", *map(tir.const, numbers), outs[0]),
         name=name,
         dtype=dtype,
     )
-    return made
+    return result
 
 
 def _uniform(low: float, high: float, out: NDArray) -> None:

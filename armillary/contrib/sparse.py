@@ -75,10 +75,10 @@ class CSRNDArray:
     def numpy(self) -> Array:
         """The matrix with its zeros. Raises TypeMismatch where parts do not fit any more."""
         self._check()
-        made = np.zeros(self.shape, self.data.numpy().dtype)
+        result = np.zeros(self.shape, self.data.numpy().dtype)
         starts = self.indptr.numpy()
-        made[np.repeat(np.arange(self.shape[0]), np.diff(starts)), self.indices.numpy()] = self.data.numpy()
-        return made
+        result[np.repeat(np.arange(self.shape[0]), np.diff(starts)), self.indices.numpy()] = self.data.numpy()
+        return result
 
     asnumpy = numpy
 

@@ -29,9 +29,9 @@ def argument_buffers(schedule: Schedule, args: Sequence[object], binds: object) 
 
     Raises TypeMismatch for what is no mapping of arguments to buffers of their dtype and rank.
     """
-    found = _broadcasting(schedule, args)
+    result = _broadcasting(schedule, args)
     if binds is None:
-        return found
+        return result
     if not isinstance(binds, Mapping):
         raise TypeMismatch(f"lower: binds is {type(binds).__name__}, wanted a mapping of tensors to buffers")
     for tensor, buffer in binds.items():
@@ -44,8 +44,8 @@ def argument_buffers(schedule: Schedule, args: Sequence[object], binds: object) 
         if buffer.dtype is not tensor.dtype or len(buffer.shape) != tensor.ndim:
             got, wanted = (f"{x.dtype} of {len(x.shape)} axes" for x in (buffer, tensor))
             raise TypeMismatch(f"lower: binds gives {tensor.name} a buffer of {got}, wanted {wanted}")
-        found[tensor] = buffer
-    return found
+        result[tensor] = buffer
+    return result
 
 
 def _is_absent(tensor: object, schedule: Schedule, args: Sequence[object]) -> bool:
@@ -69,15 +69,15 @@ def _broadcasting(schedule: Schedule, args: Sequence[object]) -> dict[Tensor, Bu
         if isinstance(stage.op, ComputeOp):
             axes = (*stage.op.axis, *stage.op.reduce_axis)
             used.update(v for axis in axes if axis.dom is not None for v in free_vars(axis.dom.extent))
-    found: dict[Tensor, Buffer] = {}
+    result: dict[Tensor, Buffer] = {}
     for tensor in tensors:
         if not isinstance(tensor.op, PlaceholderOp):
             continue
         places = {k for k, n in enumerate(tensor.shape) if _is_own(n, counts, used)}
         if places:
             strides = broadcast_strides(tensor.shape, places)
-            found[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype, strides=strides)
-    return found
+            result[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype, strides=strides)
+    return result
 
 
 def _is_own(size: Expr, counts: Counter[Var], used: set[Var]) -> bool:

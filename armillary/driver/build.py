@@ -101,9 +101,9 @@ def build(
     module = optimized(with_compared_sizes(with_meeting_sizes(module)), where, params)
     progress("passes", 1, 1)
     give_back_memory()
-    made = assembled(module, where, mod_name, progress)
-    made.offload_report = report
-    return aot_library(made, astext(_as_module(ir_mod)), _workspace_alignment(executor)) if is_package else made
+    result = assembled(module, where, mod_name, progress)
+    result.offload_report = report
+    return aot_library(result, astext(_as_module(ir_mod)), _workspace_alignment(executor)) if is_package else result
 
 
 def _workspace_alignment(executor: object) -> int:
@@ -225,10 +225,10 @@ def _check_names(name: str, function: Function) -> None:
 def _targets(target: object, host: object) -> Target | DeviceTargets:
     is_one = isinstance(target, Mapping) and "kind" in target  # a target as JSON has it
     if isinstance(target, Mapping | list | tuple) and not is_one:
-        found = device_targets(target, host)
-        if found.others:
-            return found
-        target = found.main
+        result = device_targets(target, host)
+        if result.others:
+            return result
+        target = result.main
     chosen = target_with_host(target, host)
     backend_of(chosen)  # which refuses targets of families without one
     return chosen

@@ -17,7 +17,7 @@ MOST = 8  # calls: ARM_MAX_LOOPS of the runtime
 
 def concurrent_groups(nodes: Sequence[Node], nop: str, starts: Collection[int] = ()) -> list[tuple[int, int]]:
     """(first, last) of each node's group; a node without one is alone. None goes on past `starts`."""
-    found = [(index, index) for index in range(len(nodes))]
+    result = [(index, index) for index in range(len(nodes))]
     members: list[int] = []
     makers: list[frozenset[int]] = []  # the calls whose results a node shows: its own, or those behind a view or a join
     for index, node in enumerate(nodes):
@@ -35,5 +35,5 @@ def concurrent_groups(nodes: Sequence[Node], nop: str, starts: Collection[int] =
                 members = []
             if not is_control:
                 members.append(index)
-                found[members[0] : index + 1] = [(members[0], index)] * (index + 1 - members[0])
-    return found
+                result[members[0] : index + 1] = [(members[0], index)] * (index + 1 - members[0])
+    return result

@@ -167,28 +167,30 @@ def _parts(expr: Expr, name: str) -> list[tuple[str, Expr]]:
 def random_inputs(network: Function, seed: int = 0) -> Arrays:
     """Seeded inputs: normal numbers; for integers and booleans 0 or 1."""
     random = np.random.default_rng(seed)
-    made: Arrays = {}
+    result: Arrays = {}
     for parameter in network.params:
         ty = parameter.checked_type
         if not isinstance(ty, TensorType):
             raise UnsupportedError(f"the parameter %{parameter.name_hint} is no tensor but {ty}")
         is_whole = ty.dtype.is_int or ty.dtype.is_bool
         drawn = random.integers(0, 2, ty.static) if is_whole else random.standard_normal(ty.static)
-        made[parameter.name_hint] = np.asarray(drawn).astype(ty.dtype.numpy)
-    return made
+        result[parameter.name_hint] = np.asarray(drawn).astype(ty.dtype.numpy)
+    return result
 
 
 def checked_inputs(network: Function, given: Mapping[str, Array], seed: int = 0) -> Arrays:
     """The given inputs where there are any, else random ones; each must be of its parameter's type."""
-    made = random_inputs(network, seed)
+    result = random_inputs(network, seed)
     for name, array in given.items():
-        if name not in made:
-            raise TypeMismatch(f"{name!r} is no input of the network", hint=f"its inputs: {', '.join(made) or 'none'}")
-        if (array.shape, array.dtype) != (made[name].shape, made[name].dtype):
-            wanted = f"{made[name].dtype} {list(made[name].shape)}"
+        if name not in result:
+            raise TypeMismatch(
+                f"{name!r} is no input of the network", hint=f"its inputs: {', '.join(result) or 'none'}"
+            )
+        if (array.shape, array.dtype) != (result[name].shape, result[name].dtype):
+            wanted = f"{result[name].dtype} {list(result[name].shape)}"
             raise TypeMismatch(f"input {name!r}: got {array.dtype} {list(array.shape)}, wanted {wanted}")
-        made[name] = np.ascontiguousarray(array)
-    return made
+        result[name] = np.ascontiguousarray(array)
+    return result
 
 
 def has_onnxruntime() -> bool:

@@ -264,8 +264,8 @@ def _given(value: object, ty: Type) -> object:  # an array or a tuple of them
     """An argument as arrays; of a tuple's parameter, each of its fields."""
     if isinstance(ty, TupleType) and isinstance(value, tuple | list) and len(value) == len(ty.fields):
         return tuple(map(_given, value, ty.fields))
-    found: object = _plain(value)
-    return found
+    result: object = _plain(value)
+    return result
 
 
 def _plain(value: object) -> Any:  # Any: what scripts pass, and arrays or tuples of them

@@ -375,15 +375,15 @@ class _Builder:
         return name == NOP if kernel is None else is_pure(kernel.function)
 
     def _kernel(self, function: Function) -> Kernel:
-        found = self.by_function.get(id(function))
-        if found is None:
+        result = self.by_function.get(id(function))
+        if result is None:
             text = print_function("kernel", function)
-            found = self.by_text.get(text)
-            if found is None:
-                found = Kernel(self._kernel_name(function, text), function, text)
-                self.by_text[text] = self.plan.kernels[found.name] = found
-            self.by_function[id(function)] = found
-        return found
+            result = self.by_text.get(text)
+            if result is None:
+                result = Kernel(self._kernel_name(function, text), function, text)
+                self.by_text[text] = self.plan.kernels[result.name] = result
+            self.by_function[id(function)] = result
+        return result
 
     def _kernel_name(self, function: Function, text: str) -> str:
         """Words and the first characters of a digest; as many as it takes to be the name of no other kernel."""
@@ -394,15 +394,15 @@ class _Builder:
 
 def _constant_scopes(items: Sequence[object]) -> dict[int, str]:
     """Where constants lie that kernels read."""
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for item in items:
         if isinstance(item, Call) and isinstance(item.op, Function):
             scopes = scopes_of(item.op)
             places = [arg for arg in item.args for _ in tensor_fields(arg.checked_type)]
-            found |= {
+            result |= {
                 id(places[n]): s for n, s in scopes.items() if n < len(places) and isinstance(places[n], Constant)
             }
-    return found
+    return result
 
 
 def _content(data: Weight) -> Array:
@@ -563,12 +563,12 @@ def _plan_images(plan: GraphPlan, spans: Mapping[int, tuple[int, int] | None]) -
     shared = [(sid, span) for sid, span in spans.items() if span is not None]
     images = [Image(sizes[s][1], tensors[s][0].dtype.bits, sizes[s][0], *span) for s, span in shared]
     owner = {sid: shared[o][0] for (sid, _), o in zip(shared, share_images(images), strict=True)}
-    kept = sorted({owner.get(sid, sid) for node in plan.nodes for sid in node.storage})
-    number = {sid: n for n, sid in enumerate(kept)}
+    retained = sorted({owner.get(sid, sid) for node in plan.nodes for sid in node.storage})
+    number = {sid: n for n, sid in enumerate(retained)}
     for node in plan.nodes:
         node.storage = [number[owner.get(sid, sid)] for sid in node.storage]
-    plan.arena_offsets = [plan.arena_offsets[sid] for sid in kept]
-    plan.image_widths = [sizes[sid][1] if sid in spans else 0 for sid in kept]
+    plan.arena_offsets = [plan.arena_offsets[sid] for sid in retained]
+    plan.image_widths = [sizes[sid][1] if sid in spans else 0 for sid in retained]
 
 
 def _parts_in_place(plan: GraphPlan, external: list[bool], alignment: int) -> dict[int, tuple[int, int]]:

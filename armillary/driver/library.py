@@ -281,9 +281,9 @@ class FunctionLibrary:
         """What a package holds: one object of all, or a library where somebody asks for it or it has to be."""
         data = FunctionLibrary._data(self)
         if not (linked or cc is not None or options) and links_itself(self._host):
-            made = merged_object(self.objects, data)
-            if made is not None:
-                return made
+            result = merged_object(self.objects, data)
+            if result is not None:
+                return result
         with scratch_folder() as folder:
             library = folder / "mod.so"
             self._sealed(library, data, cc, options)
@@ -301,10 +301,10 @@ class Weights(Mapping[str, Array]):
         held = self.held[name]
         if not isinstance(held, Deferred):
             return held
-        found = self._read.get(name)
-        if found is None:
-            found = self._read[name] = held.compute()
-        return found
+        result = self._read.get(name)
+        if result is None:
+            result = self._read[name] = held.compute()
+        return result
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.held)

@@ -132,9 +132,9 @@ def _placeholders(name: str, ty: Type, inputs: list[te.Tensor]) -> Value:
     if isinstance(ty, TupleType):
         return tuple(_placeholders(f"{name}_{i}", field, inputs) for i, field in enumerate(ty.fields))
     (tensor,) = tensor_fields(ty)
-    made = te.placeholder(tensor.known, tensor.dtype, name=name)
-    inputs.append(made)
-    return made
+    result = te.placeholder(tensor.known, tensor.dtype, name=name)
+    inputs.append(result)
+    return result
 
 
 def _call(call: Call, arguments: Sequence[Value], rule: Any) -> Value:
@@ -162,10 +162,10 @@ def _flat(value: Value) -> tuple[te.Tensor, ...]:
 def _distinct(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor]) -> tuple[te.Tensor, ...]:
     """Outputs as separate computed tensors."""
     taken = {id(t) for t in inputs}
-    made = []
+    result = []
     for tensor in outputs:
         if id(tensor) in taken:
             tensor = copied(tensor)
         taken.add(id(tensor))
-        made.append(tensor)
-    return tuple(made)
+        result.append(tensor)
+    return tuple(result)

@@ -83,19 +83,19 @@ class _Placed:
 
     def beside(self, life: Lifetime) -> list[tuple[int, int]]:
         """Places of the buffers that are alive at the same time, lowest first."""
-        found: list[tuple[int, int]] = []
+        result: list[tuple[int, int]] = []
         node = life.first + self._steps
         while node:
-            found += self._nodes.get(node, ())
+            result += self._nodes.get(node, ())
             node >>= 1
         if life.last - life.first < len(self._begun):
             later = [self._begun[step] for step in range(life.first + 1, life.last + 1) if step in self._begun]
         else:
             later = [places for step, places in self._begun.items() if life.first < step <= life.last]
         for places in later:
-            found += places
-        found.sort()
-        return found
+            result += places
+        result.sort()
+        return result
 
 
 def _lowest_gap(placed: Sequence[tuple[int, int]], size: int) -> int:

@@ -129,10 +129,10 @@ class Profile:
     @property
     def total(self) -> Share:
         """What the threads do in all kernels together."""
-        found = Share()
+        result = Share()
         for kernel in self.kernels:
-            found = found.plus(kernel.share)
-        return found
+            result = result.plus(kernel.share)
+        return result
 
     def division(self) -> tuple[tuple[str, float], ...]:
         """The seconds of an inference called from Python, by what they are spent on."""
@@ -357,12 +357,12 @@ class _Sizes:
 
     def _places(self, amount: int, among: int) -> list[tuple[str, float]]:
         """An amount by place, where `among` bytes are in use: of these an ideal cache keeps what it can hold."""
-        kept, found = 0, []
+        retained, result = 0, []
         for place in PLACES:
-            held = max(kept, min(among, self.held.get(place, among)))
-            found.append((place, amount * (held - kept) / max(1, among)))
-            kept = held
-        return found
+            held = max(retained, min(among, self.held.get(place, among)))
+            result.append((place, amount * (held - retained) / max(1, among)))
+            retained = held
+        return result
 
 
 def slowest_first(kernels: Sequence[KernelProfile]) -> list[KernelProfile]:

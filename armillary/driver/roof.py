@@ -67,10 +67,10 @@ def measured_roof(*, again: bool = False) -> Roof:
     """This machine's roof with the threads the runtime uses now; from disk if measured before and not `again`."""
     count, model = num_threads(), cpu_model(TARGET)
     path = _path(model, count)
-    found = read_cached(path, Roof, VERSION)
-    if found is not None and not again:
-        return found
-    roof = _best_of(measure(model, count), found)
+    result = read_cached(path, Roof, VERSION)
+    if result is not None and not again:
+        return result
+    roof = _best_of(measure(model, count), result)
     write_cached(path, roof)
     return roof
 

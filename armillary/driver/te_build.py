@@ -75,15 +75,15 @@ def _unnamed_outputs(schedule: te.Schedule, args: Sequence[object]) -> list[te.T
 
 def _merged(modules: Sequence[object]) -> IRModule:
     """One module of several; names are theirs, and differ."""
-    found = IRModule()
+    result = IRModule()
     for module in modules:
         if not isinstance(module, IRModule):
             raise TypeMismatch(f"build takes a list of modules, got {type(module).__name__} in it")
-        twice = [name for name in module if name in found]
+        twice = [name for name in module if name in result]
         if twice:
             raise TypeMismatch(f"build: two modules have a function {twice[0]!r}", hint="lower(..., name=...) names it")
-        found.update(module)
-    return found
+        result.update(module)
+    return result
 
 
 def _complete(function: PrimFunc, target: object, simple: bool) -> PrimFunc:
@@ -151,8 +151,8 @@ def _by_script(
     inputs: object, args: Sequence[object] | None, target: Target, name: str, binds: object
 ) -> FunctionLibrary:
     """What the function that a script registered as `target.build.<kind>` makes of the lowered module."""
-    made: FunctionLibrary = FUNCTIONS[f"{BUILD}{target.kind.name}"](lower(inputs, args, name, binds), target)
-    return made  # or whatever the script makes
+    result: FunctionLibrary = FUNCTIONS[f"{BUILD}{target.kind.name}"](lower(inputs, args, name, binds), target)
+    return result  # or whatever the script makes
 
 
 def _symbols(functions: Mapping[str, PrimFunc]) -> dict[str, str]:

@@ -45,11 +45,11 @@ class Share:
 
 def shares(spans: Iterable[Span], threads: int) -> dict[int, Share]:
     """Each node's share, from spans in the order of their beginnings."""
-    found: dict[int, Share] = {}
+    result: dict[int, Share] = {}
     for phases, windows in _steps(spans):
         for phase, share in zip(phases, _shares(phases, windows, threads), strict=True):
-            found[phase.node] = found.get(phase.node, Share()).plus(share)
-    return found
+            result[phase.node] = result.get(phase.node, Share()).plus(share)
+    return result
 
 
 def _steps(spans: Iterable[Span]) -> Iterator[tuple[list[Span], list[Span]]]:

@@ -28,24 +28,24 @@ def entries(module: IRModule) -> list[str]:
 def single(module: IRModule, name: str) -> IRModule:
     """The module with one entry function, as its main; what it calls stays."""
     others = set(entries(module))
-    made = IRModule({"main": module[name]})
+    result = IRModule({"main": module[name]})
     for key, function in module.items():
         if key not in others:
-            made[key] = function
-    return made
+            result[key] = function
+    return result
 
 
 def variants_of(modules: Sequence[IRModule]) -> IRModule:
     """One module from several that compute the same for other shapes; each has a main and nothing else."""
     if not modules:
         raise TypeMismatch("there are no variants")
-    made = IRModule({"main": modules[0]["main"]})
+    result = IRModule({"main": modules[0]["main"]})
     for number, module in enumerate(modules[1:], 1):
         if len(module) != 1:
             raise UnsupportedError(f"variant {number} has {len(module)} functions", hint="inline them into main")
-        made[f"main_{number}"] = module["main"].with_attr(MARK, 1)
-    check_variants([made[name] for name in entries(made)])
-    return made
+        result[f"main_{number}"] = module["main"].with_attr(MARK, 1)
+    check_variants([result[name] for name in entries(result)])
+    return result
 
 
 def check_variants(mains: Sequence[Function]) -> None:
@@ -68,12 +68,12 @@ def each_variant(module: IRModule, change: Callable[[IRModule], IRModule]) -> IR
     if len(names) == 1:
         return change(module)
     check_variants([module[name] for name in names])
-    made = IRModule()
+    result = IRModule()
     for name in names:
         changed = change(single(module, name))
         if len(changed) != 1:
             raise UnsupportedError(
                 f"{name}: functions that variants call by name are not supported", hint="inline them"
             )
-        made[name] = changed["main"] if name == "main" else changed["main"].with_attr(MARK, 1)
-    return made
+        result[name] = changed["main"] if name == "main" else changed["main"].with_attr(MARK, 1)
+    return result

@@ -159,15 +159,15 @@ def sliced(
     shape = shape_of(x)
     consumed = sum(1 for k in range(len(begin)) if not (new >> k & 1) and not (ellipsis >> k & 1))
     starts, ends, steps, gone, fresh = [], [], [], [], []  # type: ignore[var-annotated]
-    kept = 0  # axes of the result before those that go are taken out
+    retained = 0  # axes of the result before those that go are taken out
     for k in range(len(begin)):
         if ellipsis >> k & 1:
             count = len(shape) - consumed
             starts, ends, steps = starts + [0] * count, ends + list(shape[len(starts) :][:count]), steps + [1] * count
-            kept += count
+            retained += count
         elif new >> k & 1:
-            fresh.append(kept)
-            kept += 1
+            fresh.append(retained)
+            retained += 1
         else:
             size, step = shape[len(starts)], strides[k]
             if shrink >> k & 1:
@@ -179,7 +179,7 @@ def sliced(
                 None if from_mask >> k & 1 else begin[k], None if to_mask >> k & 1 else end[k], step
             ).indices(size)
             starts, ends, steps = [*starts, first], [*ends, last], [*steps, step]
-            kept += 1
+            retained += 1
     axes = tuple(range(len(starts)))
     ends = [-(size + 1) if last < 0 else last for last, size in zip(ends, shape, strict=False)]
     result = x

@@ -33,10 +33,10 @@ class Attrs(Pairs):
     def __getitem__(self, key: Any) -> Any:  # Any: a name, an index or a slice
         if not isinstance(key, str):
             return super().__getitem__(key)
-        found = next((value for name, value in self if name == key), self)
-        if found is self:
+        result = next((value for name, value in self if name == key), self)
+        if result is self:
             raise KeyError(key)
-        return found
+        return result
 
     def __contains__(self, key: object) -> bool:
         return any(name == key for name, _ in self) if isinstance(key, str) else super().__contains__(key)
@@ -104,15 +104,15 @@ class BaseFunc(Node):
     def with_attr(self, key: str | Mapping[str, object], value: object = None) -> Any:  # Any: the same class as self
         """The function with one attribute more, or with several from a mapping."""
         if isinstance(key, Mapping):
-            made = self
+            result = self
             for name, one in key.items():
-                made = made.with_attr(name, one)
-            return made
+                result = result.with_attr(name, one)
+            return result
         held = getattr(value, "value", None) if isinstance(value, Node) else None
         value = held if isinstance(held, int | float | str) else value  # an immediate stands for what it holds
-        kept = tuple(pair for pair in self.attrs if pair[0] != key)
+        retained = tuple(pair for pair in self.attrs if pair[0] != key)
         names = self._fields
-        return type(self)(*((*kept, (key, value)) if n == "attrs" else getattr(self, n) for n in names))
+        return type(self)(*((*retained, (key, value)) if n == "attrs" else getattr(self, n) for n in names))
 
     def without_attr(self, key: str) -> Any:  # Any: the same class as self
         """The function without an attribute."""

@@ -110,8 +110,8 @@ class Database:
         names = {"memory": MemoryDatabase, "union": UnionDatabase, "ordered_union": UnionDatabase}
         if kind not in names:
             raise TuningError(f"there is no database {kind!r:.60}", hint="json, memory, union, ordered_union")
-        made: Database = names[str(kind)](*args)  # as scripts pass them
-        return made
+        result: Database = names[str(kind)](*args)  # as scripts pass them
+        return result
 
     def _equal(self, mod: IRModule) -> Workload | None:
         return next((w for w in self.workloads if structural_equal(w.mod, mod)), None)

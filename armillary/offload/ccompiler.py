@@ -100,10 +100,10 @@ def _called(call: Call, arguments: Sequence[Value], values: dict[int, Value]) ->
     if rule is None:
         name = getattr(call.op, "name", type(call.op).__name__)
         raise UnsupportedError(f"ccompiler: {name}: there is no C for it: it has no compute", span=call.span)
-    made = rule(call.attrs, *arguments)
+    result = rule(call.attrs, *arguments)
     if isinstance(call.checked_type, TupleType):
-        return tuple(made)
-    return made[0] if isinstance(made, list | tuple) else made  # type: ignore[no-any-return]
+        return tuple(result)
+    return result[0] if isinstance(result, list | tuple) else result  # type: ignore[no-any-return]
 
 
 def _flat(value: Value) -> list[te.Tensor]:

@@ -163,9 +163,9 @@ def partition(
         infer_type.bind(),
     ]
     asked = tuple(dict.fromkeys((*module.asked, offload.name)))
-    made = Sequential(steps, f"partition_for_{offload.name}")(module).copy()
-    made.asked = asked
-    return made
+    result = Sequential(steps, f"partition_for_{offload.name}")(module).copy()
+    result.asked = asked
+    return result
 
 
 def _disabled(offload: Offload, names: Sequence[str]) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _disabled(offload: Offload, names: Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(names, str):
         raise ConfigError(f"disabled_ops is the text {names!r}, wanted a list", hint=f"disabled_ops=[{names!r}]")
-    rows, found = {row.name for row in offload.patterns}, list[str]()
+    rows, result = {row.name for row in offload.patterns}, list[str]()
     for name in names:
         own = name.removeprefix(f"{offload.name}.")
         row = own.removeprefix("nn.").replace("qnn.", "qnn_")
@@ -183,8 +183,8 @@ def _disabled(offload: Offload, names: Sequence[str]) -> tuple[str, ...]:
             close = similar(own, [*rows, *offload.operators], 3, 0.6)
             hint = f"similar: {', '.join(close)}" if close else f"rows: {', '.join(sorted(rows))}; or an operator"
             raise ConfigError(f"disabled_ops: {offload.name} knows no {name!r}", hint=hint)
-        found += [own, row] if row in rows else [own]
-    return tuple(found)
+        result += [own, row] if row in rows else [own]
+    return tuple(result)
 
 
 def _rows(offload: Offload, disabled: Sequence[str]) -> list[tuple[str, DFPattern, Check | None]]:

@@ -93,12 +93,12 @@ def name_of(expr: Expr) -> str:
 
 def steps(root: Expr, names: Iterable[str]) -> dict[str, Call]:
     """The calls from a match's result upwards, by operator, while they are among `names` and none comes twice."""
-    found: dict[str, Call] = {}
+    result: dict[str, Call] = {}
     wanted = set(names)
-    while isinstance(root, Call) and (name := name_of(root)) in wanted and name not in found:
-        found[name] = root
+    while isinstance(root, Call) and (name := name_of(root)) in wanted and name not in result:
+        result[name] = root
         root = root.args[0]
-    return found
+    return result
 
 
 def inside(call: Call) -> tuple[Expr, dict[int, Expr]]:

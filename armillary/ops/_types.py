@@ -124,10 +124,10 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
 
 def axes_of(name: str, axes: Iterable[int], ndim: int) -> tuple[int, ...]:
     """The axes counted from the front, in the given order; a repeated axis is refused."""
-    found = tuple(axis_of(name, axis, ndim) for axis in axes)
-    if len(set(found)) != len(found):
+    result = tuple(axis_of(name, axis, ndim) for axis in axes)
+    if len(set(result)) != len(result):
         raise TypeMismatch(f"{name}: an axis is given twice in {tuple(axes)}")
-    return found
+    return result
 
 
 def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -215,8 +215,8 @@ def quiet(function: AnyFunction) -> AnyFunction:
     @wraps(function)
     def call(*args: object, **kwargs: object) -> object:
         with np.errstate(all="ignore"):
-            found: object = function(*args, **kwargs)
-            return found
+            result: object = function(*args, **kwargs)
+            return result
 
     return call
 

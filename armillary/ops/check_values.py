@@ -112,8 +112,8 @@ def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
             return nest(shape, lambda index: one(index, 0))
         return nest(shape[:-1], lambda index: S.seq(*(one([*index, T.const(k)], k) for k in range(len(attrs.bounds)))))
 
-    made: te.Tensor = te.extern([shape], [data], body, name=NAME, dtype=[data.dtype])
-    return made
+    result: te.Tensor = te.extern([shape], [data], body, name=NAME, dtype=[data.dtype])
+    return result
 
 
 def holds(value: Scalar, low: Known, high: Known) -> Scalar:

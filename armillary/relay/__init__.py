@@ -102,12 +102,12 @@ _resolve, _listing = lazy_names(__name__, _NAMES)
 def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or operator
     if name in _NAMES:
         return _resolve(name)
-    found = _find_operator(name)
-    if found is None:
+    result = _find_operator(name)
+    if result is None:
         return _old_name(__name__, name)
     if _is_shown(name):  # those of back ends are found, but not shown
-        globals()[name] = found
-    return found
+        globals()[name] = result
+    return result
 
 
 def __dir__() -> list[str]:

@@ -597,7 +597,7 @@ def tan(data: _Operand) -> _Call:
 def tanh(data: _Operand) -> _Call:
     """tanh of each element."""
 
-def tile(data: _Operand, reps: _Numbers) -> _Call:
+def tile(data: _Operand, reps: Sequence[typing.Any]) -> _Call:
     """The whole tensor repeated along each axis."""
 
 def topk(data: _Operand, k: int = 1, axis: int = -1, ret_type: str = 'both', is_ascend: bool = False, dtype: str = 'int32') -> _Call:

@@ -95,8 +95,8 @@ def _bind_function(function: Function, values: Mapping[Var, Any]) -> Function:
         return function
     found = {id(var): _checked(var, value) for var, value in values.items()}
     body = substitute(function.body, found)
-    kept = tuple(p for p in function.params if id(p) not in found)
-    return Function(kept, body, function.ret_type, function.attrs, function.span)
+    retained = tuple(p for p in function.params if id(p) not in found)
+    return Function(retained, body, function.ret_type, function.attrs, function.span)
 
 
 def _checked(var: Var, value: object) -> Expr:

@@ -87,12 +87,12 @@ class Constants:
 
     def more(self, root: Expr) -> int:
         """Bytes of those of `root` that were not met before."""
-        made = 0
+        result = 0
         for item in post_order(root, lambda e: id(e) not in self._seen and not_primitive(e)):
             if id(item) not in self._seen:
                 self._seen[id(item)] = item
-                made += item.nbytes if isinstance(item, Constant) else 0
-        return made
+                result += item.nbytes if isinstance(item, Constant) else 0
+        return result
 
 
 def check_rank(ty: Type, what: str, span: Span | None = None) -> None:

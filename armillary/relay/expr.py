@@ -72,8 +72,8 @@ class Expr(Node):
     @property
     def virtual_device_(self) -> VirtualDevice:
         """Where a variable's value, or a function's result, is: what plan-devices found or a text says."""
-        found: VirtualDevice | None = getattr(self, "_virtual_device", None)
-        return _VirtualDevice() if found is None else found
+        result: VirtualDevice | None = getattr(self, "_virtual_device", None)
+        return _VirtualDevice() if result is None else result
 
     def __getitem__(self, index: object) -> Expr:
         """Field `index` of a tuple-typed expression; a negative index counts from the end."""

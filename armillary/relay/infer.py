@@ -120,10 +120,10 @@ class _Walk:
         """The relay function that a global name stands for."""
         if self.module is None:
             raise TypeMismatch(f"@{name.name_hint}: a call of a global function has a type only within its module")
-        found = self.module[name]
-        if not isinstance(found, Function):
-            raise TypeMismatch(f"@{name.name_hint} is not a relay function but a {type(found).__name__}")
-        return found
+        result = self.module[name]
+        if not isinstance(result, Function):
+            raise TypeMismatch(f"@{name.name_hint} is not a relay function but a {type(result).__name__}")
+        return result
 
 
 def _is_typed(expr: Expr) -> bool:

@@ -31,11 +31,11 @@ _PACKAGE, _LIST = Path(__file__).parents[1], "operators.txt"
 
 def module_names() -> list[str]:
     """Dotted names of all files that register operators or import rules, in the order of their names."""
-    found = []
+    result = []
     for root, start in ROOTS.items():
         files = (path for path in (_PACKAGE / root).rglob(f"{start}*.py") if not path.name.startswith("_"))
-        found += sorted(".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts) for path in files)
-    return found
+        result += sorted(".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts) for path in files)
+    return result
 
 
 @cache

@@ -28,12 +28,12 @@ class OpNames:
         self.__name__ = f"relay.{prefix[:-1]}"
 
     def __getattr__(self, name: str) -> Any:  # Any: an Op or a deeper namespace
-        found = find_operator(self._prefix + name)
-        if found is None and self._prefix == "qnn.":
-            found = _qnn_name(self, name)
-        if found is None:
+        result = find_operator(self._prefix + name)
+        if result is None and self._prefix == "qnn.":
+            result = _qnn_name(self, name)
+        if result is None:
             raise AttributeError(f"there is no operator relay.{self._prefix}{name}")
-        return found
+        return result
 
     def __dir__(self) -> list[str]:
         names = (name for name in OPS if name.startswith(self._prefix) and not is_lowered(name))

@@ -340,8 +340,8 @@ class _Reader:
         if token.text.startswith("@") and token.kind in ("name", "symbol"):
             name = self.global_name()
             self.called.setdefault(name, token)
-            found: Any = self.global_var(name)  # Any: a name where an expression may stand
-            return self.call(found) if self.cursor.at("(") else found
+            result: Any = self.global_var(name)  # Any: a name where an expression may stand
+            return self.call(result) if self.cursor.at("(") else result
         if self.cursor.accept("("):
             return self.parenthesised()
         if token.kind == "number" or self.cursor.at("-", "True", "False"):
@@ -364,14 +364,14 @@ class _Reader:
         while not quoted and re.search(r"\.\d+\Z", name):
             name, _, index = name.rpartition(".")
             indices.insert(0, int(index))
-        found = self.find(_variable_key(name) if quoted else name)
-        if found is None:
-            found, indices = self.find(_variable_key(whole)), []
-        if found is None:
+        result = self.find(_variable_key(name) if quoted else name)
+        if result is None:
+            result, indices = self.find(_variable_key(whole)), []
+        if result is None:
             raise self.error_at(token, f"%{whole} is not defined here")
         for k in indices:
-            found = TupleGetItem(found, k)
-        return found
+            result = TupleGetItem(result, k)
+        return result
 
     def find(self, name: str) -> Expr | None:
         """What a name stands for, innermost scope first."""
@@ -458,10 +458,10 @@ class _Reader:
 
     def constant(self) -> Constant:
         """meta[relay.Constant][3]"""
-        start, found = self.cursor.token, self.meta()
-        if not isinstance(found, Constant):
-            raise self.error_at(start, f"expected a value, got a {type(found).__name__} of the meta table")
-        return found
+        start, result = self.cursor.token, self.meta()
+        if not isinstance(result, Constant):
+            raise self.error_at(start, f"expected a value, got a {type(result).__name__} of the meta table")
+        return result
 
     def meta(self) -> object:
         """What stands in a table of meta data: a constant, or what the caller gave."""
@@ -562,12 +562,12 @@ class _Reader:
         return read_extent(self.cursor)
 
     def types(self) -> tuple[Type, ...]:
-        found: list[Type] = []
+        result: list[Type] = []
         while not self.cursor.accept(")"):
-            found.append(self.type())
+            result.append(self.type())
             if not self.cursor.at(")"):
                 self.cursor.expect(",")
-        return tuple(found)
+        return tuple(result)
 
     def dtype(self) -> DType:
         token = self.cursor.token

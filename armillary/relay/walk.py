@@ -125,8 +125,8 @@ def _rebuild_call(e: Call, get: Callable[[Expr], Expr]) -> Expr:
     op = e.op if named else get(e.op)
     if op is e.op and _same(args, e.args):
         return e
-    made = Call(op, args, e.attrs, e.span)
-    return copy_type(made, e) if isinstance(op, GlobalVar) else made
+    result = Call(op, args, e.attrs, e.span)
+    return copy_type(result, e) if isinstance(op, GlobalVar) else result
 
 
 def _rebuild_tuple(e: Tuple, get: Callable[[Expr], Expr]) -> Expr:
@@ -162,8 +162,8 @@ def _rebuild_function(e: Function, get: Callable[[Expr], Expr]) -> Expr:
     params, body = tuple(map(get, e.params)), get(e.body)
     if body is e.body and _same(params, e.params):
         return e
-    kept = tuple(p for p in params if isinstance(p, Var))
-    return keep_device(Function(kept, body, e.ret_type, e.attrs, e.span, e.type_params), e)
+    retained = tuple(p for p in params if isinstance(p, Var))
+    return keep_device(Function(retained, body, e.ret_type, e.attrs, e.span, e.type_params), e)
 
 
 _REBUILD: dict[type, Callable[..., Expr]] = {
@@ -317,8 +317,8 @@ def scopes(root: Expr) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
 
 def users(order: Iterable[Expr]) -> dict[int, list[Expr]]:
     """For each node, those that use it."""
-    found: dict[int, list[Expr]] = {}
+    result: dict[int, list[Expr]] = {}
     for expr in order:
         for child in children(expr):
-            found.setdefault(id(child), []).append(expr)
-    return found
+            result.setdefault(id(child), []).append(expr)
+    return result

@@ -69,11 +69,11 @@ class RPCSession:
 
     def held(self, kind: str, handle: int, owner: object) -> int:
         """Let go of a handle there when its owner dies here."""
-        given = Arguments("RPCSession.held", RPCError)
-        given.text("kind", kind)
-        given.whole("handle", handle)
+        arguments = Arguments("RPCSession.held", RPCError)
+        arguments.text("kind", kind)
+        arguments.whole("handle", handle)
         if not hasattr(owner, "__weakref__"):
-            given.refuse("owner", owner, "an object of a class")
+            arguments.refuse("owner", owner, "an object of a class")
         weakref.finalize(owner, self._dead.append, (kind, handle)).atexit = False
         return handle
 
@@ -82,9 +82,9 @@ class RPCSession:
     @boundary("upload", arguments=True, first=1)
     def upload(self, data: str | os.PathLike[str] | bytes | bytearray, target: str | None = None) -> None:
         """Send a file (or bytes, under the name `target`) to the session's folder."""
-        given = Arguments("RPCSession.upload", RPCError)
-        given.kind("data", data, (str, os.PathLike, bytes, bytearray), "a path, or bytes")
-        given.text("target", "" if target is None else target)
+        arguments = Arguments("RPCSession.upload", RPCError)
+        arguments.kind("data", data, (str, os.PathLike, bytes, bytearray), "a path, or bytes")
+        arguments.text("target", "" if target is None else target)
         if isinstance(data, bytes | bytearray):
             if target is None:
                 raise RPCError("bytes need a name there", hint='upload(data, "name")')
@@ -216,14 +216,14 @@ class LocalSession(RPCSession):
 
 
 def _check_request(header: object, payload: object) -> None:
-    given = Arguments("RPCSession.request", RPCError)
+    arguments = Arguments("RPCSession.request", RPCError)
     try:
         is_message = isinstance(header, dict) and isinstance(header.get("op"), str) and bool(json.dumps(header))
     except (TypeError, ValueError):
         is_message = False
     if not is_message:
-        given.refuse("header", header, 'a dict of JSON values with "op"')
-    given.kind("payload", payload, (bytes, bytearray, memoryview), "bytes")
+        arguments.refuse("header", header, 'a dict of JSON values with "op"')
+    arguments.kind("payload", payload, (bytes, bytearray, memoryview), "bytes")
 
 
 def connect(
@@ -245,9 +245,9 @@ def connect(
     """
     del session_constructor_args, enable_logging  # of old
     _check_proof("rpc.connect", secret, url)
-    given = Arguments("rpc.connect", RPCError)
-    given.text("key", key)
-    given.number("wait_timeout", wait_timeout, 0)
+    arguments = Arguments("rpc.connect", RPCError)
+    arguments.text("key", key)
+    arguments.number("wait_timeout", wait_timeout, 0)
     wait, begin = min(wait_timeout, _LONGEST), time.monotonic()
     try:
         return _session(url, port, key, "", session_timeout, secret, insecure, tls, wait=wait)
@@ -346,12 +346,12 @@ class TrackerSession:
 
         A device that is lost on the way, or a tracker that is restarted, costs one of `max_retry` attempts.
         """
-        given = Arguments("TrackerSession.request", RPCError)
-        given.text("key", key)
-        given.whole("priority", priority, -_MOST_PRIORITY, _MOST_PRIORITY)
-        given.whole("max_retry", max_retry, 1)
+        arguments = Arguments("TrackerSession.request", RPCError)
+        arguments.text("key", key)
+        arguments.whole("priority", priority, -_MOST_PRIORITY, _MOST_PRIORITY)
+        arguments.whole("max_retry", max_retry, 1)
         for name, seconds in (("wait_timeout", wait_timeout), ("wait_for_key", wait_for_key)):
-            given.number(name, seconds, 0)
+            arguments.number(name, seconds, 0)
         _milliseconds(session_timeout)
         deadline, last = time.monotonic() + wait_timeout, RPCError("max_retry must be at least 1")
         for attempt in range(max_retry):
@@ -398,9 +398,9 @@ class TrackerSession:
         max_retry: int = 2,
     ) -> T:
         """Run `func(session)` on a device, again on another one if the session is lost."""
-        given = Arguments("TrackerSession.request_and_run", RPCError)
-        given.callable("func", func, "a function of a session")
-        given.whole("max_retry", max_retry, 1)
+        arguments = Arguments("TrackerSession.request_and_run", RPCError)
+        arguments.callable("func", func, "a function of a session")
+        arguments.whole("max_retry", max_retry, 1)
         last = RPCError("max_retry must be at least 1")
         for _ in range(max_retry):
             with self.request(key, priority, session_timeout) as session:
@@ -427,9 +427,9 @@ def connect_tracker(
 
 
 def _check_proof(what: str, secret: object, host: object) -> None:
-    given = Arguments(what, RPCError)
-    given.text("url", host)
-    given.kind("secret", b"" if secret is None else secret, bytes, "bytes", "rpc.secret.read_secret(path)")
+    arguments = Arguments(what, RPCError)
+    arguments.text("url", host)
+    arguments.kind("secret", b"" if secret is None else secret, bytes, "bytes", "rpc.secret.read_secret(path)")
 
 
 def summary_text(book: dict[str, Json]) -> str:

@@ -79,10 +79,10 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _check_place(what: str, host: object, port: object, port_end: object) -> None:
-    given = Arguments(what, RPCError)
-    given.text("host", host, is_empty_allowed=False)
-    given.whole("port", port, 0, 65535)
-    given.whole("port_end", port_end, 0, 65535)
+    arguments = Arguments(what, RPCError)
+    arguments.text("host", host, is_empty_allowed=False)
+    arguments.whole("port", port, 0, 65535)
+    arguments.whole("port_end", port_end, 0, 65535)
 
 
 class Tracker(Launched):
@@ -110,15 +110,15 @@ class Server(Launched):
     ) -> None:
         del silent  # what it says is read here
         _check_place("rpc.Server", host, port, port_end)
-        given = Arguments("rpc.Server", RPCError)
-        given.text("key", key)
-        given.text("custom_addr", custom_addr)
-        given.kind("options", options, (list, tuple), "options of the program")
+        arguments = Arguments("rpc.Server", RPCError)
+        arguments.text("key", key)
+        arguments.text("custom_addr", custom_addr)
+        arguments.kind("options", options, (list, tuple), "options of the program")
         for option in options:
-            given.text("options", option)
+            arguments.text("options", option)
         if tracker_addr is not None:
             if not isinstance(tracker_addr, list | tuple) or len(tracker_addr) != 2:
-                given.refuse("tracker_addr", tracker_addr, "a pair of host and port")
+                arguments.refuse("tracker_addr", tracker_addr, "a pair of host and port")
             check_address(*tracker_addr)
         tracker = (f"--tracker={tracker_addr[0]}:{tracker_addr[1]}",) if tracker_addr else ()
         super().__init__(

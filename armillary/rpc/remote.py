@@ -42,9 +42,9 @@ class RemoteDevice(ElsewhereDevice):
         """The session's device of this kind and number."""
         if not isinstance(local, Device):
             raise TypeMismatch(f"RemoteDevice.of: got {type(local).__name__}, wanted a device such as cpu(0)")
-        made = RemoteDevice(local.device_type, local.device_id)
-        object.__setattr__(made, "session", session)
-        return made
+        result = RemoteDevice(local.device_type, local.device_id)
+        object.__setattr__(result, "session", session)
+        return result
 
     def objection(self) -> str:
         """Why the session's machine cannot use it; "" where it can."""
@@ -52,8 +52,8 @@ class RemoteDevice(ElsewhereDevice):
 
     def facts(self) -> dict[str, str]:
         """What the driver there tells."""
-        found: dict[str, str] = json.loads(bytes(self._asked()[1]))
-        return found
+        result: dict[str, str] = json.loads(bytes(self._asked()[1]))
+        return result
 
     def _asked(self) -> tuple[Json, bytes | memoryview]:
         return self.session.request({"op": "device", "device": [self.device_type, self.device_id]})
@@ -144,9 +144,9 @@ class RemoteFunction:
     def __call__(self, *args: object) -> float | None:  # RemoteNDArray and numbers; others are copied there
         """Run once; outputs are written in place. What the program returns, an int, a bool or a float, is given."""
         result = result_tensor(self.row, args)
-        header, kept = self.bound("call", (*args, *(() if result is None else (result,))))
+        header, retained = self.bound("call", (*args, *(() if result is None else (result,))))
         self.module.session.request(header)
-        for given, sent in kept:
+        for given, sent in retained:
             if isinstance(given, NDArray):  # what it wrote comes back
                 given.copyfrom(sent.numpy())
         return None if result is None else result.numpy().item()
@@ -155,15 +155,15 @@ class RemoteFunction:
         """A request with these arguments, and the tensors that it needs."""
         numbers = [a for a in args if isinstance(a, (int, float, np.generic))]
         given = [a for a in args if not isinstance(a, (int, float, np.generic))]
-        kept = [(a, self.module.session.sent(a)) for a in given]
+        retained = [(a, self.module.session.sent(a)) for a in given]
         header = {
             "op": op,
             "module": self.module.handle,
             "name": self.name,
-            "tensors": [t.handle for _, t in kept],
+            "tensors": [t.handle for _, t in retained],
             "scalars": scalar_bits(self.row, numbers),
         }
-        return header, kept
+        return header, retained
 
 
 class RemoteModule:

@@ -36,10 +36,10 @@ def named_secret(file: str | os.PathLike[str] | None = None) -> bytes | None:
 
 def find_secret(file: str | os.PathLike[str] | None = None) -> bytes | None:
     """The secret of the file, else of the environment, else of the default file if it is there."""
-    found = named_secret(file)
-    if found is None and default_file().exists():
+    result = named_secret(file)
+    if result is None and default_file().exists():
         return read_secret(default_file())
-    return found
+    return result
 
 
 def read_secret(path: Path) -> bytes:

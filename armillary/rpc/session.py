@@ -68,10 +68,10 @@ class Session:
         return number
 
     def _get(self, header: dict[str, Json], key: str, kind: type[object]) -> Any:  # Any: an instance of `kind`
-        found = self._handles.get(int_of(header, key, 1, _INT64 - 1))
-        if not isinstance(found, kind):
+        result = self._handles.get(int_of(header, key, 1, _INT64 - 1))
+        if not isinstance(result, kind):
             raise RPCError(f"{key}: the session has no {kind.__name__} under the handle {header[key]}")
-        return found
+        return result
 
     # ---- files
 

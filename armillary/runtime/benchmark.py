@@ -78,14 +78,14 @@ class Timing:
     f_preproc: str = ""
 
     def __post_init__(self) -> None:
-        given = Arguments("time_evaluator", ConfigError)
+        arguments = Arguments("time_evaluator", ConfigError)
         for name in ("number", "repeat", "repeats_to_cooldown"):
-            given.whole(name, getattr(self, name))
+            arguments.whole(name, getattr(self, name))
         for name in ("limit_zero_time_iterations", "cache_flush_bytes"):
-            given.whole(name, getattr(self, name), 0)
+            arguments.whole(name, getattr(self, name), 0)
         for name in ("min_repeat_ms", "cooldown_interval_ms"):
-            given.number(name, getattr(self, name), 0)
-        given.text("f_preproc", self.f_preproc)
+            arguments.number(name, getattr(self, name), 0)
+        arguments.text("f_preproc", self.f_preproc)
         if self.number < 1 or self.repeat < 1 or self.repeats_to_cooldown < 1:
             raise ConfigError("number, repeat and repeats_to_cooldown must be at least 1")
         if self.f_preproc not in ("", "cache_flush_cpu_non_first_arg"):

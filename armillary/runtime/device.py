@@ -124,12 +124,12 @@ class ElsewhereDevice(Device):
 
 def _number(what: str, value: object) -> int:
     try:
-        found = operator.index(value)  # type: ignore[arg-type]
+        result = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TargetError(f"a device's {what} is {value!r}, wanted a whole number", hint="armillary.cpu(0)") from None
-    if not -(1 << 31) <= found < 1 << 31:
-        raise TargetError(f"a device's {what} is {found}, which 32 bits do not hold", hint="armillary.cpu(0)")
-    return found
+    if not -(1 << 31) <= result < 1 << 31:
+        raise TargetError(f"a device's {what} is {result}, which 32 bits do not hold", hint="armillary.cpu(0)")
+    return result
 
 
 def require(device: Device) -> Device:

@@ -80,11 +80,11 @@ class ExecutorPool:
                 return self._free.pop()  # the one used last: its memory is in the caches
             self._count += 1
         try:
-            made = self._make()
-            if made.state_names:
+            result = self._make()
+            if result.state_names:
                 hint = "contrib.graph_executor.GraphModule runs it: one for each user"
-                raise UnsupportedError(f"a session has no states, the network has {made.state_names[0]}", hint=hint)
-            return made
+                raise UnsupportedError(f"a session has no states, the network has {result.state_names[0]}", hint=hint)
+            return result
         except BaseException:
             with self._change:
                 self._count -= 1

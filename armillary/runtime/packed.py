@@ -53,19 +53,19 @@ def call_by_name(name: bytes, kinds: bytes, slots: Slots, result: Slots, error: 
 def take_raised(message: str) -> BaseException | None:
     """What the function raised that stopped a kernel with this message."""
     with _LOCK:
-        found = _RAISED[-1] if _RAISED and f" raised {type(_RAISED[-1]).__name__}" in message else None
+        result = _RAISED[-1] if _RAISED and f" raised {type(_RAISED[-1]).__name__}" in message else None
         _RAISED.clear()
-    return found
+    return result
 
 
 def _arguments(letters: list[str], slots: Slots) -> list[object]:  # numbers, texts, tensors
-    found: list[object] = []
+    result: list[object] = []
     place = 0
     for letter in letters:
         value, count = _READERS[letter](slots, place)
-        found.append(value)
+        result.append(value)
         place += count
-    return found
+    return result
 
 
 def _float(slots: Slots, place: int) -> tuple[float, int]:

@@ -61,8 +61,8 @@ class _BufferName:
     def __call__(
         self, shape: Shape, dtype: str = "float32", data: Var | None = None, **how: object
     ) -> _Buffer | X.Alias:
-        made = _buffer(shape, dtype, **how)
-        return made if data is None else X.Alias(data, made)
+        result = _buffer(shape, dtype, **how)
+        return result if data is None else X.Alias(data, result)
 
     def __getitem__(self, given: object) -> _Buffer | X.Alias:
         parts = given if isinstance(given, tuple) else (given,)
@@ -216,8 +216,8 @@ class axis:  # noqa: N801  (the name scripts write)
         if len(kinds) != len(bindings) or set(kinds) - set("SR"):
             raise ParseError(f"axis.remap({kinds!r}): wanted S or R for each of {len(bindings)} loops")
         named = {"S": "data", "R": "reduce"}
-        made = [X.Axis(named[k], None, as_expr(b)) for k, b in zip(kinds, bindings, strict=True)]
-        return made if len(made) > 1 else made[0]
+        result = [X.Axis(named[k], None, as_expr(b)) for k, b in zip(kinds, bindings, strict=True)]
+        return result if len(result) > 1 else result[0]
 
     S, R = spatial, reduce
 
@@ -319,8 +319,8 @@ def call_extern(*args: object, dtype: str | None = None) -> Expr:
 
 def call_packed(*args: object, dtype: str = "int32") -> Expr:
     """A call of a registered function."""
-    made = builtins.builtin("call_packed")(*args)
-    return Call(DType(dtype or "void"), made.name, made.args) if isinstance(made, Call) else made
+    result = builtins.builtin("call_packed")(*args)
+    return Call(DType(dtype or "void"), result.name, result.args) if isinstance(result, Call) else result
 
 
 tvm_call_packed = call_packed
@@ -332,10 +332,12 @@ def _converted(function: Callable[..., Expr], name: str) -> Callable[..., Expr]:
     def construct(*args: object, dtype: str | None = None, **named: object) -> Expr:
         given = [as_expr(a) if isinstance(a, IterVar | _Buffer) and not isinstance(a, _Buffer) else a for a in args]
         typed = {"dtype": dtype} if dtype is not None and name in builtins.TYPED else {}
-        made = function(*given, **named, **typed)
-        if dtype and isinstance(made, Expr) and made.dtype != dtype:
-            return Call(DType(dtype), made.name, made.args) if isinstance(made, Call) else build.cast(made, dtype)
-        return made
+        result = function(*given, **named, **typed)
+        if dtype and isinstance(result, Expr) and result.dtype != dtype:
+            return (
+                Call(DType(dtype), result.name, result.args) if isinstance(result, Call) else build.cast(result, dtype)
+            )
+        return result
 
     construct.__name__ = name
     return construct
@@ -344,10 +346,10 @@ def _converted(function: Callable[..., Expr], name: str) -> Callable[..., Expr]:
 def __getattr__(name: str) -> object:
     if _TYPE.fullmatch(name):
         return TypeName(name)
-    found = getattr(tir, name, None)
-    if found is None or name.startswith("__"):
+    result = getattr(tir, name, None)
+    if result is None or name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found if isinstance(found, type) or not callable(found) else _converted(found, name)
+    return result if isinstance(result, type) or not callable(result) else _converted(result, name)
 
 
 _OF_NODES = (

@@ -23,11 +23,11 @@ def tree_of(function: Callable[..., object]) -> ast.FunctionDef:
         raise ParseError(
             f"the source of {function!r} is not at hand: {error}", hint="script.from_source(text)"
         ) from None
-    found = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    if not isinstance(found, ast.FunctionDef):
+    result = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    if not isinstance(result, ast.FunctionDef):
         raise ParseError(f"{function!r} is no function of a script")
-    ast.increment_lineno(found, first - 1)
-    return found
+    ast.increment_lineno(result, first - 1)
+    return result
 
 
 def names_around(function: Callable[..., object]) -> dict[str, object]:

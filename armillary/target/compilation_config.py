@@ -45,12 +45,12 @@ class CompilationConfig:
 
     def target_of(self, device_type: int) -> Target:
         """The target of a kind of device."""
-        found = next((t for t in self.primary_targets if t.kind.device_type == device_type), None)
-        if found is None:
+        result = next((t for t in self.primary_targets if t.kind.device_type == device_type), None)
+        if result is None:
             given = ", ".join(str(t.kind.device_type) for t in self.primary_targets)
             message = f"the program asks for device type {device_type}, targets are given for {given}"
             raise TargetError(message, hint="give a target for each device")
-        return found
+        return result
 
 
 @boundary("target.make_compilation_config", arguments=True)

@@ -301,10 +301,10 @@ def _refuse_foreign(target: Target, arch: str, name: str) -> None:
 
 def _row(arch: str, name: str) -> CpuRow:
     table = TABLES.get(arch, OTHER)
-    found = table.get(name)
-    if found is None and arch in ("aarch64", "arm"):
-        found = table.get(name.replace("_", "-").lower())
-    return found or table.get(BASELINE.get(arch, "generic")) or OTHER["generic"]
+    result = table.get(name)
+    if result is None and arch in ("aarch64", "arm"):
+        result = table.get(name.replace("_", "-").lower())
+    return result or table.get(BASELINE.get(arch, "generic")) or OTHER["generic"]
 
 
 def _apply_mattr(features: set[str], mattr: tuple[str, ...], arch: str) -> None:

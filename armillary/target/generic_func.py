@@ -32,11 +32,11 @@ class GenericFunc:
     def get_packed_func(self) -> Function:
         """The function for the current target."""
         target = Target.current()
-        found = self._for(target) or self._default
-        if found is None:
+        result = self._for(target) or self._default
+        if result is None:
             known = ", ".join(self._by_key) or "none"
             raise ConfigError(f"{self.name}: no function for {target}, and no default", hint=f"there are: {known}")
-        return found
+        return result
 
     def _for(self, target: Target | None) -> Function | None:
         keys = target.keys if target is not None else ()
@@ -77,17 +77,17 @@ def get_native_generic_func(name: str) -> GenericFunc:
 
 def generic_func(fdefault: Function) -> GenericFunc:
     """Decorator: the function for every target, until others are registered."""
-    made = GenericFunc(getattr(fdefault, "__name__", "function"))
-    made.set_default(fdefault)
-    return made
+    result = GenericFunc(getattr(fdefault, "__name__", "function"))
+    result.set_default(fdefault)
+    return result
 
 
 def override_native_generic_func(func_name: str) -> Callable[[Function], GenericFunc]:
     """Decorator: the default of the named function, which others may have registered for already."""
 
     def override(fdefault: Function) -> GenericFunc:
-        made = get_native_generic_func(func_name)
-        made.set_default(fdefault, allow_override=True)
-        return made
+        result = get_native_generic_func(func_name)
+        result.set_default(fdefault, allow_override=True)
+        return result
 
     return override

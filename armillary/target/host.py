@@ -70,13 +70,15 @@ def features() -> dict[str, bool]:
 
 @functools.cache
 def _facts() -> JsonObject:  # JSON of the probe
-    kept: Path | None = setting("ARMILLARY_CACHE_DIR") / f"host-{_key()}.json" if setting("ARMILLARY_CACHE") else None
-    found = _read(kept)
-    if found is None:
-        found = _ask()
-        _keep(kept, found)
+    retained: Path | None = (
+        setting("ARMILLARY_CACHE_DIR") / f"host-{_key()}.json" if setting("ARMILLARY_CACHE") else None
+    )
+    result = _read(retained)
+    if result is None:
+        result = _ask()
+        _keep(retained, result)
     asked = setting("ARMILLARY_HOST_CPU")
-    return restricted(found, asked) if asked else found
+    return restricted(result, asked) if asked else result
 
 
 def restricted(found: JsonObject, name: str) -> JsonObject:
@@ -120,11 +122,11 @@ def _key() -> str:
 def _read(path: Path | None) -> JsonObject | None:
     """A kept answer; a damaged one counts as none."""
     try:
-        found = json.loads((path and read_private(path)) or b"null")
+        result = json.loads((path and read_private(path)) or b"null")
     except ValueError:
         return None
-    is_whole = isinstance(found, dict) and set(found) == {"triple", "cpu", "features"}
-    return found if is_whole else None
+    is_whole = isinstance(result, dict) and set(result) == {"triple", "cpu", "features"}
+    return result if is_whole else None
 
 
 def _keep(path: Path | None, found: Mapping[str, object]) -> None:
@@ -139,15 +141,15 @@ def _keep(path: Path | None, found: Mapping[str, object]) -> None:
 @functools.cache
 def caches() -> dict[int, int]:
     """Bytes of the data caches by level, from /sys; empty where there is none."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
         except OSError:
             continue
         if kind in ("Data", "Unified") and size.endswith("K"):
-            found[int(level)] = int(size[:-1]) * 1024
-    return found
+            result[int(level)] = int(size[:-1]) * 1024
+    return result
 
 
 def machine() -> str:

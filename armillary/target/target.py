@@ -97,9 +97,9 @@ class Target:
 
     def with_host(self, host: object) -> Target:  # whatever Target accepts
         """The same target with another host."""
-        made = Target(self)
-        made._set(self.kind, self.keys, dict(self.attrs), None if host is None else Target(host))
-        return made
+        result = Target(self)
+        result._set(self.kind, self.keys, dict(self.attrs), None if host is None else Target(host))
+        return result
 
     def __enter__(self) -> Target:
         _STACK.set((*_STACK.get(), self))

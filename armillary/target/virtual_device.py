@@ -53,8 +53,8 @@ class VirtualDevice:
         """All but the kind of device, as numbers and texts; () where there is no more than that kind."""
         target = self.target
         host = "" if target is None or target.host is None else str(target.host)
-        found = (max(self.virtual_device_id, 0), "" if target is None else str(target), host, self.memory_scope)
-        return () if found == _NOWHERE else found
+        result = (max(self.virtual_device_id, 0), "" if target is None else str(target), host, self.memory_scope)
+        return () if result == _NOWHERE else result
 
     def plain(self) -> VirtualDevice:
         """The same, with the device as a program names it."""

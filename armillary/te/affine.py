@@ -106,9 +106,9 @@ class Space:
 
     def loop_var(self, name: str, dtype: DType, extent: Linear) -> Var:
         """A new variable over [0, extent)."""
-        made = Var(name, dtype)
-        self.low[made], self.high[made] = ZERO, extent.shifted(-1)
-        return made
+        result = Var(name, dtype)
+        self.low[result], self.high[result] = ZERO, extent.shifted(-1)
+        return result
 
     def ranged(self, name: str, low: Linear, high: Linear) -> Linear:
         """A new variable over [low, high], as a value."""
@@ -260,10 +260,10 @@ class Space:
             if atom not in self.high:
                 return None, None
             return self.limits(self.low[atom])[0], self.limits(self.high[atom])[1]
-        found = self._limits.get(atom)
-        if found is None:
-            found = self._limits[atom] = self._limits_of_parts(atom)
-        return found
+        result = self._limits.get(atom)
+        if result is None:
+            result = self._limits[atom] = self._limits_of_parts(atom)
+        return result
 
     def _limits_of_parts(self, atom: Atom) -> Limits:
         a, b = self.limits(atom.args[0]), self.limits(atom.args[1])
@@ -335,8 +335,8 @@ class _Evaluator:
             return Linear(item.value)  # type: ignore[attr-defined]
         if kind is Var or kind is E.IterVar:
             var: Var = item if kind is Var else item.var  # type: ignore[assignment, attr-defined]
-            found = self.environment.get(var)
-            return found if found is not None else Linear(0, {var: 1})
+            result = self.environment.get(var)
+            return result if result is not None else Linear(0, {var: 1})
         if item not in self.memo:
             rule = _RULES.get(kind)
             self.memo[item] = rule(self, item) if rule is not None else None
@@ -431,7 +431,7 @@ def _to_expr(value: Linear, dtype: DType, memo: dict[Atom, Expr]) -> Expr:
 
 
 def _atom_expr(atom: Atom, dtype: DType, memo: dict[Atom, Expr]) -> Expr:
-    found = memo.get(atom)
-    if found is None:
-        found = memo[atom] = _BUILDERS[atom.kind](*(_to_expr(a, dtype, memo) for a in atom.args))
-    return found
+    result = memo.get(atom)
+    if result is None:
+        result = memo[atom] = _BUILDERS[atom.kind](*(_to_expr(a, dtype, memo) for a in atom.args))
+    return result

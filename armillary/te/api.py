@@ -158,12 +158,12 @@ def compute(
 
 def _body(value: ExprLike, where: str) -> Expr:
     try:
-        made = T.convert(value)
+        result = T.convert(value)
     except TypeMismatch as error:
         raise TypeMismatch(f"{where}: {error.message}", hint=error.hint) from error
-    if not isinstance(made, Reduce) and made.dtype.code in ("void", "string"):
-        raise TypeMismatch(f"{where}: the function gave a {made.dtype}, wanted a number")
-    return made
+    if not isinstance(result, Reduce) and result.dtype.code in ("void", "string"):
+        raise TypeMismatch(f"{where}: the function gave a {result.dtype}, wanted a number")
+    return result
 
 
 def _shapes(shape: Shape | Sequence[Shape], where: str) -> list[tuple[Expr, ...]]:
@@ -274,8 +274,8 @@ def scan(
 @boundary("const_tuple", arguments=True)
 def const_tuple(values: Sequence[ExprLike]) -> tuple[ExprLike, ...]:
     """Constant expressions as ints; symbolic ones stay."""
-    found = []
+    result = []
     for value in values:
         number = T.as_int(value)
-        found.append(value if number is None else number)
-    return tuple(found)
+        result.append(value if number is None else number)
+    return tuple(result)

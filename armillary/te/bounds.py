@@ -262,12 +262,12 @@ class _Inference:
     def _environment(self, reader: Plan, fixed: frozenset[Var]) -> dict[Var, Linear]:
         """Axes of the reader as values of the fixed loops plus one variable for all that moves."""
         space = self.space
-        found: dict[Var, Linear] = {}
+        result: dict[Var, Linear] = {}
         for axis in (*reader.stage.op.axis, *reader.stage.op.reduce_axis):
             value = reader.low[axis].plus(reader.values[axis])
             moving = frozenset(v for v in value.vars if v in space.high and v not in fixed)
-            found[axis.var] = self._moving(reader, axis, value, moving) if moving else value
-        return found
+            result[axis.var] = self._moving(reader, axis, value, moving) if moving else value
+        return result
 
     def _moving(self, reader: Plan, axis: IterVar, value: Linear, moving: frozenset[Var]) -> Linear:
         space = self.space
@@ -404,11 +404,11 @@ class _Inference:
                 span = space.interval(value, value.vars)
                 if span is None or (space.limits(span[0])[0] or 0) < 0:
                     wanted.append((value.scaled(-1), Linear(1)))
-        kept: dict[object, Guard] = {}
+        retained: dict[object, Guard] = {}
         for value, extent in wanted:
             if not space.at_most(value, extent.shifted(-1)):
-                kept.setdefault(value.minus(extent).key, (value, extent))
-        return list(kept.values())
+                retained.setdefault(value.minus(extent).key, (value, extent))
+        return list(retained.values())
 
 
 def _vars_of(atom: object) -> frozenset[Var]:
@@ -416,14 +416,14 @@ def _vars_of(atom: object) -> frozenset[Var]:
 
 
 def _threads_of(plan: Plan, leaves: Iterable[IterVar]) -> dict[str, tuple[Var, Linear]]:
-    found = {}
+    result = {}
     for axis in leaves:
         notes = plan.stage.notes.get(axis)
         if notes is not None and notes.thread is not None:
             var = plan.loop_var(axis)
             if var is not None:  # else it is a loop around the stage that has the thread
-                found[notes.thread.thread_tag] = (var, plan.sizes[axis])
-    return found
+                result[notes.thread.thread_tag] = (var, plan.sizes[axis])
+    return result
 
 
 def _scope(plan: Plan) -> str:

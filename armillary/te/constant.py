@@ -28,5 +28,5 @@ def spelled_out(data: Array) -> Tensor:  # Any: arrays of any shape and type
             value = T.select(T.equal(position, index), flat[index], value)
         return value
 
-    made: Tensor = compute(data.shape, element, name="constant", tag="injective")
-    return made
+    result: Tensor = compute(data.shape, element, name="constant", tag="injective")
+    return result

@@ -98,8 +98,8 @@ def cache_write(schedule: Schedule, tensor: Tensor | list[Tensor] | tuple[Tensor
     stage.redirects = {}
     stage.reset(copy)
     schedule.stage_map[copy] = stage
-    found = [cache.output(t.value_index) for t in given]
-    return found if isinstance(tensor, tuple | list) else found[0]
+    result = [cache.output(t.value_index) for t in given]
+    return result if isinstance(tensor, tuple | list) else result[0]
 
 
 def _bodies(bodies: tuple[Expr, ...], move: Any) -> tuple[Expr, ...]:
@@ -209,11 +209,11 @@ def _range(axis: IterVar) -> Range:
 
 def _loop_axis(axis: IterVar, sizes: Sizes, space: Space, kind: str) -> IterVar:
     dtype = axis.var.dtype
-    made = IterVar(
+    result = IterVar(
         Range.from_min_extent(IntImm(dtype, 0), to_expr(sizes[axis], dtype)), Var(axis.var.name, dtype), kind
     )
-    space.low[made.var], space.high[made.var] = Linear(0), sizes[axis].shifted(-1)
-    return made
+    space.low[result.var], space.high[result.var] = Linear(0), sizes[axis].shifted(-1)
+    return result
 
 
 def _combining_op(op: ComputeOp, reduction: Reduce, partial: ComputeOp, axis: IterVar, position: int) -> ComputeOp:

@@ -122,7 +122,7 @@ def physical_shape(dims: IndexMap) -> tuple[Expr, ...]:
 
 def place(dims: IndexMap, shape: Sequence[int], indices: Sequence[Expr]) -> tuple[Expr, ...]:
     """Where an element lies."""
-    found = []
+    result = []
     for dim in dims:
         total: Expr = T.const(0, indices[0].dtype if indices else INT32)
         for axis, divisor, extent, stride in dim:
@@ -130,8 +130,8 @@ def place(dims: IndexMap, shape: Sequence[int], indices: Sequence[Expr]) -> tupl
             digit = index if divisor == 1 else T.floordiv(index, divisor)
             digit = digit if divisor * extent == shape[axis] else T.floormod(digit, extent)
             total = T.add(total, T.mul(digit, stride))
-        found.append(simplify(total))
-    return tuple(found)
+        result.append(simplify(total))
+    return tuple(result)
 
 
 def move_loops(stage: Stage, dims: IndexMap) -> list[IterVar]:
@@ -171,6 +171,6 @@ def moved(body: Stmt, buffers: dict[Buffer, tuple[Buffer, IndexMap, tuple[int, .
             return BufferStore(new[0], item.value, indices)
         return BufferLoad(new[0], indices)
 
-    made = rewrite(body, rule)
-    assert isinstance(made, Stmt), "a statement becomes a statement"
-    return made
+    result = rewrite(body, rule)
+    assert isinstance(result, Stmt), "a statement becomes a statement"
+    return result

@@ -36,10 +36,10 @@ def rewriter(
     memo: dict[Expr, Expr] = {}
 
     def apply(item: Expr) -> Expr:
-        made = memo.get(item)
-        if made is None:
-            made = memo[item] = build(item)
-        return made
+        result = memo.get(item)
+        if result is None:
+            result = memo[item] = build(item)
+        return result
 
     def build(item: Expr) -> Expr:
         kind = type(item)

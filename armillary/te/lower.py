@@ -220,12 +220,12 @@ class Lowering:
 
     def buffer_of(self, tensor: Tensor, reader: Stage) -> Buffer:
         """The buffer of a tensor; TypeMismatch when it is an input that was not given."""
-        found = self.buffers.get(tensor)
-        if found is None:
+        result = self.buffers.get(tensor)
+        if result is None:
             if isinstance(tensor.op, PlaceholderOp):
                 raise TypeMismatch(f"lower: stage {reader.key} reads {tensor.name}, which is not among the arguments")
             raise ScheduleError(f"stage {reader.key} reads {tensor.name}, which is not computed")
-        return found
+        return result
 
     def place(
         self, tensor: Tensor, indices: tuple[Expr, ...], values: Mapping[Var, Linear], move: Callable[[Expr], Expr]
@@ -234,15 +234,15 @@ class Lowering:
         if tensor not in self.relative:
             return tuple([move(i) for i in indices])
         plan = self.plans[self.schedule.stage_map[tensor.op]]
-        found = []
+        result = []
         for axis, index in zip(plan.stage.op.axis, indices, strict=True):
             low = plan.low[axis]
             value = self.space.evaluate(index, values)
             if value is None:
-                found.append(T.sub(move(index), to_expr(low, index.dtype)))
+                result.append(T.sub(move(index), to_expr(low, index.dtype)))
             else:
-                found.append(to_expr(value.minus(low), index.dtype))
-        return tuple(found)
+                result.append(to_expr(value.minus(low), index.dtype))
+        return tuple(result)
 
 
 def _guarded(conditions: list[Expr], body: Stmt) -> Stmt:
@@ -303,11 +303,11 @@ class Nest:
 
     def levels(self, guards: list[Guard], leaves: Sizes) -> list[tuple[Expr, int]]:
         """Each guard as a condition, with the position of the innermost loop that it needs."""
-        found = []
+        result = []
         for value, extent in guards:
             needed = [i for i, a in enumerate(self.leaf) if a in leaves and leaves[a].vars & value.vars]
-            found.append((_condition(value, extent), max(needed, default=-1)))
-        return found
+            result.append((_condition(value, extent), max(needed, default=-1)))
+        return result
 
     def reduction_guards(self) -> list[tuple[Expr, int]]:
         """The condition of a reduction, conjunct by conjunct, each just inside the innermost loop that it needs."""
@@ -412,11 +412,11 @@ class Nest:
     def target(self, values: Sizes) -> tuple[Expr, ...]:
         """Where this stage's element is stored."""
         attached = self.op.output(0) in self.lowering.relative
-        found = []
+        result = []
         for axis in self.op.axis:
             value = values[axis] if attached else self.plan.low[axis].plus(values[axis])
-            found.append(to_expr(value, axis.var.dtype))
-        return tuple(found)
+            result.append(to_expr(value, axis.var.dtype))
+        return tuple(result)
 
     def _innermost(self) -> Stmt:
         values = self.plan.values
@@ -492,8 +492,8 @@ class Nest:
                 wanted.append((value, extent))
             if (space.limits(value)[0] or 0) < 0:
                 wanted.append((value.scaled(-1), Linear(1)))
-        kept = {v.minus(e).key: (v, e) for v, e in wanted if not space.at_most(v, e.shifted(-1))}
-        return list(kept.values())
+        retained = {v.minus(e).key: (v, e) for v, e in wanted if not space.at_most(v, e.shifted(-1))}
+        return list(retained.values())
 
     stored, guarded = staticmethod(_store_together), staticmethod(_guarded)
 

@@ -195,16 +195,16 @@ def _check_body(name: str, body: tuple[Expr, ...]) -> tuple[Tensor, ...]:
 
 def reads(roots: Sequence[Node], where: str = "") -> tuple[Tensor, ...]:
     """The tensors that expressions read, in order of appearance; with `where`, refuses a Reduce inside them."""
-    found: dict[Tensor, None] = {}
+    result: dict[Tensor, None] = {}
     for item in parts(roots):
         if isinstance(item, ProducerLoad):
-            found.setdefault(item.producer)
+            result.setdefault(item.producer)
         elif isinstance(item, Reduce) and where:
             raise TypeMismatch(
                 f"{where}: a reduction must be the whole body of te.compute",
                 hint="compute the reduction as a tensor of its own, then read that tensor",
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def parts(roots: Sequence[Node]) -> Iterator[Node]:

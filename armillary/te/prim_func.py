@@ -69,16 +69,16 @@ class _Maker:
             if item in self.buffers:
                 raise TypeMismatch(f"create_prim_func: tensor {item.name} is given twice")
             return self._buffer(item)
-        made = self.whole(item)
-        if not isinstance(made, E.Var):
+        result = self.whole(item)
+        if not isinstance(result, E.Var):
             raise TypeMismatch(f"create_prim_func: parameter {item!r} is neither a tensor nor a variable")
-        return made
+        return result
 
     def _buffer(self, tensor: Tensor) -> S.Buffer:
         name = tensor.name if tensor.op.num_outputs == 1 else f"{tensor.name}_v{tensor.value_index}"
-        made = S.Buffer(name, tuple(self.whole(e) for e in tensor.shape), tensor.dtype)
-        self.buffers[tensor] = made
-        return made
+        result = S.Buffer(name, tuple(self.whole(e) for e in tensor.shape), tensor.dtype)
+        self.buffers[tensor] = result
+        return result
 
     def whole(self, item: E.Expr) -> E.Expr:
         """A size in the type of indices."""
@@ -211,17 +211,17 @@ class _Maker:
 
     def notes(self, op: ComputeOp) -> tuple[tuple[str, object], ...]:
         """The attributes of a compute as annotations; inputs whose layout is free are told by the function."""
-        found: list[tuple[str, object]] = []
+        result: list[tuple[str, object]] = []
         for key, value in op.attrs.items():
             tensors = [t for t in value if isinstance(t, Tensor)] if key == _FREE else []
             if not tensors:
-                found.append((key, value))
+                result.append((key, value))
                 continue
             held = [self.buffers[t] for t in tensors]
             self.free += [self.params.index(b) for b in held if b in self.params]
             inner = [b for b in held if b not in self.params]
-            found += [(key, tuple(inner))] if inner else []
-        return tuple(found)
+            result += [(key, tuple(inner))] if inner else []
+        return tuple(result)
 
 
 def _extent(axis: E.IterVar) -> E.Expr:
@@ -230,11 +230,11 @@ def _extent(axis: E.IterVar) -> E.Expr:
 
 
 def _variables(item: E.Expr) -> list[E.Var]:
-    found: list[E.Var] = []
+    result: list[E.Var] = []
     stack: list[E.Expr] = [item]
     while stack:
         one = stack.pop()
         if isinstance(one, E.Var):
-            found.append(one)
+            result.append(one)
         stack += [part for part in one._values(one) if isinstance(part, E.Expr)]
-    return found
+    return result

@@ -19,20 +19,20 @@ Guard = tuple[Linear, Linear]  # value, extent: the value must be below the exte
 
 def relations_of(stage: Stage, *, reductions: bool) -> list[Relation]:
     """The relations that concern reduction axes, or those that concern data axes."""
-    found: list[Relation] = []
+    result: list[Relation] = []
     for relation in stage.relations:
         if isinstance(relation, Singleton):
             continue
         axis = relation.parent if isinstance(relation, Split) else relation.outer
         if (axis.kind == "reduce") == reductions:
-            found.append(relation)
-    return found
+            result.append(relation)
+    return result
 
 
 def size_of(item: Expr, space: Space) -> Linear:
     """An extent in normal form; what is not index arithmetic stays a symbol."""
-    made = space.evaluate(item, {})
-    return made if made is not None else space.symbol(item)
+    result = space.evaluate(item, {})
+    return result if result is not None else space.symbol(item)
 
 
 def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) -> Sizes:
@@ -95,7 +95,7 @@ def split_guards(relations: Sequence[Relation], values: Sizes, sizes: Sizes, spa
 def unguarded(stage: Stage) -> set[IterVar]:
     """The operation's axes under a split that was told to run iterations beyond the end."""
     roots: dict[IterVar, set[IterVar]] = {a: {a} for a in (*stage.op.axis, *stage.op.reduce_axis)}
-    found: set[IterVar] = set()
+    result: set[IterVar] = set()
     for relation in stage.relations:
         if isinstance(relation, Fuse):
             roots[relation.fused] = roots[relation.outer] | roots[relation.inner]
@@ -104,5 +104,5 @@ def unguarded(stage: Stage) -> set[IterVar]:
         if not isinstance(relation, Split):
             continue
         own = roots[relation.outer] = roots[relation.inner] = roots[relation.parent]
-        found |= set() if relation.is_guarded else own
-    return found
+        result |= set() if relation.is_guarded else own
+    return result

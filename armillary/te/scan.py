@@ -47,16 +47,16 @@ def scan_op(stage: Stage) -> ScanOp:
 
 def stages_by_scan(schedule: Schedule) -> dict[Stage, Stage]:
     """The scan of each stage that reads a state, directly or through others, or computes an update."""
-    found: dict[Stage, Stage] = {}
+    result: dict[Stage, Stage] = {}
     for scan in schedule.in_order():
         if not isinstance(scan.op, ScanOp):
             continue
         states = {schedule.stage_map[s.op] for s in scan.op.state if s.op in schedule.stage_map}
         updates = [schedule.stage_map[schedule.source(scan, u).op] for u in scan.op.update]
         for stage in _between(schedule, updates, states):
-            if found.setdefault(stage, scan) is not scan:
-                raise ScheduleError(f"stage {stage.key} takes part in two scans, {found[stage].key} and {scan.key}")
-    return found
+            if result.setdefault(stage, scan) is not scan:
+                raise ScheduleError(f"stage {stage.key} takes part in two scans, {result[stage].key} and {scan.key}")
+    return result
 
 
 def _between(schedule: Schedule, updates: list[Stage], states: set[Stage]) -> list[Stage]:
@@ -65,13 +65,13 @@ def _between(schedule: Schedule, updates: list[Stage], states: set[Stage]) -> li
     for stage in schedule.in_order():
         if any(source in depends for source in schedule.sources(stage)):
             depends.add(stage)
-    found, stack = dict.fromkeys(updates), list(updates)
+    result, stack = dict.fromkeys(updates), list(updates)
     while stack:
         for source in schedule.sources(stack.pop()):
-            if source in depends and source not in states and source not in found:
-                found[source] = None
+            if source in depends and source not in states and source not in result:
+                result[source] = None
                 stack.append(source)
-    return list(found)
+    return list(result)
 
 
 def update_of(scan: Stage, schedule: Schedule, stage: Stage) -> int | None:

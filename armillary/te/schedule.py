@@ -53,13 +53,13 @@ class Schedule:
     def __getitem__(self, item: object) -> Stage:
         """The stage of a tensor or operation."""
         op = item.op if isinstance(item, Tensor) else item
-        found = self.stage_map.get(op) if isinstance(op, Operation) else None
-        if found is None:
+        result = self.stage_map.get(op) if isinstance(op, Operation) else None
+        if result is None:
             name = getattr(item, "name", repr(item))
             raise ScheduleError(
                 f"{name} is not part of this schedule", hint=f"its stages are: {', '.join(s.key for s in self.stages)}"
             )
-        return found
+        return result
 
     @boundary("Schedule.add_stage", arguments=True, first=1)
     def add_stage(self, op: Operation, position: int) -> Stage:
@@ -68,10 +68,10 @@ class Schedule:
         while key in taken:
             count += 1
             key = f"{op.name}#{count}"
-        made = Stage(self, op, key)
-        self.stages.insert(position, made)
-        self.stage_map[op] = made
-        return made
+        result = Stage(self, op, key)
+        self.stages.insert(position, result)
+        self.stage_map[op] = result
+        return result
 
     def stage(self, key: str) -> Stage:
         """The stage of this key (the operation's name; `name#2` for the second of one name)."""
@@ -166,9 +166,9 @@ class Schedule:
         self, outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], include_inputs: bool = False
     ) -> StageGroup:
         """The stages between input and output tensors, to be moved together."""
-        made = create_group(self, outputs, inputs, include_inputs)
-        self.groups.append(made)
-        return made
+        result = create_group(self, outputs, inputs, include_inputs)
+        self.groups.append(result)
+        return result
 
     def normalize(self) -> Schedule:
         """The schedule itself: its loops always start at zero."""
@@ -186,9 +186,9 @@ class Schedule:
 
 def _stored(text: str) -> Schedule:
     """The schedule of a pickle."""
-    made = json_form.load(json.loads(text))
-    assert isinstance(made, Schedule), "a pickle holds what was pickled"
-    return made
+    result = json_form.load(json.loads(text))
+    assert isinstance(result, Schedule), "a pickle holds what was pickled"
+    return result
 
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:

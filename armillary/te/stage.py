@@ -90,8 +90,8 @@ class Notes:
     @property
     def tensor_intrin(self) -> TensorIntrin | None:
         """The intrinsic that does the work of the loop."""
-        found: TensorIntrin | None = self.intrinsic
-        return found
+        result: TensorIntrin | None = self.intrinsic
+        return result
 
 
 _ITER_TYPES = {
@@ -318,12 +318,12 @@ class Stage:
 
     def _singleton(self) -> IterVar:
         """The loop of one iteration that a stage without axes has."""
-        made = IterVar(Range(0, 1), Var("singleton"))
+        result = IterVar(Range(0, 1), Var("singleton"))
         self._record("fuse", axes=())
-        self.relations.append(Singleton(made))
-        self.leaf.insert(0, made)
-        self._name(made)
-        return made
+        self.relations.append(Singleton(result))
+        self.leaf.insert(0, result)
+        self._name(result)
+        return result
 
     def _fuse_pair(self, outer: IterVar, inner: IterVar) -> IterVar:
         a, b = static_extent(outer), static_extent(inner)

@@ -249,9 +249,9 @@ def extents(tensor: Tensor) -> tuple[Known, ...]:
 @boundary("te.static_shape", arguments=True)
 def static_shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape as ints; TypeMismatch when a dimension is symbolic."""
-    found = []
+    result = []
     for extent in tensor.shape:
         if not isinstance(extent, IntImm):
             raise TypeMismatch(f"tensor {tensor.name} has the symbolic shape {shape_text(tensor.shape)}")
-        found.append(extent.value)
-    return tuple(found)
+        result.append(extent.value)
+    return tuple(result)

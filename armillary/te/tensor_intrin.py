@@ -125,9 +125,9 @@ class TensorIntrinCall:
         axes = zip((*own.axis, *own.reduce_axis), (*inner, *reduced), strict=True)
         place = rewriter({a.var: b.var for a, b in axes}, self._load)
         body = tuple(self._body(b, place, (*self.reduce_axis, *reduced)) for b in own.body)
-        made = ComputeOp(name, (*outer, *inner), body, tag)
-        made.intrinsic = (self.intrinsic, len(inner), len(reduced))
-        return made
+        result = ComputeOp(name, (*outer, *inner), body, tag)
+        result.intrinsic = (self.intrinsic, len(inner), len(reduced))
+        return result
 
     def _load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
         """The element of a region that stands for one of the intrinsic's input."""
@@ -159,14 +159,14 @@ def _layout(declared: Buffer, actual: Buffer, indices: Callable[..., tuple[Expr,
     """What the strides and the offset that an intrinsic's buffer names by variables are in the buffer in its place."""
     steps = strides_of(actual)
     own = steps[len(steps) - len(declared.strides) :] if declared.strides else []
-    found = {v: T.cast(s, v.dtype) for v, s in zip(declared.strides, own, strict=True) if isinstance(v, Var)}
+    result = {v: T.cast(s, v.dtype) for v, s in zip(declared.strides, own, strict=True) if isinstance(v, Var)}
     if isinstance(declared.elem_offset, Var):
         first = indices(tuple(T.const(0, extent.dtype) for extent in declared.shape))
         start: Expr = T.const(0) if actual.elem_offset is None else actual.elem_offset
         for index, step in zip(first, steps, strict=True):
             start = T.add(start, T.mul(index, step))
-        found[declared.elem_offset] = T.cast(start, declared.elem_offset.dtype)
-    return found
+        result[declared.elem_offset] = T.cast(start, declared.elem_offset.dtype)
+    return result
 
 
 def _extent(axis: IterVar) -> Expr:

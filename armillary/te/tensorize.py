@@ -227,14 +227,14 @@ def _moving(
     lowering: Lowering, known: dict[Var, Linear], axes: tuple[IterVar, ...], inner: frozenset[Var]
 ) -> list[Linear]:
     """How far each axis that the replaced loops move is from its first value there."""
-    found = []
+    result = []
     for axis in axes:
         value = known[axis.var]
         ends = lowering.space.interval(value, inner)
         moved = value if ends is None else value.minus(ends[0])
         if moved.key != ZERO.key:
-            found.append(moved)
-    return found
+            result.append(moved)
+    return result
 
 
 def _extent(axis: IterVar) -> Expr:

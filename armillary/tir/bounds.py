@@ -181,14 +181,14 @@ def interval_of(item: E.Expr, ranges: dict[E.Var, Interval]) -> Interval:
     memo: dict[int, Interval] = {}
 
     def bound(e: E.Expr) -> Interval:
-        found = memo.get(id(e))
-        if found is None:
+        result = memo.get(id(e))
+        if result is None:
             if isinstance(e, E.Var):
-                found = ranges.get(e, EVERYTHING)
+                result = ranges.get(e, EVERYTHING)
             else:
                 rule = BOUND_RULES.get(type(e))
-                found = rule(e, bound) if rule is not None else dtype_interval(e)
-            memo[id(e)] = found
-        return found
+                result = rule(e, bound) if rule is not None else dtype_interval(e)
+            memo[id(e)] = result
+        return result
 
     return bound(item)

@@ -30,10 +30,10 @@ def data_of(buffer: Buffer) -> Var:
 
 def load(buffer: Buffer, begin: object, dtype: str | None = None, predicate: object = None) -> Expr:  # positions
     """One element, or with a vector dtype as many along the last axis; 0 in lanes that the predicate has not."""
-    made = BufferLoad(buffer, _positions(buffer, begin, _lanes(buffer, dtype)))
+    result = BufferLoad(buffer, _positions(buffer, begin, _lanes(buffer, dtype)))
     if predicate is None:
-        return made
-    return Call(made.dtype, "masked_load", (_mask(buffer, predicate, made.dtype.lanes), made))
+        return result
+    return Call(result.dtype, "masked_load", (_mask(buffer, predicate, result.dtype.lanes), result))
 
 
 def store(buffer: Buffer, begin: object, value: Any, predicate: object = None) -> BufferStore:  # Any: a value
@@ -47,11 +47,11 @@ def store(buffer: Buffer, begin: object, value: Any, predicate: object = None) -
 
 def _mask(buffer: Buffer, predicate: object, lanes: int) -> Expr:
     """A predicate of a vector access: a bool for each lane."""
-    made = build.convert(predicate)  # type: ignore[arg-type]
-    if not made.dtype.is_bool or made.dtype.lanes != lanes or lanes == 1 or buffer.dtype.lanes > 1:
-        message = f"buffer {buffer.name}: the predicate is {made.dtype} for an access of {lanes} lanes"
+    result = build.convert(predicate)  # type: ignore[arg-type]
+    if not result.dtype.is_bool or result.dtype.lanes != lanes or lanes == 1 or buffer.dtype.lanes > 1:
+        message = f"buffer {buffer.name}: the predicate is {result.dtype} for an access of {lanes} lanes"
         raise TypeMismatch(message, hint="a predicate is a vector of bool, with a lane for each element")
-    return made
+    return result
 
 
 def _lanes(buffer: Buffer, dtype: str | None) -> int:
@@ -77,12 +77,12 @@ def strides_of(buffer: Buffer) -> list[Expr]:
     """Elements from one position to the next, along each axis."""
     if buffer.strides:
         return list(buffer.strides)
-    found: list[Expr] = []
+    result: list[Expr] = []
     step: Expr = build.const(1)
     for size in reversed(buffer.shape):
-        found.insert(0, step)
+        result.insert(0, step)
         step = build.mul(step, size)
-    return found
+    return result
 
 
 def offset_of(buffer: Buffer, indices: object) -> list[Expr]:  # positions

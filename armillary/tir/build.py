@@ -57,15 +57,15 @@ def const(value: Value, dtype: str | None = None) -> Expr:
 
 def checked_const(value: Value, dtype: str | None = None) -> Expr:
     """`const` as scripts call it: a number that the dtype does not have is a TypeMismatch, not another number."""
-    made = const(value, dtype)
+    result = const(value, dtype)
     number = value if isinstance(value, bool | int | float | np.generic) else _number(value)
-    message = f"tir.const: {number} does not fit {made.dtype}"
-    if isinstance(made, IntImm) and isinstance(number, int | np.integer) and not made.dtype.is_bool:
-        if int(number) not in (made.value, made.value + (1 << 64)):
+    message = f"tir.const: {number} does not fit {result.dtype}"
+    if isinstance(result, IntImm) and isinstance(number, int | np.integer) and not result.dtype.is_bool:
+        if int(number) not in (result.value, result.value + (1 << 64)):
             raise TypeMismatch(message, hint="take a wider dtype, or a cast")
-    elif isinstance(made, FloatImm) and math.isfinite(float(number)) and not _is_in_range(float(number), made):
+    elif isinstance(result, FloatImm) and math.isfinite(float(number)) and not _is_in_range(float(number), result):
         raise TypeMismatch(message, hint="take a wider dtype")
-    return made
+    return result
 
 
 def _is_in_range(number: float, made: FloatImm) -> bool:
@@ -172,12 +172,12 @@ def as_extent(value: ExprLike, where: str) -> Expr:
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr | Extent):
         raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
-    made = const(int(value)) if isinstance(value, int | np.integer) else convert(value)
-    if not made.dtype.is_int:
-        raise TypeMismatch(f"{where}: a dimension has dtype {made.dtype}, wanted an integer")
-    if isinstance(made, IntImm) and made.value < 0:
-        raise TypeMismatch(f"{where}: a dimension is negative ({made.value})")
-    return made
+    result = const(int(value)) if isinstance(value, int | np.integer) else convert(value)
+    if not result.dtype.is_int:
+        raise TypeMismatch(f"{where}: a dimension has dtype {result.dtype}, wanted an integer")
+    if isinstance(result, IntImm) and result.value < 0:
+        raise TypeMismatch(f"{where}: a dimension is negative ({result.value})")
+    return result
 
 
 def match_types(a: Value, b: Value) -> tuple[Expr, Expr]:

@@ -502,9 +502,9 @@ class Range(Node):
     @classmethod
     def from_min_extent(cls, min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:
         """The range [min_value, min_value + extent)."""
-        made = object.__new__(cls)
-        made._fill(min_value, extent)
-        return made
+        result = object.__new__(cls)
+        result._fill(min_value, extent)
+        return result
 
 
 @node

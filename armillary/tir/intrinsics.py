@@ -43,14 +43,14 @@ def _row(name: str, arity: int, evaluate: Callable[..., Array] | None, pure: boo
 
 
 def _popcount(x: Array) -> Array:
-    found: Array = np.vectorize(lambda v: bin(int(v) & ((1 << (8 * np.asarray(x).itemsize)) - 1)).count("1"))(x)
-    return found
+    result: Array = np.vectorize(lambda v: bin(int(v) & ((1 << (8 * np.asarray(x).itemsize)) - 1)).count("1"))(x)
+    return result
 
 
 def _clz(x: Array) -> Array:
     bits = 8 * np.asarray(x).itemsize
-    found: Array = np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
-    return found
+    result: Array = np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
+    return result
 
 
 def _exp_flushed(x: Array) -> Array:
@@ -61,8 +61,8 @@ def _exp_flushed(x: Array) -> Array:
 def _word_of_bytes(*values: Array) -> Array:
     stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
     words = _WORD_OF if len(values) == 4 else _LONG_WORD_OF
-    found: Array = stacked.view(words[stacked.dtype.name])[..., 0]
-    return found
+    result: Array = stacked.view(words[stacked.dtype.name])[..., 0]
+    return result
 
 
 def _dot_bytes(x: Array, y: Array) -> Array:
@@ -83,8 +83,8 @@ def _pack_bf16(*values: Array) -> Array:
 
 def _dot_bf16(x: Array, y: Array) -> Array:
     a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(BFLOAT16.numpy).astype(np.float32) for v in (x, y))
-    found: Array = (a * b).sum(axis=-1, dtype=np.float32)
-    return found
+    result: Array = (a * b).sum(axis=-1, dtype=np.float32)
+    return result
 
 
 BFLOAT16 = DType("bfloat16")  # what words of two numbers are of

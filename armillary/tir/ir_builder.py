@@ -65,15 +65,15 @@ def decl_buffer(
 
 def broadcast_strides(shape: Sequence[E.Expr], places: Container[int] | None = None) -> tuple[E.Expr, ...]:
     """Strides of a dense tensor, but 0 along the axes (those at `places`, or all) that turn out to have length 1."""
-    found: list[E.Expr] = []
+    result: list[E.Expr] = []
     step: E.Expr = build.const(1)
     for place in reversed(range(len(shape))):
         size = shape[place]
         is_asked = places is None or place in places
         one, zero = build.equal(size, build.const(1, size.dtype)), build.const(0, step.dtype)
-        found.insert(0, build.select(one, zero, step) if is_asked else step)
+        result.insert(0, build.select(one, zero, step) if is_asked else step)
         step = build.mul(step, size)
-    return tuple(found)
+    return tuple(result)
 
 
 class BufferVar:

@@ -172,11 +172,11 @@ def passes_before_blocks() -> list[Callable[[IRModule], IRModule]]:
 
 
 def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModule]]]:
-    found: list[list[Any]] = [[], [], [], []]
+    result: list[list[Any]] = [[], [], [], []]
     for entry in context.get(ADD_LOWER_PASS):
         is_pair = isinstance(entry, list | tuple) and len(entry) == 2
         if not is_pair or not isinstance(entry[0], int) or entry[0] < 0 or not isinstance(entry[1], _PASS_KINDS):
             hint = "wanted pairs (phase from 0 to 3, pass); a function becomes a pass by tir.transform.prim_func_pass"
             raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint=hint)
-        found[min(entry[0], 3)].append(entry[1])
-    return found
+        result[min(entry[0], 3)].append(entry[1])
+    return result

@@ -565,10 +565,10 @@ def parse_stmt(text: str, names: Mapping[str, object], source: str = "<text>") -
 
 def _functions(text: str, source: str) -> list[tuple[str, S.PrimFunc]]:
     parser = StatementParser(text, source)
-    found = []
+    result = []
     while not parser.cursor.at_end():
-        found.append(_guarded(parser, parser.function))
-    return found
+        result.append(_guarded(parser, parser.function))
+    return result
 
 
 def parse_expr(text: str, names: Mapping[str, object] | None = None, source: str = "<text>") -> E.Expr:

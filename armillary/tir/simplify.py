@@ -96,18 +96,18 @@ class Simplifier:
                     return self._agreed(item)
             return guarded_branches(self, item)
         self._outside, self._outermost, self._worn = self._state(), item, None
-        found = guarded_branches(self, item)
+        result = guarded_branches(self, item)
         self._outside, self._worn = None, frozenset()
-        return found
+        return result
 
     def _agreed(self, item: E.Expr) -> E.Expr:
         """The form that is right for all choices that lead to an expression: it knows nothing of their conditions."""
         inside = self._state()
         assert self._outside is not None, "only choices have an inside"
         self._memo, self._bounds, self.facts, self.known = self._outside
-        found = self(item)
+        result = self(item)
         self._memo, self._bounds, self.facts, self.known = inside
-        return found
+        return result
 
     def _state(self) -> _State:
         return self._memo, self._bounds, self.facts, self.known
@@ -164,30 +164,30 @@ class Simplifier:
     def bound(self, item: E.Expr) -> Interval:
         """The interval of a (simplified) integer or bool expression."""
         if type(item) is E.Var:
-            found = self.ranges.get(item, EVERYTHING if item.dtype in _INDEX_TYPES else dtype_interval(item))
-            return self._with_facts(Linear({item: 1}, 0), found) if self.facts else found
+            result = self.ranges.get(item, EVERYTHING if item.dtype in _INDEX_TYPES else dtype_interval(item))
+            return self._with_facts(Linear({item: 1}, 0), result) if self.facts else result
         memo = self._bounds.get(id(item))
         if memo is not None:
             return memo[1]
         rule = BOUND_RULES.get(type(item))
         is_product = type(item) is E.Mul and _is_product(item)  # an atom, not a sum
         if type(item) in _SUMS and item.dtype in _INDEX_TYPES and not is_product:
-            found = self.bound_sum(self.linear(item), item.dtype)
+            result = self.bound_sum(self.linear(item), item.dtype)
         else:
-            found = rule(item, self.bound) if rule is not None else dtype_interval(item)
+            result = rule(item, self.bound) if rule is not None else dtype_interval(item)
             if self.facts and item.dtype in _INDEX_TYPES:
-                found = self._with_facts(Linear({item: 1}, 0), found)
-        self._bounds[id(item)] = (item, found)
-        return found
+                result = self._with_facts(Linear({item: 1}, 0), result)
+        self._bounds[id(item)] = (item, result)
+        return result
 
     def bound_sum(self, form: Linear, dtype: DType) -> Interval:
         """The interval of a sum, using facts; everything when the sum may leave its dtype."""
-        found = self._raw_bound(form)
+        result = self._raw_bound(form)
         if self.facts:
-            found = self._with_facts(form, found)
+            result = self._with_facts(form, result)
         low, high = dtype.min_value, dtype.max_value
-        fits = (found[0] == -INFINITE or found[0] >= low) and (found[1] == INFINITE or found[1] <= high)
-        return found if fits else EVERYTHING
+        fits = (result[0] == -INFINITE or result[0] >= low) and (result[1] == INFINITE or result[1] <= high)
+        return result if fits else EVERYTHING
 
     def _raw_bound(self, form: Linear) -> Interval:
         total: Interval = (form.constant, form.constant)

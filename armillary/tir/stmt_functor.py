@@ -102,18 +102,18 @@ def ir_transform(
         known = memo.get(id(item))
         if known is not None:
             return known[1]
-        made: Expr | None = asked(preorder, item)
-        if made is None:
+        result: Expr | None = asked(preorder, item)
+        if result is None:
             changed = REBUILD[type(item)](item, expression)
             last: Expr | None = asked(postorder, changed)
-            made = changed if last is None else last
-        memo[id(item)] = (item, made)
-        return made
+            result = changed if last is None else last
+        memo[id(item)] = (item, result)
+        return result
 
     def statement(item: Stmt) -> Stmt:
-        found = asked(preorder, item)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+        result = asked(preorder, item)
+        if result is not None:
+            return result  # type: ignore[no-any-return]
         changed = map_stmt(item, expression, statement)
         last = asked(postorder, changed)
         return changed if last is None else last

@@ -171,22 +171,22 @@ class Substitution:
             return memo[1]
         if self.users is not None and id(item) not in self.users:
             return item
-        made = REBUILD[kind](item, self)
-        if type(made) is E.BufferLoad and made.buffer in self.buffers:
-            made = E.BufferLoad(self.buffers[made.buffer], made.indices)
-        self._memo[id(item)] = (item, made)
-        return made
+        result = REBUILD[kind](item, self)
+        if type(result) is E.BufferLoad and result.buffer in self.buffers:
+            result = E.BufferLoad(self.buffers[result.buffer], result.indices)
+        self._memo[id(item)] = (item, result)
+        return result
 
 
 class _Copy(Substitution):
     """A substitution that also renames what expressions bind."""
 
     def __call__(self, item: E.Expr) -> E.Expr:
-        made = super().__call__(item)
-        if type(made) is not E.Let or made.var is not item.var:  # type: ignore[attr-defined]
-            return made
-        var = E.Var(made.var.name, made.var.dtype)
-        copied = E.Let(var, made.value, substitute_expr(made.body, {made.var: var}))
+        result = super().__call__(item)
+        if type(result) is not E.Let or result.var is not item.var:  # type: ignore[attr-defined]
+            return result
+        var = E.Var(result.var.name, result.var.dtype)
+        copied = E.Let(var, result.value, substitute_expr(result.body, {result.var: var}))
         self._memo[id(item)] = (item, copied)
         return copied
 
@@ -236,11 +236,11 @@ def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr], users: frozenset[i
 
 def users_of(item: S.Stmt, names: Set[Node]) -> frozenset[int]:
     """The expressions of a statement, by id, that hold one of the variables and buffers `names`, or bind one."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in post_order(item):
-        if part in names or type(part) is E.Let or any(id(c) in found for c in children(part)):
-            found.add(id(part))
-    return frozenset(found)
+        if part in names or type(part) is E.Let or any(id(c) in result for c in children(part)):
+            result.add(id(part))
+    return frozenset(result)
 
 
 def map_all(item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None]) -> S.Stmt:

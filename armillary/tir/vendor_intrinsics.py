@@ -143,8 +143,8 @@ def _in_lanes(count: Callable[[Array], Array]) -> Callable[..., Array]:
     """A rule of a row from a function of bits; a number of a number."""
 
     def evaluate(to: type, x: Array, *_: object) -> Array:
-        found = count(_bits_of(x)).astype(to)
-        return found if np.ndim(x) else int(found[0])
+        result = count(_bits_of(x)).astype(to)
+        return result if np.ndim(x) else int(result[0])
 
     return evaluate
 

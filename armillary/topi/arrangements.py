@@ -40,8 +40,8 @@ def argwhere(output_shape: Tensor, condition: Tensor) -> Tensor:
 
         return S.Allocate(count, S.seq(store(count, 0, 0), nest(sizes, visit)))
 
-    made: Tensor = te.extern([(rows, rank)], [condition], body, name="argwhere", dtype=["int32"])
-    return made
+    result: Tensor = te.extern([(rows, rank)], [condition], body, name="argwhere", dtype=["int32"])
+    return result
 
 
 def einsum(subscripts: str, *operand: Tensor) -> Result:
@@ -111,8 +111,8 @@ def multibox_detection(
         found = relay.vision.multibox_transform_loc(
             classes, moves, boxes, clip=clip, threshold=threshold, variances=tuple(variances)
         )
-        kept = {"force_suppress": force_suppress, "top_k": nms_topk, "return_indices": False}
-        return relay.vision.non_max_suppression(found[0], found[1], found[1], -1, nms_threshold, **kept)
+        retained = {"force_suppress": force_suppress, "top_k": nms_topk, "return_indices": False}
+        return relay.vision.non_max_suppression(found[0], found[1], found[1], -1, nms_threshold, **retained)
 
     return of_function(detect, [cls_prob, loc_preds, anchors], {})
 
@@ -149,8 +149,8 @@ def _deformable(layout: str, kernel_layout: str) -> Callable[..., Result]:
     ) -> Result:
         steps = {"strides": strides, "padding": padding, "dilation": dilation}
         named = {name: (v,) if isinstance(v, int) else tuple(v) for name, v in steps.items()}
-        kept = "" if out_dtype == str(data.dtype) else out_dtype
-        layouts = {"data_layout": layout, "kernel_layout": kernel_layout, "out_dtype": kept}
+        retained = "" if out_dtype == str(data.dtype) else out_dtype
+        layouts = {"data_layout": layout, "kernel_layout": kernel_layout, "out_dtype": retained}
         counts = {"deformable_groups": deformable_groups, "groups": groups}
         return of_function(relay.nn.deformable_conv2d, [data, offset, kernel], {**named, **layouts, **counts})
 

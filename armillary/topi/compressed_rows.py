@@ -40,12 +40,12 @@ def _product(name: str, a: CompressedRows, x: Tensor, y: Tensor | None) -> Tenso
             elements = ib.for_range(starts[row], starts[row + 1], name="element")
             with elements as at, ib.for_range(0, columns, name="column") as column:
                 out[row, column] = out[row, column] + data[at] * other[indices[at], column]
-        made: tir.Stmt = ib.get()
-        return made
+        result: tir.Stmt = ib.get()
+        return result
 
     given = [a.data, a.indices, a.indptr, x, *([] if y is None else [y])]
-    made: Tensor = te.extern((rows, columns), given, body, dtype=dtype, name=name, tag=name)
-    return made
+    result: Tensor = te.extern((rows, columns), given, body, dtype=dtype, name=name, tag=name)
+    return result
 
 
 def csrmv(a: CompressedRows, x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -83,12 +83,12 @@ def sparse_dense(data: CompressedRows | Tensor, weight: CompressedRows | Tensor,
             row, place = (i, j) if is_data else (j, i)
             with ib.for_range(starts[row], starts[row + 1], name="element") as at:
                 out[i, j] = out[i, j] + values[at] * dense[place, indices[at]]
-        made: tir.Stmt = ib.get()
-        return made
+        result: tir.Stmt = ib.get()
+        return result
 
     given = [sparse.data, sparse.indices, sparse.indptr, other, *([] if bias is None else [bias])]
-    made: Tensor = te.extern(shape, given, body, dtype=dtype, name="sparse_dense", tag="sparse_dense")
-    return made
+    result: Tensor = te.extern(shape, given, body, dtype=dtype, name="sparse_dense", tag="sparse_dense")
+    return result
 
 
 FUNCTIONS = {"csrmv": csrmv, "csrmm": csrmm}

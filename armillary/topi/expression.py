@@ -90,5 +90,5 @@ def _stored(data: Array) -> te.Tensor:
     def body(_: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         return seq(*(store(outs[0], data[place].item(), *place) for place in np.ndindex(data.shape)))
 
-    made: te.Tensor = te.extern([data.shape], [], body, name="constant", dtype=[data.dtype.name])
-    return made
+    result: te.Tensor = te.extern([data.shape], [], body, name="constant", dtype=[data.dtype.name])
+    return result

@@ -47,8 +47,8 @@ def pool_back(
     have, want = grads.checked_type, call.checked_type
     if have != want:
         raise TypeMismatch(f"pool_grad: the gradient is {have}, the pooling gives {want}")
-    made: Expr = back(grads, data, call.attrs)
-    return made
+    result: Expr = back(grads, data, call.attrs)
+    return result
 
 
 def pool_grad(
@@ -64,5 +64,5 @@ def pool_grad(
 ) -> te.Tensor:
     """`topi.nn.pool_grad`: the gradient of a pooling's input. Raises as `pool_back`."""
     rest = (kernel, stride, padding, pool_type, ceil_mode, layout, count_include_pad)
-    made: te.Tensor = of_function(lambda g, d: pool_back(g, d, *rest), [grads, data], {})
-    return made
+    result: te.Tensor = of_function(lambda g, d: pool_back(g, d, *rest), [grads, data], {})
+    return result

@@ -51,10 +51,10 @@ def expand_like(a: Tensor, shape_like: Tensor, axis: Sequence[int]) -> Tensor:
     """`a` repeated along new axes, which `axis` names, to the shape of another tensor."""
     rank = len(shape_like.shape)
     places = sorted(k % rank for k in axis)
-    kept = [k for k in range(rank) if k not in places]
-    if len(kept) != a.ndim:
+    retained = [k for k in range(rank) if k not in places]
+    if len(retained) != a.ndim:
         raise TypeMismatch(f"topi.expand_like: {a.ndim} axes and {len(places)} new ones, wanted {rank}")
-    return te.compute(shape_like.shape, lambda *i: a(*(i[k] for k in kept)), name="expand_like", tag="broadcast")
+    return te.compute(shape_like.shape, lambda *i: a(*(i[k] for k in retained)), name="expand_like", tag="broadcast")
 
 
 _ALIGNED = {"LEFT": False, "RIGHT": True}
@@ -75,10 +75,10 @@ def shape(array: Tensor, dtype: str = "int32") -> Tensor:
     """The sizes of a tensor, as a vector."""
 
     def size(at: te.Var) -> te.Expr:
-        found: te.Expr = T.const(1, dtype)
+        result: te.Expr = T.const(1, dtype)
         for number, extent in enumerate(array.shape):
-            found = T.select(T.equal(at, number), T.cast(extent, dtype), found)
-        return found
+            result = T.select(T.equal(at, number), T.cast(extent, dtype), result)
+        return result
 
     return te.compute((array.ndim,), size, name="shape", tag="injective")
 
@@ -103,9 +103,9 @@ def tensordot(a: Tensor, b: Tensor, axes: int | Sequence[int] | Sequence[Sequenc
     of_a, of_b = list(letters[: a.ndim]), list(letters[a.ndim : a.ndim + b.ndim])
     for i, j in zip(left, right, strict=True):
         of_b[j % b.ndim] = of_a[i % a.ndim]
-    kept = [n for k, n in enumerate(of_a) if k not in [i % a.ndim for i in left]]
-    kept += [n for k, n in enumerate(of_b) if k not in [j % b.ndim for j in right]]
-    return of_function(relay.einsum, [[a, b], f"{''.join(of_a)},{''.join(of_b)}->{''.join(kept)}"], {})
+    retained = [n for k, n in enumerate(of_a) if k not in [i % a.ndim for i in left]]
+    retained += [n for k, n in enumerate(of_b) if k not in [j % b.ndim for j in right]]
+    return of_function(relay.einsum, [[a, b], f"{''.join(of_a)},{''.join(of_b)}->{''.join(retained)}"], {})
 
 
 FUNCTIONS: dict[str, Callable[..., Result]] = {

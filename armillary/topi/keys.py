@@ -56,13 +56,13 @@ def reinterpret(x: Tensor, dtype: str) -> Result:
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Tensor:
     """The newest elements along an axis: as many as the buffer holds, with `data` last."""
     place = axis % buffer.ndim
-    kept, fresh = (get_const_tuple(t.shape)[place] for t in (buffer, data))
-    if data.ndim != buffer.ndim or fresh > kept:
-        raise TypeMismatch(f"topi.nn.fifo_buffer: {fresh} new elements along axis {axis} of a buffer of {kept}")
+    retained, fresh = (get_const_tuple(t.shape)[place] for t in (buffer, data))
+    if data.ndim != buffer.ndim or fresh > retained:
+        raise TypeMismatch(f"topi.nn.fifo_buffer: {fresh} new elements along axis {axis} of a buffer of {retained}")
     joined = compute("concatenate", [(buffer, data)], (), {"axis": place})
-    cut = {"begin": (fresh,), "end": (kept + fresh,), "strides": (1,), "axes": (place,)}
-    made: Tensor = compute("strided_slice", [joined], (), cut)
-    return made
+    cut = {"begin": (fresh,), "end": (retained + fresh,), "strides": (1,), "axes": (place,)}
+    result: Tensor = compute("strided_slice", [joined], (), cut)
+    return result
 
 
 FUNCTIONS: dict[str, Callable[..., Result]] = {

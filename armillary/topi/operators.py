@@ -101,8 +101,8 @@ def compute(
 
 def single(op: Op | str, tensors: Sequence[object], named: Mapping[str, object] | None = None) -> te.Tensor:
     """The tensor that an operator of one result computes, of at least one tensor."""
-    made: te.Tensor = compute(op, tensors, (), named)
-    return made
+    result: te.Tensor = compute(op, tensors, (), named)
+    return result
 
 
 def binary(name: str, left: te.ExprLike, right: te.ExprLike) -> te.Tensor:
@@ -138,15 +138,15 @@ def _of_scalars(op: Op, attrs: object, values: Sequence[te.Expr | int | float]) 
     given = list(T.match_types(*values)) if len(values) == 2 else [T.convert(v) for v in values]
     if op.compute_rule is None:
         raise TypeMismatch(f"the operator {op.name} has no tensor-expression form")
-    made: te.Expr = op.compute_rule(attrs, *map(_Scalar, given)).op.body[0]
-    return made
+    result: te.Expr = op.compute_rule(attrs, *map(_Scalar, given)).op.body[0]
+    return result
 
 
 def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return tuple(_plain(v) for v in value)
-    found = as_int(value) if isinstance(value, te.Expr) else None
-    return value if found is None else found
+    result = as_int(value) if isinstance(value, te.Expr) else None
+    return value if result is None else result
 
 
 def _tensors(value: object, beside: Sequence[object]) -> Tensors:

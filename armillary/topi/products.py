@@ -80,11 +80,11 @@ def binarize_pack(data: Tensor, axis: int | None = None, name: str = "PackedInpu
         raise TypeMismatch(f"topi.nn.binarize_pack: {shape[at]} elements along axis {at}, wanted a multiple of {_BITS}")
 
     def word(*where: te.Expr) -> te.Expr:
-        made: te.Expr = tir.const(0, "uint32")
+        result: te.Expr = tir.const(0, "uint32")
         for bit in range(_BITS):
             place = [i * _BITS + bit if k == at else i for k, i in enumerate(where)]
-            made = (made << tir.const(1, "uint32")) | (data(*place) >= tir.const(0, data.dtype)).astype("uint32")
-        return made
+            result = (result << tir.const(1, "uint32")) | (data(*place) >= tir.const(0, data.dtype)).astype("uint32")
+        return result
 
     return te.compute((*shape[:at], shape[at] // _BITS, *shape[at + 1 :]), word, name=name, tag="binarize_pack")
 

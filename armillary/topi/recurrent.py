@@ -91,17 +91,17 @@ def lstm(
 
     def gate(name: str, act: AnyFunction, weight: Optional, cells: Tensor, ago: int) -> Tensor:
         def total(t: te.Expr, b: te.Expr, j: te.Expr) -> te.Expr:
-            made: te.Expr = read(t - 1, b, place[name], j) + fed(t, b, place[name], j)
-            return made if weight is None else made + weight(b, j) * cells(t - ago, b, j)
+            result: te.Expr = read(t - 1, b, place[name], j) + fed(t, b, place[name], j)
+            return result if weight is None else result + weight(b, j) * cells(t - ago, b, j)
 
         result: Tensor = act(te.compute((steps + 1, batch, hidden), total, name=f"gate_{name}"))
         return result
 
-    kept, taken = gate("F", f_act, p_f, cell, 1), gate("I", f_act, p_i, cell, 1)
+    retained, taken = gate("F", f_act, p_f, cell, 1), gate("I", f_act, p_i, cell, 1)
     new = gate("G", g_act, None, cell, 1)
     next_cell = te.compute(
         (steps + 1, batch, hidden),
-        lambda t, b, j: kept(t, b, j) * cell(t - 1, b, j) + taken(t, b, j) * new(t, b, j),
+        lambda t, b, j: retained(t, b, j) * cell(t - 1, b, j) + taken(t, b, j) * new(t, b, j),
         name="next_cell",
     )
     shown, given = h_act(next_cell), gate("O", f_act, p_o, next_cell, 0)

@@ -28,19 +28,19 @@ _VECTOR = 128  # bits of a register of NEON
 def schedule(outs: object, *_: object, **__: object) -> te.Schedule:  # tensors; what old functions took besides
     """The default schedule of the current target for these tensors."""
     outputs = _tensors(outs)
-    made = te.create_schedule([t.op for t in outputs])
-    computed = [s.op for s in made.stages if not isinstance(s.op, te.PlaceholderOp)]
-    inputs = [s.op.output(0) for s in made.stages if isinstance(s.op, te.PlaceholderOp)]
+    result = te.create_schedule([t.op for t in outputs])
+    computed = [s.op for s in result.stages if not isinstance(s.op, te.PlaceholderOp)]
+    inputs = [s.op.output(0) for s in result.stages if isinstance(s.op, te.PlaceholderOp)]
     known = all(as_int(n) is not None for op in computed for t in op.outputs for n in t.shape)
     if not known or not all(isinstance(op, te.ComputeOp) for op in computed):
-        AutoInlineInjective(made)
-        return made
+        AutoInlineInjective(result)
+        return result
     target = Target.current() or as_target("llvm")
     workload = Workload(get_op("copy"), None, tuple(tensor_type(t.shape, t.dtype) for t in inputs), target)
     implementation, _reasons = choose(workload)
     with target:
-        implementation.schedule(made, Fused(workload, (), tuple(outputs), tuple(inputs)))
-    return made
+        implementation.schedule(result, Fused(workload, (), tuple(outputs), tuple(inputs)))
+    return result
 
 
 def arm_injective(outs: object) -> te.Schedule:  # a tensor, or a list of them
@@ -49,12 +49,12 @@ def arm_injective(outs: object) -> te.Schedule:  # a tensor, or a list of them
     Of float32 that is four lanes, of int8 sixteen. What is elementwise on the way is computed where it is read.
     """
     outputs = _tensors(outs)
-    made, first = te.create_schedule([t.op for t in outputs]), outputs[0]
+    result, first = te.create_schedule([t.op for t in outputs]), outputs[0]
     if first.ndim:
-        _, inner = made[first].split(made[first].op.axis[-1], max(1, _VECTOR // first.dtype.bits))
-        made[first].vectorize(inner)
-    AutoInlineInjective(made)
-    return made if is_empty_shape(first.shape) else from_existing(made, first)
+        _, inner = result[first].split(result[first].op.axis[-1], max(1, _VECTOR // first.dtype.bits))
+        result[first].vectorize(inner)
+    AutoInlineInjective(result)
+    return result if is_empty_shape(first.shape) else from_existing(result, first)
 
 
 @boundary("topi.schedule_injective_from_existing", arguments=True)

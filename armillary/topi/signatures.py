@@ -32,13 +32,13 @@ Pair = int | Sequence[int]
 
 
 def _per_axis(value: Pair, rank: int) -> tuple[int, ...]:
-    found = (value,) if isinstance(value, int) else tuple(get_const_tuple(value))
-    return found * rank if len(found) == 1 else found
+    result = (value,) if isinstance(value, int) else tuple(get_const_tuple(value))
+    return result * rank if len(result) == 1 else result
 
 
 def _sum(left: Tensor, right: Tensor) -> Tensor:
-    found: Tensor = left + right
-    return found
+    result: Tensor = left + right
+    return result
 
 
 def dense(
@@ -104,7 +104,7 @@ def batch_norm(
 ) -> list[Tensor]:
     """`topi.nn.batch_norm`: the result, the moving mean and the moving variance."""
     axis, epsilon = 1 if axis is None else axis, 1e-5 if epsilon is None else epsilon
-    kept = 1 - (0.1 if momentum is None else momentum)
+    retained = 1 - (0.1 if momentum is None else momentum)
     mean, var = moving_mean, moving_var
     if training:
         others = tuple(k for k in range(data.ndim) if k != axis)
@@ -120,7 +120,7 @@ def batch_norm(
     result = result if scale is False else result * row(gamma)
     result = result if center is False else result + row(beta)
     if training:
-        return [result, moving_mean * kept + mean * (1 - kept), moving_var * kept + var * (1 - kept)]
+        return [result, moving_mean * retained + mean * (1 - retained), moving_var * retained + var * (1 - retained)]
     return [result, single("copy", [moving_mean]), single("copy", [moving_var])]
 
 
@@ -164,8 +164,8 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Pair, epsilon
 
 def reorg(data: Tensor, stride: int) -> Tensor:
     """`topi.vision.reorg`: the channels of YOLO's passthrough layer."""
-    made: Tensor = of_function(relay.vision.yolo_reorg, [data], {"stride": stride})
-    return made
+    result: Tensor = of_function(relay.vision.yolo_reorg, [data], {"stride": stride})
+    return result
 
 
 def group_norm(
@@ -202,8 +202,8 @@ def rms_norm(data: Tensor, weight: Tensor, axis: Pair, epsilon: float = 1e-5) ->
     mean = single("mean", [data * data], {"axis": axes, "keepdims": True})
     shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
     scaled: Tensor = data * single("rsqrt", [mean + epsilon])
-    made: Tensor = scaled * single("reshape", [weight], {"newshape": shape})
-    return made
+    result: Tensor = scaled * single("reshape", [weight], {"newshape": shape})
+    return result
 
 
 def lrn(data: Tensor, size: int, axis: int = 1, alpha: float = 0.0001, beta: float = 0.75, bias: float = 2.0) -> Tensor:

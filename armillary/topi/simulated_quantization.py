@@ -24,8 +24,8 @@ def _code(name: str, dtype: Tensor | te.Expr | int) -> te.Expr:
         return tir.const(dtype, "int32") if isinstance(dtype, int) else dtype
     if dtype.ndim != 0:
         raise TypeMismatch(f"topi.nn.{name}: the type is a tensor of {dtype.ndim} axes, wanted one number")
-    found: te.Expr = dtype()
-    return found
+    result: te.Expr = dtype()
+    return result
 
 
 Parameter = Callable[[Tensor | None, float], te.Expr]  # a scale or zero point of an element, or what it is for none
@@ -44,8 +44,8 @@ def _simulated(name: str, data: Tensor, dtype: Tensor | te.Expr | int, axis: int
             if values.ndim > 1:
                 raise TypeMismatch(f"topi.nn.{name}: scales and zero points have one axis, got {values.ndim}")
             found: te.Expr = values(*(() if values.ndim == 0 else (tir.floormod(where[at], values.shape[0]),)))
-            made: te.Expr = found.astype(kind)
-            return made
+            result: te.Expr = found.astype(kind)
+            return result
 
         return rule(data(*where), code, parameter)
 
@@ -63,11 +63,11 @@ def simulated_quantize(
 
     def rule(value: te.Expr, code: te.Expr, parameter: Parameter) -> te.Expr:
         moved = te.round(value / parameter(output_scale, 1.0)) + parameter(output_zero_point, 0.0)
-        made: te.Expr = value
+        result: te.Expr = value
         for dtype in _KINDS:
             low, high = (bound(dtype).astype(str(data.dtype)) for bound in (te.min_value, te.max_value))
-            made = tir.Select(code.equal(SQNN_DTYPE_TO_CODE[dtype]), te.max(te.min(moved, high), low), made)
-        return made
+            result = tir.Select(code.equal(SQNN_DTYPE_TO_CODE[dtype]), te.max(te.min(moved, high), low), result)
+        return result
 
     return _simulated("simulated_quantize", data, out_dtype, axis, rule)
 
@@ -83,8 +83,8 @@ def simulated_dequantize(
 
     def rule(value: te.Expr, code: te.Expr, parameter: Parameter) -> te.Expr:
         moved = (value - parameter(input_zero_point, 0.0)) * parameter(input_scale, 1.0)
-        made: te.Expr = tir.Select(code.equal(SQNN_DTYPE_TO_CODE["disable"]), value, moved)
-        return made
+        result: te.Expr = tir.Select(code.equal(SQNN_DTYPE_TO_CODE["disable"]), value, moved)
+        return result
 
     return _simulated("simulated_dequantize", data, in_dtype, axis, rule)
 

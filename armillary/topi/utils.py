@@ -24,10 +24,10 @@ from armillary.topi.tag import is_injective
 
 def get_const_int(expr: ExprLike) -> int:
     """The value of a constant integer expression."""
-    found = _constant(expr)
-    if found is None:
+    result = _constant(expr)
+    if result is None:
         raise TypeMismatch(f"expected a constant integer, got {expr}")
-    return found
+    return result
 
 
 def get_const_float(expr: ExprLike) -> float:

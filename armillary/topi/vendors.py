@@ -84,19 +84,19 @@ class Namespace(types.ModuleType):
 
 def namespaces() -> dict[str, types.ModuleType]:
     """The modules of topi by name, importable from now on, those inside them too."""
-    made: dict[str, types.ModuleType] = {name: _namespace(name) for name in (*NAMESPACES, *_FILES)}
-    del made["sort"]  # a function stands there; the file's name can be imported from
+    result: dict[str, types.ModuleType] = {name: _namespace(name) for name in (*NAMESPACES, *_FILES)}
+    del result["sort"]  # a function stands there; the file's name can be imported from
     for name in _INNER:
         outer, inner = name.split(".")
-        owner = made.get(outer) or importlib.import_module(f"armillary.topi.{outer}")
+        owner = result.get(outer) or importlib.import_module(f"armillary.topi.{outer}")
         setattr(owner, inner, _namespace(name))
     sys.modules[f"{__package__}.nn.utils"] = padding
-    sys.modules[f"{__package__}.x86.utils"] = made["x86"].utils = utils  # type: ignore[attr-defined]
+    sys.modules[f"{__package__}.x86.utils"] = result["x86"].utils = utils  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.arm_cpu.conv2d_int8"] = arm_int8
-    sys.modules[f"{__package__}.sparse.utils"] = made["sparse"].utils = block_rows  # type: ignore[attr-defined]
-    made["x86"].__path__ = made["arm_cpu"].__path__ = made["generic"].__path__ = made["sparse"].__path__ = []
+    sys.modules[f"{__package__}.sparse.utils"] = result["sparse"].utils = block_rows  # type: ignore[attr-defined]
+    result["x86"].__path__ = result["arm_cpu"].__path__ = result["generic"].__path__ = result["sparse"].__path__ = []
     setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)
-    return made
+    return result
 
 
 def _namespace(name: str) -> Namespace:

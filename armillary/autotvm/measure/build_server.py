@@ -49,8 +49,8 @@ class Built:
 
 def packed(given: MeasureInput, build_func: BuildFunction | None, build_kwargs: Options) -> bytes:
     """A build as bytes; functions of the user's script travel by value."""
-    made: bytes = cloudpickle.dumps((given, build_func, build_kwargs))
-    return made
+    result: bytes = cloudpickle.dumps((given, build_func, build_kwargs))
+    return result
 
 
 def call_there(work: bytes) -> object:
@@ -84,8 +84,8 @@ def build_there(work: bytes, *, suffix: str, seconds: float) -> Built:
         answer = None
     if answer is None:
         raise InternalError(f"the process that compiles ended with status {server.wait()}")
-    found: Built = pickle.loads(answer)
-    return found
+    result: Built = pickle.loads(answer)
+    return result
 
 
 def main() -> int:

@@ -80,8 +80,8 @@ class DaskBuilder(LocalBuilder):
 
     def _answer(self, future: distributed.Future, until: float) -> object:
         try:
-            found: object = future.result(timeout=max(0.1, until - time.monotonic()))
-            return found
+            result: object = future.result(timeout=max(0.1, until - time.monotonic()))
+            return result
         except Exception as error:  # of the cluster or of the worker: who asked computes it
             future.cancel()
             logger.warning("a part of a search is done here, not on the cluster: %s", short_error(error))

@@ -42,12 +42,12 @@ class LocalBuilder:
         runtime: object = None,
     ) -> None:
         del do_fork, runtime  # every build is forked; there is one runtime
-        given = Arguments(type(self).__name__, TuningError)
-        given.number("timeout", timeout, above=0)
+        arguments = Arguments(type(self).__name__, TuningError)
+        arguments.number("timeout", timeout, above=0)
         options = {} if build_kwargs is None else build_kwargs
-        given.kind("build_kwargs", options, Mapping, "options of export_library by name")
+        arguments.kind("build_kwargs", options, Mapping, "options of export_library by name")
         if n_parallel is not None:
-            given.whole("n_parallel", n_parallel, 1)
+            arguments.whole("n_parallel", n_parallel, 1)
         self.timeout = timeout
         self.n_parallel = n_parallel or int(setting("ARMILLARY_COMPILE_JOBS"))
         self.build_kwargs = dict(options)

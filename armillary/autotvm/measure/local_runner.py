@@ -66,12 +66,12 @@ class LocalRunner:
         check_correctness: bool = True,
         seed: int = 0,
     ) -> None:
-        given = Arguments(type(self).__name__, TuningError)
-        given.number("timeout", timeout, above=0)
-        given.number("min_repeat_ms", min_repeat_ms, 0)
-        given.number("cooldown_interval", cooldown_interval, 0)
-        given.counts(1, number=number, repeat=repeat)
-        given.counts(0, seed=seed)
+        arguments = Arguments(type(self).__name__, TuningError)
+        arguments.number("timeout", timeout, above=0)
+        arguments.number("min_repeat_ms", min_repeat_ms, 0)
+        arguments.number("cooldown_interval", cooldown_interval, 0)
+        arguments.counts(1, number=number, repeat=repeat)
+        arguments.counts(0, seed=seed)
         self.timeout, self.seed, self.checks = timeout, seed, check_correctness
         self.cooldown_interval = cooldown_interval
         self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
@@ -130,14 +130,14 @@ class LocalRunner:
                 return short_error(error)
             return ""
 
-        ((told, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
-        if not how and not told and library.exists():
+        ((message, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
+        if not how and not message and library.exists():
             found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
-            told = found["error"]
-        if disk_fault(how or told):
-            raise ArtifactError(f"the reference cannot be computed: {disk_fault(how or told)}", hint=NO_ROOM)
-        if how or told:
-            logger.warning("the answers of %s are not checked, its plain loops fail: %s", task.name, how or told)
+            message = found["error"]
+        if disk_fault(how or message):
+            raise ArtifactError(f"the reference cannot be computed: {disk_fault(how or message)}", hint=NO_ROOM)
+        if how or message:
+            logger.warning("the answers of %s are not checked, its plain loops fail: %s", task.name, how or message)
             return ""
         return str(answer)
 
@@ -175,8 +175,8 @@ class LocalRunner:
             return dict(json.loads(answer))
         status = ended(server)
         self._server = None
-        told = f"the process that runs trials ended with status {status}"
-        return {"costs": [], "error_no": int(MeasureErrorNo.RUNTIME_DEVICE), "error": told}
+        message = f"the process that runs trials ended with status {status}"
+        return {"costs": [], "error_no": int(MeasureErrorNo.RUNTIME_DEVICE), "error": message}
 
     def _running(self) -> subprocess.Popen[str]:
         if self._server is None or self._server.poll() is not None:

@@ -128,11 +128,11 @@ class Measurer:
 
     def __init__(self, task: Task, option: MeasureOption) -> None:
         wanted = "what measure_option(builder, runner) gives"
-        given = Arguments("create_measure_batch", TuningError)
-        given.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
-        given.kind("option", option, dict, wanted)
+        arguments = Arguments("create_measure_batch", TuningError)
+        arguments.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
+        arguments.kind("option", option, dict, wanted)
         if not {"builder", "runner"} <= option.keys():
-            given.refuse("option", option, wanted)
+            arguments.refuse("option", option, wanted)
         self.builder: Builder = option["builder"]
         self.runner: Runner = option["runner"]
         self.n_parallel = self.builder.n_parallel

@@ -15,13 +15,13 @@ from armillary.base.arguments import Arguments
 
 def measure_option(builder: object = "local", runner: object = "local") -> MeasureOption:  # a Builder, Runner, "local"
     """Who builds and who runs; "local" stands for LocalBuilder() and LocalRunner()."""
-    made = {"builder": builder, "runner": runner}
+    result = {"builder": builder, "runner": runner}
     for role, kind in (("builder", LocalBuilder), ("runner", LocalRunner)):
-        if isinstance(made[role], str):
-            if made[role] == "local":
-                made[role] = kind()
+        if isinstance(result[role], str):
+            if result[role] == "local":
+                result[role] = kind()
                 continue
-            raise TuningError(f"measure_option: unknown {role} {made[role]!r}", hint='"local", or an object')
+            raise TuningError(f"measure_option: unknown {role} {result[role]!r}", hint='"local", or an object')
         methods = ("set_task", "build" if role == "builder" else "run", "close")
-        Arguments("measure_option", TuningError).provides(role, made[role], methods, f'"local", or a {role}')
-    return made
+        Arguments("measure_option", TuningError).provides(role, result[role], methods, f'"local", or a {role}')
+    return result

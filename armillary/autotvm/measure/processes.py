@@ -162,19 +162,19 @@ def ask_all(pool: list[Kept], questions: Sequence[JsonObject], seconds: float) -
     """
     waiting, busy = list(questions), dict[Kept, float]()
     while waiting or busy:
-        for kept in [k for k in pool if k not in busy]:
+        for retained in [k for k in pool if k not in busy]:
             if waiting:
-                busy[kept] = time.monotonic() + seconds
+                busy[retained] = time.monotonic() + seconds
                 with suppress(OSError):
-                    kept.send(waiting.pop())
+                    retained.send(waiting.pop())
         if not busy:
             return  # nobody is left
         ready, _, _ = select.select(list(busy), [], [], max(0.0, min(busy.values()) - time.monotonic()))
-        for kept in [k for k in busy if k in ready or time.monotonic() >= busy[k]]:
-            del busy[kept]
-            if kept not in ready or not kept.has_answered():
-                kept.end()
-                pool.remove(kept)
+        for retained in [k for k in busy if k in ready or time.monotonic() >= busy[k]]:
+            del busy[retained]
+            if retained not in ready or not retained.has_answered():
+                retained.end()
+                pool.remove(retained)
 
 
 def _be_kept(answer: Answer, where: socket.socket, log: int) -> None:

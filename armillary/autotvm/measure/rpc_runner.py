@@ -108,11 +108,11 @@ class RPCRunner(LocalRunner):
         super().__init__(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, check_correctness, seed
         )
-        given = Arguments("RPCRunner", TuningError)
-        given.text("key", key, is_empty_allowed=False)
-        given.whole("priority", priority)
+        arguments = Arguments("RPCRunner", TuningError)
+        arguments.text("key", key, is_empty_allowed=False)
+        arguments.whole("priority", priority)
         if n_parallel is not None:
-            given.whole("n_parallel", n_parallel, 1)
+            arguments.whole("n_parallel", n_parallel, 1)
         check_address(host, port)
         self.key, self.host, self.port, self.priority = key, host, port, priority
         self._wanted = n_parallel
@@ -136,11 +136,11 @@ class RPCRunner(LocalRunner):
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run and time each library, on several devices at a time."""
         with ThreadPoolExecutor(self.n_parallel) as devices:
-            found = list(devices.map(self._one, build_results))
-        self._done.add(found)
+            result = list(devices.map(self._one, build_results))
+        self._done.add(result)
         with contextlib.suppress(RPCError):  # who watches the page misses a point of the curve
             rpc.connect_tracker(self.host, self.port).report({"key": self.key, **self._done.report()})
-        return found
+        return result
 
     def _one(self, built: BuildResult) -> MeasureResult:
         if built.error_no:

@@ -87,9 +87,9 @@ def _asked(request: Request) -> tuple[Request | None, str]:
 
 
 def _run_and_forget(request: Request) -> Request:
-    found = _run(request)
+    result = _run(request)
     gc.collect()  # the memory of the device
-    return found
+    return result
 
 
 _LOADERS: dict[str, list[processes.Kept]] = {}  # by kind: processes that have opened the device, to compile kernels
@@ -141,7 +141,7 @@ def _reference(path: str) -> list[Array]:
     if path not in _KEPT:
         with np.load(path) as stored:
             answer = [stored[name] for name in stored.files]
-        if sum(a.nbytes for kept in _KEPT.values() for a in kept) > _MANY:
+        if sum(a.nbytes for retained in _KEPT.values() for a in retained) > _MANY:
             _KEPT.clear()
         _KEPT[path] = answer
     return _KEPT[path]

@@ -49,9 +49,9 @@ def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> A
         values = rng.integers(0, 2, shape)
     else:
         values = rng.integers(max(-8, kind.min_value), min(8, kind.max_value) + 1, shape)
-    made = values.astype(kind.numpy)
-    made.flags.writeable = False
-    return made
+    result = values.astype(kind.numpy)
+    result.flags.writeable = False
+    return result
 
 
 def prepare(path: str, seed: int = 0, kind: str = "cpu") -> Prepared:

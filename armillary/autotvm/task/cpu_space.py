@@ -93,7 +93,7 @@ def blocks_of(own: tuple[int, int], channels: tuple[int, int], lanes: int, *, is
     found = [own]
     for block in (lanes, lanes // 2, 2 * lanes):
         fits = [block >= LEAST_BLOCK and count % block == 0 for count in channels]
-        inner, outer = (block if fit else kept for fit, kept in zip(fits, own, strict=True))
+        inner, outer = (block if fit else retained for fit, retained in zip(fits, own, strict=True))
         if inner == outer or not is_by_channel:
             found.append((inner, outer))
     return list(dict.fromkeys(found))

@@ -210,8 +210,8 @@ def _each_record(records: Records) -> Iterable[Record]:
 
 
 def _keep_best(table: Best, key: tuple[str, Workload], given: MeasureInput, result: MeasureResult) -> None:
-    kept = table.get(key)
-    if kept is None or result.mean < kept[1].mean:
+    retained = table.get(key)
+    if retained is None or result.mean < retained[1].mean:
         table[key] = (given, result)
 
 

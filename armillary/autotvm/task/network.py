@@ -40,10 +40,10 @@ _FAMILIES = {"cpu": network_cpu.FAMILY, "opencl": network_opencl.FAMILY}
 
 
 def _family(where: Target) -> Family:
-    found = _FAMILIES.get(where.kind.family)
-    if found is None:
+    result = _FAMILIES.get(where.kind.family)
+    if result is None:
         raise TuningError(f"networks are not tuned for the target {where}", hint="kinds: llvm, c, opencl")
-    return found
+    return result
 
 
 def extract_from_program(
@@ -60,9 +60,9 @@ def extract_from_program(
     `try_spatial_pack_depthwise`: depthwise convolutions are tuned too; if not, the model of costs chooses for them.
     Any: arrays; whatever Target accepts.
     """
-    given = Arguments("extract_from_program", TuningError)
-    given.kind("argument mod", mod, (IRModule, Function), "a module or a function")
-    given.kind("params", {} if params is None else params, Mapping, "arrays by name")
+    arguments = Arguments("extract_from_program", TuningError)
+    arguments.kind("argument mod", mod, (IRModule, Function), "a module or a function")
+    arguments.kind("params", {} if params is None else params, Mapping, "arrays by name")
     found = extract_from_multiple_program([mod], [params], target, target_host, ops)
     return [task for task in found if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
 
@@ -99,10 +99,10 @@ def _surround(task: Task, rows: Sequence[Met]) -> Task:
 
 
 def _wanted(ops: Sequence[Op] | None, family: Family) -> set[str]:
-    given = Arguments("extract_from_program", TuningError)
-    given.kind("ops", () if ops is None else ops, (list, tuple), "a list of operators", "relay.op.get(name)")
+    arguments = Arguments("extract_from_program", TuningError)
+    arguments.kind("ops", () if ops is None else ops, (list, tuple), "a list of operators", "relay.op.get(name)")
     for op in ops or ():
-        given.kind("ops", op, Op, "a list of operators", "relay.op.get(name)")
+        arguments.kind("ops", op, Op, "a list of operators", "relay.op.get(name)")
     names = list(family.tasks) if ops is None else [op.name for op in ops]
     unknown = [name for name in names if name not in family.tasks]
     if unknown:

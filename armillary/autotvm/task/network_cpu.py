@@ -93,15 +93,15 @@ class CpuTemplate(NetworkTemplate):
         function = collapse_rows(self.module(args)["main"], where)
         anchor = find_anchor(function)
         assert anchor is not None, "the kernel of a contraction has it"
-        width, found = direct_points(workload_of(function, anchor, where))
+        width, result = direct_points(workload_of(function, anchor, where))
         layer = None if args[-1] is False else eligible(self.module(args)["main"].body)  # the network's call says so
         if layer is not None:
-            found += [replace(point, width=width) for point in winograd_points(layer, cpu_model(where))]
+            result += [replace(point, width=width) for point in winograd_points(layer, cpu_model(where))]
         by_transforms = by_fourier(self.module(args)["main"].body)
         if by_transforms is not None:
-            found = with_fourier_points(by_transforms, found, cpu_model(where))
+            result = with_fourier_points(by_transforms, result, cpu_model(where))
         is_direct = apply_records.ALGORITHMS[self.name] == "conv2d.direct"
-        return with_taps(found, args[1][1][2:4]) if is_direct else found
+        return with_taps(result, args[1][1][2:4]) if is_direct else result
 
     def estimates(self, task: Task) -> list[tuple[int, float]]:
         """Configurations with their estimated seconds on one thread, the least first."""
@@ -154,8 +154,8 @@ class AlgorithmTemplate(CpuTemplate):
                 raise TuningError(message)
             own = algorithm.default(workload, cpu, ())
             choices = [Choice(algorithm.name, row) for row in algorithm.space(workload, cpu)]
-            found = [(c.config, algorithm.weigh(workload, cpu, c).cost.cycles) for c in choices]
-        return sorted(found, key=lambda row: (row[0] != own, row[1]))
+            result = [(c.config, algorithm.weigh(workload, cpu, c).cost.cycles) for c in choices]
+        return sorted(result, key=lambda row: (row[0] != own, row[1]))
 
 
 def _define(config: ConfigSpace, points: Sequence[Point]) -> None:
@@ -184,18 +184,18 @@ def tasks_in_blocks(task: Task) -> dict[Blocks, Task]:
     where there are no others. Trials of these move nothing between layouts, and choose none."""
     if apply_records.BLOCKS[0] not in task.config_space:
         return {}
-    found: dict[Blocks, Task] = {}
+    result: dict[Blocks, Task] = {}
     for blocks in _blocks(task.name, task.args, task.target):
-        args = _in_blocks(task.name, task.args, *blocks) if found else task.args
+        args = _in_blocks(task.name, task.args, *blocks) if result else task.args
         try:
             made = create(task.name, args, task.target, task.target_host)
         except TuningError:  # computed by something that has no space
-            if not found:
+            if not result:
                 return {}
             continue
         keep_layouts(made)
-        found[blocks] = made
-    return found
+        result[blocks] = made
+    return result
 
 
 def knobs_in_blocks(config: ConfigSpace, blocks: Blocks) -> dict[str, object]:
@@ -211,7 +211,7 @@ def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> l
     blocks = _blocks(template.name, args, where)
     if len(blocks) < 2:
         return template.points_in_blocks(args, where)
-    found: list[Point] = []
+    result: list[Point] = []
     for inner, outer in blocks:
         try:
             points = template.points_in_blocks(_in_blocks(template.name, args, inner, outer), where)
@@ -220,9 +220,9 @@ def _points(template: CpuTemplate, args: tuple[object, ...], where: Target) -> l
                 raise
             continue
         if (inner, outer) != blocks[0]:
-            points = _expected(points, found, _moved(args, blocks[0], (inner, outer)), outer // block_lanes(where))
-        found += [replace(point, blocks=(inner, outer)) for point in points]
-    return found
+            points = _expected(points, result, _moved(args, blocks[0], (inner, outer)), outer // block_lanes(where))
+        result += [replace(point, blocks=(inner, outer)) for point in points]
+    return result
 
 
 def _expected(points: Sequence[Point], own: Sequence[Point], moved: float, wide: int) -> list[Point]:

@@ -48,8 +48,8 @@ class OpenCLTemplate(NetworkTemplate):
 
     def call_of(self, args: Args) -> Call:
         """The call in plain layout."""
-        made: Call = super().module(args)["main"].body
-        return made
+        result: Call = super().module(args)["main"].body
+        return result
 
     def points(self, args: Args) -> list[Point]:
         """Everything there is to choose; the first is what a build takes by itself."""

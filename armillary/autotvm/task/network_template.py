@@ -90,10 +90,10 @@ class NetworkTemplate(TaskTemplate, ABC):
     def operands(self, args: Args) -> tuple[Expr, ...]:
         """What the call reads: variables, or a constant where a network has one."""
         types = [TensorType(a[1], a[2]) for a in args if _is_tensor(a)]
-        made: list[Expr] = [var(_NAMES[place], of) for place, of in enumerate(types)]
+        result: list[Expr] = [var(_NAMES[place], of) for place, of in enumerate(types)]
         if self.with_constant:
-            made[1] = const(random_input(1, types[1].static, str(types[1].dtype), 0))
-        return tuple(made)
+            result[1] = const(random_input(1, types[1].static, str(types[1].dtype), 0))
+        return tuple(result)
 
     def module(self, args: Args, choice: Choice | None = None, around: Function | None = None) -> IRModule:
         """A network of the one call, and of what is `around` it; `choice` is what it carries."""

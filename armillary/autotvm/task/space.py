@@ -201,10 +201,10 @@ class ConfigSpace:
         """Different valid indices at random, at most `count` (all there are, if fewer)."""
         rng = np.random.default_rng() if rng is None else rng
         if self._filter is None and self.range_length > 4 * count:
-            found: dict[int, None] = {}
-            while len(found) < count:
-                found[int(rng.integers(self.range_length))] = None
-            return list(found)
+            result: dict[int, None] = {}
+            while len(result) < count:
+                result[int(rng.integers(self.range_length))] = None
+            return list(result)
         every = self.valid_indices()
         return [int(i) for i in rng.permutation(every)[:count]]
 
@@ -231,15 +231,15 @@ class ConfigSpace:
 
     def get_next_index(self, index: int, n: int = 1, start: int | None = None, end: int | None = None) -> int | None:
         """The n-th valid index behind one (before it, of a negative n) in [start, end); None where there is none."""
-        given = Arguments("ConfigSpace.get_next_index", TuningError)
-        given.whole("index", index)
-        given.whole("n", n)
+        arguments = Arguments("ConfigSpace.get_next_index", TuningError)
+        arguments.whole("index", index)
+        arguments.whole("n", n)
         first, last = start or 0, self.range_length if end is None else end
         self._check_range("get_next_index", first, last)
         every = self.valid_indices()
         place = int(np.searchsorted(every, index + 1 if n > 0 else index)) + (n - 1 if n > 0 else n)
-        found = int(every[place]) if 0 <= place < len(every) else -1
-        return found if first <= found < last else None
+        result = int(every[place]) if 0 <= place < len(every) else -1
+        return result if first <= result < last else None
 
     def point2knob(self, point: int) -> list[int]:
         """The number of each knob's entity in an index."""
@@ -254,19 +254,19 @@ class ConfigSpace:
         return point2knob(knob, self.dims)
 
     def _check_range(self, what: str, start: int, end: int) -> None:
-        given = Arguments(f"ConfigSpace.{what}", TuningError)
-        given.whole("start", start, 0, self.range_length)
-        given.whole("end", end, start, self.range_length)
+        arguments = Arguments(f"ConfigSpace.{what}", TuningError)
+        arguments.whole("start", start, 0, self.range_length)
+        arguments.whole("end", end, start, self.range_length)
 
     def get(self, index: int) -> ConfigEntity:
         """The configuration of an index; TuningError where there is none."""
         Arguments("ConfigSpace.get", TuningError).whole("index", index)
         if not 0 <= index < self.range_length:
             raise TuningError(f"there is no configuration {index}: the space has {self.range_length}")
-        made = self._entity(index)
-        if self._filter is not None and not self._filter(made):
-            raise TuningError(f"configuration {index} is not one of the space: {made}")
-        return made
+        result = self._entity(index)
+        if self._filter is not None and not self._filter(result):
+            raise TuningError(f"configuration {index} is not one of the space: {result}")
+        return result
 
     def _entity(self, index: int) -> ConfigEntity:
         point = knob2point(index, self.dims)
@@ -332,11 +332,11 @@ class ConfigEntity(ConfigSpace):
 
     def __init__(self, index: int, code_hash: str | None, entity_map: Mapping[str, Entity]) -> None:
         super().__init__()
-        given = Arguments("ConfigEntity", TuningError)
-        given.whole("index", index)
-        given.kind("entity_map", entity_map, Mapping, "an entity for each knob's name")
+        arguments = Arguments("ConfigEntity", TuningError)
+        arguments.whole("index", index)
+        arguments.kind("entity_map", entity_map, Mapping, "an entity for each knob's name")
         for name, entity in entity_map.items():
-            given.kind(f"entity_map[{name!r}]", entity, Entity, "an entity", "such as SplitEntity([-1, 8])")
+            arguments.kind(f"entity_map[{name!r}]", entity, Entity, "an entity", "such as SplitEntity([-1, 8])")
         self.index, self.code_hash, self.entity_map = index, code_hash, dict(entity_map)
         self.origin = ""  # the log and the line that it was read from
 

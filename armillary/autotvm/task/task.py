@@ -45,10 +45,10 @@ _CONFIG: contextvars.ContextVar[ConfigSpace | None] = contextvars.ContextVar("co
 
 def get_config() -> ConfigSpace:
     """The configuration that the running template is to use, or the space it is to define."""
-    found = _CONFIG.get()
-    if found is None:
+    result = _CONFIG.get()
+    if result is None:
         raise TuningError("get_config() is for templates: no template is running", hint="@autotvm.template(name)")
-    return found
+    return result
 
 
 @contextmanager
@@ -194,17 +194,17 @@ def template(task_name: object, func: Callable[..., object] | None = None) -> An
 
 def recorded_config(workload: Workload) -> ConfigSpace:
     """The stored configuration for a workload on the current target; where there is none, one to fall back on."""
-    found = DispatchContext.current.query(Target.current() or as_target("llvm"), workload)
-    return FallbackConfigEntity() if found is None else found
+    result = DispatchContext.current.query(Target.current() or as_target("llvm"), workload)
+    return FallbackConfigEntity() if result is None else result
 
 
 class Task:
     """A tunable computation: template, arguments, target. `kwargs` is empty and kept for the form of logs."""
 
     def __init__(self, name: str, args: Sequence[object]) -> None:
-        given = Arguments("Task", TuningError)
-        given.text("name", name, is_empty_allowed=False)
-        given.kind("args", args, (list, tuple), "a list of numbers, texts and tensors")
+        arguments = Arguments("Task", TuningError)
+        arguments.text("name", name, is_empty_allowed=False)
+        arguments.kind("args", args, (list, tuple), "a list of numbers, texts and tensors")
         self.name, self.args = name, serialize_args(args)
         self.kwargs: dict[str, Any] = {}
         self.config_space: ConfigSpace = ConfigSpace()
@@ -229,11 +229,11 @@ class Task:
         config.errors.clear()
         config.flop = 0.0
         with using_config(config), self.target:
-            made = self.template.instantiate(self.args)
+            result = self.template.instantiate(self.args)
         config.check()
         if isinstance(config, ConfigSpace) and not config.flop:
             config.flop = self.flop
-        return made
+        return result
 
     def __getstate__(self) -> dict[str, Any]:
         around = "" if self.around is None else astext(self.around, show_meta_data=True)
@@ -259,14 +259,14 @@ def create(task_name: Any, args: Sequence[object], target: object = None, target
     where = as_target(target if target is not None else Target.current() or "llvm")
     if target_host is not None:
         where = Target(where, host=target_host)
-    made = Task(name, args)
-    made.target, made.target_host = where, where.host
-    space = made.config_space
-    space.code_hash = made.template.code_hash
+    result = Task(name, args)
+    result.target, result.target_host = where, where.host
+    space = result.config_space
+    space.code_hash = result.template.code_hash
     with using_config(space), where:
-        instance = made.template.instantiate(made.args)
-    made.flop = space.flop or _flop_of(instance)
-    return made
+        instance = result.template.instantiate(result.args)
+    result.flop = space.flop or _flop_of(instance)
+    return result
 
 
 def _flop_of(instance: object) -> float:  # as in TaskTemplate.instantiate

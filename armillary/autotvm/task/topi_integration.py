@@ -55,11 +55,11 @@ def _template(name: str) -> TopiTemplate:
     Arguments("register_topi_compute, register_topi_schedule", TuningError).text(
         "task_name", name, is_empty_allowed=False
     )
-    found = TASK_TABLE.get(name)
-    if not isinstance(found, TopiTemplate):
-        found = TopiTemplate(name)
-        register_template(found)
-    return found
+    result = TASK_TABLE.get(name)
+    if not isinstance(result, TopiTemplate):
+        result = TopiTemplate(name)
+        register_template(result)
+    return result
 
 
 def register_topi_compute(task_name: str, func: Rule | None = None) -> Any:  # Any: the wrapper, or a decorator
@@ -74,10 +74,10 @@ def register_topi_compute(task_name: str, func: Rule | None = None) -> Any:  # A
             workload = args_to_workload(args, task_name)
             config = recorded_config(workload)
             with using_config(config):
-                made = function(config, *args)
-            for tensor in made if isinstance(made, list | tuple) else [made]:
+                result = function(config, *args)
+            for tensor in result if isinstance(result, list | tuple) else [result]:
                 tensor.op.attrs["workload"] = workload
-            return made
+            return result
 
         return wrapper
 
@@ -106,9 +106,9 @@ def register_topi_schedule(task_name: str, func: Rule | None = None) -> Any:  # 
 def get_workload(outs: list[te.Tensor], task_name: str = "") -> Workload:
     """The workload that a compute noted on what these tensors are made of."""
     for operation in _producers(outs):
-        found: Workload | None = operation.attrs.get("workload")
-        if found is not None and task_name in ("", found[0]):
-            return found
+        result: Workload | None = operation.attrs.get("workload")
+        if result is not None and task_name in ("", result[0]):
+            return result
     raise TuningError(f"no result of the compute {task_name!r} is among the tensors", hint="call the compute first")
 
 

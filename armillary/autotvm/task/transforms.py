@@ -212,9 +212,9 @@ def split_space(
             for inner in itertools.product(factors, repeat=num_outputs - 1)
             if _fits(axis.length, math.prod(inner), is_whole)
         ]
-    kept = found if filter is None else [entity for entity in found if filter(entity)]
-    told = f"Split(policy={policy}, product={axis.length}, num_outputs={num_outputs})"
-    return TransformSpace(kept, num_outputs, told)
+    retained = found if filter is None else [entity for entity in found if filter(entity)]
+    message = f"Split(policy={policy}, product={axis.length}, num_outputs={num_outputs})"
+    return TransformSpace(retained, num_outputs, message)
 
 
 def _factors(length: int, policy: str) -> list[int]:
@@ -292,7 +292,7 @@ def _merged(chains: list[list[int]]) -> list[list[int]]:
 
 def annotate_space(axes: Sequence[VirtualAxis], policy: str, *, num_anchor: int = 0) -> TransformSpace:
     """Annotations of axes; policies bind_gpu, bind_gpu_virtual, locate_cache, or such as try_unroll_vec."""
-    count, told = len(axes), f"Annotate(policy={policy})"
+    count, message = len(axes), f"Annotate(policy={policy})"
     found: list[tuple[Any, ...]]  # Any: names, or numbers of axes
     if policy == "locate_cache":
         found = list(itertools.combinations(range(count), num_anchor))
@@ -304,7 +304,7 @@ def annotate_space(axes: Sequence[VirtualAxis], policy: str, *, num_anchor: int 
             hint = "bind_gpu, bind_gpu_virtual, locate_cache, or unroll and vec, with try_ before: try_unroll_vec"
             raise TuningError(f"define_annotate: unknown policy {policy!r}", hint=hint)
         found = [row for row in itertools.product(names, repeat=count) if row.count("vec") <= 1]
-    return TransformSpace([AnnotateEntity(row) for row in found], count, told)
+    return TransformSpace([AnnotateEntity(row) for row in found], count, message)
 
 
 def _bound(count: int, *, is_virtual: bool) -> tuple[str, ...]:

@@ -77,9 +77,9 @@ class ProgressBar:
     def __init__(
         self, total: int, prefix: str, si_prefix: str, stream: IO[str] | None = None, is_live: bool = True
     ) -> None:
-        given = Arguments("progress_bar", TuningError)
-        given.whole("total", total, 0)
-        given.text("prefix", prefix)
+        arguments = Arguments("progress_bar", TuningError)
+        arguments.whole("total", total, 0)
+        arguments.text("prefix", prefix)
         self.total, self.prefix, self.si_prefix = total, prefix, si_prefix
         self.scale = check_prefix(si_prefix)
         self.stream, self.is_live = stream, is_live

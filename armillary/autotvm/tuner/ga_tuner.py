@@ -30,10 +30,10 @@ class GATuner(Tuner):
         self, task: Task, pop_size: int = 100, elite_num: int = 3, mutation_prob: float = 0.1, *, seed: int = 0
     ) -> None:
         super().__init__(task, seed=seed)
-        given = Arguments("GATuner", TuningError)
-        given.whole("pop_size", pop_size, 2)
-        given.whole("elite_num", elite_num, 0)
-        given.number("mutation_prob", mutation_prob, 0)
+        arguments = Arguments("GATuner", TuningError)
+        arguments.whole("pop_size", pop_size, 2)
+        arguments.whole("elite_num", elite_num, 0)
+        arguments.number("mutation_prob", mutation_prob, 0)
         if pop_size < 2 or not 0 <= elite_num <= pop_size or not 0 <= mutation_prob <= 1:
             raise TuningError(f"GATuner: pop_size={pop_size}, elite_num={elite_num}, mutation_prob={mutation_prob}")
         self.pop_size, self.elite_num, self.mutation_prob = pop_size, elite_num, mutation_prob
@@ -43,14 +43,14 @@ class GATuner(Tuner):
         self.scored: list[tuple[float, int]] = []
 
     def propose(self, count: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < count and len(self.visited) + len(found) < len(self.space):
+        result: list[int] = []
+        while len(result) < count and len(self.visited) + len(result) < len(self.space):
             if not self.genes:
-                self.genes = self._generation(found)
+                self.genes = self._generation(result)
             index = self.genes.pop(0)
-            if index not in self.visited and index not in found:
-                found.append(index)
-        return found
+            if index not in self.visited and index not in result:
+                result.append(index)
+        return result
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Keep scores: operations per second, 0 for failures."""

@@ -71,13 +71,13 @@ class Gains:
 
     def rows(self) -> list[Row]:
         """A row for each task, those that gain most first."""
-        found = []
+        result = []
         for workload, means in self._means.items():
             task, own = self._tasks[workload], means.get(self._own[workload], math.inf)
             best = min(means.values(), default=math.inf)
             trials = len(self._trials[workload])
-            found.append(Row(task, task.flop / own, task.flop / best, trials, self.of_workload(workload)))
-        return sorted(found, key=lambda row: -row.gained)
+            result.append(Row(task, task.flop / own, task.flop / best, trials, self.of_workload(workload)))
+        return sorted(result, key=lambda row: -row.gained)
 
     def told(self) -> str:
         """The expected gain of the network."""

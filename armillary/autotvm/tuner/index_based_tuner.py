@@ -16,12 +16,12 @@ class _IndexTuner(Tuner):
     def __init__(self, task: Task, range_idx: tuple[int, int] | None = None, *, seed: int = 0) -> None:
         super().__init__(task, seed=seed)
         last = self.space.range_length - 1
-        given = Arguments(type(self).__name__, TuningError)
-        given.kind("range_idx", () if range_idx is None else range_idx, (list, tuple), "a pair of indices")
+        arguments = Arguments(type(self).__name__, TuningError)
+        arguments.kind("range_idx", () if range_idx is None else range_idx, (list, tuple), "a pair of indices")
         if range_idx and len(range_idx) != 2:
-            given.refuse("range_idx", range_idx, "a pair of indices")
+            arguments.refuse("range_idx", range_idx, "a pair of indices")
         for index in range_idx or ():
-            given.whole("range_idx", index)
+            arguments.whole("range_idx", index)
         self.first, self.last = range_idx or (0, last)
         if not 0 <= self.first <= self.last <= last:
             raise TuningError(f"range_idx={range_idx}: wanted a range within 0 and {last}")
@@ -51,11 +51,11 @@ class GridSearchTuner(_IndexTuner):
         return None
 
     def propose(self, count: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < count and (index := self._next()) is not None:
-            found.append(index)
+        result: list[int] = []
+        while len(result) < count and (index := self._next()) is not None:
+            result.append(index)
             self._place += 1
-        return found
+        return result
 
 
 class RandomTuner(_IndexTuner):
@@ -74,17 +74,17 @@ class RandomTuner(_IndexTuner):
 
     def propose(self, count: int) -> list[int]:
         ready = [index for index in self._ready if index not in self.visited]
-        found = [*ready, *self._draw(count - len(ready))]
+        result = [*ready, *self._draw(count - len(ready))]
         self._ready = []
-        return found
+        return result
 
     def _draw(self, count: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < count and self._left:
+        result: list[int] = []
+        while len(result) < count and self._left:
             at = int(self.rng.integers(self._left))
             self._left -= 1
             index = int(self.order[self._swapped.get(at, at)])
             self._swapped[at] = self._swapped.pop(self._left, self._left)
             if self._is_in_range(index) and index not in self.visited and self.space.is_index_valid(index):
-                found.append(index)
-        return found
+                result.append(index)
+        return result

@@ -45,7 +45,7 @@ def measured_in_blocks(
 ) -> dict[Workload, dict[Blocks, Timed]]:
     """Each task in each of its blocks, by the best of some trials; a task that there is no time for, or that has no
     other blocks, has its own alone or nothing."""
-    found: dict[Workload, dict[Blocks, Timed]] = {}
+    result: dict[Workload, dict[Blocks, Timed]] = {}
     for task in sorted(tasks, key=lambda t: -t.calls * t.flop):
         rows: dict[Blocks, Timed] = {}
         for blocks, alone in tasks_in_blocks(task).items():
@@ -57,8 +57,8 @@ def measured_in_blocks(
             elif not rows:  # its own
                 break
         if rows:
-            found[task.workload] = rows
-    return found
+            result[task.workload] = rows
+    return result
 
 
 def _best(task: Task, alone: Task, blocks: Blocks, option: MeasureOption, tries: int) -> Timed | None:
@@ -70,9 +70,9 @@ def _best(task: Task, alone: Task, blocks: Blocks, option: MeasureOption, tries:
         return None
     given, result = min(pairs, key=lambda pair: min(pair[1].costs))
     (index,) = task.config_space.indices_of([knobs_in_blocks(given.config, blocks)])
-    kept = MeasureInput(task.target, task, task.config_space.get(index))
+    retained = MeasureInput(task.target, task, task.config_space.get(index))
     least = min(result.costs)
-    return Timed(task.calls * least, (kept, MeasureResult((least,), 0, result.all_cost, result.timestamp)))
+    return Timed(task.calls * least, (retained, MeasureResult((least,), 0, result.all_cost, result.timestamp)))
 
 
 def seconds_of(chosen: Chosen, options: Options, links: Iterable[Link], target: Target) -> float:

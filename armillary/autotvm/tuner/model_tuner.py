@@ -65,21 +65,21 @@ class ModelTuner(Tuner):
         if not self.seen and not self.visited:
             return [int(i) for i in self.indices[:1]]
         seen, values = list(self.seen), list(self.values)
-        taken, found = self.visited | set[int](), list[int]()
+        taken, result = self.visited | set[int](), list[int]()
         for index in sorted(taken):  # without a result yet: as expected
             if (place := self.places.get(index)) is not None and place not in seen:
                 self._believe(place)
-        while len(found) < count:
+        while len(result) < count:
             gains = self._gains()
             order = np.argsort(-gains, kind="stable")
             place = next((int(i) for i in order if int(self.indices[i]) not in taken), None)
             if place is None:
                 break
-            found.append(int(self.indices[place]))
-            taken.add(found[-1])
+            result.append(int(self.indices[place]))
+            taken.add(result[-1])
             self._believe(place)
         self.seen, self.values = seen, values
-        return found
+        return result
 
     def _believe(self, place: int) -> None:
         """Take the expectation for a result, so that the next one of a batch is not next to it."""
@@ -156,8 +156,8 @@ def _features(config: Any) -> Numbers:  # Any: a ConfigEntity
 def _scaled(features: Numbers, prior: Numbers) -> Numbers:
     """Columns that differ, to [0, 1], with the estimate as one more; the distance is a mean over columns."""
     low, high = features.min(axis=0), features.max(axis=0)
-    kept = high > low
-    columns = (features[:, kept] - low[kept]) / (high - low)[kept]
+    retained = high > low
+    columns = (features[:, retained] - low[retained]) / (high - low)[retained]
     spread = np.clip(prior - prior.min(), 0, 2) / 2
     made = np.column_stack([columns, spread])
     return np.asarray(made / np.sqrt(made.shape[1]))
@@ -175,5 +175,5 @@ def _normal(z: Numbers) -> Numbers:
     t = 1 / (1 + 0.3275911 * x)
     poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     error = 1 - poly * np.exp(-x * x)
-    made: Numbers = 0.5 * (1 + np.sign(z) * error)
-    return made
+    result: Numbers = 0.5 * (1 + np.sign(z) * error)
+    return result

@@ -207,8 +207,8 @@ def check(
     (time.monotonic). `names`: what a model calls the nodes of each workload."""
     library = network.built([])
     default = network.timed(library)
-    found = _by_kernels(network, default, library, candidates, seconds, until, names or {}) if default.names else None
-    return _one_by_one(network, default, library, candidates, seconds, until) if found is None else found
+    result = _by_kernels(network, default, library, candidates, seconds, until, names or {}) if default.names else None
+    return _one_by_one(network, default, library, candidates, seconds, until) if result is None else result
 
 
 def _by_kernels(
@@ -223,30 +223,30 @@ def _by_kernels(
     """All records together, without those whose kernels are slower, until none is; None where it is not known whose a
     kernel is. `library`: without records; its second executor is another one each time, as that with records is. A
     record whose gain was within the noise has another chance with those, once."""
-    kept, dropped, spared = list(candidates), list[tuple[Pair, str]](), list[Pair]()
+    retained, dropped, spared = list(candidates), list[tuple[Pair, str]](), list[Pair]()
     before, good = 0.0, None
     for _ in range(MOST_ROUNDS):
-        if not kept or time.monotonic() > until:
+        if not retained or time.monotonic() > until:
             break
-        known, left = known_names(kept, names), LEFT_PART * (until - time.monotonic())
-        spent = min(seconds * min(LONGEST, 1 + len(kept)), left)
-        found = measured(default, network.timed(network.built(kept)), spent, known, network.timed(library))
+        known, left = known_names(retained, names), LEFT_PART * (until - time.monotonic())
+        spent = min(seconds * min(LONGEST, 1 + len(retained)), left)
+        found = measured(default, network.timed(network.built(retained)), spent, known, network.timed(library))
         if not all(change.names for change in found.changes):
             return None
-        slow = refused(kept, found, names)
+        slow = refused(retained, found, names)
         if not slow and found.after >= found.before:
-            slow = [(pair, _told(found.before, found.after)) for pair in kept]
+            slow = [(pair, _told(found.before, found.after)) for pair in retained]
         if not slow and good is not None:  # as in the measurement before
             break
         before, good = found.before, None if slow else found
         unsure = [pair for pair, _ in slow if is_promising(pair, found, names) and not _is_in(pair, spared)]
         spared += unsure
         dropped += [(pair, message) for pair, message in slow if not _is_in(pair, unsure)]
-        kept = [pair for pair in kept if not any(pair is other for other, _ in dropped)]
+        retained = [pair for pair in retained if not any(pair is other for other, _ in dropped)]
     if good is not None:
-        return Verdict(good.before, good.after, good.after / good.before, kept, dropped, good.changes)
+        return Verdict(good.before, good.after, good.after / good.before, retained, dropped, good.changes)
     before = before or sum(default.kernels() if default.kernels else [default(1)])
-    return Verdict(before, before, 1.0, [], [*dropped, *((pair, NO_TIME_LEFT) for pair in kept)])
+    return Verdict(before, before, 1.0, [], [*dropped, *((pair, NO_TIME_LEFT) for pair in retained)])
 
 
 def _is_in(pair: Pair, pairs: Sequence[Pair]) -> bool:
@@ -304,25 +304,25 @@ def _one_by_one(
 ) -> Verdict:
     """Add the records one by one; keep what pays. `library`: without records."""
     timed, margin = default, _noise(default, network.timed(library), seconds) if candidates else MARGIN
-    kept, dropped = list[Pair](), list[tuple[Pair, str]]()
+    retained, dropped = list[Pair](), list[tuple[Pair, str]]()
     for pair in candidates:
         if time.monotonic() > until:
             dropped.append((pair, NO_TIME_LEFT))
             continue
-        candidate = network.timed(network.built([*kept, pair]))
+        candidate = network.timed(network.built([*retained, pair]))
         seen = compare(timed, candidate, seconds)
         if _pays(seen, margin):
-            kept.append(pair)
+            retained.append(pair)
             timed = candidate
         else:
             dropped.append((pair, _told(seen.first, seen.second, margin)))
-    if not kept:
+    if not retained:
         before = least_seconds(default)
         return Verdict(before, before, 1.0, [], dropped)
-    seen = compare(default, network.timed(network.built(kept)), 2 * seconds)
+    seen = compare(default, network.timed(network.built(retained)), 2 * seconds)
     if _pays(seen, margin):
-        return Verdict(seen.first, seen.second, seen.ratio, kept, dropped)
-    dropped += [(pair, _told(seen.first, seen.second, margin)) for pair in kept]
+        return Verdict(seen.first, seen.second, seen.ratio, retained, dropped)
+    dropped += [(pair, _told(seen.first, seen.second, margin)) for pair in retained]
     return Verdict(seen.first, seen.first, 1.0, [], dropped)
 
 

@@ -45,22 +45,22 @@ def finals_in_network(
     kernels = network.timed(network.built([])).names
     known = {workload: names.get(workload, frozenset()) for workload in fields}
     groups = groups_apart(kernels, known)
-    found: Ratios = {workload: [] for workload in known} if groups else {}
-    kept = list[Pair]()
+    result: Ratios = {workload: [] for workload in known} if groups else {}
+    retained = list[Pair]()
     for number, group in enumerate(groups):
         now = time.monotonic()
         end = now + (until - now) / (len(groups) - number)
-        heats = Heats(network, kept, names, end)
+        heats = Heats(network, retained, names, end)
         for place in range(max(len(fields[workload]) for workload in group)):
-            heats.time([fields[workload][place] for workload in group if place < len(fields[workload])], found)
-        heats = Heats(network, kept, names, max(end, time.monotonic()))
-        best = {workload: sorted(found[workload], key=lambda row: row[1])[:AGAIN] for workload in group}
+            heats.time([fields[workload][place] for workload in group if place < len(fields[workload])], result)
+        heats = Heats(network, retained, names, max(end, time.monotonic()))
+        best = {workload: sorted(result[workload], key=lambda row: row[1])[:AGAIN] for workload in group}
         for place in range(AGAIN):
-            heats.time([rows[place][0] for rows in best.values() if place < len(rows) and rows[place][1] < 1], found)
+            heats.time([rows[place][0] for rows in best.values() if place < len(rows) and rows[place][1] < 1], result)
         for workload in group:
-            found[workload] = _worst_of_each(found[workload])
-            kept += [pair for pair, ratio in found[workload][:1] if ratio < GAINS]
-    return found
+            result[workload] = _worst_of_each(result[workload])
+            retained += [pair for pair, ratio in result[workload][:1] if ratio < GAINS]
+    return result
 
 
 def groups_apart(kernels: Sequence[Kernel], names: Names) -> list[list[Workload]]:
@@ -109,11 +109,11 @@ class Heats:
 def ratio_of(changes: Iterable[Change]) -> float:
     """Times with records by times without, of all changes together: of the least times or of the middle round, against
     the faster of the executors without records, whichever is the worse; 1 where nothing changed."""
-    kept = list(changes)
-    if not kept:
+    retained = list(changes)
+    if not retained:
         return 1.0
-    without, again, with_it = (sum(getattr(c, side) for c in kept) for side in ("without", "again", "with_it"))
-    middle = np.median(np.sum([c.rounds for c in kept], axis=0), axis=0)
+    without, again, with_it = (sum(getattr(c, side) for c in retained) for side in ("without", "again", "with_it"))
+    middle = np.median(np.sum([c.rounds for c in retained], axis=0), axis=0)
     return _worse((without, again, with_it), middle)
 
 
@@ -140,11 +140,11 @@ def _worse(least: Sequence[float], middle: Sequence[float]) -> float:
 
 def _worst_of_each(rows: Iterable[tuple[Pair, float]]) -> list[tuple[Pair, float]]:
     """Each front-runner once with the worst of its ratios, the best first."""
-    kept: dict[int, tuple[Pair, float]] = {}
+    retained: dict[int, tuple[Pair, float]] = {}
     for pair, ratio in rows:
-        before = kept.get(id(pair))
-        kept[id(pair)] = (pair, ratio if before is None else max(ratio, before[1]))
-    return sorted(kept.values(), key=lambda row: row[1])
+        before = retained.get(id(pair))
+        retained[id(pair)] = (pair, ratio if before is None else max(ratio, before[1]))
+    return sorted(retained.values(), key=lambda row: row[1])
 
 
 def front_runners(task: Task, records: Iterable[Pair], most: int = MOST) -> tuple[Pair | None, list[Pair]]:

@@ -40,9 +40,9 @@ class Tuner:
     """Base of tuners; a subclass proposes configurations (`propose`) and may learn (`update`)."""
 
     def __init__(self, task: Task, *, seed: int = 0) -> None:
-        given = Arguments(type(self).__name__, TuningError)
-        given.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
-        given.whole("seed", seed, 0)
+        arguments = Arguments(type(self).__name__, TuningError)
+        arguments.kind("task", task, Task, "a task", "autotvm.task.create, or extract_from_program")
+        arguments.whole("seed", seed, 0)
         self.task, self.space = task, task.config_space
         self.rng = np.random.default_rng(seed)
         self.visited: set[int] = set()
@@ -105,13 +105,13 @@ class Tuner:
         """Measure up to `n_trial` configurations (those of `resume` included); stop when `early_stopping` trials in a
         row bring nothing better."""
         check_prefix(si_prefix)
-        given = Arguments(f"{type(self).__name__}.tune", TuningError)
-        given.whole("n_trial", n_trial, 0)
+        arguments = Arguments(f"{type(self).__name__}.tune", TuningError)
+        arguments.whole("n_trial", n_trial, 0)
         if early_stopping is not None:
-            given.whole("early_stopping", early_stopping, 0)
-        given.kind("callbacks", callbacks, (list, tuple), "a list of functions (tuner, inputs, results)")
+            arguments.whole("early_stopping", early_stopping, 0)
+        arguments.kind("callbacks", callbacks, (list, tuple), "a list of functions (tuner, inputs, results)")
         for callback in callbacks:
-            given.callable("callbacks", callback, "functions (tuner, inputs, results)")
+            arguments.callable("callbacks", callback, "functions (tuner, inputs, results)")
         self.n_trial, patience = n_trial, early_stopping or math.inf
         self.prepare(measure_option)
         measure = create_measure_batch(self.task, measure_option)

@@ -95,8 +95,8 @@ class XGBCostModel:
     def predict(self, features: Numbers) -> Numbers:
         """Larger is faster."""
         assert self.booster is not None, "fit comes first"
-        found: Numbers = np.asarray(self.booster.predict(xgboost().DMatrix(features)))
-        return found
+        result: Numbers = np.asarray(self.booster.predict(xgboost().DMatrix(features)))
+        return result
 
 
 def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, object], tuple[str, float]]:
@@ -130,15 +130,15 @@ class XGBTuner(Tuner):
         uses_model: bool = True,
     ) -> None:
         super().__init__(task, seed=seed)
-        given = Arguments("XGBTuner", TuningError)
-        given.whole("plan_size", plan_size, 1)
-        given.text("feature_type", feature_type)
-        given.text("loss_type", loss_type)
-        given.text("optimizer", optimizer)
+        arguments = Arguments("XGBTuner", TuningError)
+        arguments.whole("plan_size", plan_size, 1)
+        arguments.text("feature_type", feature_type)
+        arguments.text("loss_type", loss_type)
+        arguments.text("optimizer", optimizer)
         if num_threads is not None:
-            given.whole("num_threads", num_threads, 1)
+            arguments.whole("num_threads", num_threads, 1)
         if diversity_filter_ratio is not None:
-            given.number("diversity_filter_ratio", diversity_filter_ratio, 1)
+            arguments.number("diversity_filter_ratio", diversity_filter_ratio, 1)
         if feature_type not in FEATURES:
             raise TuningError(f"XGBTuner: unknown feature_type {feature_type!r}", hint=", ".join(FEATURES))
         if loss_type not in LOSSES:
@@ -165,14 +165,14 @@ class XGBTuner(Tuner):
         self.read.spread = getattr(builder, "spread", None)
 
     def propose(self, count: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < count and len(self.visited) + len(found) < len(self.space):
+        result: list[int] = []
+        while len(result) < count and len(self.visited) + len(result) < len(self.space):
             if not self.plan:
-                self.plan = self._planned(set(found))
+                self.plan = self._planned(set(result))
             index = self.plan.pop(0)
-            if index not in self.visited and index not in found:
-                found.append(index)
-        return found
+            if index not in self.visited and index not in result:
+                result.append(index)
+        return result
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Keep speeds; a failure has none. The plan ends where as many are new as it had."""

@@ -72,8 +72,8 @@ class _Process:
         assert self.process.stdout is not None, "the pipe was asked for"
         line = self.process.stdout.readline()
         if line:
-            found: dict[str, object] = json.loads(line)
-            return found
+            result: dict[str, object] = json.loads(line)
+            return result
         self.errors.seek(0)
         said = "; ".join(self.errors.read().strip().splitlines()[-2:])
         return {"failed": f"the process ended with status {self.process.wait()}: {said}"}

@@ -87,11 +87,11 @@ def parts_of(expr: Expr, cuts: Cuts) -> list[int]:
 
 def rounded(members: Sequence[Call], cuts: Cuts, unit: int) -> dict[int, Channels]:
     """The convolutions with each part a multiple of `unit`; those that already are so are left out."""
-    found = {}
+    result = {}
     for expr in members:
         if not absorbs(expr):
             continue
         runs = tuple((part, -part % unit) for part in parts_of(expr, cuts))
         if any(added for _, added in runs):
-            found[id(expr)] = Channels(runs).merged()
-    return found
+            result[id(expr)] = Channels(runs).merged()
+    return result

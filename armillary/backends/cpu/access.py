@@ -78,16 +78,16 @@ def contiguous_axis(schedule: te.Schedule, op: te.Operation, least: int = MIN_EX
     """
     if not isinstance(op, te.ComputeOp) or len(op.body) > 1 or not isinstance(op.body[0], Reduce):
         return None
-    space, found = _space((*op.axis, *op.reduce_axis)), None
+    space, result = _space((*op.axis, *op.reduce_axis)), None
     reduced = {a.var for a in op.reduce_axis}
     for load in _loads(schedule, op):
         if not _reads(load.indices, reduced):
             continue  # a value for the whole row
         if op.axis and _walk(space, load, op.axis[-1]) == 1 and static_extent(op.axis[-1]) > 1:
             return None
-        if found is None:
-            found = next((a for a in op.reduce_axis if _walk(space, load, a) == 1), None)
-    return found if found is not None and static_extent(found) >= least else None
+        if result is None:
+            result = next((a for a in op.reduce_axis if _walk(space, load, a) == 1), None)
+    return result if result is not None and static_extent(result) >= least else None
 
 
 def reduced_run(schedule: te.Schedule, op: te.ComputeOp, contiguous: IterVar) -> list[IterVar]:
@@ -136,13 +136,13 @@ def period(schedule: te.Schedule, op: te.Operation, least: int) -> int:
     """
     if not isinstance(op, te.ComputeOp) or not op.axis:
         return 0
-    last, found = op.axis[-1], 0
+    last, result = op.axis[-1], 0
     for load in _loads(schedule, op):
         for n in (n for i in load.indices for n in post_order(i)):
             if isinstance(n, FloorDiv | FloorMod) and n.a is last.var and (size := as_int(n.b)) is not None:
                 fits = least <= size < static_extent(last) and static_extent(last) % size == 0
-                found = size if fits and (not found or size < found) else found
-    return found
+                result = size if fits and (not result or size < result) else result
+    return result
 
 
 def gathered_rows(schedule: te.Schedule, tensor: te.Tensor) -> list[te.Tensor]:
@@ -202,7 +202,7 @@ def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar
     space.low[inner], space.high[inner] = Linear(0), Linear(min(length, static_extent(axis)) - 1)
     space.low[outer], space.high[outer] = Linear(0), Linear((static_extent(axis) - 1) // length)
     place = Linear(0, {outer: length, inner: 1} if static_extent(axis) > length else {inner: 1})
-    environment, found = {axis.var: place}, False
+    environment, result = {axis.var: place}, False
     for load in loads:
         indices = _outer_indices(load)
         if not indices:
@@ -215,8 +215,8 @@ def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar
             return False
         if along == 1 and across != 0:
             return False
-        found = found or (along == 1 and _reads(indices[:-1], {last.var}))
-    return found
+        result = result or (along == 1 and _reads(indices[:-1], {last.var}))
+    return result
 
 
 def _outer_indices(load: ProducerLoad) -> tuple[Expr, ...]:

@@ -100,7 +100,7 @@ def _places(schedule: te.Schedule, tensor: te.Tensor) -> tuple[set[Expr], list[L
 
 def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:
     """The variables of bodies that occur anywhere but in the indices of reads."""
-    found: set[Expr] = set()
+    result: set[Expr] = set()
     stack = list(bodies)
     seen: set[int] = set()
     while stack:
@@ -109,10 +109,10 @@ def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:
             continue
         seen.add(id(item))
         if isinstance(item, Var):
-            found.add(item)
+            result.add(item)
         elif not isinstance(item, ProducerLoad):
             stack.extend(children(item))  # type: ignore[arg-type]
-    return found
+    return result
 
 
 def _flat(load: ProducerLoad, space: Space, environment: dict[Var, Linear]) -> Linear | None:

@@ -91,7 +91,7 @@ def is_expensive(body: Node) -> bool:
 
 def tests_of(item: Node) -> list[Expr]:
     """What a choice between two values asks, and by and by."""
-    found: list[Expr] = []
+    result: list[Expr] = []
     todo: list[Expr] = []
     if isinstance(item, Select):
         todo = [item.condition]
@@ -102,8 +102,8 @@ def tests_of(item: Node) -> list[Expr]:
         if isinstance(test, And):
             todo += [test.a, test.b]
         else:
-            found.append(test)
-    return found
+            result.append(test)
+    return result
 
 
 def element_of(buffer: S.Buffer, *indices: te.ExprLike) -> Expr:
@@ -151,8 +151,8 @@ def accumulator_of(schedule: te.Schedule, product: te.Tensor, output: te.Tensor)
     if output.op is not product.op:
         schedule[product].set_scope("local")
         return product
-    made: te.Tensor = schedule.cache_write(product, "local")
-    return made
+    result: te.Tensor = schedule.cache_write(product, "local")
+    return result
 
 
 def compute_in_tile(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: te.Stage, at: IterVar) -> None:
@@ -167,23 +167,23 @@ def compute_in_tile(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: 
 
 def tagged_stages(last: te.Tensor, family: str) -> Stages:
     """The stages of a computation in several, by their tags without `family`; the last one under its whole tag."""
-    found: Stages = {}
+    result: Stages = {}
     todo = [last]
     while todo:
         op = todo.pop().op
         if isinstance(op, te.ComputeOp) and op.tag.startswith((f"{family}_", f"conv2d_{family}")):
-            found[op.tag.removeprefix(f"{family}_")] = op.output(0)
+            result[op.tag.removeprefix(f"{family}_")] = op.output(0)
             todo.extend(op.input_tensors)
-    return found
+    return result
 
 
 def inline_others(schedule: te.Schedule, fused: Fused, own: Iterable[te.Tensor]) -> None:
     """Inline all but the outputs and the stages of the anchor's computation, of which the last is inlined too."""
-    kept, outputs = {id(t.op) for t in own}, {id(t.op) for t in fused.outputs}
+    retained, outputs = {id(t.op) for t in own}, {id(t.op) for t in fused.outputs}
     last = fused.anchor[0].op
     for stage in schedule.stages:
         op = stage.op
-        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in kept or op is last):
+        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in retained or op is last):
             schedule[op].compute_inline()
 
 

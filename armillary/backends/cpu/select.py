@@ -37,9 +37,9 @@ FOLDERS = (  # in the order in which their candidates are asked and their passes
 
 
 def _manifest(folder: str) -> Manifest:
-    found = importlib.import_module(f"{__package__}.{folder}.manifest").MANIFEST
-    assert isinstance(found, Manifest), f"{folder} has a manifest"
-    return found
+    result = importlib.import_module(f"{__package__}.{folder}.manifest").MANIFEST
+    assert isinstance(result, Manifest), f"{folder} has a manifest"
+    return result
 
 
 def candidates(manifests: Sequence[Manifest]) -> dict[str, tuple[Candidate, ...]]:

@@ -107,13 +107,13 @@ def _convolution(call: Call, data: TensorType, weight: TensorType, result: Tenso
 
 def _tiled(algorithm: str, work: Product) -> list[Point]:
     """The tiles of least cost, with and without unrolled loops."""
-    found = []
+    result = []
     for tile in best_tiles(work, MOST_TILES):
         estimate = cost(work, tile)
         for unroll in (False, True) if can_unroll(work, tile) else (False,):
             choice = Choice(algorithm, config_of(Tiling(tile, unroll)))
-            found.append(Point(choice, estimate * (UNROLLED if unroll else 1.0)))
-    return sorted(found, key=lambda point: point.cost)
+            result.append(Point(choice, estimate * (UNROLLED if unroll else 1.0)))
+    return sorted(result, key=lambda point: point.cost)
 
 
 def _depthwise(work: Product) -> list[Point]:

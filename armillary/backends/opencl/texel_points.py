@@ -58,6 +58,6 @@ def _tiles(work: Blocks) -> Iterator[Tile]:
         sizes = (work.images * blocks // own[0], rows // own[1], columns // own[2])
         counts = [[n for n in _COUNTS[:limit] if n < 2 * size] for size, limit in zip(sizes, (7, 5, 5), strict=True)]
         for c, y, x in product(*counts):
-            made = Tile((c, y, x), own, 1)
-            if made.items >= min(LEAST_ITEMS, math.prod(sizes)) and not objection(work, made):
-                yield made
+            result = Tile((c, y, x), own, 1)
+            if result.items >= min(LEAST_ITEMS, math.prod(sizes)) and not objection(work, result):
+                yield result

@@ -141,11 +141,11 @@ def _module(module: types.ModuleType) -> types.ModuleType:
         assert isinstance(place, types.ModuleType), f"{rest} is a module"
         return place
     if sign == "!":
-        made = OldModule(name, _refusals(name, rest), f"Left out: {rest}.")
+        result = OldModule(name, _refusals(name, rest), f"Left out: {rest}.")
     elif rest.split()[0] == "operators":
         prefix = rest.split()[1] if len(rest.split()) > 1 else ""
-        made = OldModule(name, _operators(prefix), f"Operators as `{name}` had them.")
+        result = OldModule(name, _operators(prefix), f"Operators as `{name}` had them.")
     else:
-        made = OldModule(name, _listed(name, rest), f"Names that `{name}` had.")
-    made.__spec__, made.__package__ = module.__spec__, name
-    return made
+        result = OldModule(name, _listed(name, rest), f"Names that `{name}` had.")
+    result.__spec__, result.__package__ = module.__spec__, name
+    return result

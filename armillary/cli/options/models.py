@@ -182,10 +182,10 @@ def _lower_pass(name: str) -> Any:  # Any: a Pass
     module, _, attribute = name.rpartition(".")
     if module in ("", "tir", "tir.transform"):
         return find_pass(short).bind()
-    found = getattr(importlib.import_module(module), attribute, None)
-    if found is None:
+    result = getattr(importlib.import_module(module), attribute, None)
+    if result is None:
         raise ConfigError(f"{_ADD}: the module {module} has no {attribute!r}")
-    return found if isinstance(found, Pass) else found()
+    return result if isinstance(result, Pass) else result()
 
 
 def _value(text: str, kind: object) -> object:  # a type or a tuple of types

@@ -90,10 +90,10 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     functions = (function for function in module.functions.values() if isinstance(function, Function))
     if any(_is_quantized(expr) for function in functions for expr in post_order(function)):
         note("the quantised parts of the network stay in integers")
-    made: IRModule = to_mixed_precision(
+    result: IRModule = to_mixed_precision(
         module, mixed_precision_type=kind, missing_op_mode=QUIET, keep_orig_output_dtype=True, conversions=rows
     )
-    return made
+    return result
 
 
 ALL = "all"

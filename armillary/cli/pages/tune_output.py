@@ -58,15 +58,15 @@ def _escaped(text: str) -> str:
 
 def columns(width: int) -> list[ProgressColumn]:
     """What stands in the line on a terminal of so many columns."""
-    found: list[ProgressColumn] = [progress.TextColumn("{task.description}")]
+    result: list[ProgressColumn] = [progress.TextColumn("{task.description}")]
     if width >= _BAR:
-        found.append(progress.BarColumn(None))
-    found.append(progress.MofNCompleteColumn())
+        result.append(progress.BarColumn(None))
+    result.append(progress.MofNCompleteColumn())
     if width >= _SPENT:
-        found.append(progress.TimeElapsedColumn())
+        result.append(progress.TimeElapsedColumn())
     if width >= _LEFT:
-        found += [progress.TextColumn("left"), progress.TimeRemainingColumn()]
-    return found
+        result += [progress.TextColumn("left"), progress.TimeRemainingColumn()]
+    return result
 
 
 def line(width: int, prefix: str, current: float, best: float, gains: Gains) -> str:

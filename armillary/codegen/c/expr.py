@@ -106,9 +106,9 @@ class ExprEmitter:
             return self._index(item, lane) if is_index else self._value(item, lane)
         key = (id(item), lane, is_index)
         for scope in reversed(self.scopes):
-            found = scope.known.get(key)
-            if found is not None:
-                return found
+            result = scope.known.get(key)
+            if result is not None:
+                return result
         effects = self.effects
         text = self._index(item, lane) if is_index else self._value(item, lane)
         if self.effects == effects:
@@ -191,10 +191,10 @@ def c_type(dtype: DType) -> str:
     if dtype.is_int:
         return ("u" if dtype.code == "uint" else "") + f"int{max(8, dtype.bits)}_t"
     names = {"float16": "float", "float32": "float", "float64": "double", "bfloat16": "float"}
-    found = names.get(str(dtype.element))
-    if found is None:
+    result = names.get(str(dtype.element))
+    if result is None:
         raise refuse("c", f"a value of dtype {dtype}", "float formats: float16, bfloat16, float32, float64")
-    return found
+    return result
 
 
 def memory_type(dtype: DType) -> str:

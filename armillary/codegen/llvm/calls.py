@@ -116,9 +116,9 @@ def _masked_load(m: Emitter, e: E.Call) -> str:
     flag, test, outer = register_type(e.args[0].dtype), m.value(e.args[0]), m.mask
     m.mask = test if outer is None else binary(m, "and", flag, outer, test)
     with m.guarded():
-        made = m.value(load)
+        result = m.value(load)
     m.mask = outer
-    return made
+    return result
 
 
 def _likely(m: Emitter, e: E.Call) -> str:
@@ -332,15 +332,17 @@ def _shuffle(m: Emitter, e: E.Call) -> str:
     """Lanes of several vectors, one by one; LLVM finds the permutation."""
     count = m.static_int(e.args[0]) or 0
     lanes = [(part, k) for part in e.args[1 : 1 + count] for k in range(part.dtype.lanes)]
-    whole, made = register_type(e.dtype), "poison"
+    whole, result = register_type(e.dtype), "poison"
     for at, index in enumerate(e.args[1 + count :]):
         part, lane = lanes[m.static_int(index) or 0]
         value, kind = m.value(part), register_type(part.dtype)
         one = value if part.dtype.lanes == 1 else m.pure(f"extractelement {kind} {value}, i32 {lane}", value)
         if e.dtype.lanes == 1:
             return one
-        made = m.pure(f"insertelement {whole} {made}, {register_type(e.dtype.element)} {one}, i32 {at}", made, one)
-    return made
+        result = m.pure(
+            f"insertelement {whole} {result}, {register_type(e.dtype.element)} {one}, i32 {at}", result, one
+        )
+    return result
 
 
 def _reduce_add(m: Emitter, e: E.Call) -> str:

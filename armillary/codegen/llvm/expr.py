@@ -72,10 +72,10 @@ def _var(m: Emitter, e: E.Var) -> str:
     if wide is not None:
         bits = e.dtype.bits
         return wide if bits == 64 else m.pure(f"trunc i64 {wide} to i{bits}", wide)
-    found = m.scalars.get(e)
-    if found is None:
+    result = m.scalars.get(e)
+    if result is None:
         raise refuse("llvm", f"variable {e.name}, which nothing defines")
-    return found
+    return result
 
 
 def binary(m: Emitter, op: str, kind: str, a: str, b: str) -> str:
@@ -404,13 +404,13 @@ def cast(m: Emitter, value: str, source: DType, to: DType) -> str:
 
 def _by_lane(m: Emitter, value: str, op: str, source: DType, to: DType) -> str:
     """Convert each lane on its own: LLVM 22 cannot store three bytes that were 64 bits wide on AArch64."""
-    have, want, made = register_type(source), register_type(to), "poison"
+    have, want, result = register_type(source), register_type(to), "poison"
     one, byte = register_type(source.with_lanes(1)), register_type(to.with_lanes(1))
     for lane in range(source.lanes):
         part = m.pure(f"extractelement {have} {value}, i64 {lane}", value)
         part = m.pure(f"{op} {one} {part} to {byte}", part)
-        made = m.pure(f"insertelement {want} {made}, {byte} {part}, i64 {lane}", made, part)
-    return made
+        result = m.pure(f"insertelement {want} {result}, {byte} {part}, i64 {lane}", result, part)
+    return result
 
 
 def _cast_op(source: DType, to: DType) -> str:

@@ -201,7 +201,7 @@ def address(m: Emitter, buffer: S.Buffer, total: Linear) -> str:
 
 def base_pointer(m: Emitter, buffer: S.Buffer) -> str:
     """The pointer to a buffer's first element; refuses a buffer that has no place."""
-    found = m.pointers.get(buffer)
-    if found is None:
+    result = m.pointers.get(buffer)
+    if result is None:
         raise refuse("llvm", f"an access to buffer {buffer.name}, which is no argument, workspace or allocation here")
-    return found
+    return result

@@ -30,11 +30,11 @@ def shared_loads(m: Emitter, statements: tuple[S.Stmt, ...]) -> list[Neighbours 
         return [m.neighbours] * len(statements)
     written = frozenset(s.buffer for s in statements if isinstance(s, S.BufferStore))
     places = [_places(m, s, written) for s in statements]
-    found: list[Neighbours | None] = []
+    result: list[Neighbours | None] = []
     for first, end in _windows(places):
         shared = _neighbours(places[first:end])
-        found += [shared] * (end - first)
-    return found
+        result += [shared] * (end - first)
+    return result
 
 
 def _windows(places: list[set[Place] | None]) -> list[tuple[int, int]]:
@@ -42,19 +42,19 @@ def _windows(places: list[set[Place] | None]) -> list[tuple[int, int]]:
 
     A statement that has no places known (None) stands alone.
     """
-    found, first, last = [], 0, dict[Place, int]()
+    result, first, last = [], 0, dict[Place, int]()
     for at, own in enumerate(places):
         again = own is None or any(last.get(place, at) < at - 1 for place in own)
         if again and at > first:
-            found.append((first, at))
+            result.append((first, at))
             first = at
         if again:
             last.clear()
         if own is None:
-            found.append((at, at + 1))
+            result.append((at, at + 1))
             first = at + 1
         last.update(dict.fromkeys(own or (), at))
-    return [*found, (first, len(places))] if first < len(places) else found
+    return [*result, (first, len(places))] if first < len(places) else result
 
 
 def _places(m: Emitter, statement: S.Stmt, written: frozenset[S.Buffer]) -> set[Place] | None:
@@ -63,14 +63,14 @@ def _places(m: Emitter, statement: S.Stmt, written: frozenset[S.Buffer]) -> set[
         return set()
     if not isinstance(statement, S.BufferStore):
         return None
-    found: set[Place] = set()
+    result: set[Place] = set()
     for part in post_order(statement.value):
         if isinstance(part, E.Select | E.Let) or (isinstance(part, E.Call) and part.name == "if_then_else"):
             return None
         place = _place(m, part)
         if place is not None and place[0] not in written:
-            found.add(place)
-    return found
+            result.add(place)
+    return result
 
 
 def _place(m: Emitter, part: Node) -> Place | None:
@@ -127,14 +127,14 @@ def _terms(total: Linear) -> str:
 
 def _runs(constants: set[int], step: int, most: int) -> dict[int, tuple[int, int]]:
     """For places with neighbours `step` apart: where their vector begins, and its lanes, at `most` as many."""
-    found: dict[int, tuple[int, int]] = {}
+    result: dict[int, tuple[int, int]] = {}
     for at in sorted(constants):
-        if at in found:
+        if at in result:
             continue
         widths = (n for n in (most, most // 2) if constants.issuperset(range(at, at + n * step, step)))
         width = next(widths, 1)
-        found |= {at + k * step: (at, width) for k in range(width) if width > 1}
-    return found
+        result |= {at + k * step: (at, width) for k in range(width) if width > 1}
+    return result
 
 
 def lane_of(m: Emitter, e: E.Expr, dtype: DType) -> str | None:

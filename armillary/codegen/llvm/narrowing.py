@@ -180,13 +180,15 @@ def _scaled(m: Emitter, e: E.Cast) -> str | None:
     ends = [min(max(end, low), high) for end in sums[-1]]
     if ends[0] < dtype.min_value or ends[1] > dtype.max_value:
         return None  # it wraps
-    made = _narrowed_sums(m, parts, dtype)
+    result = _narrowed_sums(m, parts, dtype)
     kind, code = register_type(dtype), "s" if dtype.code == "int" else "u"
     if low > max(least, dtype.min_value):
-        made = m.intrinsic(kind, f"llvm.{code}max.v{dtype.lanes}i8", (kind, made), (kind, int_constant(low, dtype)))
+        result = m.intrinsic(kind, f"llvm.{code}max.v{dtype.lanes}i8", (kind, result), (kind, int_constant(low, dtype)))
     if high < min(most, dtype.max_value):
-        made = m.intrinsic(kind, f"llvm.{code}min.v{dtype.lanes}i8", (kind, made), (kind, int_constant(high, dtype)))
-    return made
+        result = m.intrinsic(
+            kind, f"llvm.{code}min.v{dtype.lanes}i8", (kind, result), (kind, int_constant(high, dtype))
+        )
+    return result
 
 
 def _narrowed_sums(m: Emitter, parts: list[_Part], dtype: DType) -> str:

@@ -150,12 +150,12 @@ def register_plan(body: S.Stmt) -> dict[S.Buffer, Shape]:
         lanes = plan.get(buffer)
         if lanes is not None and not _stays_inside(index, lanes):
             del plan[buffer]
-    found = {b: Shape(n) for b, n in plan.items()}
+    result = {b: Shape(n) for b, n in plan.items()}
     for buffer, accesses in survey.strided.items():
         shape = column_shape(accesses, elements(buffer))
         if shape is not None:
-            found[buffer] = Shape(shape[1], shape[0])
-    return found
+            result[buffer] = Shape(shape[1], shape[0])
+    return result
 
 
 def _stays_inside(index: E.Expr, lanes: int) -> bool:

@@ -63,10 +63,10 @@ FORMATS = {
 
 def format_of(dtype: DType) -> Format:
     """The bit layout of a float type that is computed in float32."""
-    found = FORMATS.get(str(dtype.element))
-    if found is None:
+    result = FORMATS.get(str(dtype.element))
+    if result is None:
         raise UnsupportedError(f"llvm: no arithmetic for {dtype}", hint="float formats: " + ", ".join(FORMATS))
-    return found
+    return result
 
 
 class _Bits:

@@ -108,10 +108,10 @@ class Emitter(Builder):
         if kind in _LEAVES:
             return rule(self, item)
         effects = self.effects
-        made = rule(self, item)
+        result = rule(self, item)
         if self.effects == effects:
-            self.values[id(item)] = (item, made)
-        return made
+            self.values[id(item)] = (item, result)
+        return result
 
     def begin_statement(self) -> None:
         """Forget what holds inside one statement: values (memory changes), constants (loops are unrolled), ranges."""

@@ -89,10 +89,10 @@ class ElfImage:
             return symbol.value
         if symbol.section != UNDEFINED:
             return self._base + item.sections[symbol.section].place + symbol.value
-        found = self._defined.get(symbol.name) or foreign(symbol.name)
-        if not found and not symbol.is_weak:  # the address of a weak one that is missing is 0
+        result = self._defined.get(symbol.name) or foreign(symbol.name)
+        if not result and not symbol.is_weak:  # the address of a weak one that is missing is 0
             raise NotLoadable(f"{symbol.name} is not in this process")
-        return found
+        return result
 
     def _slot(self, layout: str, target: int, *values: object) -> int:
         """The address of a slot with these values, one for each target and layout."""

@@ -138,14 +138,14 @@ def _read_sections(data: bytes) -> list[Section]:
 
 def _read_symbols(data: bytes, table: Section, sections: list[Section]) -> list[Symbol]:
     strings = sections[table.link].offset
-    found = []
+    result = []
     for at in range(table.offset, table.offset + table.size, SYMBOL.size):
         name, info, _, section, value, _ = SYMBOL.unpack_from(data, at)
         if info & 15 == _TLS_KIND or section == _COMMON:
             raise NotLoadable("thread-local or common data")
         binding = info >> 4
-        found.append(Symbol(_text(data, strings + name), section, value, binding != _STATIC_BINDING, binding == _WEAK))
-    return found
+        result.append(Symbol(_text(data, strings + name), section, value, binding != _STATIC_BINDING, binding == _WEAK))
+    return result
 
 
 def _check(item: ElfObject, known: Mapping[int, int]) -> None:

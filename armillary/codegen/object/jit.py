@@ -34,10 +34,10 @@ class LoadedObjects:
 
     def address(self, symbol: str) -> int:
         """The address of a function or object; ExecutionError if the objects do not define it."""
-        found = self._image.address(symbol)
-        if not found:
+        result = self._image.address(symbol)
+        if not result:
             raise ExecutionError(f"the loaded code has no symbol {symbol!r}")
-        return found
+        return result
 
 
 def _load(objects: Sequence[bytes]) -> _Image:

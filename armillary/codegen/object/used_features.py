@@ -245,13 +245,13 @@ _BYTES_OR_WORDS = (0x75, 0x7D, 0x8D)  # of EVEX: permutations, of bytes where W 
 
 
 def _x86(code: bytes) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     at, end = 0, len(code)
     while at < end:
-        at = _x86_instruction(code, at, found)
+        at = _x86_instruction(code, at, result)
     if at != end:
         raise _Unknown
-    return found
+    return result
 
 
 def _x86_instruction(code: bytes, at: int, found: set[str]) -> int:

@@ -35,13 +35,13 @@ def _key(item: E.Expr) -> str:
 
 
 def _sum(a: Terms, b: Terms) -> Terms:
-    made = dict(a)
+    result = dict(a)
     for key, (item, count) in b.items():
-        total = made.get(key, (item, 0))[1] + count
-        made[key] = (item, total)
+        total = result.get(key, (item, 0))[1] + count
+        result[key] = (item, total)
         if not total:
-            del made[key]
-    return made
+            del result[key]
+    return result
 
 
 def difference(a: Terms, b: Terms) -> Terms:

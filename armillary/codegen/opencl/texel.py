@@ -167,13 +167,13 @@ def is_of_vectors(buffer: S.Buffer, body: S.Stmt) -> bool:
     size = build.as_int(buffer.shape[0]) if len(buffer.shape) == 1 else None
     if size is None or size % PIXEL or buffer.scope == "shared" or str(buffer.dtype) not in ("float32", "float16"):
         return False
-    found = False
+    result = False
     for indices in _accesses(buffer, body):
         part = vector_part(flat_index(buffer, indices))
         if part is None:
             return False
-        found = found or part[1] is None
-    return found
+        result = result or part[1] is None
+    return result
 
 
 def _accesses(buffer: S.Buffer, body: S.Stmt) -> Iterable[tuple[E.Expr, ...]]:

@@ -346,8 +346,8 @@ def _bits(value: Any, kind: str) -> int | float:  # Any: int or float
 
 def _as(kind: str, word: Var) -> Expr:
     """What the word of a number says."""
-    found: Expr = reinterpret(kind, word) if kind == "float32" else word
-    return found
+    result: Expr = reinterpret(kind, word) if kind == "float32" else word
+    return result
 
 
 def _constant_kind(formula: Formula) -> str:
@@ -433,7 +433,7 @@ def _pixel(program: Program, given: _Arguments, index: int, at: Sequence[Any], p
         if away is None or away > 0:
             clamped, inside = T.minimum(clamped, end - 1), [*inside, T.less(value, end)]
         near.append(clamped)
-    found = BufferLoad(buffer, (z, T.add(near[0], top), T.add(near[1], left)))
+    result = BufferLoad(buffer, (z, T.add(near[0], top), T.add(near[1], left)))
     if program.border is BorderMode.REPLICATE:
-        return found
-    return T.select(T.all_of(*inside), found, T.cast(given.constant, str(buffer.dtype)))
+        return result
+    return T.select(T.all_of(*inside), result, T.cast(given.constant, str(buffer.dtype)))

@@ -119,14 +119,14 @@ class CLPipeline:
 
     def _present(self) -> dict[str, Array]:
         """The weights as they are now."""
-        found = {}
+        result = {}
         for name, tensor in self.body.weights.items():
             tensor.map()  # type: ignore[attr-defined]  # a CLTensor, see the constructor
             try:
-                found[name] = self.body.values_of(name)
+                result[name] = self.body.values_of(name)
             finally:
                 tensor.unmap()  # type: ignore[attr-defined]
-        return found
+        return result
 
     def kernels(self) -> tuple[IKernel, ...]:
         """Launches of a device have no windows on the host."""
@@ -151,13 +151,13 @@ class CLPipeline:
         is_written = number < len(self._tensors) - 1 and tensor is self._tensors[-1]
         if not tensor.info().has_padding() and not is_written:
             return tensor
-        found = self._copies.get(number)
-        if found is None:
-            found = self._copies[number] = CLTensor()
+        result = self._copies.get(number)
+        if result is None:
+            result = self._copies[number] = CLTensor()
             info = tensor.info()
-            found.allocator().init(TensorInfo(info.shape, 1, info.data_type))
-            found.allocator().allocate()
-        return found
+            result.allocator().init(TensorInfo(info.shape, 1, info.data_type))
+            result.allocator().allocate()
+        return result
 
     def _copy(self, source: CLTensor, target: CLTensor) -> None:
         kind = source.info().data_type
@@ -174,15 +174,15 @@ def _same(read: Read, y: Expr, x: Expr, _: Numbers) -> tuple[Expr, ...]:
 def _zeros(info: TensorInfo) -> DeviceArray:
     """An array of a tensor's elements, without padding."""
     shape, dtype = tuple(reversed(info.shape)), DType(info.data_type.dtype)
-    made = DeviceArray(shape, dtype, CLScheduler.get().use())
-    made.copyfrom(np.zeros(shape, info.data_type.dtype))
-    return made
+    result = DeviceArray(shape, dtype, CLScheduler.get().use())
+    result.copyfrom(np.zeros(shape, info.data_type.dtype))
+    return result
 
 
 def _scratch(size: int) -> CLTensor:
-    made = CLTensor()
-    made.allocator().init(TensorInfo(TensorShape(max(1, size)), 1, DataType.U8))
-    return made
+    result = CLTensor()
+    result.allocator().init(TensorInfo(TensorShape(max(1, size)), 1, DataType.U8))
+    return result
 
 
 class _DevicePlan:
@@ -209,8 +209,8 @@ class _DevicePlan:
         spec = self.spec
         for at, node in enumerate(spec.nodes):
             if node.op == "null" and node.name in self._library.params:
-                kept = self._new(spec.entry(at))
-                self._kept[spec.storage_ids[spec.entry(at)]] = kept.copyfrom(self._library.params[node.name])
+                retained = self._new(spec.entry(at))
+                self._kept[spec.storage_ids[spec.entry(at)]] = retained.copyfrom(self._library.params[node.name])
         for at, node in self._calls():
             if _is_load(node):
                 made = self._new(spec.entry(at))
@@ -229,10 +229,10 @@ class _DevicePlan:
             if storage not in outside:
                 size = int(np.prod(spec.fixed_shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
                 sizes[storage] = max(sizes.get(storage, 0), -(-size // ALIGNMENT) * ALIGNMENT)
-        made, self.scratch_bytes = {}, 0
+        result, self.scratch_bytes = {}, 0
         for storage in sorted(sizes):
-            made[storage], self.scratch_bytes = self.scratch_bytes, self.scratch_bytes + sizes[storage]
-        return made
+            result[storage], self.scratch_bytes = self.scratch_bytes, self.scratch_bytes + sizes[storage]
+        return result
 
     def _arguments(self, at: int, node: GraphNode) -> list[tuple[_Place, int]]:
         spec = self.spec

@@ -85,11 +85,11 @@ class CLTensor(Tensor):
 
     def _memory_on_device(self) -> DeviceBytes:
         if self._group is not None and self._is_allocated:
-            found: Any = self._group.memory_of(self)  # Any: what CLBufferAllocator gave
-            if not isinstance(found, DeviceBytes):
+            result: Any = self._group.memory_of(self)  # Any: what CLBufferAllocator gave
+            if not isinstance(result, DeviceBytes):
                 message = f"{self.describe()} of a device is managed with memory of the host"
                 raise ExecutionError(message, hint="set_allocator(CLBufferAllocator())")
-            return found
+            return result
         if self._device_memory is None:
             raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")
         return self._device_memory

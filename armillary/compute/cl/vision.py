@@ -49,9 +49,9 @@ class DeviceWork:
 
 def device_image(width: int, height: int, kind: Format | DataType) -> CLImage:
     """An image of a device, whose memory is to come."""
-    made = CLImage()
-    made.allocator().init(TensorInfo(width, height, kind))
-    return made
+    result = CLImage()
+    result.allocator().init(TensorInfo(width, height, kind))
+    return result
 
 
 class OnDevice(base.VisionFunction):
@@ -83,8 +83,8 @@ class OnDevice(base.VisionFunction):
         return device_image(width, height, kind)
 
     def _part(self, function: type[base.Function]) -> base.Function:
-        made: base.Function = PARTS[function]()  # a subclass of it
-        return made
+        result: base.Function = PARTS[function]()  # a subclass of it
+        return result
 
     def kernel(self) -> CLFormulaKernel:
         """The kernel of a function that has one alone."""

@@ -124,8 +124,8 @@ class _Planes:
 
     def pitch(self, index: int) -> Expr:
         """How far a row of a plane is behind the one above."""
-        found: Expr = self.buffers[index].shape[1]
-        return found
+        result: Expr = self.buffers[index].shape[1]
+        return result
 
     def store(self, builder: IRBuilder, y: Expr, x: Expr) -> None:
         """Compute one pixel and write it."""
@@ -175,20 +175,20 @@ def compiled(formula: Formula) -> CompiledLoops:
 def bits_of(value: float, dtype: str) -> int:
     """A number as kernels take it: reals as the bits of a double."""
     if "float" in dtype:
-        found: int = struct.unpack("<q", struct.pack("<d", float(value)))[0]
-        return found
+        result: int = struct.unpack("<q", struct.pack("<d", float(value)))[0]
+        return result
     return int(value)
 
 
 def plane_values(names: Sequence[str], tensors: Sequence[PlaneTensor]) -> dict[str, int]:
     """Sizes and origins of planes, as loops take them; of tensors with channels, in values."""
-    made: dict[str, int] = {}
+    result: dict[str, int] = {}
     for name, tensor in zip(names, tensors, strict=True):
         info, channels = tensor.info(), tensor.info().num_channels()
         width, height = info.padded()
-        made |= {f"{name}_rows": height, f"{name}_columns": width * channels}
-        made |= {f"top_{name}": info.padding.top, f"left_{name}": info.padding.left * channels}
-    return made
+        result |= {f"{name}_rows": height, f"{name}_columns": width * channels}
+        result |= {f"top_{name}": info.padding.top, f"left_{name}": info.padding.left * channels}
+    return result
 
 
 def plane_addresses(tensors: Sequence[PlaneTensor], z: int) -> list[int]:
@@ -198,8 +198,8 @@ def plane_addresses(tensors: Sequence[PlaneTensor], z: int) -> list[int]:
 
 def _plane(name: str, kind: DataType) -> Buffer:
     shape = (T.var(f"{name}_rows"), T.var(f"{name}_columns"))
-    made: Buffer = tir.decl_buffer(shape, kind.dtype, name=name)
-    return made
+    result: Buffer = tir.decl_buffer(shape, kind.dtype, name=name)
+    return result
 
 
 def objection_to_infos(formula: Formula, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:

@@ -47,7 +47,7 @@ def from_nchw(layout: DataLayout, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _ordered(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     sizes = [*shape, *(1 for _ in range(4 - len(shape)))]
-    made = [*(sizes[n] for n in order), *sizes[4:]]
-    while len(made) > max(3, len(shape)) and made[-1] == 1:
-        made.pop()
-    return tuple(made)
+    result = [*(sizes[n] for n in order), *sizes[4:]]
+    while len(result) > max(3, len(shape)) and result[-1] == 1:
+        result.pop()
+    return tuple(result)

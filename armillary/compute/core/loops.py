@@ -46,8 +46,8 @@ class Plane:
 
     def pitch(self) -> Expr:
         """How far a row is behind the one above."""
-        found: Expr = self._buffer.shape[1]
-        return found
+        result: Expr = self._buffer.shape[1]
+        return result
 
 
 class FlatPlane:

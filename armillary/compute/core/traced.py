@@ -334,15 +334,17 @@ class Trace:
         return self._bound()
 
     def _bound(self) -> Callable[[], None]:
-        kept = list(self._buffers.values())
-        spans = sorted((b.ctypes.data, b.ctypes.data + len(b)) for _, b in kept)
+        retained = list(self._buffers.values())
+        spans = sorted((b.ctypes.data, b.ctypes.data + len(b)) for _, b in retained)
         if any(a[1] > b[0] for a, b in pairwise(spans)):
             raise Untraceable  # two names of the same bytes
         scalars = [var for var, _ in self._scalars.values()]
-        function = PrimFunc((*(b for b, _ in kept), *scalars), self._builder.get(), (("global_symbol", "window_loop"),))
+        function = PrimFunc(
+            (*(b for b, _ in retained), *scalars), self._builder.get(), (("global_symbol", "window_loop"),)
+        )
         loops = _kernels.get(str(function), lambda: CompiledLoops.built(function))
         values = {name: value for name, (_, value) in self._scalars.items()}
-        return lambda: loops.bind_values([b.ctypes.data for _, b in kept], values, 1).run(0, 1, 0)
+        return lambda: loops.bind_values([b.ctypes.data for _, b in retained], values, 1).run(0, 1, 0)
 
     def _scalar(self, name: str, value: int) -> Var:
         return self._scalars.setdefault(name, (T.var(name), value))[0]

@@ -152,10 +152,10 @@ class Window(_Nested):
         share, rest = divmod(count, parts)
         first = part * share + min(part, rest)
         last = first + share + (part < rest)
-        made = Window(*self._dims)
+        result = Window(*self._dims)
         stop = min(dim.begin + last * dim.stride, dim.stop) if last == count else dim.begin + last * dim.stride
-        made._dims[dimension] = Dimension(dim.begin + first * dim.stride, stop, dim.stride)
-        return made
+        result._dims[dimension] = Dimension(dim.begin + first * dim.stride, stop, dim.stride)
+        return result
 
     def objection_to(self, sub: Window) -> str:
         """Which of the five rules a sub-window breaks, "" if none."""

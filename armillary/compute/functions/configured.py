@@ -114,8 +114,8 @@ def _objection_to_kind(name: str, given: object, kind: type) -> str:
 def _type_of(image: object) -> DataType:
     """The type of a tensor; of a pyramid of them, as of anything else, U8."""
     info = getattr(image, "info", None)
-    found = getattr(info(), "data_type", None) if callable(info) and not isinstance(image, type) else None
-    return found if isinstance(found, DataType) else DataType.U8
+    result = getattr(info(), "data_type", None) if callable(info) and not isinstance(image, type) else None
+    return result if isinstance(result, DataType) else DataType.U8
 
 
 def objection_to_constant(constant: object, kind: DataType) -> str:

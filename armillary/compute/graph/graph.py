@@ -188,9 +188,9 @@ class Graph:
         """A value's information as a tensor of a target."""
         if self._producers[number] is target:
             return self._values[number]
-        made = new_tensor(target)
-        made.allocator().init(self._values[number].info())
-        return made
+        result = new_tensor(target)
+        result.allocator().init(self._values[number].info())
+        return result
 
     def configure(self) -> None:
         """Load weights, pack them, plan the memory; `run` does it the first time."""

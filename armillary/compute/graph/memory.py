@@ -34,10 +34,10 @@ class GraphMemory:
         if target not in self._groups:
             self._between[target] = MemoryManagerOnDemand(OffsetLifetimeManager(), PoolManager())
             self._groups[target] = MemoryGroup(self._between[target])
-        made = new_tensor(target)
-        made.allocator().init(info)
-        self._groups[target].manage(made)
-        return made
+        result = new_tensor(target)
+        result.allocator().init(info)
+        self._groups[target].manage(result)
+        return result
 
     def end(self, tensor: Tensor) -> None:
         """A value whose last reader is configured."""

@@ -68,10 +68,10 @@ class NodeContext:
 
     def input(self, index: int) -> Tensor:
         """An input, values first, then weights."""
-        found = self._inputs[index] if 0 <= index < len(self._inputs) else None
-        if found is None:
+        result = self._inputs[index] if 0 <= index < len(self._inputs) else None
+        if result is None:
             raise ExecutionError(f"{self._operation.name} has no input {index}")
-        return found
+        return result
 
     def optional_input(self, index: int) -> Tensor | None:
         """An input that a layer may lack."""
@@ -124,12 +124,12 @@ class OperationRegistry:
 
     def find_operation(self, operation_type: OperationType, target: Target) -> Operation:
         """The operation of a type and target."""
-        found = self._rows.get((operation_type, target))
-        if found is None:
+        result = self._rows.get((operation_type, target))
+        if result is None:
             there = [t.name for t in Target if self.contains(operation_type, t)]
             message = f"no operation {operation_type.name} is registered for {target.name}"
             raise UnsupportedError(message, hint=f"it is for {', '.join(there) or 'no target'}")
-        return found
+        return result
 
 
 @bounded

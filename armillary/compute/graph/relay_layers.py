@@ -50,8 +50,8 @@ def _constant(expr: Expr) -> Array | None:
 
 def tensor_type(expr: Expr) -> TensorType | None:
     """The type of an expression of one tensor."""
-    found = expr.checked_type
-    return found if isinstance(found, TensorType) else None
+    result = expr.checked_type
+    return result if isinstance(result, TensorType) else None
 
 
 def _shape(expr: Expr) -> tuple[int, ...]:

@@ -76,18 +76,18 @@ def configured(
 
 def loaded_weights(layer: INode, infos: Sequence[TensorInfo], target: Target) -> list[Tensor | None]:
     """A layer's weights, filled by their accessors."""
-    made: list[Tensor | None] = []
+    result: list[Tensor | None] = []
     for found in layer.weights(infos):
         if found is None:
-            made.append(None)
+            result.append(None)
             continue
         tensor = new_tensor(target)
         tensor.allocator().init(found[0])
         tensor.allocator().allocate()
         accessed(tensor, found[1])
         tensor.mark_as_constant()
-        made.append(tensor)
-    return made
+        result.append(tensor)
+    return result
 
 
 _Step = tuple[Node | None, tuple[Slot, ...], Slot]  # no node: a copy

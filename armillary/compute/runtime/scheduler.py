@@ -267,8 +267,8 @@ class Scheduler:
         if not cls.is_available(scheduler):
             known = ", ".join(kind.value for kind in cls._KINDS if cls.is_available(kind))
             raise ConfigError(f"there is no scheduler {str(scheduler)!r}", hint=f"known: {known}")
-        made: IScheduler = cls._KINDS[cls.Type(scheduler)].get()
-        return made
+        result: IScheduler = cls._KINDS[cls.Type(scheduler)].get()
+        return result
 
     @classmethod
     def runner(cls) -> Callable[[Program], None] | None:

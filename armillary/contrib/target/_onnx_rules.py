@@ -87,8 +87,8 @@ def write(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
     if rule is None:
         known = sorted({*UNARY, *BINARY, *REDUCE, *rules})
         raise UnsupportedError(f"to_onnx: there is no rule for {op.name}", hint=f"there are: {', '.join(known)}")
-    made = rule(graph, call, inputs)
-    return [made] if isinstance(made, str) else made
+    result = rule(graph, call, inputs)
+    return [result] if isinstance(result, str) else result
 
 
 def _binary(graph: Graph, name: str, call: Call, inputs: Inputs) -> str:
@@ -328,10 +328,10 @@ def _layer_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
     centred = graph.node("Sub", [value, graph.reduce("ReduceMean", value, [axis], keeps=True)])
     spread = graph.reduce("ReduceMean", graph.node("Mul", [centred, centred]), [axis], keeps=True)
     root = graph.node("Sqrt", [graph.node("Add", [spread, graph.constant(attrs.epsilon, dtype_of(call))])])
-    made = graph.node("Div", [centred, root])
+    result = graph.node("Div", [centred, root])
     if attrs.scale:
-        made = graph.node("Mul", [made, along(graph, inputs[1][0], axis, rank)])
-    return graph.node("Add", [made, along(graph, inputs[2][0], axis, rank)]) if attrs.center else made
+        result = graph.node("Mul", [result, along(graph, inputs[1][0], axis, rank)])
+    return graph.node("Add", [result, along(graph, inputs[2][0], axis, rank)]) if attrs.center else result
 
 
 def _prelu(graph: Graph, call: Call, inputs: Inputs) -> str:

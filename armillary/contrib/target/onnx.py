@@ -106,8 +106,8 @@ class _Values:
 
 
 def _array(data: object) -> Array:
-    found: Array = data.numpy() if hasattr(data, "numpy") else data  # type: ignore[assignment]
-    return found
+    result: Array = data.numpy() if hasattr(data, "numpy") else data  # type: ignore[assignment]
+    return result
 
 
 def _outputs(graph: Graph, names: Sequence[str], ty: object) -> list[ValueInfoProto]:

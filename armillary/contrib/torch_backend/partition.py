@@ -105,8 +105,8 @@ class Divided:
                 setattr(fused, node.target, part)
                 count += 1
         eager = Counter(target_name(n.target) for n in fused.graph.nodes if n.op == "call_function")
-        told = ", ".join(f"{name} ({times})" for name, times in eager.items() if "getitem" not in name)
-        self.tell(f"{count} parts compiled; in eager mode: {told or 'nothing'}; {'; '.join(self.reasons)}")
+        message = ", ".join(f"{name} ({times})" for name, times in eager.items() if "getitem" not in name)
+        self.tell(f"{count} parts compiled; in eager mode: {message or 'nothing'}; {'; '.join(self.reasons)}")
         run: Callable[..., Sequence[Value]] = fused
         return run
 

@@ -24,14 +24,14 @@ R = TypeVar("R", bound="DataclassInstance")
 
 def read_cached(path: Path, kind: type[R], version: int) -> R | None:
     """The record in a file; None if there is none of this version."""
-    kept = read_private(path) if setting("ARMILLARY_CACHE") else None
-    if kept is None:
+    retained = read_private(path) if setting("ARMILLARY_CACHE") else None
+    if retained is None:
         return None
     try:
-        found = kind(**json.loads(kept))
+        result = kind(**json.loads(retained))
     except (ValueError, TypeError):  # unreadable or of another version: it is made again
         return None
-    return found if getattr(found, "version", None) == version else None
+    return result if getattr(result, "version", None) == version else None
 
 
 def write_cached(path: Path, record: DataclassInstance) -> None:

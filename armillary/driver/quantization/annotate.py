@@ -41,14 +41,14 @@ def attach_simulated_quantize(
     number = TensorType((), DType("float32"))
     parts = [Var(name, number) for name in ("dom_scale", "clip_min", "clip_max")]
     message = {} if rounding is None else {"rounding": rounding}
-    made: Call = simulated_quantize(data, *parts, kind=int(kind), sign=sign, **message)
-    return made
+    result: Call = simulated_quantize(data, *parts, kind=int(kind), sign=sign, **message)
+    return result
 
 
 def annotate() -> Pass:
     """The pass that says where integers go, by the settings in force when it runs."""
-    made: Pass = module_pass(_annotate, name="QuantizeAnnotate")
-    return made
+    result: Pass = module_pass(_annotate, name="QuantizeAnnotate")
+    return result
 
 
 def _annotate(module: IRModule, context: PassContext) -> IRModule:

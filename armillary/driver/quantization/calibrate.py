@@ -41,8 +41,8 @@ def calibrate(dataset: Dataset | None = None) -> Pass:
         del context
         return _calibrate(module, dataset, current_qconfig())
 
-    made: Pass = module_pass(run, name="QuantizeCalibrate")
-    return made
+    result: Pass = module_pass(run, name="QuantizeCalibrate")
+    return result
 
 
 def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IRModule:
@@ -132,16 +132,16 @@ def _fromsampled(module: IRModule, marks: Sequence[Call], dataset: Dataset | Non
     else:
         rows = _given(dataset, config)
     chunk = config.calibrate_chunk_by if config.calibrate_chunk_by > 0 else len(marks)
-    found: dict[int, float] = {}
+    result: dict[int, float] = {}
     for start in range(0, len(marks), chunk):
         part = marks[start : start + chunk]
         samples = sampled(module, [mark.args[0] for mark in part], rows, target)
         for mark, values in zip(part, samples, strict=True):
-            found[id(mark)] = threshold(values)
+            result[id(mark)] = threshold(values)
             steps = 2.0 ** (config.nbit_input - 1)
-            numbers = found[id(mark)] / steps, 1 - steps, steps - 1
+            numbers = result[id(mark)] / steps, 1 - steps, steps - 1
             refuse_constant(mark, values, [np.asarray(n) for n in numbers], main)
-    return found
+    return result
 
 
 def _given(dataset: Dataset | None, config: QConfig) -> Rows:
@@ -218,12 +218,12 @@ def sampled(module: IRModule, values: Sequence[Expr], rows: Rows, target: Target
 
 def of_inputs(main: Function, row: Mapping[str, object]) -> dict[str, Array]:
     """A row's arrays in the types of the inputs."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for param in main.params:
         name = param.name_hint
         if name not in row:
             raise ConfigError(f"quantize: the dataset has no {name!r}", hint=f"it has {', '.join(map(str, row))}")
         value = row[name]
         array = array_of(value, f"quantize: the input {name!r}")
-        found[name] = array.astype(str(getattr(param.checked_type, "dtype", array.dtype)))
-    return found
+        result[name] = array.astype(str(getattr(param.checked_type, "dtype", array.dtype)))
+    return result

@@ -79,17 +79,23 @@ def qconfig(**settings: object) -> QConfig:
     known = {f.name for f in dataclasses.fields(QConfig)}
     for name in sorted(set(settings) - known):
         warnings.warn(f"qconfig: there is no setting {name!r}; it has no effect", stacklevel=2)
-    made = _made({k: v for k, v in settings.items() if k in known})
+    result = _made({k: v for k, v in settings.items() if k in known})
     for name, choices in _CHOICES.items():
-        if getattr(made, name) not in choices.split(", "):
-            raise ConfigError(f"qconfig: {name} is {getattr(made, name)!r}", hint=f"choose of {choices}")
+        if getattr(result, name) not in choices.split(", "):
+            raise ConfigError(f"qconfig: {name} is {getattr(result, name)!r}", hint=f"choose of {choices}")
     for name in ("nbit_input", "nbit_weight"):
-        bits = getattr(made, name)
+        bits = getattr(result, name)
         if not isinstance(bits, int) or not 2 <= bits <= _MOST_BITS:
             raise ConfigError(f"qconfig: {name} is {bits!r}", hint=f"2 to {_MOST_BITS}")
     for name in ("dtype_input", "dtype_weight"):
-        if getattr(made, name) != "int8":
-            raise ConfigError(f"qconfig: {name} is {getattr(made, name)!r}", hint="int8")
-    if isinstance(made.global_scale, bool) or not isinstance(made.global_scale, int | float) or made.global_scale <= 0:
-        raise ConfigError(f"qconfig: global_scale is {made.global_scale!r}", hint="the largest value of data, above 0")
-    return made
+        if getattr(result, name) != "int8":
+            raise ConfigError(f"qconfig: {name} is {getattr(result, name)!r}", hint="int8")
+    if (
+        isinstance(result.global_scale, bool)
+        or not isinstance(result.global_scale, int | float)
+        or result.global_scale <= 0
+    ):
+        raise ConfigError(
+            f"qconfig: global_scale is {result.global_scale!r}", hint="the largest value of data, above 0"
+        )
+    return result

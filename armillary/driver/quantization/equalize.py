@@ -71,8 +71,8 @@ def equalized(module: IRModule) -> IRModule:
 
 def _pairs(main: Function) -> list[_Pair]:
     order = post_order(main, not_primitive)
-    readers = {key: len(found) for key, found in users(order).items()}
-    found = []
+    readers = {key: len(result) for key, result in users(order).items()}
+    result = []
     for expr in order:
         if _is_plain(expr) and isinstance(expr, Call) and (expr.attrs.groups == 1 or _is_depthwise(expr)):
             between: list[Call] = []
@@ -81,8 +81,8 @@ def _pairs(main: Function) -> list[_Pair]:
                 between.insert(0, source)
                 source = source.args[0]
             if _is_plain(source) and readers.get(id(source)) == 1 and isinstance(source, Call):
-                found.append(_Pair(source, tuple(between), expr))
-    return found
+                result.append(_Pair(source, tuple(between), expr))
+    return result
 
 
 def _is_plain(expr: Expr) -> bool:
@@ -102,8 +102,8 @@ def _is_depthwise(call: Call) -> bool:
 
 def _by_input(call: Call, magnitudes: Array) -> Array:
     """The largest weight of each input channel."""
-    found: Array = magnitudes.max((1, 2, 3) if _is_depthwise(call) else (0, 2, 3))
-    return found
+    result: Array = magnitudes.max((1, 2, 3) if _is_depthwise(call) else (0, 2, 3))
+    return result
 
 
 def _keeps_factors(call: Call) -> bool:

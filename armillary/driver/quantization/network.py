@@ -138,17 +138,17 @@ class _Network:
         self.wanted = self._results(frozenset(range(len(self.layers))))
 
     def _numbers(self, method: str) -> dict[int, Numbers]:
-        found: dict[int, Numbers] = {}
+        result: dict[int, Numbers] = {}
         data = [mark for mark in self.marks if mark.attrs.kind != QAnnotateKind.WEIGHT]
         for mark, values in zip(data, sampled(self.marked, [m.args[0] for m in data], self.rows), strict=True):
-            found[id(mark)] = _of_range(*LIMITS[method](values))
-            refuse_constant(mark, values, found[id(mark)], self.main)
+            result[id(mark)] = _of_range(*LIMITS[method](values))
+            refuse_constant(mark, values, result[id(mark)], self.main)
         for mark in self.marks:
             if mark.attrs.kind == QAnnotateKind.WEIGHT:
                 scale = channel_scale(mark, self.main)
-                found[id(mark)] = scale, np.asarray(np.float32(-127)), np.asarray(np.float32(127))
-                refuse_constant(mark, mark.args[0].data, found[id(mark)], self.main)  # type: ignore[attr-defined]
-        return found
+                result[id(mark)] = scale, np.asarray(np.float32(-127)), np.asarray(np.float32(127))
+                refuse_constant(mark, mark.args[0].data, result[id(mark)], self.main)  # type: ignore[attr-defined]
+        return result
 
     def _simulation(self) -> tuple[Callable[[Mapping[str, Array]], list[Array]], dict[int, list[str]]]:
         """The network in float with the numbers of marks as inputs."""
@@ -231,12 +231,12 @@ class _Network:
 
 def relative_error(got: Sequence[Sequence[Array]], wanted: Sequence[Sequence[Array]]) -> float:
     """The largest relative root mean square of an output's error, over all rows."""
-    found = 0.0
+    result = 0.0
     for k in range(len(wanted[0])):
         lost = sum(float(((g[k] - w[k]) ** 2).sum()) for g, w in zip(got, wanted, strict=True))
         size = sum(float((w[k] ** 2).sum()) for w in wanted)
-        found = max(found, (lost / size) ** 0.5 if size else float(lost > 0))
-    return found
+        result = max(result, (lost / size) ** 0.5 if size else float(lost > 0))
+    return result
 
 
 def results_of(module: IRModule, rows: Rows) -> list[list[Array]]:

@@ -29,18 +29,18 @@ def partition_conversions(mod: IRModule, ensure_fully_integral: bool = False) ->
     inner, inputs = _inner(main, heads)
     body, tail = _outer(inner)
     middle = Function(tuple(inputs), body)
-    made = IRModule()
+    result = IRModule()
     names = [GlobalVar(name) for name in ("quantize_inputs", "quantized_main", "dequantize_outputs")]
     head = _prefix(main, heads, inputs)
-    made["quantize_inputs"], made["quantized_main"], made["dequantize_outputs"] = head, middle, tail
+    result["quantize_inputs"], result["quantized_main"], result["dequantize_outputs"] = head, middle, tail
     params = tuple(map(_renamed, main.params))
     fed = Call(names[0], params, None)
     parts = tuple(TupleGetItem(fed, index) for index in range(len(inputs)))
-    made["main"] = Function(params, Call(names[2], (Call(names[1], parts, None),), None))
-    check_module(made)
+    result["main"] = Function(params, Call(names[2], (Call(names[1], parts, None),), None))
+    check_module(result)
     if ensure_fully_integral:
         _check(middle)
-    return made
+    return result
 
 
 def _is_of_input(expr: Expr, main: Function) -> bool:

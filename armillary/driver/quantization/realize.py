@@ -28,8 +28,8 @@ _LARGEST, _BYTE = 127.0, 255.0
 
 def realize() -> Pass:
     """The pass that computes in integers what annotate and calibrate said."""
-    made: Pass = module_pass(_realize, name="QuantizeRealize")
-    return made
+    result: Pass = module_pass(_realize, name="QuantizeRealize")
+    return result
 
 
 def _realize(module: IRModule, context: PassContext) -> IRModule:
@@ -59,5 +59,5 @@ def in_bytes(mark: Call) -> Expr:
         stored: Expr = Constant(np.clip(np.rint(data.data / steps), -_LARGEST - 1, _LARGEST).astype(np.int8))
     else:
         stored = quantize(data, *parameters, axis=axis, out_dtype="uint8" if is_unsigned else "int8")
-    made: Expr = dequantize(stored, *parameters, axis=axis)
-    return made
+    result: Expr = dequantize(stored, *parameters, axis=axis)
+    return result

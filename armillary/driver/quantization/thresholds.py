@@ -36,7 +36,7 @@ def by_divergence(samples: Array) -> float:
     bins = min(BINS, max(2 * STEPS, magnitudes.size // _IN_A_BIN))  # of few samples, bins that are not mostly empty
     counts, edges = np.histogram(magnitudes, bins, (0.0, largest))
     tried = range(STEPS, bins + 1, _STRIDE)
-    losses = [_divergence(counts.astype(np.float64), kept) for kept in tried]
+    losses = [_divergence(counts.astype(np.float64), retained) for retained in tried]
     return float(edges[tried[int(np.argmin(losses))]])
 
 

@@ -20,15 +20,15 @@ Value = str | list[str]
 def read_and_convert_json_into_dict(config_file: str | Path) -> dict[str, object]:
     """The dictionary of a JSON file. Raises ConfigError for a file that is not there or holds something else."""
     try:
-        found = json.loads(read_regular(config_file).decode("utf-8"))
+        result = json.loads(read_regular(config_file).decode("utf-8"))
     except OSError as error:
         message = f"cannot read the configuration: {error.strerror}"
         raise ConfigError(message, span=Span(str(config_file))) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the configuration is no JSON: {error}", span=Span(str(config_file))) from None
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise ConfigError("the configuration is no JSON object", span=Span(str(config_file)))
-    return found
+    return result
 
 
 def convert_config_json_to_cli(json_params: Mapping[str, object]) -> list[dict[str, Value]]:

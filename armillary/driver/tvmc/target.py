@@ -107,12 +107,12 @@ def generate_target_args(parser: argparse.ArgumentParser) -> None:
 
 def reconstruct_target_args(args: argparse.Namespace) -> dict[str, dict[str, str]]:
     """Attributes by kind that were given on the command line."""
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for kind, name in _attributes():
         value = getattr(args, f"target_{kind}_{name}".replace("-", "_"), None)
         if value is not None:
-            found.setdefault(kind, {})[name] = value
-    return found
+            result.setdefault(kind, {})[name] = value
+    return result
 
 
 def _attributes() -> list[tuple[str, str]]:

@@ -61,14 +61,14 @@ def convert_to_mixed_precision(
     rows = dict.fromkeys(ops or PRECISION_OPS, (_ALWAYS, acc_type, calculation_type))  # rows
     for name in rows:
         get_op(name)
-    made: IRModule = to_mixed_precision(
+    result: IRModule = to_mixed_precision(
         mod,
         mixed_precision_type=calculation_type,
         missing_op_mode=_QUIET,
         keep_orig_output_dtype=True,
         conversions=rows,
     )
-    return made
+    return result
 
 
 @boundary("convert_graph_layout", arguments=True)

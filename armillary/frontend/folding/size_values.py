@@ -53,8 +53,8 @@ def as_expr(values: Array, dtype: str) -> Expr | None:
         return None
     if not any(isinstance(v, Extent) for v in flat):
         return Constant(np.array(flat, dtype).reshape(values.shape))
-    made: Expr = sizes(tuple(v if isinstance(v, Extent) else int(v) for v in flat), values.shape, dtype)
-    return made
+    result: Expr = sizes(tuple(v if isinstance(v, Extent) else int(v) for v in flat), values.shape, dtype)
+    return result
 
 
 def is_sized(arg: Expr) -> bool:

@@ -47,8 +47,8 @@ class Layer:
         return shape_of_typed(self.x)
 
     def get(self, name: str, default: object = None) -> Any:  # Any: JSON of Keras
-        found = self.config.get(name)
-        return default if found is None else found
+        result = self.config.get(name)
+        return default if result is None else result
 
     def weight(self, number: int, change: Callable[[Array], Array] = lambda a: a) -> Expr:
         """A weight as a parameter `<layer>.<its last name>`, or with all its names where that is not enough."""
@@ -109,8 +109,8 @@ def activated(value: Expr, name: object, layer: Layer) -> Expr:  # a name, or an
 
 
 def _scaled(value: Expr, factor: float, shift: float = 0.0) -> Expr:
-    made = op("multiply", value, const(np.float32(factor)))
-    return op("add", made, const(np.float32(shift))) if shift else made
+    result = op("multiply", value, const(np.float32(factor)))
+    return op("add", result, const(np.float32(shift))) if shift else result
 
 
 def _clip(value: Expr, low: float, high: float) -> Expr:
@@ -321,10 +321,10 @@ def _cropping(layer: Layer) -> Expr:
 
 def _folded(name: str) -> Rule:
     def rule(layer: Layer) -> Expr:
-        made = layer.inputs[0]
+        result = layer.inputs[0]
         for other in layer.inputs[1:]:
-            made = op(name, made, other)
-        return _scaled(made, 1 / len(layer.inputs)) if layer.kind == "Average" else made
+            result = op(name, result, other)
+        return _scaled(result, 1 / len(layer.inputs)) if layer.kind == "Average" else result
 
     return rule
 

@@ -50,8 +50,8 @@ class HasWeights(Protocol):
 def layers_of(model: JsonObject) -> list[JsonObject]:
     """The configurations of a model's layers."""
     config = model["config"]
-    found: list[JsonObject] = config if isinstance(config, list) else config["layers"]
-    return found
+    result: list[JsonObject] = config if isinstance(config, list) else config["layers"]
+    return result
 
 
 def name_of(layer: JsonObject) -> str:
@@ -79,11 +79,11 @@ def _chunks(group: Group, name: str) -> list[str]:
     attributes = group.attributes
     if name in attributes:
         return list(attributes[name])
-    found, number = [], 0
+    result, number = [], 0
     while f"{name}{number}" in attributes:
-        found += list(attributes[f"{name}{number}"])
+        result += list(attributes[f"{name}{number}"])
         number += 1
-    return found
+    return result
 
 
 def _split(model: JsonObject, flat: Weights) -> Tree:

@@ -149,17 +149,17 @@ class _Importer:
     def variable(self, node: SymbolNode) -> Var:
         name, value = node.name, self.params.get(node.name)
         if value is not None and name not in self.shape:
-            made = var(name, shape=value.shape, dtype=str(value.dtype))
-            self.variables.append(made)
-            return made
+            result = var(name, shape=value.shape, dtype=str(value.dtype))
+            self.variables.append(result)
+            return result
         sizes = self.shape.get(name) or _sizes(node.attrs.get("__shape__", ""))
         if not sizes or not all(isinstance(n, int | np.integer) and n > 0 for n in sizes):
             hint = f'shape={{"{name}": (1, 3, 224, 224)}}; a parameter is looked for in the .params file'
             raise ModelError(f"the shape of {name!r} is not known: {tuple(sizes)}", hint=hint)
         dtype = self.dtype if isinstance(self.dtype, str) else self.dtype.get(name, "float32")
-        made = var(name, shape=tuple(map(int, sizes)), dtype=dtype)
-        self.inputs.append(made)
-        return made
+        result = var(name, shape=tuple(map(int, sizes)), dtype=dtype)
+        self.inputs.append(result)
+        return result
 
     def call(self, node: SymbolNode) -> list[Expr]:
         span = Span(node.name)

@@ -41,8 +41,8 @@ class MxnetNode:
 
     def text(self, name: str, default: str = "") -> str:
         """An attribute as it stands; "None" is the default."""
-        found = self.attrs.get(name, "None")
-        return default if found == "None" else found
+        result = self.attrs.get(name, "None")
+        return default if result == "None" else result
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number with a fraction."""
@@ -88,8 +88,8 @@ class MxnetNode:
 
     def one_of(self, name: str, allowed: Sequence[str], default: str = "") -> str:
         """A word out of several."""
-        found = self.text(name, default)
-        return found if found in allowed else self.refuse(f"{name} is {found!r}", f"supported: {', '.join(allowed)}")
+        result = self.text(name, default)
+        return result if result in allowed else self.refuse(f"{name} is {result!r}", f"supported: {', '.join(allowed)}")
 
     def refuse(self, what: str, hint: str = "") -> NoReturn:
         """Raise UnsupportedError about this node."""

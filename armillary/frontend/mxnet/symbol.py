@@ -34,15 +34,15 @@ class Symbol:
 
     def reached(self, reads: dict[str, int]) -> set[int]:
         """Numbers of the nodes that results depend on; `reads` has operators of which only the first inputs count."""
-        found: set[int] = set()
+        result: set[int] = set()
         waiting = [number for number, _ in self.heads]
         while waiting:
             number = waiting.pop()
-            if number not in found:
-                found.add(number)
+            if number not in result:
+                result.add(number)
                 node = self.nodes[number]
                 waiting += [other for other, _ in node.inputs[: reads.get(node.op)]]
-        return found
+        return result
 
 
 def read_symbol(text: str, path: str) -> Symbol:

@@ -50,10 +50,10 @@ def from_onnx(
     `freeze_params` weights are constants and params is empty.
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
-    given = Arguments("from_onnx", ModelError)
+    arguments = Arguments("from_onnx", ModelError)
     named = {"convert_config": convert_config, "static_inputs": static_inputs, "bounds": bounds, "hint": hint}
     for name, value in named.items():
-        given.kind(name, value, (Mapping, NoneType), "a dictionary")
+        arguments.kind(name, value, (Mapping, NoneType), "a dictionary")
     result: tuple[IRModule, dict[str, Array]] = _import_model(
         model,
         {} if shape is None else shape,

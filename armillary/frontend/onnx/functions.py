@@ -47,8 +47,8 @@ def _type_proto(value: Expr | None) -> TypeProto:
     ty = value.checked_type if value is not None else None
     if not isinstance(ty, TensorType):
         return onnx.TypeProto()
-    made: TypeProto = onnx.helper.make_tensor_type_proto(ELEM_TYPES[str(ty.dtype)], ty.static)
-    return made
+    result: TypeProto = onnx.helper.make_tensor_type_proto(ELEM_TYPES[str(ty.dtype)], ty.static)
+    return result
 
 
 def schema_function(node: NodeProto, domain: str, version: int, types: list[bytes] | None) -> FunctionProto | None:

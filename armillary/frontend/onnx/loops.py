@@ -116,13 +116,13 @@ def parts_of(value: Expr) -> list[Expr]:
 
 def _unpacked(made: Expr, types: Sequence[Type]) -> Values:
     """The fields of a tuple of tensors, as values of these types (sequences are tuples of elements)."""
-    found: Values = []
+    result: Values = []
     used = 0
     for ty in types:
         items = [TupleGetItem(made, used + k) for k in range(len(tensor_fields(ty)))]
         used += len(items)
-        found.append(Tuple(tuple(items)) if isinstance(ty, TupleType) else items[0])
-    return found
+        result.append(Tuple(tuple(items)) if isinstance(ty, TupleType) else items[0])
+    return result
 
 
 def as_scalar(value: Expr) -> Expr:

@@ -34,7 +34,7 @@ class Message:
         """The message at [begin, end)."""
         if wire != BYTES:
             raise Unusual
-        made, values = cls(), dict[str, Any]()
+        result, values = cls(), dict[str, Any]()
         for number, kind, at, to in _fields_of(data, begin, end):
             if number in cls._ignored:
                 continue
@@ -48,8 +48,8 @@ class Message:
                 raise Unusual
             else:
                 values[name] = value
-        made.__dict__.update(values)
-        return made
+        result.__dict__.update(values)
+        return result
 
 
 def _fields_of(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -249,7 +249,7 @@ def plain_model(data: bytes) -> PlainModel | None:
     if len(data) > LONGEST:
         return None
     try:
-        made: PlainModel = PlainModel.read(data, BYTES, 0, len(data))
+        result: PlainModel = PlainModel.read(data, BYTES, 0, len(data))
     except Unusual:
         return None
-    return made
+    return result

@@ -112,15 +112,15 @@ def _fitted(pattern: _Pattern, shape: tuple[object, ...], bound: _Bound) -> _Bou
     fixed = len(pattern) - (rest is not None)
     if len(shape) < fixed or (rest is None and len(shape) > fixed):
         return None
-    found = dict(bound)
+    result = dict(bound)
     if rest is not None:
         behind = len(pattern) - rest - 1
         middle = shape[rest : len(shape) - behind]
-        if pattern[rest] != "..." and not _agrees(found, pattern[rest], middle):
+        if pattern[rest] != "..." and not _agrees(result, pattern[rest], middle):
             return None
         shape = shape[:rest] + shape[len(shape) - behind :]
         pattern = pattern[:rest] + pattern[rest + 1 :]
-    return found if all(_is_size(found, token, size) for token, size in zip(pattern, shape, strict=True)) else None
+    return result if all(_is_size(result, token, size) for token, size in zip(pattern, shape, strict=True)) else None
 
 
 def _agrees(found: _Bound, name: str, sizes: tuple[object, ...]) -> bool:

@@ -66,7 +66,7 @@ def _split(held: HeldFile, size: int) -> SplitModel:
     (graph,) = graphs
     pieces: list[bytes] = []
     large: dict[int, FilePart] = {}
-    kept, number = graph.begin, 0
+    retained, number = graph.begin, 0
     for field in _fields(file, graph.begin, graph.end):
         if field.number != _GRAPH_INITIALIZER:
             continue
@@ -74,10 +74,10 @@ def _split(held: HeldFile, size: int) -> SplitModel:
         if raw is not None:
             large[number] = FilePart(held, raw.begin, raw.end - raw.begin)
             rest = _read(held, field.begin, raw.start) + _read(held, raw.end, field.end)
-            pieces += [_read(held, kept, field.start), _message(_GRAPH_INITIALIZER, rest)]
-            kept = field.end
+            pieces += [_read(held, retained, field.start), _message(_GRAPH_INITIALIZER, rest)]
+            retained = field.end
         number += 1
-    pieces.append(_read(held, kept, graph.end))
+    pieces.append(_read(held, retained, graph.end))
     inside = _message(_MODEL_GRAPH, b"".join(pieces))
     return SplitModel(_read(held, 0, graph.start) + inside + _read(held, graph.end, size), large)
 

@@ -43,17 +43,17 @@ def _resolved(dims: Mapping[str, object], given: set[str], variant: dict[str, An
     if unknown:
         have = ", ".join([*dims, *sorted(symbols)]) or "none"
         raise ModelError(f"a variant names {unknown[0]!r}, which is no input or dimension", hint=f"there are: {have}")
-    made: Shapes = {}
+    result: Shapes = {}
     for name, declared in dims.items():
         if name in variant:
-            made[name] = tuple(variant[name])
+            result[name] = tuple(variant[name])
         elif isinstance(declared, tuple) and any(isinstance(d, str) and d in variant for d in declared):
-            made[name] = tuple(variant.get(d, d) if isinstance(d, str) else d for d in declared)
+            result[name] = tuple(variant.get(d, d) if isinstance(d, str) else d for d in declared)
         elif name in given:
-            made[name] = declared
-    for name, shape in made.items():
+            result[name] = declared
+    for name, shape in result.items():
         free = [d for d in shape if not isinstance(d, int | list | tuple)] if isinstance(shape, tuple) else []
         if free:
             hint = f"give {free[0]!r} a number" if free[0] else "give its whole shape"
             raise TypeMismatch(f"a variant leaves a dimension of input {name!r} open: {shape}", hint=hint)
-    return made
+    return result

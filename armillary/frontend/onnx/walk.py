@@ -330,8 +330,8 @@ class _Walk:
                 raise NeedsValue(error, needed) from error.__cause__
             raise
         except MemoryError as error:
-            told = f"{node.op_type} node: out of memory: {error}"
-            raise ExecutionError(told, span=span, hint=_summary(node, scope)) from error
+            message = f"{node.op_type} node: out of memory: {error}"
+            raise ExecutionError(message, span=span, hint=_summary(node, scope)) from error
         except _MALFORMED as error:
             raise ModelError(
                 f"{node.op_type} node is malformed: {type(error).__name__}: {error}",
@@ -357,8 +357,8 @@ class _Walk:
         check_shapes(node.op_type, domain, types)
         special = _SPECIAL.get((domain, node.op_type))
         if special is not None:
-            made: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)
-            return made
+            result: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)
+            return result
         rule = onnx_rule(domain, node.op_type, version)
         if rule is not None:
             view = self._view(node, domain, version, scope, span)
@@ -400,11 +400,13 @@ class _Walk:
         defaults: dict[str, AttributeProto],
     ) -> list[Expr]:
         """Import a function body in place of the node that calls it."""
-        key, told = function_key(body), " -> ".join(name for _, name, _ in self.calls)
+        key, message = function_key(body), " -> ".join(name for _, name, _ in self.calls)
         if key in self.calls and key in self.functions:
-            raise ModelError(f"function {body.name!r} calls itself: {told}")
+            raise ModelError(f"function {body.name!r} calls itself: {message}")
         if len(self.calls) >= _MAX_CALL_DEPTH:
-            raise UnsupportedError(f"function {body.name!r}: calls are nested more than {_MAX_CALL_DEPTH} deep: {told}")
+            raise UnsupportedError(
+                f"function {body.name!r}: calls are nested more than {_MAX_CALL_DEPTH} deep: {message}"
+            )
         if len(node.input) > len(body.input):
             raise ModelError(f"function {body.name!r} takes {len(body.input)} inputs, got {len(node.input)}")
         values = defaults | {a.name: a for a in body.attribute_proto} | {a.name: a for a in node.attribute}

@@ -103,15 +103,15 @@ def scan(walk: Walk, node: Node, arguments: list[Value]) -> Value:
 
 def _variables(walk: Walk, name: str, values: Sequence[Value]) -> list[Value]:
     """A variable of a body for each tensor from outside; what is known stays, unless it is a state."""
-    made: list[Value] = []
+    result: list[Value] = []
     for k, value in enumerate(values):
         if not is_tensor(value) or (name == "outer" and walk.folder.is_known(value)):
-            made.append(value)
+            result.append(value)
             continue
         variable = Var(f"{name}{k}", type_of(value))
         walk.folder.stand_ins[id(variable)] = (variable, value)
-        made.append(variable)
-    return made
+        result.append(variable)
+    return result
 
 
 def _passed(values: Sequence[Value], inside: Sequence[Value]) -> list[Expr]:

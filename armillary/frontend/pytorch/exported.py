@@ -107,10 +107,10 @@ class _Import:
         if len(sizes) != len(meta.shape):
             raise ModelError(f"shape= gives {name!r} {len(sizes)} sizes, the program has {len(meta.shape)}")
         known = self.sizes.shape(name, meta.shape, sizes, _dim_names(meta, name))
-        made = Var(name, tensor_type(known, dtype_name(meta.dtype)), Span("<exported program>", name))
-        self.inputs.append(made)
-        self.walk.folder.outer.add(id(made))
-        return made
+        result = Var(name, tensor_type(known, dtype_name(meta.dtype)), Span("<exported program>", name))
+        self.inputs.append(result)
+        self.walk.folder.outer.add(id(result))
+        return result
 
     def weight(self, spec: InputSpec, kind: str) -> Value:
         target = spec.target

@@ -84,12 +84,12 @@ class FxWalk:
 
     def attribute(self, module: GraphModule, node: Node) -> Value:
         """What the module holds under the name of a get_attr node: a tensor or a graph module."""
-        found = module
+        result = module
         for part in node.target.split("."):
-            found = getattr(found, part)
-        if hasattr(found, "graph"):
-            return found
-        return self.settled(self.folder.give(constant_of(found)), node)
+            result = getattr(result, part)
+        if hasattr(result, "graph"):
+            return result
+        return self.settled(self.folder.give(constant_of(result)), node)
 
     def called(self, node: Node, values: Mapping[str, Value]) -> Value:
         """The result of a call: an expression, a number, or a list of them."""

@@ -38,15 +38,15 @@ class AtenCall:
 
     def value(self, expr: Expr | None) -> Array | None:
         """The value of a tensor, where it is known when importing."""
-        found = self.folder.value(expr)
-        return found if isinstance(found, np.ndarray) else None
+        result = self.folder.value(expr)
+        return result if isinstance(result, np.ndarray) else None
 
     def known(self, expr: Expr, what: str) -> Array:
         """The value of a tensor that must be known when importing; `what` names it in the error."""
-        found = self.value(expr)
-        if found is None:
+        result = self.value(expr)
+        if result is None:
             self.refuse(f"its {what} is computed when the model runs", "make it a constant of the model")
-        return found
+        return result
 
     def refuse(self, what: str, hint: str = "") -> NoReturn:
         """Raise UnsupportedError about this call."""

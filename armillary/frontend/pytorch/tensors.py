@@ -38,5 +38,5 @@ def array_of(tensor: Tensor) -> Array:
     if name == "bfloat16":
         bits: Array = dense.view(sys.modules["torch"].int16).numpy()  # numpy has no bfloat16 of its own
         return bits.view(ml_dtypes.bfloat16)
-    found: Array = dense.numpy()
-    return found
+    result: Array = dense.numpy()
+    return result

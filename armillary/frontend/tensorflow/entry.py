@@ -121,8 +121,8 @@ class _Importer:
 
     def unread(self) -> list[tuple[str, int]]:
         read = {name for node in self.nodes.values() for name, _ in node.inputs}
-        found = [(name, 0) for name in self.names() if name not in read and self.nodes[name].op not in _INPUTS]
-        return found or [(name, 0) for name in self.names()[-1:]]
+        result = [(name, 0) for name in self.names() if name not in read and self.nodes[name].op not in _INPUTS]
+        return result or [(name, 0) for name in self.names()[-1:]]
 
     def order(self, heads: Iterable[str]) -> list[Node]:
         """What the outputs need, each node behind what it reads."""

@@ -124,12 +124,12 @@ def _node(message: _Message) -> Node:
 
 def _attr(message: _Message) -> Attr:
     for number, value in message.fields():
-        found = _single(message, number, value)
+        result = _single(message, number, value)
         if number == 1 and isinstance(value, memoryview):
             part = _Message(value, message.file)
             return [row for k, inner in part.fields() for row in _listed(part, k, inner)]
-        if found is not None or number == 7:
-            return found
+        if result is not None or number == 7:
+            return result
     return None
 
 
@@ -149,11 +149,11 @@ def _single(message: _Message, number: int, value: int | memoryview) -> Attr:
 def _listed(message: _Message, number: int, value: int | memoryview) -> list[Attr]:
     if isinstance(value, memoryview) and number in (3, 5, 6):  # packed
         at, rows = 0, _Message(value, message.file)
-        found: list[Attr] = []
+        result: list[Attr] = []
         while at < len(value):
             one, at = rows.varint(at)
-            found.append(_single(message, number, one))
-        return found
+            result.append(_single(message, number, one))
+        return result
     if isinstance(value, memoryview) and number == 4 and len(value) % 4 == 0:
         return [float(x) for x in np.frombuffer(value, "<f4")]
     return [_single(message, number, value)]
@@ -212,8 +212,8 @@ def _numbers(message: _Message, number: int, value: int | memoryview) -> list[fl
     if form:
         if len(value) % int(form[2]):
             raise message.wrong("numbers end early")
-        found: list[float] = np.frombuffer(value, form).tolist()
-        return found
+        result: list[float] = np.frombuffer(value, form).tolist()
+        return result
     packed: list[float] = []
     at, rows = 0, _Message(value, message.file)
     while at < len(value):

@@ -62,13 +62,13 @@ class TfliteNode:
 
     def input(self, index: int) -> Expr:
         """An input that has to be there."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        return self.refuse(f"it lacks its input {index}") if found is None else found
+        result = self.inputs[index] if index < len(self.inputs) else None
+        return self.refuse(f"it lacks its input {index}") if result is None else result
 
     def read(self, index: int) -> Tensor:
         """What the file says of an input that has to be there."""
-        found = self.reads[index] if index < len(self.reads) else None
-        return self.refuse(f"it lacks its input {index}") if found is None else found
+        result = self.reads[index] if index < len(self.reads) else None
+        return self.refuse(f"it lacks its input {index}") if result is None else result
 
     def value(self, index: int, what: str) -> Array:
         """The numbers of an input, which have to be known."""

@@ -33,10 +33,10 @@ def include_folder(sdk: str | Path = "") -> Path:
     for folder in (where, where / "include", where / "inc", where / "opencl-sdk" / "inc", where / "opencl-sdk"):
         if (folder / HEADER).is_file():
             return folder
-    found = next((path.parents[1] for path in sorted(where.glob(f"**/{HEADER}"))), None) if where.is_dir() else None
-    if found is None:
+    result = next((path.parents[1] for path in sorted(where.glob(f"**/{HEADER}"))), None) if where.is_dir() else None
+    if result is None:
         raise TargetError(f"{where} has no {HEADER}", hint="get the Adreno OpenCL ML SDK of the device's vendor")
-    return found
+    return result
 
 
 def sdk_version(sdk: str | Path = "") -> int:

@@ -91,8 +91,8 @@ def _compute(attrs: CacheUpdateAttrs, cache: Tensor, new: Tensor, start: Tensor)
         update = rows((batch, heads, count), written)
         return update if attrs.in_place else S.seq(rows((batch, heads, capacity), copied), update)
 
-    made: Tensor = te.extern([shape], [cache, new, start], body, name="cache_update", dtype=[cache.dtype])
-    return made
+    result: Tensor = te.extern([shape], [cache, new, start], body, name="cache_update", dtype=[cache.dtype])
+    return result
 
 
 @cache_update.samples

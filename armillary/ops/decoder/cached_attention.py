@@ -164,8 +164,8 @@ def _compute(attrs: CachedAttentionAttrs, *inputs: Tensor) -> Tensor:
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         return rows((b, g, t), lambda at: _Row(attrs, size, ins, outs[0], at).statement())
 
-    made: Tensor = te.extern([(b, t, h, e)], list(inputs), body, name="cached_attention", dtype=[inputs[0].dtype])
-    return made
+    result: Tensor = te.extern([(b, t, h, e)], list(inputs), body, name="cached_attention", dtype=[inputs[0].dtype])
+    return result
 
 
 def _vector(lanes: int, body: Callable[[Scalar], Stmt]) -> Stmt:

@@ -130,10 +130,10 @@ def _compute(attrs: LowBitDenseAttrs, data: Tensor, weight: Tensor, scales: Tens
         real = (value - zero.astype("int32")).astype(inner) * scales(unit, group).astype(inner)
         return te.sum(data(*rows, k).astype(inner) * real, axis=[k])
 
-    made: Tensor = te.compute([*data.shape[:-1], weight.shape[0]], element, name="low_bit_dense", tag="dense")
+    result: Tensor = te.compute([*data.shape[:-1], weight.shape[0]], element, name="low_bit_dense", tag="dense")
     if inner == str(data.dtype):
-        return made
-    return te.compute(made.shape, lambda *i: made(*i).astype(data.dtype), name="narrowed", tag="injective")
+        return result
+    return te.compute(result.shape, lambda *i: result(*i).astype(data.dtype), name="narrowed", tag="injective")
 
 
 @low_bit_dense.samples

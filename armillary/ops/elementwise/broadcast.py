@@ -332,12 +332,12 @@ def _neutral_zero(wanted_sign: bool, right_only: bool) -> Callable[[Call], Expr 
     drop = _neutral(0, right_only)
 
     def rule(expr: Call) -> Expr | None:
-        kept = drop(expr)
-        zero = next((a for a in expr.args[::-1] if a is not kept), None)
-        if kept is None or not isinstance(zero, Constant):
+        retained = drop(expr)
+        zero = next((a for a in expr.args[::-1] if a is not retained), None)
+        if retained is None or not isinstance(zero, Constant):
             return None
         floating = np.issubdtype(zero.data.dtype, np.floating)
-        return kept if not floating or bool((np.signbit(zero.data) == wanted_sign).all()) else None
+        return retained if not floating or bool((np.signbit(zero.data) == wanted_sign).all()) else None
 
     return rule
 

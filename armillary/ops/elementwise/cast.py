@@ -220,8 +220,8 @@ def widening_casts(expr: Call) -> Expr | None:
     (source,), (middle,) = tensor_fields(inner.args[0].checked_type), tensor_fields(inner.checked_type)
     (result,) = tensor_fields(expr.checked_type)
     clipped = _is_clipped(inner, middle.dtype) and (source.dtype.is_int or result.dtype.is_int)
-    kept = clipped and np.can_cast(middle.dtype.numpy, result.dtype.numpy, "safe")
-    if not kept and not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
+    retained = clipped and np.can_cast(middle.dtype.numpy, result.dtype.numpy, "safe")
+    if not retained and not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
         return None
     return Call(expr.op, inner.args, expr.attrs, expr.span)
 

@@ -142,10 +142,10 @@ def _softmax(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
     total = te.compute(
         rest, lambda *i: te.sum(powers(*at(i, k_sum)), axis=[k_sum]), name="softmax_sum", tag="softmax_sum"
     )
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         x.shape, lambda *i: T.cast(powers(*i) / total(*row(i)), DType(x.dtype)), name="softmax", tag="softmax"
     )
-    return made
+    return result
 
 
 @fast_softmax.samples

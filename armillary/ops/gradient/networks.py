@@ -140,7 +140,7 @@ def conv2d_weight(
     x = op("reshape", data, newshape=(batch, groups, channels // groups, *size))
     x = op("reshape", op("transpose", x, axes=(2, 1, 0, 3, 4)), newshape=(channels // groups, groups * batch, *size))
     g = op("transpose", grad, axes=(1, 0, 2, 3))
-    made = op(
+    result = op(
         "nn.conv2d",
         x,
         g,
@@ -151,10 +151,10 @@ def conv2d_weight(
         channels=units,
         kernel_size=out,
     )
-    made = op("transpose", made, axes=(1, 0, 2, 3))
-    if tensor(made).static[2:] == tuple(kernel):
-        return made
-    return op("strided_slice", made, begin=(0, 0), end=tuple(kernel), axes=(2, 3))
+    result = op("transpose", result, axes=(1, 0, 2, 3))
+    if tensor(result).static[2:] == tuple(kernel):
+        return result
+    return op("strided_slice", result, begin=(0, 0), end=tuple(kernel), axes=(2, 3))
 
 
 # --- pooling --------------------------------------------------------------------------------------------------------
@@ -280,8 +280,8 @@ def global_avg_pool(call: Call, grad: Expr) -> Grads:
     """Each element gets the gradient over the count."""
     shape = tensor(call.args[0]).static
     count = 1
-    for size, kept in zip(shape, tensor(grad).static, strict=True):
-        count *= size if kept == 1 else 1
+    for size, retained in zip(shape, tensor(grad).static, strict=True):
+        count *= size if retained == 1 else 1
     return [op("broadcast_to", grad * number(1.0 / count, grad), shape=shape)]
 
 

@@ -49,8 +49,8 @@ def rule_of(*names: str) -> Callable[[Rule], Rule]:
 
 def op(name: str, *args: object, **attrs: object) -> Expr:  # expressions, attribute values
     """A call of an operator by name."""
-    made: Expr = get_op(name)(*args, **attrs)
-    return made
+    result: Expr = get_op(name)(*args, **attrs)
+    return result
 
 
 def tensor(expr: Expr) -> TensorType:

@@ -85,8 +85,8 @@ def converter(desired: Desired, skips: Callable[[], bool]) -> Callable[[Call, ob
         if registered is None:
             return _in_layouts(expr, attrs, inputs, layouts)
         rule: AnyFunction = registered[1]
-        made: Expr | None = rule(attrs, inputs, [arg.checked_type for arg in expr.args], layouts)
-        return made
+        result: Expr | None = rule(attrs, inputs, [arg.checked_type for arg in expr.args], layouts)
+        return result
 
     return write
 
@@ -156,5 +156,5 @@ def in_layout(expr: Expr, source: Layout, target: Layout) -> Expr:
         return expr
     if sorted(source.whole) != sorted(target.whole):
         raise Impossible
-    made: Expr = get_op("layout_transform")(expr, src_layout=source.text, dst_layout=target.text)
-    return made if made.checked_type is not None else expr  # raises where sizes do not divide
+    result: Expr = get_op("layout_transform")(expr, src_layout=source.text, dst_layout=target.text)
+    return result if result.checked_type is not None else expr  # raises where sizes do not divide

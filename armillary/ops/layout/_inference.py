@@ -54,8 +54,8 @@ def last(layout: Layout, count: int) -> Known:
 def widened(layout: Layout, target: Layout) -> Layout:
     """`layout` with the axes in front that `target` has besides."""
     missing = tuple((letter, 0) for letter in target.whole if letter not in layout.axes)
-    made = from_parts((*missing, *layout.parts))
-    return layout if made is None else made
+    result = from_parts((*missing, *layout.parts))
+    return layout if result is None else result
 
 
 def place(layout: Layout, letter: str) -> int | None:

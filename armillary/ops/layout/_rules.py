@@ -152,14 +152,14 @@ def pool(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[T
 
 def _followed(own: str, new: Layouts | None, *, moves: bool) -> Layout:
     """The layout that comes in, where its image is whole; `moves`: wherever that lies."""
-    found = new[0] if new else None
+    result = new[0] if new else None
     mine = layout(own)
     image = [letter for letter in mine.whole if letter not in "NC"]
-    if found is None or any(letter not in found.axes or letter.lower() in found.axes for letter in image):
+    if result is None or any(letter not in result.axes or letter.lower() in result.axes for letter in image):
         return mine
-    if not moves and any(place(found, letter) != place(mine, letter) for letter in image):
+    if not moves and any(place(result, letter) != place(mine, letter) for letter in image):
         return mine
-    return found
+    return result
 
 
 def upsampling(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
@@ -375,8 +375,8 @@ def _cut(attrs: Attributes, cuts: dict[int, Cut], found: Layout) -> Attributes:
     is_dense = sorted(cuts) == list(range(len(cuts)))
     order = list(range(len(cuts))) if is_dense else sorted(cuts)
     begins, ends = (tuple(cuts[at][side] for at in order) for side in (0, 1))
-    kept = tuple(cuts[at][2] for at in order) if attrs.strides is not None else None
-    return dataclasses.replace(attrs, begin=begins, end=ends, strides=kept, axes=None if is_dense else tuple(order))
+    retained = tuple(cuts[at][2] for at in order) if attrs.strides is not None else None
+    return dataclasses.replace(attrs, begin=begins, end=ends, strides=retained, axes=None if is_dense else tuple(order))
 
 
 def reduction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
@@ -390,13 +390,13 @@ def reduction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seque
     named = {first.axes[axis % rank] for axis in axes}
     gone = set(first.whole) - named if attrs.exclude and attrs.axis is not None else named
     found = new[0] if new is not None and new[0] is not None and gone else first
-    kept: list[tuple[str, int]] = []
+    retained: list[tuple[str, int]] = []
     for letter, size in found.parts:
         if letter.upper() not in gone:
-            kept.append((letter, size))
+            retained.append((letter, size))
         elif attrs.keepdims:
-            kept.append((letter, 1 if size else 0))
-    output = from_parts(kept)
+            retained.append((letter, 1 if size else 0))
+    output = from_parts(retained)
     if new is None or not gone or attrs.axis is None:
         return Inferred((found,) * len(old), (output,), attrs)
     message = set(named) if attrs.exclude else gone

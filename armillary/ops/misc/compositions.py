@@ -66,10 +66,10 @@ def nll_loss(
     )
     hot = op("cast", chosen, dtype=str(tensor(predictions).dtype))
     weight = op("sum", hot * op("reshape", weights, newshape=along), axis=axis)
-    found = op("negative", op("sum", hot * predictions, axis=axis)) * weight
+    result = op("negative", op("sum", hot * predictions, axis=axis)) * weight
     if reduction == "none":
-        return found
-    return op("sum", found) if reduction == "sum" else op("sum", found) / op("sum", weight)
+        return result
+    return op("sum", result) if reduction == "sum" else op("sum", result) / op("sum", weight)
 
 
 @boundary("reverse_reshape", arguments=True)
@@ -169,8 +169,8 @@ def conv2d_backward_weight(
     if kernel_size is None or layouts != ("NCHW", "NCHW", "OIHW"):
         message = f"nn.conv2d_backward_weight: kernel_size {kernel_size}, layouts {', '.join(layouts)}"
         raise TypeMismatch(message, hint="give kernel_size; the layouts are NCHW, NCHW and OIHW")
-    made = conv2d_weight(grad, data, _pair(kernel_size), strides, padding, dilation, groups)
-    return op("cast", made, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(made).dtype) else made
+    result = conv2d_weight(grad, data, _pair(kernel_size), strides, padding, dilation, groups)
+    return op("cast", result, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(result).dtype) else result
 
 
 # --- quantised --------------------------------------------------------------------------------------------------------

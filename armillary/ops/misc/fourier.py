@@ -117,8 +117,8 @@ def _matrix(n: int, sign: int, parts: int) -> Array:
     """From real (and imaginary) parts side by side to both parts of the transform of length n."""
     angles = sign * 2 * np.pi * (np.outer(np.arange(n), np.arange(n)) % n) / n
     cosines, sines = np.cos(angles), np.sin(angles)
-    made: Array = np.block([[cosines, sines], [-sines, cosines]][:parts])
-    return made
+    result: Array = np.block([[cosines, sines], [-sines, cosines]][:parts])
+    return result
 
 
 def _from_onesided(parts: list[Expr], used: int, n: int) -> list[Expr]:
@@ -220,5 +220,5 @@ def stft(
     """Frames of a real signal (batch, samples), transformed: (batch, frequencies, frames, 2); a window weights them."""
     width = win_length or n_fft
     weights = const(np.ones(width, np.float32)) if window is None else window
-    made: Expr = stft_op(data, weights, n_fft, hop_length or n_fft // 4, width, bool(normalized), bool(onesided))
-    return made
+    result: Expr = stft_op(data, weights, n_fft, hop_length or n_fft // 4, width, bool(normalized), bool(onesided))
+    return result

@@ -109,7 +109,7 @@ def _row(*parts: Sequence[W]) -> list[W]:
 
 def _threefry(do: _Tools[W], key: Sequence[W], counter: Sequence[W]) -> list[W]:
     """The four words of each block: the cipher applied to the counter's words."""
-    made: list[W] = list(counter)
+    result: list[W] = list(counter)
     last: W = do.word(_PARITY)
     for part in key:
         last = last ^ part
@@ -117,14 +117,14 @@ def _threefry(do: _Tools[W], key: Sequence[W], counter: Sequence[W]) -> list[W]:
     for group in range(_ROUNDS // 4 + 1):
         keys: list[W] = [full[(group + k) % len(full)] for k in range(_WORDS)]
         keys[-1] = keys[-1] + do.word(group)
-        made = [word + part for word, part in zip(made, keys, strict=True)]
+        result = [word + part for word, part in zip(result, keys, strict=True)]
         for number in range(4 if group < _ROUNDS // 4 else 0):
             for pair, turn in enumerate(_ROTATIONS[(group * 4 + number) % len(_ROTATIONS)]):
-                a, b = made[2 * pair], made[2 * pair + 1]
+                a, b = result[2 * pair], result[2 * pair + 1]
                 total = a + b
-                made[2 * pair], made[2 * pair + 1] = total, total ^ (do.left(b, turn) | do.right(b, 64 - turn))
-            made = [made[k] for k in _ORDER]
-    return made
+                result[2 * pair], result[2 * pair + 1] = total, total ^ (do.left(b, turn) | do.right(b, 64 - turn))
+            result = [result[k] for k in _ORDER]
+    return result
 
 
 def _moved_on(do: _Tools[W], a: W, b: W) -> tuple[W, W]:

@@ -56,10 +56,10 @@ def _written_out(what: str, parts: Parts, columns: int) -> Expr:
     place = op("stack", Tuple((row, op("cast", indices, dtype="int32"))), axis=0)
     shape = (rows, columns // wide, *block)
     zeros = op("full", Constant(np.zeros((), values.dtype.numpy)), shape=shape, dtype=str(values.dtype))
-    made = op("scatter_nd", zeros, place, data, mode="add")
+    result = op("scatter_nd", zeros, place, data, mode="add")
     if not block:
-        return made
-    return op("reshape", op("transpose", made, axes=(0, 2, 1, 3)), newshape=(rows * high, columns))
+        return result
+    return op("reshape", op("transpose", result, axes=(0, 2, 1, 3)), newshape=(rows * high, columns))
 
 
 @boundary("nn.sparse_dense", arguments=True)

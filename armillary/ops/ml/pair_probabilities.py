@@ -80,8 +80,8 @@ def _compute(attrs: PairProbabilitiesAttrs, data: Tensor) -> Tensor:
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         return rows([count], lambda at: _row(ins[0], outs[0], at[0], classes, dtype))
 
-    made: Tensor = te.extern([(count, classes)], [data], body, name="pair_probabilities", dtype=[dtype])
-    return made
+    result: Tensor = te.extern([(count, classes)], [data], body, name="pair_probabilities", dtype=[dtype])
+    return result
 
 
 def _conditions(data: Buffer, q: Buffer, row: Index, classes: int, dtype: str) -> Stmt:
@@ -151,10 +151,10 @@ def _row(data: Buffer, out: Buffer, row: Index, classes: int, dtype: str) -> Stm
 
     begin = _conditions(data, q, row, classes, dtype)
     even = each("i", lambda i: store(out, one(1 / classes), row, i))
-    made: Stmt = S.seq(store(done, 0, 0), begin, even, loop("sweep", SWEEPS, sweep))
+    result: Stmt = S.seq(store(done, 0, 0), begin, even, loop("sweep", SWEEPS, sweep))
     for buffer in (q, slope, numbers, done):
-        made = S.Allocate(buffer, made)
-    return made
+        result = S.Allocate(buffer, result)
+    return result
 
 
 @pair_probabilities.samples

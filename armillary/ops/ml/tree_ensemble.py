@@ -169,10 +169,10 @@ def _compute(attrs: TreeEnsembleAttrs, data: Tensor, *learnt: Tensor) -> Tensor:
         trees, entries = te.static_shape(learnt[3])[0], te.static_shape(learnt[-1])[1]
         return _Forest(attrs, ins, outs[0], rows, trees, entries).statement()
 
-    made: Tensor = te.extern(
+    result: Tensor = te.extern(
         [(rows, attrs.targets)], [data, *learnt], body, name="tree_ensemble", dtype=[str(learnt[-1].dtype)]
     )
-    return made
+    return result
 
 
 @record(eq=False)

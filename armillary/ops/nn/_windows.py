@@ -123,10 +123,10 @@ def need_tensor(op: str, ty: Type, what: str = "data") -> TensorType:
 
 def need_rank(op: str, ty: Type, rank: int, what: str = "data") -> TensorType:
     """`ty` if it is a tensor of `rank` dimensions."""
-    found = need_tensor(op, ty, what)
-    if found.ndim != rank:
-        raise TypeMismatch(f"{op}: {what} must have {rank} dimensions, got {found.ndim}: {found}")
-    return found
+    result = need_tensor(op, ty, what)
+    if result.ndim != rank:
+        raise TypeMismatch(f"{op}: {what} must have {rank} dimensions, got {result.ndim}: {result}")
+    return result
 
 
 def need_float(op: str, ty: TensorType, what: str = "data") -> TensorType:
@@ -290,12 +290,12 @@ def block_of(layout: str, letter: str) -> int:
 
 def need_layout(op: str, layout: str, axes: str, ty: TensorType, what: str = "data") -> str:
     """The letters of `layout`, which must name `axes` once each (plus, for blocks, lower-case parts of them)."""
-    found = letters(layout)
-    if sorted(c for c in found if c.isupper()) != sorted(axes) or not {c.upper() for c in found} <= set(axes):
+    result = letters(layout)
+    if sorted(c for c in result if c.isupper()) != sorted(axes) or not {c.upper() for c in result} <= set(axes):
         raise TypeMismatch(f"{op}: the layout {layout!r} of {what} must name the axes {', '.join(axes)}")
-    if len(found) != ty.ndim:
-        raise TypeMismatch(f"{op}: {what} has {ty.ndim} dimensions, its layout {layout} has {len(found)}")
-    return found
+    if len(result) != ty.ndim:
+        raise TypeMismatch(f"{op}: {what} has {ty.ndim} dimensions, its layout {layout} has {len(result)}")
+    return result
 
 
 def spatial_axes(op: str, layout: str, rank: int) -> tuple[int, ...]:

@@ -63,8 +63,8 @@ def _compute(attrs: AddStepAttrs, data: Tensor, inputs: Tensor, step: Tensor) ->
     at = T.maximum(T.minimum(step(0), T.cast(inputs.shape[0] - 1, step.dtype)), T.const(0, step.dtype))
 
     def element(b: te.Expr, j: te.Expr) -> te.Expr:
-        found: te.Expr = data(b, j) + inputs(at, b, j + attrs.offset)
-        return found
+        result: te.Expr = data(b, j) + inputs(at, b, j + attrs.offset)
+        return result
 
     return te.compute(data.shape, element, name="add_step", tag="injective")
 

@@ -150,8 +150,8 @@ def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Read:
     def read(b: te.Expr, h: te.Expr, t: te.Expr, d: te.Expr) -> te.Expr:
         head = h // attrs.shared if which and attrs.shared > 1 else h
         at = {"B": b, "H": head + offset, "T": t, "D": d}
-        found: te.Expr = x(*(at[c] for c in text))
-        return found
+        result: te.Expr = x(*(at[c] for c in text))
+        return result
 
     return read
 
@@ -177,10 +177,10 @@ def placed(attrs: AttentionAttrs, size: Sizes, element: Read, name: str) -> Tens
 
 def _greatest() -> Callable[..., te.Expr]:
     """A maximum that may lose NaN: their exponentials make the row's sum NaN anyway, and to ask takes half the time."""
-    found: Callable[..., te.Expr] = te.comm_reducer(
+    result: Callable[..., te.Expr] = te.comm_reducer(
         lambda x, y: te.select(x > y, x, y), lambda dtype: T.const(-math.inf, dtype), "greatest"
     )
-    return found
+    return result
 
 
 def softmax_stages(size: Sizes, scores: Read, rows: int, keys: int) -> tuple[Tensor, Tensor]:

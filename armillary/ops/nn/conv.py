@@ -193,8 +193,8 @@ def _through(
     """What a convolution in blocks is, of types, arrays, stages or expressions."""
     unpacks = _moves(attrs, whole)
     x, w = (a if m.src_layout == m.dst_layout else move(m, a) for m, a in zip(unpacks[:2], args, strict=True))
-    made = plainly(x, w)
-    return made if unpacks[2].src_layout == unpacks[2].dst_layout else move(unpacks[2], made)
+    result = plainly(x, w)
+    return result if unpacks[2].src_layout == unpacks[2].dst_layout else move(unpacks[2], result)
 
 
 def _infer(op: str, rank: int, attrs: AnyConv, data: Type, weight: Type) -> TensorType:
@@ -399,7 +399,7 @@ def _as_transposed(op: Op, rank: int, attrs: AnyConv, data: Expr, weight: Expr) 
         turned = call("reverse", turned, axis=axis)
     spans = [(k - 1) * d for k, d in zip(taps, win.dilation, strict=True)]
     crops = [(span - b, span - a) for span, (b, a) in zip(spans, win.pads, strict=True)]
-    made = call(
+    result = call(
         f"nn.conv{rank}d_transpose",
         data,
         turned,
@@ -410,11 +410,11 @@ def _as_transposed(op: Op, rank: int, attrs: AnyConv, data: Expr, weight: Expr) 
     )
     beyond = ((0, 0), (0, 0), *((max(0, -b), max(0, -a)) for b, a in crops))  # outputs of padding alone
     if any(map(any, beyond)):
-        made = call("nn.pad", made, pad_width=beyond)
+        result = call("nn.pad", result, pad_width=beyond)
     if set(win.strides) == {1}:
-        return made
-    ends = tuple(type_of(made).static[a] for a in spatial)
-    return call("strided_slice", made, begin=(0,) * rank, end=ends, strides=win.strides, axes=tuple(spatial))
+        return result
+    ends = tuple(type_of(result).static[a] for a in spatial)
+    return call("strided_slice", result, begin=(0,) * rank, end=ends, strides=win.strides, axes=tuple(spatial))
 
 
 def _decomposed(op: Op, rank: int, attrs: AnyConv, data: Expr, weight: Expr) -> Expr | None:

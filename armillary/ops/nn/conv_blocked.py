@@ -157,8 +157,8 @@ def _compute(attrs: BlockedConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         lhs = padded(n, block, y * sy + ry * dy, x * sx + rx * dx, ici)
         return te.sum(lhs.astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici])
 
-    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
-    return found
+    result: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
+    return result
 
 
 @depthwise_blocked.compute
@@ -180,8 +180,8 @@ def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: Tensor, weight: Tenso
         return te.sum(lhs.astype(dtype) * weight(ob, 0, ry, rx, 0, oi).astype(dtype), axis=[ry, rx])
 
     tag = "depthwise_conv2d_NCHWc"
-    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name=tag, tag=tag)
-    return found
+    result: Tensor = te.compute(output_shape(attrs, data, weight), element, name=tag, tag=tag)
+    return result
 
 
 conv2d_blocked.reference(lambda attrs, data, weight: _reference(conv2d_blocked.name, attrs, data, weight))

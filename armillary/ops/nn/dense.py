@@ -290,11 +290,13 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         rhs = weight(index[-1] // lanes, k, index[-1] % lanes)
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
-    made: Tensor = te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
-    columns = te.extents(made)[-1]
+    result: Tensor = te.compute(
+        [*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack"
+    )
+    columns = te.extents(result)[-1]
     if attrs.units in (None, columns):
-        return made
-    return te.compute([*data.shape[:-1], attrs.units], lambda *i: made(*i), name="kept", tag="injective")
+        return result
+    return te.compute([*data.shape[:-1], attrs.units], lambda *i: result(*i), name="kept", tag="injective")
 
 
 def _compute_dot_operands(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:

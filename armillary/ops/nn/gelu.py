@@ -62,8 +62,8 @@ def compute(attrs: GeluAttrs, x: Tensor) -> Tensor:
             weight = te.normcdf(value)
         else:
             weight = T.const(0.5, dtype) + te.erf(value * T.const(math.sqrt(0.5), dtype)) * T.const(0.5, dtype)
-        found: te.Expr = (value * weight).astype(given.dtype)
-        return found
+        result: te.Expr = (value * weight).astype(given.dtype)
+        return result
 
     return te.compute(x.shape, element, name="gelu", tag="elemwise")
 

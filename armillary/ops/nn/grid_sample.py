@@ -100,8 +100,8 @@ class Arithmetic(Generic[V]):
 
 
 def _unnormalised(value: V, size: float, align: bool) -> V:
-    found: V = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
-    return found
+    result: V = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
+    return result
 
 
 def _bounded(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> V:
@@ -125,12 +125,12 @@ def _cubic_weights(t: V) -> list[V]:
     """Weights of the four neighbours, for the fraction t."""
 
     def near(d: V) -> V:
-        found: V = ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
-        return found
+        result: V = ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
+        return result
 
     def far(d: V) -> V:
-        found: V = ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
-        return found
+        result: V = ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
+        return result
 
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
@@ -210,8 +210,8 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return convert(_sampled(m, places, [float(s) for s in sizes], attrs, read), x.dtype)
 
     shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
-    found: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")
-    return found
+    result: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")
+    return result
 
 
 def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
@@ -243,8 +243,8 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return T.select(inside, index, T.const(elements))
 
     def weight(k: int, *at: te.Expr) -> te.Expr:
-        found: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k] if w is not None])
-        return found
+        result: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k] if w is not None])
+        return result
 
     rows = te.compute((batch, elements + 1, channels), row, name="grid_rows", tag="packed")
     corners = range({"nearest": 1, "bilinear": 2, "bicubic": 4}[attrs.method] ** len(sizes))
@@ -257,11 +257,11 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         values = [rows(n, p(n, *at), c) for p in places]
         terms = [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values
-        found: te.Expr = functools.reduce(T.add, terms)
-        return found
+        result: te.Expr = functools.reduce(T.add, terms)
+        return result
 
-    found: Tensor = te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
-    return found
+    result: Tensor = te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
+    return result
 
 
 @grid_sample.samples

@@ -71,13 +71,13 @@ def _compute(attrs: None, gates: Tensor, inputs: Tensor, step: Tensor, cell: Ten
 
     def gate(b: te.Expr, j: te.Expr, n: int) -> te.Expr:
         column = j + size * n
-        found: te.Expr = gates(b, column).astype(inner) + inputs(at, b, column).astype(inner)
-        return found
+        result: te.Expr = gates(b, column).astype(inner) + inputs(at, b, column).astype(inner)
+        return result
 
     def updated(b: te.Expr, j: te.Expr) -> te.Expr:
-        kept = te.sigmoid(gate(b, j, 2)) * cell(b, j).astype(inner)
-        found: te.Expr = (kept + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))).astype(dtype)
-        return found
+        retained = te.sigmoid(gate(b, j, 2)) * cell(b, j).astype(inner)
+        result: te.Expr = (retained + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))).astype(dtype)
+        return result
 
     def shown(b: te.Expr, j: te.Expr) -> te.Expr:
         return (te.sigmoid(gate(b, j, 1)) * te.tanh(new(b, j).astype(inner))).astype(dtype)

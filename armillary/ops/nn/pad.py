@@ -66,10 +66,10 @@ def _mirror_mode(attrs: MirrorPadAttrs) -> str:
 
 @pad.infer
 def infer_pad(attrs: PadAttrs, data: Type) -> TensorType:
-    made = _infer("nn.pad", attrs.pad_width, attrs.pad_mode, data)
-    if attrs.pad_mode == "constant" and any(map(any, attrs.pad_width)) and not made.dtype.has(attrs.pad_value):
-        raise TypeMismatch(f"nn.pad: a border of {attrs.pad_value} around {made.dtype}, which has no such number")
-    return made
+    result = _infer("nn.pad", attrs.pad_width, attrs.pad_mode, data)
+    if attrs.pad_mode == "constant" and any(map(any, attrs.pad_width)) and not result.dtype.has(attrs.pad_value):
+        raise TypeMismatch(f"nn.pad: a border of {attrs.pad_value} around {result.dtype}, which has no such number")
+    return result
 
 
 mirror_pad.infer(lambda attrs, data: _infer("nn.mirror_pad", attrs.pad_width, _mirror_mode(attrs), data))

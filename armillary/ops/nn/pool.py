@@ -191,8 +191,8 @@ def _reference_avg(pool: Pool, attrs: AveragePoolAttrs, x: Array) -> Array:
 def _mean(total: Array, count: Array) -> Array:
     """A sum divided by how many there are; of integers towards zero."""
     if np.issubdtype(total.dtype, np.integer):
-        found: Array = np.sign(total) * (np.abs(total) // np.maximum(count, 1))
-        return found
+        result: Array = np.sign(total) * (np.abs(total) // np.maximum(count, 1))
+        return result
     return total / count
 
 
@@ -213,8 +213,8 @@ def _reduce(pool: Pool, x: Tensor, fill: float, combine: AnyFunction, tag: str) 
         at = list(index)
         for n, a in enumerate(pool.axes):
             at[a] = index[a] * pool.strides[n] + axes[n] * pool.dilation[n]
-        found: te.Expr = combine(padded(*at), axis=axes)
-        return found
+        result: te.Expr = combine(padded(*at), axis=axes)
+        return result
 
     return te.compute(shape, element, name=tag, tag=tag)
 

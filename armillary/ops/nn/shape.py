@@ -106,8 +106,8 @@ def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
         for size in reversed(x.shape[1:]):
             index.append(j % size)
             j = j // size
-        found: te.Expr = x(i, *reversed(index))
-        return found
+        result: te.Expr = x(i, *reversed(index))
+        return result
 
     return te.compute([x.shape[0], columns], element, name="batch_flatten", tag="injective")
 
@@ -188,8 +188,8 @@ def _compute_d2s(attrs: DepthToSpaceAttrs, x: Tensor) -> Tensor:
         part = at["H"] % b * b + at["W"] % b
         channel = part * channels + at["C"] if attrs.mode == "DCR" else at["C"] * (b * b) + part
         at |= {"C": channel, "H": at["H"] // b, "W": at["W"] // b}
-        found: te.Expr = x(*(at[a] for a in layout))
-        return found
+        result: te.Expr = x(*(at[a] for a in layout))
+        return result
 
     return te.compute([shape[a] for a in layout], element, name="depth_to_space", tag="injective")
 
@@ -206,8 +206,8 @@ def _compute_s2d(attrs: SpaceToDepthAttrs, x: Tensor) -> Tensor:
         if attrs.mode == "CRD":
             part, channel = at["C"] % (b * b), at["C"] // (b * b)
         at |= {"C": channel, "H": at["H"] * b + part // b, "W": at["W"] * b + part % b}
-        found: te.Expr = x(*(at[a] for a in layout))
-        return found
+        result: te.Expr = x(*(at[a] for a in layout))
+        return result
 
     return te.compute([shape[a] for a in layout], element, name="space_to_depth", tag="injective")
 
@@ -216,12 +216,12 @@ def _compute_s2d(attrs: SpaceToDepthAttrs, x: Tensor) -> Tensor:
 
 
 def _check_layout(layout: str) -> str:
-    found = letters(layout)
-    if not found.isalpha() or len(set(found)) != len(found) or not re.fullmatch(r"(\d+[a-z]|[A-Z])+", layout):
+    result = letters(layout)
+    if not result.isalpha() or len(set(result)) != len(result) or not re.fullmatch(r"(\d+[a-z]|[A-Z])+", layout):
         raise TypeMismatch(f"layout_transform: {layout!r} is not a layout such as NCHW or NCHW8c")
-    if any(c.islower() and c.upper() not in found for c in found):
+    if any(c.islower() and c.upper() not in result for c in result):
         raise TypeMismatch(f"layout_transform: {layout!r} has the block of an axis without the axis")
-    return found
+    return result
 
 
 @layout_transform.infer
@@ -288,8 +288,8 @@ def _compute_layout(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
                 continue
             whole = at[a] * to + at[a.lower()] if to else at[a]
             place.append(whole if not block else whole % block if c.islower() else whole // block)
-        found: te.Expr = x(*place)
-        return found
+        result: te.Expr = x(*place)
+        return result
 
     return te.compute(shape, element, name="layout_transform", tag="injective")
 

@@ -119,8 +119,8 @@ def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     inverse = te.compute(
         total.shape, lambda *i: T.const(1.0, x.dtype) / total(*i), name="softmax_inverse", tag="softmax_inverse"
     )
-    made: Tensor = te.compute(x.shape, lambda *i: powers(*i) * inverse(*without(i)), name="softmax", tag="softmax")
-    return made
+    result: Tensor = te.compute(x.shape, lambda *i: powers(*i) * inverse(*without(i)), name="softmax", tag="softmax")
+    return result
 
 
 @log_softmax.compute
@@ -129,10 +129,10 @@ def _compute_log(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     logarithm = te.compute(
         total.shape, lambda *i: te.log(total(*i).astype(x.dtype)), name="softmax_log", tag="softmax_log"
     )
-    found: Tensor = te.compute(
+    result: Tensor = te.compute(
         x.shape, lambda *i: x(*i) - top(*without(i)) - logarithm(*without(i)), name="log_softmax", tag="log_softmax"
     )
-    return found
+    return result
 
 
 def _samples() -> Iterator[Sample]:

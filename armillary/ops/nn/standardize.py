@@ -84,8 +84,8 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
 
     def centred(index: Sequence[te.Expr]) -> te.Expr:
         value = x(*index).astype(dtype)
-        found: te.Expr = value if mean is None else value - mean(*outside(index))
-        return found
+        result: te.Expr = value if mean is None else value - mean(*outside(index))
+        return result
 
     squares = over(lambda index: centred(index) * centred(index), "squares")
     inverse = te.compute(
@@ -94,10 +94,10 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
         name="standardize_inverse",
         tag="standardize_inverse",
     )
-    made: Tensor = te.compute(
+    result: Tensor = te.compute(
         shape, lambda *i: (centred(i) * inverse(*outside(i))).astype(x.dtype), name="standardize", tag="standardize"
     )
-    return made
+    return result
 
 
 @standardize.samples

@@ -80,11 +80,13 @@ Rule = Callable[[Call, Sequence[Value]], Value | None]
 
 def real(x: Affine) -> Expr:
     """The real numbers in float32."""
-    made: Expr = call("qnn.dequantize", x.data, Constant(x.scale), Constant(x.zero), axis=-1 if x.is_single else x.axis)
+    result: Expr = call(
+        "qnn.dequantize", x.data, Constant(x.scale), Constant(x.zero), axis=-1 if x.is_single else x.axis
+    )
     low, high = x.limits
     if x.limits == NO_LIMITS:
-        return made
-    return call("nn.relu", made) if x.limits == (0.0, math.inf) else call("clip", made, a_min=low, a_max=high)
+        return result
+    return call("nn.relu", result) if x.limits == (0.0, math.inf) else call("clip", result, a_min=low, a_max=high)
 
 
 def quantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) -> Expr | None:
@@ -116,10 +118,10 @@ def _requantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) ->
         source = source.args[0]
     parameters = (Constant(p) for p in (x.scale, x.zero, scale, zero))
     modes = {"rounding": "TOEVEN", "compute_dtype": "float32", "out_dtype": dtype}
-    made: Expr = call("qnn.requantize", source, *parameters, axis=axis, **modes)
+    result: Expr = call("qnn.requantize", source, *parameters, axis=axis, **modes)
     for view in reversed(views):
-        made = Call(view.op, (made,), view.attrs, view.span)
-    return made
+        result = Call(view.op, (result,), view.attrs, view.span)
+    return result
 
 
 def _shape(expr: Expr) -> tuple[int, ...]:

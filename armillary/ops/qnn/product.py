@@ -130,16 +130,16 @@ def moved_array(data: Array, zero: Array, axis: int) -> Array:
 def qconv2d_reference(attrs: QConv2DAttrs, *arrays: Array) -> Array:
     data, weight, zero, weight_zero = arrays[:4]
     moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, attrs.kernel_layout.index("O")))
-    found: Array = conv2d.evaluate(_plain(attrs), moved)
-    return found
+    result: Array = conv2d.evaluate(_plain(attrs), moved)
+    return result
 
 
 @qdense.reference
 def qdense_reference(attrs: QDenseAttrs, *arrays: Array) -> Array:
     data, weight, zero, weight_zero = arrays[:4]
     moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, 0))
-    found: Array = dense.evaluate(DenseAttrs(attrs.units, "int32"), moved)
-    return found
+    result: Array = dense.evaluate(DenseAttrs(attrs.units, "int32"), moved)
+    return result
 
 
 def operand(x: Expr, zero: Expr, axis: int) -> Expr:

@@ -120,10 +120,10 @@ def saturated(data: Array, dtype: DType) -> Array:
 
 def check_small(name: str, dtype: str) -> DType:
     """The result's dtype: integers that float32 holds exactly, or int32."""
-    found = DType(dtype)
-    if not found.is_int or (found.bits > 16 and found != "int32") or found.lanes != 1:
-        raise TypeMismatch(f"{name}: out_dtype {found}, wanted int2 to int16, uint2 to uint16 or int32")
-    return found
+    result = DType(dtype)
+    if not result.is_int or (result.bits > 16 and result != "int32") or result.lanes != 1:
+        raise TypeMismatch(f"{name}: out_dtype {result}, wanted int2 to int16, uint2 to uint16 or int32")
+    return result
 
 
 def floats(*values: float) -> Array:

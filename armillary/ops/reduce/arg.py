@@ -77,10 +77,10 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
         for axis, k in zip(axes, inner, strict=True):
             place = T.add(T.mul(place, shape[axis]), k)
         place, value = T.cast(place, "int32"), read(i, inner)
-        found = T.select(T.equal(value, best(*(i or (0,)))), place, T.const(-1 if last else LAST, "int32"))
+        result = T.select(T.equal(value, best(*(i or (0,)))), place, T.const(-1 if last else LAST, "int32"))
         if not value.dtype.is_float:
-            return found
-        return T.select(T.not_equal(value, value), T.add(place, T.const(beyond, "int32")), found)
+            return result
+        return T.select(T.not_equal(value, value), T.add(place, T.const(beyond, "int32")), result)
 
     where = over(te.max if last else te.min, position, "position")
 
@@ -132,9 +132,9 @@ def _define(name: str, largest: bool) -> Op:
     @op.reference
     def reference(attrs: ArgReduceAttrs, data: Array) -> Array:
         axes = reduced_axes(name, attrs.plain, data.ndim)
-        kept = [a for a in range(data.ndim) if a not in axes]
+        retained = [a for a in range(data.ndim) if a not in axes]
         count = math.prod(data.shape[a] for a in axes)
-        rows = data.transpose([*kept, *axes]).reshape([*(data.shape[a] for a in kept), count])
+        rows = data.transpose([*retained, *axes]).reshape([*(data.shape[a] for a in retained), count])
         extreme = np.argmax if largest else np.argmin
         found = count - 1 - extreme(rows[..., ::-1], axis=-1) if attrs.select_last_index else extreme(rows, axis=-1)
         shape = [int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)]

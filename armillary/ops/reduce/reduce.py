@@ -77,15 +77,15 @@ def full_index(
     index: Sequence[te.Expr], axes: Sequence[int], inner: Sequence[te.IterVar], ndim: int, keepdims: bool
 ) -> list[te.Expr]:
     """The input index of an output index and one variable per reduced axis."""
-    kept, reduced = iter(index), iter(inner)
+    retained, reduced = iter(index), iter(inner)
     result = []
     for axis in range(ndim):
         if axis not in axes:
-            result.append(next(kept))
+            result.append(next(retained))
             continue
         result.append(next(reduced))
         if keepdims:
-            next(kept)
+            next(retained)
     return result
 
 
@@ -191,8 +191,8 @@ def _finish(row: Row, total: te.Tensor, count: Known, dtype: DType) -> te.Tensor
             value = T.div(value, number(count if total.dtype.is_float else most(count, 1), total.dtype))
         return T.cast(value, dtype)
 
-    made: te.Tensor = elements(total.shape, element, name=row.name, tag="elemwise")
-    return made
+    result: te.Tensor = elements(total.shape, element, name=row.name, tag="elemwise")
+    return result
 
 
 def _define(row: Row) -> Op:
@@ -303,8 +303,8 @@ def variance_decompose(attrs: VarianceAttrs, data: Expr, mean_expr: Expr) -> Exp
         data, mean_expr = (get_op("cast")(x, dtype=str(wide)) for x in (data, mean_expr))
     centred = subtract(data, mean_expr)
     total = sum_(multiply(centred, centred), attrs.axis, attrs.keepdims, attrs.exclude)
-    found = divide(total, like_const(float(_divisor(attrs, ty.static)), data))
-    return found if wide == ty.dtype else get_op("cast")(found, dtype=str(ty.dtype))
+    result = divide(total, like_const(float(_divisor(attrs, ty.static)), data))
+    return result if wide == ty.dtype else get_op("cast")(result, dtype=str(ty.dtype))
 
 
 @variance.samples

@@ -332,8 +332,8 @@ def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor, by_lanes: bool = True)
     shape = te.extents(data)
     axis = attrs.axis % len(shape)
     ascending = bool(attrs.is_ascend)
-    made: te.Tensor = ordered(data, axis, shape[axis], ascending, attrs.dtype, "indices", "argsort", by_lanes)
-    return made
+    result: te.Tensor = ordered(data, axis, shape[axis], ascending, attrs.dtype, "indices", "argsort", by_lanes)
+    return result
 
 
 _TIES = ints([[3, 1, 3, 2, 1, 1, 0], [5, 5, 4, 4, 5, 6, 6]])
@@ -383,8 +383,8 @@ def sort_reference(attrs: SortAttrs, data: Array) -> Array:
 def sort_compute(attrs: SortAttrs, data: te.Tensor, by_lanes: bool = True) -> te.Tensor:
     shape = te.extents(data)
     axis = attrs.axis % len(shape)
-    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort", by_lanes)
-    return made
+    result: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort", by_lanes)
+    return result
 
 
 @sort.samples
@@ -453,8 +453,8 @@ def topk_compute(attrs: TopkAttrs, data: te.Tensor, by_lanes: bool = True) -> li
     shape = te.extents(data)
     axis = attrs.axis % len(shape)
     count, ascending = attrs.k if attrs.k >= 1 else shape[axis], bool(attrs.is_ascend)
-    found: list[te.Tensor] = ordered(data, axis, count, ascending, attrs.dtype, attrs.ret_type, "topk", by_lanes)
-    return found
+    result: list[te.Tensor] = ordered(data, axis, count, ascending, attrs.dtype, attrs.ret_type, "topk", by_lanes)
+    return result
 
 
 @topk.samples

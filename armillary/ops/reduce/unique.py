@@ -75,8 +75,8 @@ def _compute(attrs: UniqueAttrs, data: te.Tensor) -> list[te.Tensor]:
 
     shapes = [(size,), (size,), (size,), (1,)] + [(size,)] * attrs.return_counts
     types = [str(data.dtype), *["int32"] * (len(shapes) - 1)]
-    made: list[te.Tensor] = te.extern(shapes, [data, order], body, name=NAME, dtype=types)
-    return made
+    result: list[te.Tensor] = te.extern(shapes, [data, order], body, name=NAME, dtype=types)
+    return result
 
 
 def _groups(attrs: UniqueAttrs, size: int, ins: list[Buffer], outs: list[Buffer]) -> Stmt:

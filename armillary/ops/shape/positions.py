@@ -191,8 +191,8 @@ def invert_permutation_compute(attrs: None, data: te.Tensor) -> te.Tensor:
             loop("i", size, lambda i: store(outs[0], i, wrapped(load(ins[0], i), size))),
         )
 
-    made: te.Tensor = te.extern([(size,)], [data], body, name="invert_permutation", dtype=[data.dtype])
-    return made
+    result: te.Tensor = te.extern([(size,)], [data], body, name="invert_permutation", dtype=[data.dtype])
+    return result
 
 
 @invert_permutation.samples

@@ -78,8 +78,8 @@ def _define(name: str, combine: Callable[[Scalar, Scalar], Scalar], numpy_scan: 
         def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
             return _scan(ins[0], outs[0], shape, axis, attrs, combine, neutral)
 
-        made: te.Tensor = te.extern([shape], [data], body, name=name, dtype=[attrs.dtype or data.dtype])
-        return made
+        result: te.Tensor = te.extern([shape], [data], body, name=name, dtype=[attrs.dtype or data.dtype])
+        return result
 
     @op.samples
     def samples() -> Iterator[Sample]:
@@ -172,8 +172,8 @@ def _beside(
 
         def one(r: Scalar, head: list[Scalar]) -> Stmt:
             after = store(found, combine(load(found, r), convert(load(data, *head, place), out.dtype)), r)
-            kept = store(out, load(found, r), *head, place)
-            return S.seq(kept, after) if attrs.exclusive else S.seq(after, kept)
+            retained = store(out, load(found, r), *head, place)
+            return S.seq(retained, after) if attrs.exclusive else S.seq(after, retained)
 
         return each(one)
 

@@ -38,18 +38,18 @@ _COMBINE: dict[str, tuple[Combine, np.ufunc | None]] = {
 
 def _check(name: str, reduction: str, data: Type, indices: Type, updates: Type) -> tuple[TensorType, ...]:
     """The three tensors, with dtypes and the reduction's name checked."""
-    found = []
+    result = []
     for what, ty in (("data", data), ("indices", indices), ("updates", updates)):
         if not isinstance(ty, TensorType):
             raise TypeMismatch(f"{name}: {what} is {ty}, wanted a tensor")
-        found.append(ty)
-    check_kind(name, "indices", found[1], "integer")
-    check_same_dtype(name, (found[0], found[2]))
+        result.append(ty)
+    check_kind(name, "indices", result[1], "integer")
+    check_same_dtype(name, (result[0], result[2]))
     if reduction not in _COMBINE:
         raise TypeMismatch(f"{name}: reduction {reduction!r}, wanted one of {', '.join(_COMBINE)}")
     if reduction != "update":
-        check_kind(name, "data", found[0], "numeric")
-    return tuple(found)
+        check_kind(name, "data", result[0], "numeric")
+    return tuple(result)
 
 
 def _numpy_scatter(data: Array, key: tuple[Array, ...], updates: Array, reduction: str) -> Array:
@@ -79,8 +79,8 @@ def _extern(
 
         return S.seq(rows(shape[:head], copy_row), update(ins, outs[0]))
 
-    made: te.Tensor = te.extern([shape], [data, *inputs], body, name=name, dtype=[data.dtype])
-    return made
+    result: te.Tensor = te.extern([shape], [data, *inputs], body, name=name, dtype=[data.dtype])
+    return result
 
 
 # --- scatter_elements ---------------------------------------------------------------------------------------------

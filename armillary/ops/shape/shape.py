@@ -473,8 +473,8 @@ def consecutive_transposes(expr: Call) -> Expr | None:
     first, second = _order(inner), _order(expr)
     if first is None or second is None:
         return None
-    made: Expr = transpose(inner.args[0], axes=tuple(first[a] for a in second))
-    return made
+    result: Expr = transpose(inner.args[0], axes=tuple(first[a] for a in second))
+    return result
 
 
 def _order(expr: Call) -> tuple[int, ...] | None:

@@ -266,8 +266,8 @@ def sparse_to_dense_compute(
         fill = rows(shape[:-1], lambda i: nest_apart(shape[-1:], lambda j: store(outs[0], load(ins[2]), *i, *j)))
         return S.seq(fill, nest_serial(count, one))
 
-    made: te.Tensor = te.extern([shape], [where, values, default], body, name="sparse_to_dense", dtype=[values.dtype])
-    return made
+    result: te.Tensor = te.extern([shape], [where, values, default], body, name="sparse_to_dense", dtype=[values.dtype])
+    return result
 
 
 def nest_serial(count: int, one: Callable[[Sequence[Scalar]], Stmt]) -> Stmt:
@@ -368,8 +368,8 @@ def _to_known_shape(call: Call) -> Expr | None:
     ty = like.checked_type
     if not isinstance(ty, TensorType) or not all(isinstance(d, int) for d in ty.shape):
         return None
-    made: Expr = collapse_sum_to(data, shape=ty.static)
-    return made
+    result: Expr = collapse_sum_to(data, shape=ty.static)
+    return result
 
 
 collapse_sum_like.simplify(_to_known_shape)

@@ -86,8 +86,8 @@ def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
         is_x = T.equal(end % 2, 0)
         reach = T.select(is_x, chosen(which, 0), chosen(which, 1))
         value = T.select(is_x, x, y) + T.select(end < 2, -reach, reach)
-        kept = T.minimum(T.maximum(value, T.const(0.0, dtype)), T.const(1.0, dtype)) if attrs.clip else value
-        return T.cast(kept, data.dtype)
+        retained = T.minimum(T.maximum(value, T.const(0.0, dtype)), T.const(1.0, dtype)) if attrs.clip else value
+        return T.cast(retained, data.dtype)
 
     return te.compute((1, height * width * count, 4), element, name="multibox_prior")
 

@@ -112,9 +112,9 @@ def _share(m: _Formulas[Value], one: Sequence[Value], other: Sequence[Value]) ->
 
 def _with_area(ends: Sequence[Value]) -> list[Value]:
     area: Value = (ends[2] - ends[0]) * (ends[3] - ends[1])
-    found = list(ends)
-    found.append(area)
-    return found
+    result = list(ends)
+    result.append(area)
+    return result
 
 
 _ZERO, _ONE, _TWO = (np.asarray(v, np.float32) for v in (0, 1, 2))
@@ -133,14 +133,14 @@ def reference(attrs: SuppressAttrs, boxes: Array, scores: Array, iou: Array, lea
     for b, c in np.ndindex(*scores.shape[:2]):
         ends = _with_area(_corners(_NUMPY, attrs.centred, [boxes[b, :, k] for k in range(4)]))
         order = [i for i in numpy_argsort(scores[b, c], 0, False) if not attrs.has_least or scores[b, c, i] > least]
-        best, kept = np.empty((5, len(order)), np.float32), 0
+        best, retained = np.empty((5, len(order)), np.float32), 0
         for i in order:
-            if kept == attrs.most:
+            if retained == attrs.most:
                 break
             one = [v[i] for v in ends]
-            if not np.any(_share(_NUMPY, one, list(best[:, :kept])) > iou):
-                best[:, kept], out[b, c, kept] = one, i
-                kept += 1
+            if not np.any(_share(_NUMPY, one, list(best[:, :retained])) > iou):
+                best[:, retained], out[b, c, retained] = one, i
+                retained += 1
     return out
 
 
@@ -190,8 +190,8 @@ def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, le
         return rows([batch, classes], row)
 
     shape = (batch, classes, attrs.most)
-    made: Tensor = te.extern([shape], [boxes, scores, iou, least], body, name="suppress", dtype=["int64"])
-    return made
+    result: Tensor = te.extern([shape], [boxes, scores, iou, least], body, name="suppress", dtype=["int64"])
+    return result
 
 
 def _suppress(one: _Class) -> Stmt:
@@ -199,24 +199,24 @@ def _suppress(one: _Class) -> Stmt:
     size = one.size
     room = max(sorted_size(size), size + 1) if isinstance(size, int) else size + 1
     pairs, spare = (pairs_of(name, room, "int32") for name in ("pairs", "spare"))
-    count, kept = (scratch(name, 1, "int32", "local") for name in ("count", "kept"))
+    count, retained = (scratch(name, 1, "int32", "local") for name in ("count", "kept"))
 
     def ordered(sizes: tuple[int, ...]) -> Stmt:
         """Sort as few as there are, and compare from where they are then."""
         if not sizes:
             in_order = sort_open(pairs, spare, load(count, 0))
-            return S.seq(in_order, _compare(one, pairs.places, load(count, 0), kept))
+            return S.seq(in_order, _compare(one, pairs.places, load(count, 0), retained))
         size, *more = sizes
         fill = _fill(pairs, load(count, 0), size)
         in_order, where = sort_pairs(pairs, spare, size)
-        here = S.seq(fill, in_order, _compare(one, where.places, load(count, 0), kept))
+        here = S.seq(fill, in_order, _compare(one, where.places, load(count, 0), retained))
         return S.IfThenElse(T.less_equal(load(count, 0), size), here, ordered(tuple(more))) if more else here
 
     sizes = (*(n for n in _SIZES if n < size), size) if isinstance(size, int) else ()
     return allocate(
-        [count, kept, pairs.keys, pairs.places, spare.keys, spare.places, *one.ends],
+        [count, retained, pairs.keys, pairs.places, spare.keys, spare.places, *one.ends],
         store(count, 0, 0),
-        store(kept, 0, 0),
+        store(retained, 0, 0),
         loop("j", T.convert(one.attrs.most), lambda j: one.put(T.const(-1), j)),
         *map(_zeros, one.ends),
         _take(one, pairs, count),

@@ -89,17 +89,19 @@ def _reference(
     for b in range(len(data)):
         order = numpy_argsort(data[b, : count[b], attrs.score_index], 0, False)
         order = order[: attrs.top_k] if attrs.top_k > 0 else order
-        kept: list[int] = []
+        retained: list[int] = []
         for place, i in enumerate(order):
             box = data[b, i]
-            rivals = [k for k in kept if attrs.force_suppress or attrs.id_index < 0 or _class(attrs, data[b, k], box)]
+            rivals = [
+                k for k in retained if attrs.force_suppress or attrs.id_index < 0 or _class(attrs, data[b, k], box)
+            ]
             counted = box[attrs.score_index] > 0 and (attrs.id_index < 0 or box[attrs.id_index] >= 0)
-            full = most > 0 and len(kept) >= most
+            full = most > 0 and len(retained) >= most
             if counted and not full and all(_overlap(data[b, k], box, attrs.coord_start) < iou for k in rivals):
-                boxes[b, len(kept) if attrs.invalid_to_bottom else place] = box
-                numbers[b, len(kept)] = indices[b, i]
-                kept.append(int(i))
-        counts[b] = len(kept)
+                boxes[b, len(retained) if attrs.invalid_to_bottom else place] = box
+                numbers[b, len(retained)] = indices[b, i]
+                retained.append(int(i))
+        counts[b] = len(retained)
     return (numbers, counts) if attrs.return_indices else boxes
 
 
@@ -127,8 +129,8 @@ def _compute(
     shapes: list[tuple[int, ...]] = [(batch, size), (batch, 1)] if attrs.return_indices else [(batch, size, width)]
     types = ["int32", "int32"] if attrs.return_indices else [dtype]
     given = [data, count, indices, most, iou, order]
-    made: Tensor | list[Tensor] = te.extern(shapes, given, body, name="suppress", dtype=types)
-    return made
+    result: Tensor | list[Tensor] = te.extern(shapes, given, body, name="suppress", dtype=types)
+    return result
 
 
 @record
@@ -152,7 +154,7 @@ class _Image:
 
 def _image(one: _Image) -> Stmt:
     attrs, ins, outs, b = one.attrs, one.ins, one.outs, one.b
-    kept, stays, place = (scratch(name, 1, "int32", "local") for name in ("kept", "stays", "place"))
+    retained, stays, place = (scratch(name, 1, "int32", "local") for name in ("kept", "stays", "place"))
     chosen = scratch("chosen", one.size, "int32")
     limit = T.minimum(T.cast(load(ins[1], b), "int32"), attrs.top_k if attrs.top_k > 0 else one.size)
 
@@ -169,28 +171,28 @@ def _image(one: _Image) -> Stmt:
         counted = T.greater(one.box(i, attrs.score_index), T.const(0, ins[0].dtype))
         if attrs.id_index >= 0:
             counted = T.all_of(counted, T.greater_equal(one.box(i, attrs.id_index), T.const(0, ins[0].dtype)))
-        room = T.any_of(T.less_equal(most, 0), T.less(load(kept, 0), most))
-        keep = [store(chosen, i, load(kept, 0))]
+        room = T.any_of(T.less_equal(most, 0), T.less(load(retained, 0), most))
+        keep = [store(chosen, i, load(retained, 0))]
         if attrs.return_indices:
-            keep.append(store(outs[0], load(ins[2], b, i), b, load(kept, 0)))
+            keep.append(store(outs[0], load(ins[2], b, i), b, load(retained, 0)))
         else:
-            row = load(kept, 0) if attrs.invalid_to_bottom else j
+            row = load(retained, 0) if attrs.invalid_to_bottom else j
             keep.append(loop("k", one.width, lambda k: store(outs[0], one.box(i, k), b, row, k)))
-        take = S.IfThenElse(T.greater(load(stays, 0), 0), S.seq(*keep, store(kept, T.add(load(kept, 0), 1), 0)))
+        take = S.IfThenElse(T.greater(load(stays, 0), 0), S.seq(*keep, store(retained, T.add(load(retained, 0), 1), 0)))
         first = S.seq(store(place, load(ins[5], b, j), 0), store(stays, 1, 0))
-        return S.seq(first, S.IfThenElse(T.all_of(counted, room), S.seq(loop("k", load(kept, 0), against), take)))
+        return S.seq(first, S.IfThenElse(T.all_of(counted, room), S.seq(loop("k", load(retained, 0), against), take)))
 
     def clear(i: Index) -> Stmt:
         if attrs.return_indices:
             return store(outs[0], -1, b, i)
         return loop("k", one.width, lambda k: store(outs[0], -1, b, i, k))
 
-    steps = [loop("i", one.size, clear), store(kept, 0, 0), loop("j", limit, visit)]
-    steps += [store(outs[1], load(kept, 0), b, 0)] if attrs.return_indices else []
-    made: Stmt = S.seq(*steps)
-    for buffer in (kept, stays, place, chosen):
-        made = S.Allocate(buffer, made)
-    return made
+    steps = [loop("i", one.size, clear), store(retained, 0, 0), loop("j", limit, visit)]
+    steps += [store(outs[1], load(retained, 0), b, 0)] if attrs.return_indices else []
+    result: Stmt = S.seq(*steps)
+    for buffer in (retained, stays, place, chosen):
+        result = S.Allocate(buffer, result)
+    return result
 
 
 def _share(one: _Image, i: Index, j: Index) -> Index:
@@ -245,5 +247,5 @@ def suppressed(
     """`relay.vision.non_max_suppression`: limits may be numbers."""
     most = const(max_output_size, "int32") if isinstance(max_output_size, int) else max_output_size
     iou = const(iou_threshold, "float32") if isinstance(iou_threshold, float | int) else iou_threshold
-    made: Expr = non_max_suppression(data, valid_count, indices, most, iou, **attrs)
-    return made
+    result: Expr = non_max_suppression(data, valid_count, indices, most, iou, **attrs)
+    return result

@@ -116,12 +116,12 @@ def _reference(attrs: ProposalAttrs, cls_prob: Array, bbox_pred: Array, im_info:
         score = np.where(small | outside[0] | outside[1], np.float32(-1), cls_prob[b, anchors:])
         table = np.stack(ends, -1).transpose(1, 2, 0, 3).reshape(-1, 4).astype(np.float32)
         order = numpy_argsort(score.transpose(1, 2, 0).reshape(-1), 0, False)[: _taken(attrs, len(table))]
-        kept: list[int] = []
+        retained: list[int] = []
         for i in order:
-            if len(kept) < post and not any(_overlap(table[i], table[k]) > attrs.threshold for k in kept):
-                kept.append(int(i))
+            if len(retained) < post and not any(_overlap(table[i], table[k]) > attrs.threshold for k in retained):
+                retained.append(int(i))
         out[b, :, 0] = b
-        out[b, :, 1:] = table[np.resize(kept, post)]
+        out[b, :, 1:] = table[np.resize(retained, post)]
     return out.reshape(-1, 5)
 
 

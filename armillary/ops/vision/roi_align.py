@@ -214,12 +214,12 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
     cells = te.compute((regions, lines * columns, channels), pooled, name="roi_align", tag="roi_align")
     scale = 1.0 / samples**2 if attrs.mode == "avg" else 1.0
-    made: Tensor = te.compute(
+    result: Tensor = te.compute(
         (regions, channels, lines, columns),
         lambda r, c, i, j: T.cast(cells(r, i * columns + j, c) * T.const(scale, "float32"), data.dtype),
         name="pooled",
     )
-    return made
+    return result
 
 
 def _samples_on_map(
@@ -290,14 +290,14 @@ def by_regions(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
         return nest(cells, cell)
 
-    made: Tensor = te.extern(
+    result: Tensor = te.extern(
         (regions, channels, *cells),
         [data, rois],
         lambda ins, outs: rows((regions, channels), lambda at: region(at, ins, outs[0])),
         dtype=data.dtype,
         name="roi_align",
     )
-    return made
+    return result
 
 
 def _sides(at: E.Expr, size: Known) -> list[tuple[E.Expr, E.Expr]]:

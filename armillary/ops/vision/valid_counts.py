@@ -78,8 +78,8 @@ def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> list[Tensor]:
                     counted = T.all_of(counted, has_class)
                 place = load(count, 0)
                 copy = loop("k", width, lambda k: store(outs[1], load(ins[0], *at, i, k), *at, place, k))
-                kept = S.seq(copy, store(outs[2], i, *at, place), store(count, T.add(place, 1), 0))
-                return S.IfThenElse(counted, kept)
+                retained = S.seq(copy, store(outs[2], i, *at, place), store(count, T.add(place, 1), 0))
+                return S.IfThenElse(counted, retained)
 
             behind = T.sub(size, load(count, 0))
 
@@ -94,8 +94,10 @@ def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> list[Tensor]:
         return rows([batch], image)
 
     shapes = [(batch,), (batch, size, width), (batch, size)]
-    made: list[Tensor] = te.extern(shapes, [data], body, name="valid_counts", dtype=["int32", str(data.dtype), "int32"])
-    return made
+    result: list[Tensor] = te.extern(
+        shapes, [data], body, name="valid_counts", dtype=["int32", str(data.dtype), "int32"]
+    )
+    return result
 
 
 @get_valid_counts.samples
@@ -153,10 +155,12 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
     ends = np.concatenate([centre - half, centre + half], -1)
     ends = np.clip(ends, 0, 1) if attrs.clip else ends
     for b in range(len(score)):
-        kept = np.flatnonzero((best[b] > 0) | attrs.keep_background)
-        counts[b] = len(kept)
-        numbers = best[b, kept] - first
-        found[b, : len(kept)] = np.concatenate([numbers[:, None], score[b, kept][:, None], ends[b, kept]], 1)
+        retained = np.flatnonzero((best[b] > 0) | attrs.keep_background)
+        counts[b] = len(retained)
+        numbers = best[b, retained] - first
+        found[b, : len(retained)] = np.concatenate(
+            [numbers[:, None], score[b, retained][:, None], ends[b, retained]], 1
+        )
     return found, counts
 
 
@@ -179,9 +183,11 @@ def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, a
                 enough = T.greater_equal(load(score, 0), T.const(attrs.threshold, dtype))
                 chosen = T.select(enough, load(number, 0), T.const(0))
                 put = _put(attrs, ins, outs[0], (at[0], i, load(count, 0)), (T.sub(chosen, first), load(score, 0)))
-                kept = S.seq(*put, store(count, T.add(load(count, 0), 1), 0))
+                retained = S.seq(*put, store(count, T.add(load(count, 0), 1), 0))
                 start = (store(score, -1, 0), store(number, 0, 0), loop("k", classes - first, offer))
-                return S.seq(*start, kept if attrs.keep_background else S.IfThenElse(T.greater(chosen, 0), kept))
+                return S.seq(
+                    *start, retained if attrs.keep_background else S.IfThenElse(T.greater(chosen, 0), retained)
+                )
 
             behind = T.sub(size, load(count, 0))
             fill = loop(
@@ -195,10 +201,10 @@ def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, a
         return rows([batch], image)
 
     shapes = [(batch, size, 6), (batch,)]
-    made: list[Tensor] = te.extern(
+    result: list[Tensor] = te.extern(
         shapes, [cls_prob, loc_pred, anchor], body, name="transform_loc", dtype=[dtype, "int32"]
     )
-    return made
+    return result
 
 
 def _put(

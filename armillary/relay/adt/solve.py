@@ -56,11 +56,11 @@ def solve(root: Expr, module: IRModule | None) -> Type:
     solver = Solver(module)
     solver.add(root)
     solver.finish()
-    found = solver.whole(solver.type_of(root))
-    if found is None:
+    result = solver.whole(solver.type_of(root))
+    if result is None:
         solver.refuse_untyped()
         raise TypeMismatch(f"the type {solver.shown(solver.type_of(root))} is not determined", span=solver.span(root))
-    return found
+    return result
 
 
 class Solver:
@@ -121,10 +121,10 @@ class Solver:
 
     def definition(self, name: GlobalTypeVar) -> TypeData:
         """What the module says of a type."""
-        found = self.module.type_definitions.get(name) if self.module is not None else None
-        if not isinstance(found, TypeData):
+        result = self.module.type_definitions.get(name) if self.module is not None else None
+        if not isinstance(result, TypeData):
             raise TypeMismatch(f"the module does not define the type {name}", hint="mod[GlobalTypeVar] = TypeData(…)")
-        return found
+        return result
 
     def constructor_type(self, form: Constructor) -> FuncType:
         """The type of a constructor as a function."""

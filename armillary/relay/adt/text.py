@@ -82,16 +82,16 @@ def read_names(reader: Reader, names: Names, module: IRModule) -> None:
 
 def type_parameters(reader: Reader, names: Names) -> tuple[TypeVar, ...]:
     """`[A, B]`, if it is here; they are known until the scope is left."""
-    found = []
+    result = []
     scope: dict[str, Type] = {}
     if reader.cursor.accept("["):
         while not reader.cursor.accept("]"):
-            found.append(TypeVar(reader.cursor.name("a type variable")))
+            result.append(TypeVar(reader.cursor.name("a type variable")))
             if not reader.cursor.at("]"):
                 reader.cursor.expect(",")
-    scope.update({v.name_hint: v for v in found})
+    scope.update({v.name_hint: v for v in result})
     names.types.append(scope)
-    return tuple(found)
+    return tuple(result)
 
 
 def definition(reader: Reader, names: Names, module: IRModule) -> None:
@@ -138,19 +138,19 @@ def named_type(reader: Reader, names: Names) -> Type | None:
         inside = reader.type()
         cursor.expect(")")
         return RefType(inside)
-    found = names.find(cursor.token.text)
-    if found is None:
+    result = names.find(cursor.token.text)
+    if result is None:
         return None
     cursor.next()
-    if not isinstance(found, GlobalTypeVar):
-        return found
+    if not isinstance(result, GlobalTypeVar):
+        return result
     args: list[Type] = []
     if cursor.accept("["):
         while not cursor.accept("]"):
             args.append(reader.type())
             if not cursor.at("]"):
                 cursor.expect(",")
-    return TypeCall(found, tuple(args))
+    return TypeCall(result, tuple(args))
 
 
 def operand(reader: Reader, names: Names) -> Expr | None:
@@ -221,12 +221,12 @@ def _pattern(reader: Reader, names: Names) -> Pattern:
 
 
 def _patterns(reader: Reader, names: Names) -> tuple[Pattern, ...]:
-    found: list[Pattern] = []
+    result: list[Pattern] = []
     while not reader.cursor.accept(")"):
-        found.append(_pattern(reader, names))
+        result.append(_pattern(reader, names))
         if not reader.cursor.at(")"):
             reader.cursor.expect(",")
-    return tuple(found)
+    return tuple(result)
 
 
 # --- printing -------------------------------------------------------------------------------------------------------

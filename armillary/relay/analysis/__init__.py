@@ -246,19 +246,19 @@ _FEATURES: dict[type, Feature] = {
 
 def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[Feature]:
     """The constructs that an expression uses; of a module and an expression, those of both."""
-    found: set[Feature] = set()
+    result: set[Feature] = set()
     for root in [*_functions(a), *(_functions(b) if b is not None else ())]:
         uses: dict[int, int] = {}
         for e in post_order(root):
-            found |= {_FEATURES[type(e)]} if type(e) in _FEATURES else set()  # there is no feature of loops
+            result |= {_FEATURES[type(e)]} if type(e) in _FEATURES else set()  # there is no feature of loops
             if isinstance(e, Call) and isinstance(e.op, Op | GlobalVar):
-                found.add(Feature.fOp if isinstance(e.op, Op) else Feature.fGlobalVar)
+                result.add(Feature.fOp if isinstance(e.op, Op) else Feature.fGlobalVar)
             if isinstance(e, Let) and any(v is e.var for v in all_vars(e.value)):
-                found.add(Feature.fLetRec)
+                result.add(Feature.fLetRec)
             for child in children(e):
                 uses[id(child)] = uses.get(id(child), 0) + (not is_leaf(child))
-        found |= {Feature.fGraph} if max(uses.values(), default=0) > 1 else set()
-    return found
+        result |= {Feature.fGraph} if max(uses.values(), default=0) > 1 else set()
+    return result
 
 
 # --- work -----------------------------------------------------------------------------------------------------------
@@ -300,12 +300,12 @@ def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
         raise TypeMismatch(f"extract_fused_functions: got {type(mod).__name__}, wanted an IRModule")
     if not any(is_primitive(e) for root in _functions(mod) for e in post_order(root)):
         mod = _fuse_ops(mod)
-    found: dict[str, Function] = {}
+    result: dict[str, Function] = {}
     for root in _functions(mod):
         for e in post_order(root, lambda n: not is_primitive(n)):
             if isinstance(e, Function) and is_primitive(e):
-                found.setdefault(str(e.get_attr("hash") or structural_hash(e)), e)
-    return found
+                result.setdefault(str(e.get_attr("hash") or structural_hash(e)), e)
+    return result
 
 
 def structural_hash(expr: Expr | BaseFunc, own: Callable[[Expr, dict[int, int]], bytes] | None = None) -> str:

@@ -130,10 +130,10 @@ def _root(equal: dict[str, Known], side: Known) -> Known | None:
 
 def _narrowed(known: Known, equal: dict[str, Known], given: Mapping[str, Size]) -> Known:
     """What stands for sizes that are equal: a number, or the first of them within the bounds of all."""
-    kept = as_size(known)
-    if kept is None:
+    retained = as_size(known)
+    if retained is None:
         return known
     same = [given[name] for name, other in equal.items() if other == known]
     low, high = max(s.low for s in same), min(s.high for s in same)
-    first = given[kept.name]
+    first = given[retained.name]
     return size(first.name, low, high, math.lcm(*(s.step for s in same)), first.hint, first.origin)

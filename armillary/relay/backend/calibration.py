@@ -38,11 +38,11 @@ def get_calibration_data(mod: IRModule, data: Mapping[str, Array]) -> dict[Globa
     module = mod.copy()
     module["main"] = Function(main.params, Tuple(tuple(values)))
     results = iter(evaluate(module, [np.asarray(_array(data[p.name_hint])) for p in main.params]))
-    found: dict[GlobalVar, dict[str, list[NDArray]]] = {}
+    result: dict[GlobalVar, dict[str, list[NDArray]]] = {}
     for var, call in calls.items():
         inputs = [runtime.NDArray(np.asarray(next(results))) for arg in call.args for _ in _parts(arg)]
-        found[var] = {"inputs": inputs, "outputs": [runtime.NDArray(np.asarray(next(results))) for _ in _parts(call)]}
-    return found
+        result[var] = {"inputs": inputs, "outputs": [runtime.NDArray(np.asarray(next(results))) for _ in _parts(call)]}
+    return result
 
 
 def _array(value: Array) -> Array:
@@ -51,13 +51,13 @@ def _array(value: Array) -> Array:
 
 def _calls(mod: IRModule, main: Function) -> dict[GlobalVar, Call]:
     """The call of each function that is meant for a library."""
-    found: dict[GlobalVar, Call] = {}
+    result: dict[GlobalVar, Call] = {}
     for expr in post_order(main.body):
         if isinstance(expr, Call) and isinstance(expr.op, GlobalVar) and mod[expr.op].get_attr("Compiler"):
-            if expr.op in found:
+            if expr.op in result:
                 raise UnsupportedError(f"get_calibration_data: @{expr.op.name_hint} is called more than once")
-            found[expr.op] = expr
-    return found
+            result[expr.op] = expr
+    return result
 
 
 def _parts(expr: Expr) -> list[Expr]:

@@ -113,11 +113,11 @@ def _offered(chosen: Implementation, workload: Workload) -> OpImplementation:
 
     def schedule(attrs: object, outs: Sequence[te.Tensor], target: object) -> te.Schedule:
         del attrs, target
-        made = te.create_schedule([t.op for t in outs])
-        inputs = tuple(s.op.output(0) for s in made.stages if isinstance(s.op, te.PlaceholderOp))
+        result = te.create_schedule([t.op for t in outs])
+        inputs = tuple(s.op.output(0) for s in result.stages if isinstance(s.op, te.PlaceholderOp))
         with workload.target:
-            scheduled = chosen.schedule(made, Fused(workload, tuple(outs), tuple(outs), inputs))
-        return scheduled if isinstance(scheduled, te.Schedule) else made  # loops that were written have none
+            scheduled = chosen.schedule(result, Fused(workload, tuple(outs), tuple(outs), inputs))
+        return scheduled if isinstance(scheduled, te.Schedule) else result  # loops that were written have none
 
     return OpImplementation(chosen.name, compute, schedule, chosen.priority)
 

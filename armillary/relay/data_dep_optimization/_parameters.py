@@ -62,8 +62,8 @@ def rewritten(what: str, function: object, params: Params, names: tuple[str, ...
 
     body = rewrite(function.body, visit)
     read = [v for v in post_order(body) if isinstance(v, Var)]
-    kept = [p for p in function.params if p.name_hint not in values or any(p is v for v in read)]
+    retained = [p for p in function.params if p.name_hint not in values or any(p is v for v in read)]
     fresh = [v for v in free_vars(body) if not any(v is p for p in function.params)]
-    result = Function(tuple(kept + fresh), body, function.ret_type, function.attrs, function.span)
+    result = Function(tuple(retained + fresh), body, function.ret_type, function.attrs, function.span)
     left = {p.name_hint for p in result.params}
     return result, {name: array for name, array in {**values, **added}.items() if name in left}

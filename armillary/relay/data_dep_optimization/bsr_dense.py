@@ -21,8 +21,8 @@ def blocks_of(matrix: Array, blocksize: tuple[int, int], sparsity_threshold: flo
     """A matrix as blocks; None where too many are not zero, or its sides are not whole blocks."""
     if matrix.shape[0] % blocksize[0] or matrix.shape[1] % blocksize[1]:
         return None
-    found = BlockRows.of(matrix, blocksize)
-    return found if 1 - found.density >= sparsity_threshold and len(found.data) else None
+    result = BlockRows.of(matrix, blocksize)
+    return result if 1 - result.density >= sparsity_threshold and len(result.data) else None
 
 
 def named(found: BlockRows, new: New) -> tuple[Expr, Expr, Expr]:

@@ -80,8 +80,8 @@ def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace 
     """`relay.op.add`, `relay.op.nn.conv2d`: what `relay.add` and `relay.nn.conv2d` are."""
     with suppress(AttributeError):
         return _resolve(name)
-    found = None if name.startswith("__") else _find_operator(name)
-    return _old_name(__name__, name) if found is None else found
+    result = None if name.startswith("__") else _find_operator(name)
+    return _old_name(__name__, name) if result is None else result
 
 
 STRATEGY, COMPUTE = "FTVMStrategy", "FTVMCompute"  # under which strategy.py holds what a script says of an operator
@@ -316,10 +316,10 @@ class Op(Expr):
             raise ConfigError(f"operator {self.name}: there is no type relation {rel_name!r}", hint=hint)
 
         def infer(attrs: object, *types: Type) -> Type:
-            found = rule(list(types), attrs)
-            if found is None:
+            result = rule(list(types), attrs)
+            if result is None:
                 raise TypeMismatch(f"{self.name}: the type relation {rel_name} gave no type for {types}")
-            return found
+            return result
 
         self.infer_rule = infer
 
@@ -395,11 +395,11 @@ class Op(Expr):
 
     def _known(self, name: str, value: Expr) -> Any:  # Any: an attribute's value
         """The value of an attribute that is given as an expression, which must not depend on inputs."""
-        found = _static_attribute(value)
-        if found is None:
+        result = _static_attribute(value)
+        if result is None:
             hint = f"its tensor arguments are {', '.join(self.inputs)}; attributes are known when the graph is made"
             raise TypeMismatch(f"{self.name}: attribute {name!r} is a value, got a tensor expression", hint=hint)
-        return found
+        return result
 
     @property
     def num_inputs(self) -> int:

@@ -373,11 +373,11 @@ def _match(pattern: DFPattern, expr: Any, have: Bindings) -> Bindings | None:
 def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[object], have: Bindings) -> Bindings | None:
     if len(patterns) != len(exprs):
         return None
-    found: Bindings | None = have
+    result: Bindings | None = have
     for pattern, expr in zip(patterns, exprs, strict=True):
-        if found is not None:
-            found = _match(pattern, expr, found)
-    return found
+        if result is not None:
+            result = _match(pattern, expr, result)
+    return result
 
 
 def _expr(p: ExprPattern, e: object, have: Bindings) -> Bindings | None:
@@ -392,12 +392,12 @@ def _var(p: VarPattern, e: object, have: Bindings) -> Bindings | None:
 def _call(p: CallPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, Call):
         return None
-    found = _as_written(p, e, have)
-    for other in _quotients(p) if found is None else ():
-        found = _as_written(other, e, have)
-        if found is not None:
-            return found
-    return found
+    result = _as_written(p, e, have)
+    for other in _quotients(p) if result is None else ():
+        result = _as_written(other, e, have)
+        if result is not None:
+            return result
+    return result
 
 
 def _quotients(p: CallPattern) -> list[CallPattern]:
@@ -425,15 +425,15 @@ def _made(op: Op, *args: DFPattern) -> CallPattern:
 
 
 def _as_written(p: CallPattern, e: Call, have: Bindings) -> Bindings | None:
-    found = _match(p.op, e.op, have)
-    if found is None:
+    result = _match(p.op, e.op, have)
+    if result is None:
         return None
     if p.args is None:
-        return found
-    straight = _match_all(p.args, e.args, found)
+        return result
+    straight = _match_all(p.args, e.args, result)
     if straight is not None or not (isinstance(e.op, Op) and e.op.name in _COMMUTATIVE and len(p.args) == 2):
         return straight
-    return _match_all(p.args, e.args[::-1], found)
+    return _match_all(p.args, e.args[::-1], result)
 
 
 def _function(p: FunctionPattern, e: object, have: Bindings) -> Bindings | None:
@@ -471,14 +471,14 @@ def _alternative(p: AltPattern, e: object, have: Bindings) -> Bindings | None:
 
 
 def _check(p: CheckPattern, e: object, have: Bindings) -> Bindings | None:
-    found = _match(p.pattern, e, have)
-    return found if found is not None and p.condition(e) else None
+    result = _match(p.pattern, e, have)
+    return result if result is not None and p.condition(e) else None
 
 
 def _dominator(p: DominatorPattern, e: object, have: Bindings) -> Bindings | None:
     """Walk back from the child; every way must end at the parent, through nodes of the path, or at a constant."""
-    found = _match(p.child, e, have)
-    if found is None or not isinstance(e, Call):
+    result = _match(p.child, e, have)
+    if result is None or not isinstance(e, Call):
         return None
     pending, seen = list(e.args), {id(e)}
     while pending:
@@ -486,14 +486,14 @@ def _dominator(p: DominatorPattern, e: object, have: Bindings) -> Bindings | Non
         if id(at) in seen or isinstance(at, Constant):
             continue
         seen.add(id(at))
-        parent = _match(p.parent, at, found)
+        parent = _match(p.parent, at, result)
         if parent is not None:
-            found = parent
+            result = parent
         elif isinstance(at, Call) and _match(p.path, at, {}) is not None:
             pending.extend(at.args)
         else:
             return None
-    return found if p.parent in found else None
+    return result if p.parent in result else None
 
 
 _MATCHERS: dict[type, Callable[[Any, Any, Bindings], Bindings | None]] = {

@@ -234,13 +234,13 @@ class _Reader:
         read = _READ.get(kind) if isinstance(kind, str) else None
         if read is None:
             raise self.damaged(f"is of the unknown kind {kind!r}")
-        made = read(self, node)
+        result = read(self, node)
         if "span" not in node:
-            return made
+            return result
         at = node["span"]
-        if not _is_index(at, len(self.spans)) or not isinstance(made, Expr):
+        if not _is_index(at, len(self.spans)) or not isinstance(result, Expr):
             raise self.damaged(f"has the span {at!r}")
-        return replace(made, span=self.spans[at])
+        return replace(result, span=self.spans[at])
 
     def damaged(self, what: str) -> ModelError:
         return ModelError(f"node {len(self.made)} of the JSON form {what}")
@@ -271,10 +271,10 @@ class _Reader:
         return self._expr(node.get(key), key)
 
     def _expr(self, index: Json, key: str) -> Expr:
-        made = self.ref(index, key)
-        if not isinstance(made, Expr):
-            raise self.damaged(f"has a {type(made).__name__} as {key!r}, wanted an expression")
-        return made
+        result = self.ref(index, key)
+        if not isinstance(result, Expr):
+            raise self.damaged(f"has a {type(result).__name__} as {key!r}, wanted an expression")
+        return result
 
     def exprs(self, node: dict[str, Json], key: str) -> tuple[Expr, ...]:
         return tuple(self._expr(index, key) for index in self._list(node, key))
@@ -309,15 +309,15 @@ class _Reader:
     def read_parts(self, node: dict[str, Json]) -> Expr:
         cls = _BY_PARTS[node["kind"]]
         rules = {name: rule for name, rule in cls.__annotations__.items() if name in cls._fields and name != "span"}
-        made: Expr = cls(*(self._field(node, name, rule) for name, rule in rules.items()))
-        return made
+        result: Expr = cls(*(self._field(node, name, rule) for name, rule in rules.items()))
+        return result
 
     def _field(self, node: dict[str, Json], name: str, rule: str) -> Any:  # Any: as the annotation `rule` says
         if rule == "tuple[Expr, ...]":
             return self.exprs(node, name)
         if rule not in ("int", "Known"):
-            made = self.expr(node, name)
-            return self.var(made) if rule == "Var" else made
+            result = self.expr(node, name)
+            return self.var(result) if rule == "Var" else result
         value = node.get(name)
         if rule == "Known" and isinstance(value, dict):
             return self.value(value)

@@ -82,15 +82,15 @@ def _total(result: Any) -> float:
 def _differences(forward: Any, inputs: Sequence[Array], place: int, eps: float) -> Array:
     """The slope of the sum of the results along each element of one input."""
     base = np.array(inputs[place])
-    found = np.zeros(base.shape, "float64")
+    result = np.zeros(base.shape, "float64")
     for at in np.ndindex(base.shape):
         totals = []
         for step in (eps, -eps):
             stepped = base.copy()
             stepped[at] += step
             totals.append(_total(forward(*(stepped if k == place else x for k, x in enumerate(inputs)))))
-        found[at] = (totals[0] - totals[1]) / (2 * eps)
-    return found
+        result[at] = (totals[0] - totals[1]) / (2 * eps)
+    return result
 
 
 @boundary("count_ops", arguments=True)

@@ -85,9 +85,9 @@ def optimized_over(module: IRModule, targets: DeviceTargets) -> IRModule:
     with targets.main:
         module = optimize(module, targets.main)
     function = module["main"]
-    made = IRModule.from_expr(_joined(function, targets))
-    infer_type(made["main"], made)
-    return made
+    result = IRModule.from_expr(_joined(function, targets))
+    infer_type(result["main"], result)
+    return result
 
 
 def _joined(function: Function, targets: DeviceTargets) -> Function:

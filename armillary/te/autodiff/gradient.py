@@ -75,8 +75,8 @@ def _zero(tensor: Tensor) -> Expr:
 
 
 def _zeros(tensor: Tensor, lead: Sequence[Expr]) -> Tensor:
-    made: Tensor = compute((*lead, *tensor.shape), lambda *_: _zero(tensor), name=f"{tensor.op.name}_grad")
-    return made
+    result: Tensor = compute((*lead, *tensor.shape), lambda *_: _zero(tensor), name=f"{tensor.op.name}_grad")
+    return result
 
 
 def _sum(terms: list[Tensor], of: Tensor) -> Tensor:
@@ -159,8 +159,8 @@ def _count(tensor: Tensor, condition: Expr, axes: tuple[IterVar, ...]) -> Tensor
         put = rewriter({a.var: T.convert(v) for a, v in zip(old, (*at, *fresh), strict=True)})
         return total(T.select(put(condition), _one(tensor), _zero(tensor)), axis=fresh)
 
-    made: Tensor = compute(tensor.shape, element, name=f"{tensor.op.name}_ties")
-    return made
+    result: Tensor = compute(tensor.shape, element, name=f"{tensor.op.name}_ties")
+    return result
 
 
 def _loads(body: Expr, source: Tensor) -> list[ProducerLoad]:
@@ -217,8 +217,8 @@ def _scattered(
         return total(guarded, axis=list(fresh.values())) if fresh else guarded
 
     shape = (*adjoint.shape[:lead], *source.shape)
-    made: Tensor = compute(shape, element, name=f"{source.op.name}_grad")
-    return made
+    result: Tensor = compute(shape, element, name=f"{source.op.name}_grad")
+    return result
 
 
 def _range(axis: IterVar) -> Range:
@@ -255,12 +255,12 @@ def _by_jacobian(tensor: Tensor, body: Reduce, adjoint: Tensor, lead: int, sourc
     _, jacobian = compute((*tensor.shape, *source.shape), element, name=f"{tensor.op.name}_jacobian")
     over = [reduce_axis((0, extent), f"r{k}") for k, extent in enumerate(tensor.shape)]
     shape = (*adjoint.shape[:lead], *source.shape)
-    made: Tensor = compute(
+    result: Tensor = compute(
         shape,
         lambda *at: total(adjoint(*at[:lead], *over) * jacobian(*over, *at[lead:]), axis=over),
         name=f"{source.op.name}_grad",
     )
-    return made
+    return result
 
 
 def _dual(combiner: CommReducer) -> CommReducer:

@@ -45,10 +45,10 @@ class Solution:
 
 def solve(equations: Sequence[Equation], axes: Mapping[Var, int | Expr]) -> Solution:
     """Solve for as many axes as the equations tell, those of the most values first."""
-    found = Solution(dict(axes))
-    open_ = _joined(list(equations), found.conditions)
+    result = Solution(dict(axes))
+    open_ = _joined(list(equations), result.conditions)
     while True:
-        best = _best(found, open_)
+        best = _best(result, open_)
         if best is None:
             break
         at, var, factor, rest = best
@@ -57,14 +57,14 @@ def solve(equations: Sequence[Equation], axes: Mapping[Var, int | Expr]) -> Solu
         if abs(factor) != 1:
             step = T.const(abs(factor), value.dtype)
             signed = value if factor > 0 else simplify(T.neg(value))
-            found.conditions.append(T.equal(T.floormod(signed, step), T.const(0, value.dtype)))
+            result.conditions.append(T.equal(T.floormod(signed, step), T.const(0, value.dtype)))
             value = T.floordiv(signed, step)
         elif factor < 0:
             value = simplify(T.neg(value))
-        found.solve(var, value)
-        open_ = [(simplify(found(index)), wanted) for index, wanted in open_]
-    found.conditions += [T.equal(T.cast(index, wanted.dtype), wanted) for index, wanted in open_]
-    return found
+        result.solve(var, value)
+        open_ = [(simplify(result(index)), wanted) for index, wanted in open_]
+    result.conditions += [T.equal(T.cast(index, wanted.dtype), wanted) for index, wanted in open_]
+    return result
 
 
 def _best(found: Solution, equations: list[Equation]) -> tuple[int, Var, int, Expr] | None:
@@ -138,8 +138,8 @@ def _digit(index: Expr) -> Digit:
 
 
 def _index(whole: Expr, step: int, digits: int | None) -> Expr:
-    made = whole if step == 1 else T.floordiv(whole, T.const(step, whole.dtype))
-    return made if digits is None else T.floormod(made, T.const(digits, whole.dtype))
+    result = whole if step == 1 else T.floordiv(whole, T.const(step, whole.dtype))
+    return result if digits is None else T.floormod(result, T.const(digits, whole.dtype))
 
 
 def _partner(row: Row, rows: list[Row]) -> tuple[Row, Row] | None:

@@ -75,15 +75,15 @@ class Parser:
         if len(params) != len(args):
             self._refuse(self.tree, f"{len(args)} arguments, wanted {len(params)}")
         self.scopes[0].update({p.arg: value for p, value in zip(params, args, strict=True)})
-        found: list[Buffer] | None = None
+        result: list[Buffer] | None = None
         for item in self.tree.body:
             if isinstance(item, ast.Return):
-                found = self._returned(item)
+                result = self._returned(item)
                 break
             self._statement(item)
-        if found is None:
+        if result is None:
             self._refuse(self.tree, "it returns nothing")
-        return found
+        return result
 
     def _returned(self, node: ast.Return) -> list[Buffer]:
         parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] if node.value else []
@@ -148,9 +148,9 @@ class Parser:
         shape, dtype = given.get("shape"), str(given.get("dtype", "float32"))
         sizes = T.as_shape(tuple(shape) if isinstance(shape, tuple | list) else (shape,), name)  # type: ignore[arg-type]
         if kind == "output_tensor" and not self.inline:
-            made = Buffer(name, sizes, DType(dtype))
-            self.outputs.append(made)
-            return made
+            result = Buffer(name, sizes, DType(dtype))
+            self.outputs.append(result)
+            return result
         return self.builder.allocate(dtype, sizes, name, str(given.get("scope", "global"))).buffer
 
     def _define(self, name: str, value: Value) -> None:
@@ -260,8 +260,8 @@ class Parser:
     def _named(self, node: ast.AST, name: str) -> Value:
         for scope in (*reversed(self.scopes), self.free):
             if name in scope:
-                found = scope[name]
-                return BufferLoad(found.buffer, (T.const(0),)) if isinstance(found, Local) else found
+                result = scope[name]
+                return BufferLoad(result.buffer, (T.const(0),)) if isinstance(result, Local) else result
         self._refuse(node, f"{name} is not defined here")
 
     def _element(self, node: ast.Subscript) -> Value:
@@ -317,8 +317,8 @@ class Parser:
         if name == "max_num_threads":
             return 1024
         if name in (*INTRINSICS, "popcount", "likely"):
-            made: Expr = getattr(te_math, name)(*numbers)
-            return made
+            result: Expr = getattr(te_math, name)(*numbers)
+            return result
         self._refuse(node, f"{name} is no function of the language")
 
 

@@ -184,12 +184,12 @@ def function_of_stages(
 
 def _bound(stmt: S.Stmt) -> dict[Tensor, S.Buffer]:
     """The memory of arguments whose addresses are taken."""
-    found: dict[Tensor, S.Buffer] = {}
+    result: dict[Tensor, S.Buffer] = {}
     while isinstance(stmt, S.AttrStmt) and stmt.key == BIND_SCOPE:
         assert isinstance(stmt.value, E.ProducerLoad) and isinstance(stmt.node, S.Buffer), "as ScheduleOps binds"
-        found[stmt.value.producer] = stmt.node
+        result[stmt.value.producer] = stmt.node
         stmt = stmt.body
-    return found
+    return result
 
 
 def _tensor(producer: object) -> Tensor:

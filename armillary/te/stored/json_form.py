@@ -164,8 +164,8 @@ class _Reader:
     def node(self, row: dict[str, Json]) -> Saved:
         fields = {key: self.value(value) for key, value in row.items() if key != "node"}
         kind = str(row["node"])
-        made: Saved = _MAKERS[kind](**fields) if kind in _MAKERS else _NODES[kind](**fields)
-        return made
+        result: Saved = _MAKERS[kind](**fields) if kind in _MAKERS else _NODES[kind](**fields)
+        return result
 
     def at(self, place: Json) -> Saved:
         if type(place) is not int or not 0 <= place < len(self.made):

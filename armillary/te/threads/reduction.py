@@ -32,7 +32,7 @@ ZERO = (T.const(0),)
 
 def shared_axes(stage: Stage) -> list[IterVar]:
     """The reduction axes of a stage that are bound to work-items; ScheduleError: to whole groups."""
-    found = []
+    result = []
     for axis in stage.leaf if any(n.thread is not None for n in stage.notes.values()) else ():
         notes = stage.notes.get(axis)
         if axis.kind != "reduce" or notes is None or notes.thread is None:
@@ -42,8 +42,8 @@ def shared_axes(stage: Stage) -> list[IterVar]:
             message = f"bind on stage {stage.key}: reduction axis {axis.var.name} and {notes.thread.thread_tag}"
             raise ScheduleError(message, hint=hint)
         if notes.thread.thread_tag.startswith(ITEM):
-            found.append(axis)
-    return found
+            result.append(axis)
+    return result
 
 
 def threads_first(nest: Nest, shared: list[IterVar]) -> list[IterVar]:
@@ -143,7 +143,7 @@ class SharedReduction:
 
     def _tree_steps(self) -> list[Stmt]:
         """The upper half is combined into the lower one, until one is left."""
-        made: list[Stmt] = []
+        result: list[Stmt] = []
         count = self.count
         while count > 1:
             half = -(-count // 2)
@@ -151,9 +151,9 @@ class SharedReduction:
             item = self._item(leaves)
             other = (*self.place, T.add(item, T.const(half)))
             body = self._combined(self.parts, (*self.place, item), [BufferLoad(p, other) for p in self.parts])
-            made.append(self._loops(leaves, IfThenElse(T.less(item, T.const(count - half)), body)))
+            result.append(self._loops(leaves, IfThenElse(T.less(item, T.const(count - half)), body)))
             count = half
-        return made
+        return result
 
     def _result(self, varying: list[Expr]) -> Stmt:
         """One work-item stores it; all do, if each has memory of its own."""
@@ -177,13 +177,13 @@ class SharedReduction:
 
     def _items(self) -> set[Var]:
         """The loop variables around the reduction that tell work-items apart."""
-        found = {var for tag, (var, _) in self.plan.threads.items() if tag.startswith(ITEM)}
+        result = {var for tag, (var, _) in self.plan.threads.items() if tag.startswith(ITEM)}
         for axis in self.nest.leaf:
             thread = self.nest.notes(axis).thread
             var = self.plan.loop_var(axis)
             if axis.kind != "reduce" and thread is not None and thread.thread_tag.startswith(ITEM) and var is not None:
-                found.add(var)
-        return found
+                result.add(var)
+        return result
 
     def _others(self) -> list[tuple[Var, int]]:
         """The other threads of a group, each of which has parts of its own: variables and extents."""

@@ -56,12 +56,12 @@ class _Detector:
         self.writes: dict[S.Buffer, list[Span]] = {}
 
     def regions(self, found: dict[S.Buffer, list[Span]]) -> tuple[BufferRegion, ...]:
-        made = []
+        result = []
         for buffer, spans in found.items():
             ranges = [E.Range.from_min_extent(low, simplify(high - low + 1)) for low, high in spans]
             if buffer not in self.own:
-                made.append(BufferRegion(buffer, tuple(ranges)))
-        return tuple(made)
+                result.append(BufferRegion(buffer, tuple(ranges)))
+        return tuple(result)
 
     def touch(self, found: dict[S.Buffer, list[Span]], buffer: S.Buffer, spans: list[Span]) -> None:
         before = found.get(buffer)

@@ -85,15 +85,15 @@ def with_buffer(item: S.Stmt, old: S.Buffer, new: S.Buffer, names: set[str] | No
         return E.BufferLoad(new, e.indices) if isinstance(e, E.BufferLoad) and e.buffer is old else None
 
     def visit(s: S.Stmt) -> S.Stmt:
-        made = map_stmt(s, lambda e: e, visit)
-        if isinstance(made, S.BufferStore) and made.buffer is old:
-            return replace(made, buffer=new)
-        if isinstance(made, Block):
-            matched = tuple(MatchBufferRegion(m.buffer, swap(m.source)) for m in made.match_buffers)
-            own = tuple(new if b is old else b for b in made.alloc_buffers)
-            regions = tuple(map(swap, made.reads)), tuple(map(swap, made.writes))
-            return replace(made, reads=regions[0], writes=regions[1], match_buffers=matched, alloc_buffers=own)
-        return made
+        result = map_stmt(s, lambda e: e, visit)
+        if isinstance(result, S.BufferStore) and result.buffer is old:
+            return replace(result, buffer=new)
+        if isinstance(result, Block):
+            matched = tuple(MatchBufferRegion(m.buffer, swap(m.source)) for m in result.match_buffers)
+            own = tuple(new if b is old else b for b in result.alloc_buffers)
+            regions = tuple(map(swap, result.reads)), tuple(map(swap, result.writes))
+            return replace(result, reads=regions[0], writes=regions[1], match_buffers=matched, alloc_buffers=own)
+        return result
 
     def only(s: S.Stmt) -> S.Stmt:
         if isinstance(s, Block) and s.name_hint in (names or ()):

@@ -52,10 +52,10 @@ def inlined(func: S.PrimFunc, path: Sequence[S.Stmt]) -> S.PrimFunc:
     nest = next(s for s in path if alone(s, block))
 
     readers = {b.name_hint for b in leaves(func.body) if store.buffer in touched(b)[0]}
-    made: S.PrimFunc = replace(
+    result: S.PrimFunc = replace(
         func, body=with_regions(map_all(without(func.body, nest, store.buffer, old=store, new=store), value), readers)
     )
-    return made
+    return result
 
 
 def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer | None, *, old: S.Stmt, new: S.Stmt) -> S.Stmt:
@@ -66,10 +66,10 @@ def without(body: S.Stmt, nest: S.Stmt, buffer: S.Buffer | None, *, old: S.Stmt,
             return new
         if isinstance(item, S.SeqStmt):
             return S.seq(*(visit(s) for s in item.statements if s is not nest))
-        made = map_stmt(item, lambda e: e, visit)
-        if isinstance(made, Block) and buffer in made.alloc_buffers:
-            return replace(made, alloc_buffers=tuple(b for b in made.alloc_buffers if b is not buffer))
-        return made
+        result = map_stmt(item, lambda e: e, visit)
+        if isinstance(result, Block) and buffer in result.alloc_buffers:
+            return replace(result, alloc_buffers=tuple(b for b in result.alloc_buffers if b is not buffer))
+        return result
 
     return visit(body)
 

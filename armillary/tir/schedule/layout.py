@@ -47,12 +47,12 @@ def laid_out(func: S.PrimFunc, buffer: S.Buffer, index_map: IndexMap) -> S.PrimF
         return E.BufferLoad(new, place(e.indices)) if isinstance(e, E.BufferLoad) and e.buffer is buffer else None
 
     def visit(s: S.Stmt) -> S.Stmt:
-        made = map_stmt(s, lambda e: e, visit)
-        if isinstance(made, S.BufferStore) and made.buffer is buffer:
-            return replace(made, buffer=new, indices=place(made.indices))
-        if isinstance(made, Block) and buffer in made.alloc_buffers:
-            return replace(made, alloc_buffers=tuple(new if b is buffer else b for b in made.alloc_buffers))
-        return made
+        result = map_stmt(s, lambda e: e, visit)
+        if isinstance(result, S.BufferStore) and result.buffer is buffer:
+            return replace(result, buffer=new, indices=place(result.indices))
+        if isinstance(result, Block) and buffer in result.alloc_buffers:
+            return replace(result, alloc_buffers=tuple(new if b is buffer else b for b in result.alloc_buffers))
+        return result
 
     touching = {b.name_hint for b in leaves(func.body) if buffer in {r.buffer for r in (*b.reads, *b.writes)}}
     return func.with_body(with_regions(map_all(visit(func.body), load), touching))
@@ -101,5 +101,5 @@ def aligned(buffer: S.Buffer, axis: int, factor: int, offset: int) -> S.Buffer:
                 raise ScheduleError(f"{message}: no step along axis {axis} is a multiple of {factor} and {offset} more")
         steps[k] = step
         step *= known[k]
-    made: S.Buffer = replace(buffer, strides=tuple(build.const(n, buffer.shape[0].dtype) for n in steps))
-    return made
+    result: S.Buffer = replace(buffer, strides=tuple(build.const(n, buffer.shape[0].dtype) for n in steps))
+    return result

@@ -232,8 +232,8 @@ class LoopPrimitives(State):
         """Leave a note on a block or a loop."""
         found = self.get(block_or_loop)
         assert isinstance(found, Block | S.For), "a schedule names blocks and loops"
-        kept = tuple(pair for pair in found.annotations if pair[0] != ann_key)
-        self._put(block_or_loop.function, found, replace(found, annotations=(*kept, (ann_key, ann_val))))
+        retained = tuple(pair for pair in found.annotations if pair[0] != ann_key)
+        self._put(block_or_loop.function, found, replace(found, annotations=(*retained, (ann_key, ann_val))))
 
     @primitive
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:

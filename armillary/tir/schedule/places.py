@@ -223,8 +223,8 @@ class BlockPrimitives(State):
         if wrong:
             message = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
             raise ScheduleError(f"unsafe_hide_buffer_access: {message}")
-        kept = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
-        self._put(block.function, found, replace(found, **{field: kept}))
+        retained = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
+        self._put(block.function, found, replace(found, **{field: retained}))
 
 
 def _named(primitive: str, block: BlockRV, buffers: Sequence[S.Buffer], which: object) -> S.Buffer:

@@ -41,18 +41,18 @@ def decomposed(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, names: tup
         message = f"decompose_reduction: block {block.name_hint!r} has axes of reduced and of other loops"
         raise ScheduleError(message, hint="decompose before loops are fused")
     _check_others(loop, block)
-    kept = [s for s in around[at:] if s.var not in summed]
-    fresh = {s.var: E.Var(f"{s.var.name}_init", s.var.dtype) for s in kept}
+    retained = [s for s in around[at:] if s.var not in summed]
+    fresh = {s.var: E.Var(f"{s.var.name}_init", s.var.dtype) for s in retained}
     first = _first_values(block, realize, summed, fresh, names[0])
-    for s in reversed(kept):
+    for s in reversed(retained):
         kind = s.kind if s.kind is S.LoopKind.THREAD else S.LoopKind.SERIAL
         first = S.For(fresh[s.var], _with(s.min, fresh), _with(s.extent, fresh), kind, first, s.thread_tag)
 
     def visit(item: S.Stmt) -> S.Stmt:
         if item is block:
             return replace(block, init=None, name_hint=names[1])
-        made = map_stmt(item, lambda e: e, visit)
-        return S.seq(first, made) if item is loop else made
+        result = map_stmt(item, lambda e: e, visit)
+        return S.seq(first, result) if item is loop else result
 
     return func.with_body(visit(func.body))
 

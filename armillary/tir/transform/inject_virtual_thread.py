@@ -54,13 +54,13 @@ def _expand(var: E.Var, low: E.Expr, extent: E.Expr, body: S.Stmt) -> S.Stmt:
 def _per_thread_buffers(var: E.Var, body: S.Stmt) -> frozenset[S.Buffer]:
     """Buffers allocated inside whose contents depend on the thread: grows until nothing more depends."""
     allocated = {n.buffer for n in post_order(body) if isinstance(n, S.Allocate)}
-    found: set[S.Buffer] = set()
+    result: set[S.Buffer] = set()
     stores = list(_stores(body, ()))
     while True:
-        grown = {b for b, roots in stores if b in allocated and b not in found and _concerns(roots, var, found)}
+        grown = {b for b, roots in stores if b in allocated and b not in result and _concerns(roots, var, result)}
         if not grown:
-            return frozenset(found)
-        found |= grown
+            return frozenset(result)
+        result |= grown
 
 
 def _stores(item: S.Stmt, around: tuple[Node, ...]) -> list[tuple[S.Buffer, tuple[Node, ...]]]:

@@ -167,7 +167,7 @@ class _Partitioner:
 
     def ends(self, item: S.For, simplifier: Simplifier) -> dict[int, Linear]:
         """What is left of each symbolic range that likely conditions test, by how much an iteration takes of it."""
-        found: dict[int, Linear] = {}
+        result: dict[int, Linear] = {}
         loops = [n for n in all_statements(item.body) if isinstance(n, S.For)]
         inner, serial = {n.var for n in loops}, {n.var for n in loops if n.kind is S.LoopKind.SERIAL}
         for node in post_order(item.body):
@@ -178,10 +178,10 @@ class _Partitioner:
                 if form is None or step <= 0 or serial & set(free_vars(comparison)):
                     continue
                 left = {atom: -k for atom, k in form.terms.items() if not inner & set(free_vars(atom))}
-                known = found.get(step, Linear(left, -form.constant))
+                known = result.get(step, Linear(left, -form.constant))
                 if len(left) > 1 and known.terms == left:  # what a tile stores ends before what its windows read
-                    found[step] = Linear(left, min(known.constant, -form.constant))
-        return found
+                    result[step] = Linear(left, min(known.constant, -form.constant))
+        return result
 
     def versions(self, item: S.For, only_likely: bool) -> S.Stmt:
         """A parallel loop stays one loop: its body becomes a test between a main version and careful ones."""
@@ -353,17 +353,17 @@ class _Partitioner:
 
         So do outer loops of symbolic counts: bands of a row whose length is a size.
         """
-        kept: dict[E.Expr, int] = {}
+        retained: dict[E.Expr, int] = {}
         total: Interval = (form.constant, form.constant)
         for atom, k in form.terms.items():
             variables = free_vars(atom)
             part = scale_interval(s.bound(atom), k)
             is_outer = part[1] >= INFINITE and all(v in self.dims or v in self.ranges for v in variables)
             if self.dims.issuperset(variables) or is_outer:
-                kept[atom] = k
+                retained[atom] = k
             else:
                 total = add_intervals(total, part)
-        return Linear(kept, total[1]) if total[1] < INFINITE else None
+        return Linear(retained, total[1]) if total[1] < INFINITE else None
 
 
 def _difference_of(form: Linear, other: Linear, times: int, s: Simplifier) -> Interval | None:
@@ -435,15 +435,15 @@ def _careful(body: S.Stmt, terms: list[_Term]) -> S.Stmt:
     cells = list(product(*([None, *t.others()] for t in terms)))[1:]  # None: a main value
     if len(cells) > MAX_VERSIONS or not all(t.others() for t in terms):
         return fresh_copy(body)
-    *earlier, made = (_cell(body, terms, cell) for cell in cells)
+    *earlier, result = (_cell(body, terms, cell) for cell in cells)
     for cell, version in zip(cells[-2::-1], reversed(earlier), strict=True):
         tests = [
             test
             for term, place in zip(terms, cell, strict=True)
             for test in (term.tests() if place is None else [build.equal(term.expr, place)])
         ]
-        made = S.IfThenElse(reduce(build.logical_and, tests), version, made)
-    return made
+        result = S.IfThenElse(reduce(build.logical_and, tests), version, result)
+    return result
 
 
 def _cell(body: S.Stmt, terms: list[_Term], cell: tuple[int | None, ...]) -> S.Stmt:
@@ -504,13 +504,13 @@ def _loop_range(item: S.For) -> Interval:
 
 
 def _inner_ranges(body: S.Stmt) -> dict[E.Var, Interval]:
-    found: dict[E.Var, Interval] = {}
+    result: dict[E.Var, Interval] = {}
     for item in all_statements(body):
         if isinstance(item, S.For):
             low, high = _loop_range(item)
-            known = found.get(item.var, (low, high))
-            found[item.var] = (min(low, known[0]), max(high, known[1]))
-    return found
+            known = result.get(item.var, (low, high))
+            result[item.var] = (min(low, known[0]), max(high, known[1]))
+    return result
 
 
 LoopPartition = prim_pass("loop-partition", "tir.LoopPartition")(loop_partition)

@@ -50,8 +50,8 @@ def prim_func_pass(function: Any = None, opt_level: int = 0, name: str = "", req
         def over_module(module: IRModule, context: PassContext) -> IRModule:
             return module.map_functions(lambda _, f: user(f, module, context) if isinstance(f, S.PrimFunc) else None)
 
-        made: Pass = module_pass(over_module, opt_level, name or user.__name__, required)
-        return made
+        result: Pass = module_pass(over_module, opt_level, name or user.__name__, required)
+        return result
 
     return wrap(function) if function is not None else wrap
 
@@ -74,8 +74,8 @@ def is_nothing(item: S.Stmt) -> bool:
 
 def sequence(items: list[S.Stmt]) -> S.Stmt:
     """The statements that do something, in order."""
-    kept = [s for s in items if not is_nothing(s)]
-    return S.seq(*kept) if kept else NOTHING
+    retained = [s for s in items if not is_nothing(s)]
+    return S.seq(*retained) if retained else NOTHING
 
 
 def statements_of(item: S.Stmt) -> tuple[S.Stmt, ...]:

@@ -183,12 +183,12 @@ def _kernel(name: str, body: S.Stmt, known: tuple[S.Buffer, ...], scalars: tuple
 
 def _extents(body: S.Stmt, scalars: tuple[E.Var, ...], name: str) -> dict[str, Known]:
     """Of each axis the largest extent of its loops."""
-    found: dict[str, Known] = {}
+    result: dict[str, Known] = {}
     for item in all_statements(body):
         if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:
             size = _extent(item, scalars, name)
-            found[item.thread_tag] = most(found.get(item.thread_tag, size), size)
-    return found
+            result[item.thread_tag] = most(result.get(item.thread_tag, size), size)
+    return result
 
 
 def _extent(item: S.For, scalars: tuple[E.Var, ...], name: str) -> Known:

@@ -117,16 +117,16 @@ class _Flattener:
         self.mapper = ExprMapper(self.load)
 
     def buffer(self, old: S.Buffer) -> S.Buffer:
-        found = self.buffers.get(old)
-        if found is None:
+        result = self.buffers.get(old)
+        if result is None:
             if is_texture(old.scope):
-                found = self.buffers[old] = replace(old, shape=_image_shape(old))
-                return found
+                result = self.buffers[old] = replace(old, shape=_image_shape(old))
+                return result
             is_flat = len(old.shape) == 1 and not old.strides and old.elem_offset is None
-            found = self.buffers[old] = (
+            result = self.buffers[old] = (
                 old if is_flat else S.Buffer(old.name, (flat_size(old),), old.dtype, old.scope, (), None, old.align)
             )
-        return found
+        return result
 
     def load(self, item: E.Expr) -> E.Expr | None:
         if type(item) is not E.BufferLoad:

@@ -70,7 +70,7 @@ class _Home:
 def _share(buffers: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
     lives = _lives(buffers, statements)
     homes: list[_Home] = []
-    kept: list[S.Buffer] = []
+    retained: list[S.Buffer] = []
     for buffer in sorted((b for b in buffers if b in lives), key=lambda b: lives[b][0]):
         size = _constant_size(buffer)
         first, last = lives[buffer]
@@ -81,8 +81,8 @@ def _share(buffers: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
         elif size is not None:
             homes.append(_Home(buffer, size, last, [buffer]))
         else:
-            kept.append(buffer)
-    return _rebuild(homes, kept, statements)
+            retained.append(buffer)
+    return _rebuild(homes, retained, statements)
 
 
 def _rebuild(homes: list[_Home], kept: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
@@ -101,12 +101,12 @@ def _rebuild(homes: list[_Home], kept: list[S.Buffer], statements: list[S.Stmt])
 
 def _lives(buffers: list[S.Buffer], statements: list[S.Stmt]) -> dict[S.Buffer, tuple[int, int]]:
     """First and last statement that touches each buffer; untouched buffers are left out."""
-    wanted, found = set(buffers), dict[S.Buffer, tuple[int, int]]()
+    wanted, result = set(buffers), dict[S.Buffer, tuple[int, int]]()
     for position, statement in enumerate(statements):
         for item in post_order(statement):
             if isinstance(item, S.Buffer) and item in wanted:
-                found[item] = (found.get(item, (position, position))[0], position)
-    return found
+                result[item] = (result.get(item, (position, position))[0], position)
+    return result
 
 
 def _constant_size(buffer: S.Buffer) -> int | None:

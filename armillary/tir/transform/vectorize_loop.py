@@ -171,10 +171,10 @@ class Vectorizer:
 
     def uniform(self, item: E.Expr) -> E.Expr:
         """`item`, which must be the same in every lane."""
-        found = self.expr(item)
-        if found.dtype.lanes != item.dtype.lanes:
+        result = self.expr(item)
+        if result.dtype.lanes != item.dtype.lanes:
             raise CannotVectorize
-        return found
+        return result
 
 
 def _var(v: Vectorizer, e: E.Var) -> E.Expr:

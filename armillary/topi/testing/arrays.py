@@ -37,10 +37,10 @@ def dense(
     out_dtype: str | None = None,
 ) -> Array:
     """[n, k] x [m, k] -> [n, m], a bias along m added and negative numbers cut where asked for."""
-    made = np.asarray(value_of(relay.nn.dense, [x, y], out_dtype=out_dtype or ""))
+    result = np.asarray(value_of(relay.nn.dense, [x, y], out_dtype=out_dtype or ""))
     if use_bias:
-        made = np.asarray(value_of(relay.add, [made, np.asarray(bias).astype(made.dtype)]))
-    return np.asarray(value_of(relay.nn.relu, [made])) if use_relu else made
+        result = np.asarray(value_of(relay.add, [result, np.asarray(bias).astype(result.dtype)]))
+    return np.asarray(value_of(relay.nn.relu, [result])) if use_relu else result
 
 
 def batch_matmul(
@@ -102,8 +102,8 @@ def _along(vector: Array, data: Array, axes: Sequence[int]) -> Array:
 def layer_norm_python(data: Array, gamma: Array, beta: Array | None, axis: Numbers, epsilon: float = 1e-5) -> Array:
     """Over axes, along which the weights lie."""
     axes = _over(data, axis)
-    made = _normal(data, axes, epsilon) * _along(gamma, data, axes)
-    return made if beta is None else made + _along(beta, data, axes)
+    result = _normal(data, axes, epsilon) * _along(gamma, data, axes)
+    return result if beta is None else result + _along(beta, data, axes)
 
 
 def group_norm_python(
@@ -119,9 +119,9 @@ def group_norm_python(
     channel, shape = channel_axis % data.ndim, data.shape
     split = data.reshape(*shape[:channel], num_groups, shape[channel] // num_groups, *shape[channel + 1 :])
     others = tuple(a + (a > channel) for a in _over(data, axes) if a != channel)
-    made = _normal(split, (channel + 1, *others), epsilon).reshape(shape)
-    made = made if gamma is None else made * _along(gamma, data, (channel,))
-    return made if beta is None else made + _along(beta, data, (channel,))
+    result = _normal(split, (channel + 1, *others), epsilon).reshape(shape)
+    result = result if gamma is None else result * _along(gamma, data, (channel,))
+    return result if beta is None else result + _along(beta, data, (channel,))
 
 
 def rms_norm_python(data: Array, weight: Array, axis: Numbers, epsilon: float = 1e-5) -> Array:
@@ -164,7 +164,7 @@ def _resize(rank: int, layout_by_default: str) -> AnyFunction:
         scales = np.broadcast_to(np.asarray(scale, np.float64), (rank,))
         where = [layout.index(axis) for axis in layout_by_default[2:]]
         size = tuple(round(data.shape[at] * by) for at, by in zip(where, scales, strict=True))
-        made: Array = value_of(
+        result: Array = value_of(
             getattr(relay.image, f"resize{rank}d"),
             [data],
             size=size,
@@ -172,7 +172,7 @@ def _resize(rank: int, layout_by_default: str) -> AnyFunction:
             method={"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(method, method),
             coordinate_transformation_mode=coordinate_transformation_mode,
         )
-        return made
+        return result
 
     resize.__doc__ = f"An image of {rank} axes, `scale` times as large."
     return resize
@@ -393,8 +393,8 @@ def lstm_python(
             total = total if bias is None else total + bias
         gate = dict(zip(weight_layout, np.split(total, 4, axis=1), strict=True))
         taken = act(f_act, gate["I"] + (0 if p_i is None else p_i * cell))
-        kept = act(f_act, gate["F"] + (0 if p_f is None else p_f * cell))
-        cell = kept * cell + taken * act(g_act, gate["G"])
+        retained = act(f_act, gate["F"] + (0 if p_f is None else p_f * cell))
+        cell = retained * cell + taken * act(g_act, gate["G"])
         seen = act(f_act, gate["O"] + (0 if p_o is None else p_o * cell)) * act(h_act, cell)
         state = seen if proj is None else seen @ proj.T
         states.append(state)

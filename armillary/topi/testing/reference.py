@@ -21,14 +21,14 @@ def value_of(function: AnyFunction, arrays: Sequence[Array], /, **named: object)
     made = function(*given, **named)
     expr = made.astuple() if isinstance(made, TupleWrapper) else made
     _ = expr.checked_type  # refuses what the operator does not admit
-    found: Array = evaluate(expr)
-    return found
+    result: Array = evaluate(expr)
+    return result
 
 
 def numbers(value: object, rank: int) -> tuple[int, ...]:
     """One number for each axis, of one or of several."""
-    found = tuple(int(v) for v in np.ravel(value))  # type: ignore[call-overload]
-    return found * rank if len(found) == 1 else found
+    result = tuple(int(v) for v in np.ravel(value))  # type: ignore[call-overload]
+    return result * rank if len(result) == 1 else result
 
 
 def moved(array: Array, source: str, wanted: str) -> Array:

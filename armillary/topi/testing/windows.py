@@ -40,7 +40,7 @@ def _convolution(
         )
     spread = numbers(dilation, rank)
     size = [(w_np.shape[kernel.index(axis)] - 1) * d + 1 for axis, d in zip(axes, spread, strict=True)]
-    made: Array = value_of(
+    result: Array = value_of(
         getattr(relay.nn, f"conv{rank}d"),
         [a_np, w_np],
         strides=numbers(stride, rank),
@@ -52,7 +52,7 @@ def _convolution(
         data_layout=data,
         kernel_layout=kernel,
     )
-    return made
+    return result
 
 
 def _by_groups(data: str, kernel: str) -> AnyFunction:
@@ -78,7 +78,7 @@ def _transposed(data: str, kernel: str) -> AnyFunction:
         a_np: Array, w_np: Array, stride: Numbers, padding: Padding, output_padding: Numbers = 0, groups: int = 1
     ) -> Array:
         size = w_np.shape[2:]
-        made: Array = value_of(
+        result: Array = value_of(
             getattr(relay.nn, f"conv{rank}d_transpose"),
             [a_np, w_np],
             strides=numbers(stride, rank),
@@ -90,7 +90,7 @@ def _transposed(data: str, kernel: str) -> AnyFunction:
             data_layout=data,
             kernel_layout=kernel,
         )
-        return made
+        return result
 
     convolution.__doc__ = f"The transposed convolution of {data} and {kernel}."
     return convolution
@@ -190,7 +190,7 @@ def conv2d_backward_weight_python(
     channels: int | None = None,
 ) -> Array:
     """The gradient of a convolution by its weight, OIHW or, of NHWC, OHWI."""
-    made: Array = value_of(
+    result: Array = value_of(
         relay.nn.conv2d_backward_weight,
         [moved(dy_np, layout, "NCHW"), moved(x_np, layout, "NCHW")],
         strides=numbers(stride, 2),
@@ -199,7 +199,7 @@ def conv2d_backward_weight_python(
         channels=channels,
         kernel_size=tuple(kernel_size),
     )
-    return made if layout == "NCHW" else moved(made, "OIHW", "OHWI")
+    return result if layout == "NCHW" else moved(result, "OIHW", "OHWI")
 
 
 def poolnd_python(

@@ -170,19 +170,19 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
     """The tiles whose accumulators, weights and one input fit the vector registers; at least 1 x 1."""
     free = cpu.vector_registers - (PAIR_REGISTERS if nest.pairs else SPREAD_REGISTERS if nest.is_spread else 1)
     room = max(3, free // nest.wide)
-    found = []
+    result = []
     most = min(nest.max_vectors, nest.chunks)
     for vectors in (v for v in VECTORS if v <= most and (nest.has_rest or nest.chunks % v == 0)):
         registers = vectors * (2 if nest.is_spread else 1) + (nest.held > 1)  # of a row
         weights = vectors * (2 if nest.pairs or nest.is_spread else 1)
         tallest = min((room - weights) // registers, nest.max_sums // vectors)
         tallest -= tallest % 2 if nest.pairs else 0  # a row alone takes the registers of two
-        found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
+        result += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.lines_per_image, tallest // max(1, nest.width)) + 1)
-        found += [
+        result += [
             Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.lines_per_image % tall == 0
         ]
-    return found or [Tile(1, 1)]
+    return result or [Tile(1, 1)]
 
 
 def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:

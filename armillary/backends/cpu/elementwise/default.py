@@ -58,12 +58,12 @@ MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
     cpu = cpu_model(fused.workload.target)
-    kept = keep_transpositions(schedule, keep_divided(schedule, schedule_injective(schedule, fused)))
-    rows = gathered_rows(schedule, kept[0]) if len(kept) == 1 else []  # else others may read them, too
+    retained = keep_transpositions(schedule, keep_divided(schedule, schedule_injective(schedule, fused)))
+    rows = gathered_rows(schedule, retained[0]) if len(retained) == 1 else []  # else others may read them, too
     if rows:
-        _schedule_gather(schedule, kept[0], rows, cpu)
+        _schedule_gather(schedule, retained[0], rows, cpu)
         return
-    for tensor in kept:
+    for tensor in retained:
         schedule_stage(schedule, tensor, cpu)
 
 
@@ -92,20 +92,20 @@ def keep_transpositions(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> lis
     Gives the stages that stay, producers first. A concatenation of blocked and plain channels is one: its elements
     would be collected one by one, at 39 cycles a vector; to transpose a part first takes 6.
     """
-    found: list[te.Tensor] = []
+    result: list[te.Tensor] = []
     for tensor in kept:
         if isinstance(tensor.op, te.ComputeOp) and transposed_axis(schedule, tensor.op) is None:
-            found += [part for part in _crossing_parts(schedule, tensor.op) if part not in found]
-        found.append(tensor)
-    for tensor in found:
+            result += [part for part in _crossing_parts(schedule, tensor.op) if part not in result]
+        result.append(tensor)
+    for tensor in result:
         if schedule[tensor].is_inline:
             schedule[tensor].compute_root()
-    return found
+    return result
 
 
 def _crossing_parts(schedule: te.Schedule, op: te.ComputeOp) -> list[te.Tensor]:
     """The inlined stages nearest to a stage that are transpositions of some size."""
-    found: list[te.Tensor] = []
+    result: list[te.Tensor] = []
     stack, seen = [op], {id(op)}
     while stack:
         reads = (n.producer for b in stack.pop().body for n in post_order(b) if isinstance(n, ProducerLoad))
@@ -116,23 +116,23 @@ def _crossing_parts(schedule: te.Schedule, op: te.ComputeOp) -> list[te.Tensor]:
             seen.add(id(source))
             work = math.prod(static_extent(a) for a in source.axis)
             if work >= MIN_TILED and transposed_axis(schedule, source) is not None:
-                found.append(source.output(0))
+                result.append(source.output(0))
             else:
                 stack.append(source)
-    return found
+    return result
 
 
 def keep_row_values(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
     """Store what is dear and the same for a whole row: an inverse, a logarithm. Gives the stages that stay."""
     last = max((len(t.op.axis) for t in kept), default=0)
-    found = []
+    result = []
     for stage in schedule.stages:  # producers come first
         op = stage.op
         if isinstance(op, te.ComputeOp) and stage.is_inline and len(op.axis) < last and is_expensive(op.body[0]):
             stage.compute_root()
         if isinstance(op, te.ComputeOp) and not stage.is_inline:
-            found.append(op.output(0))
-    return found
+            result.append(op.output(0))
+    return result
 
 
 def schedule_injective(schedule: te.Schedule, fused: Fused, stay: Sequence[te.Tensor] = ()) -> list[te.Tensor]:
@@ -140,18 +140,18 @@ def schedule_injective(schedule: te.Schedule, fused: Fused, stay: Sequence[te.Te
     outputs = {id(t.op) for t in (*fused.outputs, *stay)}
     readers, in_place = _reader_counts(schedule), _read_in_place(schedule, outputs)
     costs: dict[int, int] = {}  # of the stages that were inlined, with all that was inlined into them
-    kept = []
+    retained = []
     for stage in schedule.stages:
         op = stage.op
         if isinstance(op, te.PlaceholderOp):
             continue
         cost = _cost(op, costs, id(op) in in_place)
         if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0), cost):
-            kept.append(op.output(0))
+            retained.append(op.output(0))
         else:
             costs[id(op)] = cost
             schedule[op].compute_inline()
-    return kept
+    return retained
 
 
 def _read_in_place(schedule: te.Schedule, outputs: Set[int]) -> Set[int]:

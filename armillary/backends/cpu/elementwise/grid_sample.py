@@ -51,11 +51,11 @@ def grid_sample_rows(schedule: te.Schedule, fused: Fused) -> None:
         return
     cpu = cpu_model(fused.workload.target)
     lanes = lanes_of(cpu, output.dtype)
-    kept = {t.op for t in schedule_injective(schedule, fused)}
+    retained = {t.op for t in schedule_injective(schedule, fused)}
     for stage in schedule.stages:
         if stage.op.tag in TAGS:
             stage.compute_root()
-        elif stage.op in kept and stage.op is not output.op and stage.op.tag != PACKED:
+        elif stage.op in retained and stage.op is not output.op and stage.op.tag != PACKED:
             stage.compute_inline()
     stage = schedule[output]
     batch, channels, *lines, places = stage.op.axis

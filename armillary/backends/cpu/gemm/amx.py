@@ -54,8 +54,8 @@ def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te
         return te.sum(dot_operands(left, right, width), axis=k)
 
     shape = (rows, chunks, lanes) if batch is None else (batch, rows, chunks, lanes)
-    made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
-    return made
+    result: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
+    return result
 
 
 def _terms_per_operand(data: te.Tensor) -> int:
@@ -80,8 +80,8 @@ def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, othe
 
     def word(*index: te.Expr) -> te.Expr:
         *at, chunk, k, lane = index
-        found: te.Expr = join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
-        return found
+        result: te.Expr = join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
+        return result
 
     def number(at: list[te.Expr], k: te.Expr, column: te.Expr) -> te.Expr:
         value = other(*at, column, k) if swapped else other(*at, k, column)
@@ -104,8 +104,8 @@ def _kept(product: te.Tensor, batch: list[int], columns: int, count: int | None 
         return product(*lead, _flat(at, batch), j // COLUMNS, j % COLUMNS)
 
     shape = (*batch, columns) if count is None else (count, *batch, columns)
-    kept: te.Tensor = te.compute(shape, element, name="kept", tag="injective")
-    return kept
+    retained: te.Tensor = te.compute(shape, element, name="kept", tag="injective")
+    return retained
 
 
 def _flat(at: list[te.Expr], batch: list[int]) -> te.Expr:
@@ -191,10 +191,10 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)
-    kept = schedule_injective(schedule, fused)
-    product = next(t for t in kept if t.op.tag == TAG)
-    output, kept = stored_or_fused(schedule, fused, kept)
-    for tensor in kept:
+    retained = schedule_injective(schedule, fused)
+    product = next(t for t in retained if t.op.tag == TAG)
+    output, retained = stored_or_fused(schedule, fused, retained)
+    for tensor in retained:
         if tensor.op.tag == PACKED and tensor.op.name == "packed":
             pack_blocks(schedule, tensor, COLUMNS)
         elif tensor.op is not output.op and tensor.op is not product.op:

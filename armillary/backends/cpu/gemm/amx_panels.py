@@ -98,11 +98,11 @@ def _requests(panel: Panel, x: Operands, block: Expr, step: Expr) -> list[S.Stmt
     lines = panel.columns * ROWS
     if not x.is_prefetched or lines % panel.blocks or ROWS % (share := lines // panel.blocks):
         return []
-    run, found = ROWS // share, []
+    run, result = ROWS // share, []
     for k in range(share):
         at = _weights(x, panel.columns + T.floordiv(block, run), step * ROWS + T.floormod(block, run) * share + k)
-        found.append(effect_of("prefetch", at, 0, LOCALITY, 1))
-    return found
+        result.append(effect_of("prefetch", at, 0, LOCALITY, 1))
+    return result
 
 
 def _weights(x: Operands, column: ExprLike, word: ExprLike) -> Expr:

@@ -110,8 +110,8 @@ def sum_of_terms(
     product: te.Tensor = te.compute((*batch, rows, padded), element, name="product", tag="packed_product")
     if padded == columns:
         return product
-    kept: te.Tensor = te.compute((*batch, rows, columns), lambda *i: product(*i), name="kept", tag="injective")
-    return kept
+    retained: te.Tensor = te.compute((*batch, rows, columns), lambda *i: product(*i), name="kept", tag="injective")
+    return retained
 
 
 def _product_of(fused: Fused) -> te.Tensor:
@@ -133,10 +133,10 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the reduction is the loop around it."""
     cpu = cpu_model(fused.workload.target)
     product = _product_of(fused)
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     if len(product.op.axis) < 2:
-        for tensor in kept:
+        for tensor in retained:
             schedule_stage(schedule, tensor, cpu)
         return
     nest = nest_of(fused.workload, cpu)
@@ -144,8 +144,8 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     lanes = min(lanes_of(cpu, product.dtype), block_of(fused.workload))
     plain = keeps_shape(fused) or (len(fused.outputs) == 1 and te.static_shape(output) == te.static_shape(product))
     output = output if plain else product  # what reads the product has another shape: the product is stored first
-    after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
-    others = [t for t in kept if t.op is not product.op and t.op is not output.op and t not in after]
+    after = [t for t in followers(schedule, product, retained) if t.op is not output.op] if plain else []
+    others = [t for t in retained if t.op is not product.op and t.op is not output.op and t not in after]
     packed = _schedule_others(schedule, others, cpu)
     accumulator = accumulator_of(schedule, product, output)
     stage, at_row = schedule[output], row_axis(fused.workload)

@@ -62,8 +62,8 @@ def _compute(attrs: object, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         def ended(*index: te.Expr) -> te.Expr:
             *at, i, j, lane = index
             other = across(at, j, whole * lanes + lane) if rhs is None else rhs(*at, j, lane)
-            found: te.Expr = lhs(*at, i, lane) * other + main(*index)
-            return found
+            result: te.Expr = lhs(*at, i, lane) * other + main(*index)
+            return result
 
         sums = te.compute((*batch, rows, columns, lanes), ended, name="narrow_ended", tag=PACKED)
     pairs = halved_to_two(sums)
@@ -77,10 +77,10 @@ def _sums(shape: tuple[int, ...], whole: int, term: Callable[[Sequence[te.Expr],
 
     def run(name: str, begin: int, steps: int) -> te.Tensor:
         step = te.reduce_axis((0, steps), name="step")
-        made: te.Tensor = te.compute(
+        result: te.Tensor = te.compute(
             shape, lambda *i: te.sum(term(i[:-1], (step + begin) * lanes + i[-1]), axis=step), name=name
         )
-        return made
+        return result
 
     count, tail = divmod(whole, PART)
     if count < 2:
@@ -109,8 +109,8 @@ def _transposed(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
         value = b(*at, k, j)
         return te.if_then_else(te.likely(k < terms), value, 0.0) if terms % lanes else value
 
-    made: te.Tensor = te.compute((*batch, columns, -(-terms // lanes) * lanes), element, name="turned", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute((*batch, columns, -(-terms // lanes) * lanes), element, name="turned", tag=PACKED)
+    return result
 
 
 def halved_to_two(sums: te.Tensor) -> te.Tensor:
@@ -129,8 +129,8 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
         *at, lane = index
         return sums(*index) + sums(*at, lane + lanes)
 
-    made: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="lane_halves", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="lane_halves", tag=PACKED)
+    return result
 
 
 @implement(
@@ -145,13 +145,13 @@ def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
     cpu = cpu_model(fused.workload.target)
     (product,) = fused.anchor
-    output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
-    own = {id(t.op) for t in kept if t.op.name in LANE_STAGES}
-    sums = next(t for t in kept if t.op.name == "narrow_sums")
-    after = [] if output.op is product.op else followers(schedule, sums, kept)
-    inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]
-    parts = [t for t in kept if t.op.name == "narrow_parts"]
-    for tensor in kept:
+    output, retained = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
+    own = {id(t.op) for t in retained if t.op.name in LANE_STAGES}
+    sums = next(t for t in retained if t.op.name == "narrow_sums")
+    after = [] if output.op is product.op else followers(schedule, sums, retained)
+    inside = [t for t in retained if id(t.op) in own or (t in after and t.op is not output.op)]
+    parts = [t for t in retained if t.op.name == "narrow_parts"]
+    for tensor in retained:
         if tensor.op is not output.op and tensor not in (*inside, *parts):
             schedule_stage(schedule, tensor, cpu)
     stage, at_row = schedule[output], row_axis(fused.workload)

@@ -100,12 +100,14 @@ def open_batch(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     (anchor,) = fused.anchor
     (product,) = anchor.op.input_tensors
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0] if keeps_shape(fused) else anchor
     after = (
-        [t for t in followers(schedule, product, kept) if t.op is not output.op] if output.op is not anchor.op else []
+        [t for t in followers(schedule, product, retained) if t.op is not output.op]
+        if output.op is not anchor.op
+        else []
     )
-    for tensor in kept:
+    for tensor in retained:
         if tensor.op is not product.op and tensor.op is not output.op and tensor not in after:
             if tensor.op.tag == PACKED and tensor.op.name == "packed":
                 _pack(schedule, tensor, fused.workload.attrs.transpose_b, cpu)

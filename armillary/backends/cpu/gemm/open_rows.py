@@ -30,14 +30,16 @@ def open_rows(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     (anchor,) = fused.anchor
     product = anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     if len(fused.outputs) != 1 or te.extents(output) != te.extents(product):
         output = product
     after = (
-        [t for t in followers(schedule, product, kept) if t.op is not output.op] if output.op is not product.op else []
+        [t for t in followers(schedule, product, retained) if t.op is not output.op]
+        if output.op is not product.op
+        else []
     )
-    for tensor in kept:
+    for tensor in retained:
         if tensor.op is not product.op and tensor.op is not output.op and tensor not in after:
             schedule_stage(schedule, tensor, cpu)
     tile = tile_of(chosen(fused.workload, PRODUCT))

@@ -37,19 +37,19 @@ def packed_dot_product(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te
         value = b(*at, column, k) if swap_b else b(*at, k, column)
         tests = [te.likely(column < columns)] if padded != columns else []
         tests += [te.likely(k < inner)] if words * word != inner else []
-        found: te.Expr = _guarded(value, tests)
-        return found
+        result: te.Expr = _guarded(value, tests)
+        return result
 
     def operand_b(*index: te.Expr) -> te.Expr:
         *at, chunk, k, lane = index
-        found: te.Expr = join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
-        return found
+        result: te.Expr = join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
+        return result
 
     def operand_a(*index: te.Expr) -> te.Expr:
         *at, i, k = index
         tests = [[]] * word if words * word == inner else [[te.likely(k * word + n < inner)] for n in range(word)]
-        found: te.Expr = join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
-        return found
+        result: te.Expr = join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
+        return result
 
     packed = te.compute((*batch_b, padded // block, words, block), operand_b, name="packed", tag=PACKED)
     lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
@@ -57,8 +57,8 @@ def packed_dot_product(attrs: DenseAttrs | BatchMatmulAttrs, a: te.Tensor, b: te
 
     def term(at_a: list[te.Expr], at_b: list[te.Expr], i: te.Expr, j: te.Expr, k: te.Expr) -> te.Expr:
         left_word = operand_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
-        found: te.Expr = dot_operands(left_word, packed(*at_b, j // block, k, j % block), word)
-        return found
+        result: te.Expr = dot_operands(left_word, packed(*at_b, j // block, k, j % block), word)
+        return result
 
     return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
 

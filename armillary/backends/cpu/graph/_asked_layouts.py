@@ -42,12 +42,12 @@ def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], reques
         return None
 
     def build(args: Sequence[Expr]) -> Expr:
-        made = found.build(args)
-        if not isinstance(made, Call):
-            return made
-        if not hasattr(made.attrs, "choice"):
-            raise _misfit(expr, asked, f"{made.op.name} computes it, for which there is nothing to choose")
-        return Call(made.op, made.args, replace(made.attrs, choice=str(asked)), made.span)
+        result = found.build(args)
+        if not isinstance(result, Call):
+            return result
+        if not hasattr(result.attrs, "choice"):
+            raise _misfit(expr, asked, f"{result.op.name} computes it, for which there is nothing to choose")
+        return Call(result.op, result.args, replace(result.attrs, choice=str(asked)), result.span)
 
     return LayoutChoice(found.inputs, build, found.output)
 
@@ -67,8 +67,8 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
     if workload is None or workload[0] not in IN_BLOCKS:
         return Choice()
     config = context.query(request.target, workload)
-    found = Choice() if config is None else choice_of(config, workload)
-    return found if found.layouts else Choice()
+    result = Choice() if config is None else choice_of(config, workload)
+    return result if result.layouts else Choice()
 
 
 def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
@@ -129,9 +129,9 @@ def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kern
     """By the operator `name`, with blocks of `inner` input channels and `outer` output channels."""
     nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
     op = get_op(name)
-    kept = {f.name: getattr(expr.attrs, f.name) for f in fields(expr.attrs)}
-    kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
-    attrs = op.make_attrs((), kept)
+    retained = {f.name: getattr(expr.attrs, f.name) for f in fields(expr.attrs)}
+    retained |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
+    attrs = op.make_attrs((), retained)
     wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
 
@@ -139,12 +139,12 @@ def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kern
 def packed_dense(expr: Call, units: int, lanes: int, word: int = 0, is_symmetric: bool = False) -> LayoutChoice:
     """By nn.contrib_dense_pack, with blocks of so many outputs, the last of which may lack some."""
     op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
-    kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
-    kept |= {"is_symmetric": True} if is_symmetric else {}
+    retained = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
+    retained |= {"is_symmetric": True} if is_symmetric else {}
     if units % lanes == 0:
-        attrs, wanted = op.make_attrs((), kept), (None, Change(layout("NC"), packed))
+        attrs, wanted = op.make_attrs((), retained), (None, Change(layout("NC"), packed))
         return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
-    padded = op.make_attrs((), {**kept, "units": units})
+    padded = op.make_attrs((), {**retained, "units": units})
 
     def build(args: Sequence[Expr]) -> Expr:
         wider = call("nn.pad", args[1], pad_width=((0, -units % lanes), (0, 0)))

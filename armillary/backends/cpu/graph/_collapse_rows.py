@@ -47,26 +47,26 @@ def collapse_rows(function: Function, target: Target) -> Function:
                 changed[id(leaf)] = var(leaf.name_hint, TensorType(shape, ty.dtype))
     body = substitute(function.body, changed)
     params = tuple(substitute(p, changed) for p in function.params)
-    made = Function(params, body, None, function.attrs, function.span)  # type: ignore[arg-type]
-    infer_type(made)
-    return made
+    result = Function(params, body, None, function.attrs, function.span)  # type: ignore[arg-type]
+    infer_type(result)
+    return result
 
 
 def _only_convolution(function: Function) -> Call | None:
     """The 1x1 convolution that is the only call of more than single elements."""
-    found: Call | None = None
+    result: Call | None = None
     for item in post_order(function.body):
         if isinstance(item, Var | Constant):
             continue
         if not isinstance(item, Call) or not isinstance(item.op, Op):
             return None
         if item.op.kind > Kind.BROADCAST:
-            if found is not None or item.op.name not in CONVOLUTIONS:
+            if result is not None or item.op.name not in CONVOLUTIONS:
                 return None
-            found = item
+            result = item
         elif names_places(item):
             return None
-    return found
+    return result
 
 
 def _size(convolution: Call) -> tuple[Known, Known] | None:

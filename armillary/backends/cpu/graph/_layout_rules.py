@@ -68,9 +68,9 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape[1])
     if weight[1] % LONG == 0 and _multiplies_matrices(expr, cpu):
-        found = _conv2d_dot_operands(expr, have, request, weight, LONG)
-        if found is not None:
-            return found
+        result = _conv2d_dot_operands(expr, have, request, weight, LONG)
+        if result is not None:
+            return result
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_dot_operands(expr, have, request, weight, BYTES)
     is_of_bfloat16 = _is_of_bfloat16(expr) and expr.attrs.groups == 1  # the kernels for it know one group
@@ -189,10 +189,13 @@ def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -
     if not outer or not isinstance(constant, Constant):
         return None
     op, out = get_op("cpu.conv2d_first_layer_NCHWc_bf16"), layout(f"NCHW{outer}c")
-    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    retained = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     together = channels_together(weight[1], weight[3])
-    kept |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}
-    packed, attrs = Constant(rows_of_windows(constant.data, outer, together), constant.span), op.make_attrs((), kept)
+    retained |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}
+    packed, attrs = (
+        Constant(rows_of_windows(constant.data, outer, together), constant.span),
+        op.make_attrs((), retained),
+    )
 
     def build(args: Sequence[Expr]) -> Expr:
         data = args[0]
@@ -223,10 +226,10 @@ def _with_dot_weight(choice: LayoutChoice, packed: Callable[[Expr], Expr], chang
     """A choice whose weight is packed further, for dot products; `changes` are those of the attributes."""
 
     def build(args: Sequence[Expr]) -> Expr:
-        made = choice.build((args[0], packed(args[1])))
-        assert isinstance(made, Call), "of the blocked operator"
-        made = Call(made.op, made.args, dataclasses.replace(made.attrs, **changes), made.span)
-        return _pads_itself(made) if hasattr(made.attrs, "pad_value") else made
+        result = choice.build((args[0], packed(args[1])))
+        assert isinstance(result, Call), "of the blocked operator"
+        result = Call(result.op, result.args, dataclasses.replace(result.attrs, **changes), result.span)
+        return _pads_itself(result) if hasattr(result.attrs, "pad_value") else result
 
     return LayoutChoice(choice.inputs, build, choice.output)
 

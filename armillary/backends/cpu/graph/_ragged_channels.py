@@ -51,10 +51,10 @@ def ragged_channels(
     calls = calls_of(function)
     network = sum(e.args[1].nbytes for e in calls if absorbs(e))  # type: ignore[attr-defined]
     cuts = cuts_of(calls)
-    found: dict[int, Channels] = {}
+    result: dict[int, Channels] = {}
     for members in groups_of(calls):
-        found |= _Group(members, _readers(calls, members), alone, cuts, lanes, cpu, network).best()
-    return found
+        result |= _Group(members, _readers(calls, members), alone, cuts, lanes, cpu, network).best()
+    return result
 
 
 def _readers(calls: Sequence[Call], members: Sequence[Call]) -> list[Call]:

@@ -80,9 +80,9 @@ class _Rounder:
         """What a move takes its elements from, where nothing else wants them in float32; () for other values."""
         if not isinstance(expr, Call) or op_name(expr) not in _MOVES:
             return ()
-        found = tuple(part for arg in expr.args for part in (arg.fields if isinstance(arg, Tuple) else (arg,)))
-        are_tensors = all(isinstance(part, Call | TupleGetItem) and tensor(part) is not None for part in found)
-        return found if are_tensors else ()
+        result = tuple(part for arg in expr.args for part in (arg.fields if isinstance(arg, Tuple) else (arg,)))
+        are_tensors = all(isinstance(part, Call | TupleGetItem) and tensor(part) is not None for part in result)
+        return result if are_tensors else ()
 
     def run(self, function: Function) -> Expr:
         for expr in self.order:

@@ -119,9 +119,9 @@ def _with_bfloat16(kernel: Function, places: Sequence[int], *, gives: bool) -> F
     body = _widened(kernel.body, values)
     if gives:
         body = _rounded(body)
-    made = Function(tuple(params), body, None, kernel.attrs, kernel.span)
-    infer_type(made)
-    return made
+    result = Function(tuple(params), body, None, kernel.attrs, kernel.span)
+    infer_type(result)
+    return result
 
 
 def _rounded(body: Expr) -> Expr:

@@ -166,9 +166,9 @@ class _Widener:
             return map_children(expr, self._stored)
         read = self._stored if Fact.READS_NARROW in op.facts else self._wide
         args = (*map(self._wide, expr.args[:1]), *map(read, expr.args[1:]))
-        made = Call(op, args, _wide_attrs(expr.attrs), expr.span)
-        if op.name not in _OF_BITS and _type_of(made) == _widened(expr.checked_type):
-            return made
+        result = Call(op, args, _wide_attrs(expr.attrs), expr.span)
+        if op.name not in _OF_BITS and _type_of(result) == _widened(expr.checked_type):
+            return result
         return map_children(expr, self._stored)
 
     def _as_type(self, expr: Expr, wanted: Type) -> Expr:

@@ -144,14 +144,14 @@ def windows_in_registers(schedule: te.Schedule, fused: Fused) -> tuple[te.Tensor
         schedule_default(schedule, fused)
         return None
     windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     if windows.op is output.op:
         windows = schedule.cache_write(windows, "local")
         output = fused.outputs[0]
     else:
         schedule[windows].set_scope("local")
-    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
-    for tensor in kept:
+    after = [t for t in followers(schedule, windows, retained) if t.op is not output.op]
+    for tensor in retained:
         if tensor.op not in (windows.op, output.op) and tensor.op.name != "pool_lines" and tensor not in after:
             schedule[tensor].compute_inline()
     return windows, after

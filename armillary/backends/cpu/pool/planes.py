@@ -65,8 +65,8 @@ def _compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     shape = infer_pool(op, attrs, 2, TensorType(te.static_shape(x), x.dtype)).static
     make = _flat_windows if _is_flat(pool, te.static_shape(x)[2:], shape[-1]) else _row_windows
     windows = make(pool, x, shape, te.sum if average else te.max, te.const(0 if average else lowest(x.dtype), x.dtype))
-    found: te.Tensor = te.compute(shape, windows, name="pool", tag="pool")
-    return mean_of(pool, attrs.count_include_pad, x, found) if average else found
+    result: te.Tensor = te.compute(shape, windows, name="pool", tag="pool")
+    return mean_of(pool, attrs.count_include_pad, x, result) if average else result
 
 
 def _is_flat(pool: Pool, image: tuple[int, ...], width: int) -> bool:
@@ -85,8 +85,8 @@ def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: te.Expr) -> te
         inside = te.all(row >= 0, row < h, te.likely(column >= 0), te.likely(column < w))
         return te.if_then_else(inside, x(b, ch, row, column), fill)
 
-    made: te.Tensor = te.compute((n, c, rows, pitch), element, name="pool_image", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute((n, c, rows, pitch), element, name="pool_image", tag=PACKED)
+    return result
 
 
 def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyFunction, fill: te.Expr) -> Windows:
@@ -127,8 +127,8 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyF
             found: te.Expr = combine(x(b, ch, row, z), axis=[ky], where=where)
             return found
         test = te.likely(te.all(z >= left, z < w + left))
-        made: te.Expr = combine(te.if_then_else(test, x(b, ch, row, z - left), fill), axis=[ky], where=where)
-        return made
+        result: te.Expr = combine(te.if_then_else(test, x(b, ch, row, z - left), fill), axis=[ky], where=where)
+        return result
 
     down = te.compute((n, c, oh, width if is_long and not is_inside else w), columns, name="pool_columns", tag=PACKED)
 
@@ -141,8 +141,8 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyF
         value = down(b, ch, y, _clamped(column, w))
         if combine is not te.max or dx > 1:  # one question, of a whole vector
             value = te.select(T.equal((column + w) // w, 1), value, fill)
-        made: te.Expr = combine(value, axis=[kx])
-        return made
+        result: te.Expr = combine(value, axis=[kx])
+        return result
 
     found = te.compute(shape, window, name="pool_rows", tag=PACKED)
     return lambda b, ch, y, z: found(b, ch, y, z)
@@ -173,10 +173,10 @@ def _along(
 ) -> te.Tensor:
     """Windows of `taps` elements along the last axis, `step` apart."""
     k = te.reduce_axis((0, taps), name="k")
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         shape, lambda *i: combine(read(*i[:-1], i[-1] + k * step), axis=[k]), name=name, tag=PACKED
     )
-    return made
+    return result
 
 
 @implement("nn.avg_pool2d", family="cpu", name="mean_planes", when=_applies, compute=partial(_compute, "nn.avg_pool2d"))

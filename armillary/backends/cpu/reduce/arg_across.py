@@ -52,26 +52,26 @@ def _flattened(op: Op, attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
     count = len(groups[2])
 
     def back(*i: te.Expr) -> te.Expr:
-        made: te.Expr = found(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
-        return made
+        result: te.Expr = found(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
+        return result
 
-    made: te.Tensor = te.compute(reduced_shape(shape, axes, attrs.keepdims), back, name="columns", tag="injective")
-    return made
+    result: te.Tensor = te.compute(reduced_shape(shape, axes, attrs.keepdims), back, name="columns", tag="injective")
+    return result
 
 
 def positions_across(schedule: te.Schedule, fused: Fused) -> None:
     """The extremes and the positions at the loop over tiles."""
     output = fused.outputs[0]
-    kept = [t for t in schedule_injective(schedule, fused) if t.op is not output.op]
-    if len(fused.outputs) > 1 or any(not t.op.reduce_axis or len(t.op.axis) != 2 for t in kept):
+    retained = [t for t in schedule_injective(schedule, fused) if t.op is not output.op]
+    if len(fused.outputs) > 1 or any(not t.op.reduce_axis or len(t.op.axis) != 2 for t in retained):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
     stage, lanes = schedule[output], lanes_of(cpu, output.dtype)
-    behind = static_extent(kept[0].op.axis[1])
+    behind = static_extent(retained[0].op.axis[1])
     own = list(stage.op.axis)
     first = next(n for n in range(len(own), -1, -1) if math.prod(map(static_extent, own[n:])) == behind)
-    work = math.prod(map(static_extent, (*own, *kept[0].op.reduce_axis)))
+    work = math.prod(map(static_extent, (*own, *retained[0].op.reduce_axis)))
     column, width = fuse_all(stage, own[first:]), _width(behind, lanes)
     tiles, inside = stage.split(column, factor=width)
     outer = [fuse_all(stage, own[:first])] if first else []
@@ -87,7 +87,7 @@ def positions_across(schedule: te.Schedule, fused: Fused) -> None:
     for row in rows:
         stage.unroll(row)
     by_vectors(stage, inside, lanes, width)
-    for tensor in reversed(kept):
+    for tensor in reversed(retained):
         _schedule_sums(schedule[tensor], lanes, width)
         schedule[tensor].compute_at(stage, at)
 

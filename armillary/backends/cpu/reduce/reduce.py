@@ -65,8 +65,8 @@ def _chains(extent: int, lanes: int, cpu: CpuModel) -> int:
 def _part(schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, lanes: int) -> te.Tensor:
     """One vector of partial results of the stage, `lanes` apart along `axis`."""
     _, inner = schedule[tensor].split(axis, factor=lanes)
-    made: te.Tensor = schedule.rfactor(tensor, inner, factor_axis=-1)
-    part = schedule[made]
+    result: te.Tensor = schedule.rfactor(tensor, inner, factor_axis=-1)
+    part = schedule[result]
     *data, lane = part.op.axis
     part.set_scope("local")
     part.reorder(*data, *part.op.reduce_axis, lane)
@@ -74,4 +74,4 @@ def _part(schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, lanes: int) -
     for rest in part.op.reduce_axis:  # a loop that ends inside a vector must stay one, to be cut there
         if static_extent(rest) <= MIN_EXTENT and static_extent(axis) % lanes == 0:
             part.unroll(rest)
-    return made
+    return result

@@ -71,8 +71,8 @@ def raveled(indices: Sequence[te.Expr], sizes: Sequence[int]) -> te.Expr:
     total: Any = 0  # Any: operators take it for an expression once there is one
     for index, size in zip(indices, sizes, strict=True):
         total = total * size + index
-    found: te.Expr = total
-    return found
+    result: te.Expr = total
+    return result
 
 
 def reduced_axes(workload: Workload) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
-    kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
+    retained = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
     stage = schedule[output]
     axes = list(stage.op.axis)
     at = fuse_all(stage, axes[:leading])
@@ -132,7 +132,7 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
         stage.parallel(at)
     run = min(len(axes) - leading, axes_of_run(schedule, output))
     _vectorize_last(stage, [fuse_all(stage, axes[-run:])], lanes_of(cpu, output.dtype))
-    for tensor in reversed(kept):
+    for tensor in reversed(retained):
         _schedule_stage(schedule, tensor, leading, cpu)
         schedule[tensor].compute_at(stage, at)
 

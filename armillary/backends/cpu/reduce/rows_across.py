@@ -81,7 +81,7 @@ def columns(schedule: te.Schedule, fused: Fused) -> None:
         return
     cpu = cpu_model(fused.workload.target)
     lanes = lanes_of(cpu, output.dtype)
-    kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
+    retained = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
     stage = schedule[output]
     own = list(stage.op.axis)
     work = math.prod(map(static_extent, own))
@@ -100,7 +100,7 @@ def columns(schedule: te.Schedule, fused: Fused) -> None:
     for row in before[1:]:
         stage.unroll(row)
     by_vectors(stage, inside, lanes, width)
-    for tensor in reversed(kept):
+    for tensor in reversed(retained):
         _schedule_stage(schedule[tensor], lanes, width)
         schedule[tensor].compute_at(stage, at)
 

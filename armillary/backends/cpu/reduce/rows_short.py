@@ -67,14 +67,14 @@ def short_rows(schedule: te.Schedule, fused: Fused) -> None:
         schedule_default(schedule, fused)
         return
     lanes = lanes_of(cpu_model(fused.workload.target), output.dtype)
-    kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
+    retained = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
     stage = schedule[output]
     work = math.prod(static_extent(axis) for axis in stage.op.axis)
     outer = transpose_tiles(schedule, output, len(stage.op.axis) - 2, lanes, lanes)
     at = fuse_all(stage, outer)
     if work >= MIN_PARALLEL:
         stage.parallel(at)
-    for tensor in reversed(kept):
+    for tensor in reversed(retained):
         _by_rows(schedule, tensor, lanes)
         schedule[tensor].compute_at(stage, at)
 

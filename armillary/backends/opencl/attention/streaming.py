@@ -193,9 +193,9 @@ class StreamingKernel:
         inner = _unrolled(term, body(term))
         following = T.mul(T.add(turn, 1), STEP)
         end = to_expr(terms)
-        kept = [put(side, self.stage[side.name], T.const(0)) for side in sides]
+        retained = [put(side, self.stage[side.name], T.const(0)) for side in sides]
         fetch = [load(side, following, end, whole=False) for side in sides]
-        loop = S.For(turn, T.const(0), to_expr(steps), S.LoopKind.SERIAL, S.seq(*kept, *fetch, inner))
+        loop = S.For(turn, T.const(0), to_expr(steps), S.LoopKind.SERIAL, S.seq(*retained, *fetch, inner))
         return S.seq(*(load(side, T.const(0), end, whole=divides(STEP, terms)) for side in sides), loop)
 
     def _keep_scores(self, row: E.Expr, column: E.Expr) -> S.Stmt:
@@ -289,9 +289,9 @@ class StreamingKernel:
 
         term = E.Var("term", E.INT32)
         inner = _unrolled(term, products(term))
-        kept = put(side, self.stage["value"], T.const(0))
+        retained = put(side, self.stage["value"], T.const(0))
         follows = load(side, T.add(first, STEP), end, whole=False)
-        loop = S.For(turn, T.const(0), T.const(KEYS // STEP), S.LoopKind.SERIAL, S.seq(kept, follows, inner))
+        loop = S.For(turn, T.const(0), T.const(KEYS // STEP), S.LoopKind.SERIAL, S.seq(retained, follows, inner))
         return S.seq(*scaled, loop)
 
     def _first_values(self) -> S.Stmt:

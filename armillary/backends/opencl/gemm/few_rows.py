@@ -108,10 +108,10 @@ class _Kernel:
         return inside
 
     def _at(self, *places: tuple[Axes, E.Expr]) -> dict[E.Var, E.Expr]:
-        found: dict[E.Var, E.Expr] = {}
+        result: dict[E.Var, E.Expr] = {}
         for axes, flat in ((self.work.batch, self.batch), *places):
-            found |= zip((a.var for a in axes), unravel(flat, extents(axes)), strict=True)
-        return found
+            result |= zip((a.var for a in axes), unravel(flat, extents(axes)), strict=True)
+        return result
 
     def _right(self, column: E.Expr, term: E.Expr) -> E.Expr:
         return self.elements.inside(self.work.right, self._at((self.work.columns, column), (self.work.terms, term)))

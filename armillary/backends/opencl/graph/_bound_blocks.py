@@ -49,9 +49,9 @@ def with_bound_blocks(function: Function, plain: Layout, blocked: Layout) -> Fun
             new[id(expr)] = found[id(source)]
         else:
             new[id(expr)] = map_children(expr, child)
-    made = new[id(function)]
-    assert isinstance(made, Function), "children change, not what an expression is"
-    return made
+    result = new[id(function)]
+    assert isinstance(result, Function), "children change, not what an expression is"
+    return result
 
 
 def _moved(expr: Expr, source: Layout, target: Layout) -> Expr | None:

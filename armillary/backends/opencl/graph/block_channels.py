@@ -120,9 +120,9 @@ def with_channels_last(function: Function) -> Function:
         if given.ndim == len(TO_LAST):
             params[-1] = var(param.name_hint, TensorType(tuple(given.shape[axis] for axis in TO_LAST), given.dtype))
             moved[id(param)] = call("nn.relu", call("transpose", params[-1], axes=TO_SECOND))
-    made = Function(tuple(params), call("transpose", substitute(function.body, moved), axes=TO_LAST))
-    infer_type(made)
-    return made
+    result = Function(tuple(params), call("transpose", substitute(function.body, moved), axes=TO_LAST))
+    infer_type(result)
+    return result
 
 
 def _kind(expr: Call) -> Kind | None:
@@ -167,10 +167,10 @@ def _conv2d(form: Form, expr: Call, have: Sequence[Change | None], request: Requ
     asked = stored_choice(expr)
     if asked and asked.algorithm != TEXELS:  # of a record or a script: for this layout
         return None
-    told = objection_to_blocks(expr)
-    if told:
+    message = objection_to_blocks(expr)
+    if message:
         if asked:
-            raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {told}", hint="leave it to the model")
+            raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {message}", hint="leave it to the model")
         return None
     if is_depthwise(expr):
         return _blocked(form, expr, depthwise=True)
@@ -203,31 +203,31 @@ def objection_to_blocks(expr: Call) -> str:
     if attrs.groups == 1 or is_depthwise(expr):
         return ""
     sizes = (shape[1] // attrs.groups, weight[0] // attrs.groups)
-    told = f"{PIXEL} does not divide the channels of a group, {sizes[0]} and {sizes[1]}"
-    return told if any(n % PIXEL for n in sizes) else ""
+    message = f"{PIXEL} does not divide the channels of a group, {sizes[0]} and {sizes[1]}"
+    return message if any(n % PIXEL for n in sizes) else ""
 
 
 def _blocked(form: Form, expr: Call, *, depthwise: bool = False) -> LayoutChoice:
     op, kernel = get_op(form.operators[depthwise]), form.kernels[depthwise]
-    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
-    kept |= {"data_layout": form.data.text, "kernel_layout": kernel, "out_layout": form.data.text}
-    attrs = op.make_attrs((), kept)
+    retained = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    retained |= {"data_layout": form.data.text, "kernel_layout": kernel, "out_layout": form.data.text}
+    attrs = op.make_attrs((), retained)
     wanted, out = (Change(_NCHW, form.data), Change(_OIHW, layout(kernel))), Change(_NCHW, form.data)
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), out)
 
 
 def _dense(form: Form, expr: Call, missing: int) -> LayoutChoice:
     """One group, or several of whole blocks; `missing` channels of zeros fill up the last block of the data."""
-    found = _blocked(form, expr)
+    result = _blocked(form, expr)
     if not missing:
-        return found
+        return result
     pads = ((0, 0), (0, missing), (0, 0), (0, 0))
 
     def build(args: Sequence[Expr]) -> Expr:
         data, weight = (call("nn.pad", arg, pad_width=pads) for arg in args)
-        return found.build((transform(data, _NCHW, form.data), transform(weight, _OIHW, layout(form.kernels[0]))))
+        return result.build((transform(data, _NCHW, form.data), transform(weight, _OIHW, layout(form.kernels[0]))))
 
-    return LayoutChoice((None, None), build, found.output)
+    return LayoutChoice((None, None), build, result.output)
 
 
 def _bias_add(form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
@@ -246,8 +246,8 @@ def _bias_add(form: Form, expr: Call, have: Sequence[Change | None], request: Re
 def _dense_layer(_form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     """Few rows times constant weights: images of one pixel. More rows: pixels of four outputs, which tiles share."""
     shapes, ty = [static(arg) for arg in expr.args], expr.args[0].checked_type
-    (shape, weight), told = shapes, isinstance(ty, TensorType) and str(ty.dtype) in _FLOATS
-    if not told or shape is None or weight is None or len(shape) != 2 or stored_choice(expr):
+    (shape, weight), message = shapes, isinstance(ty, TensorType) and str(ty.dtype) in _FLOATS
+    if not message or shape is None or weight is None or len(shape) != 2 or stored_choice(expr):
         return None
     (rows, terms), units = shape, weight[0]
     if terms % PIXEL or units % PIXEL or not is_from_constants(expr.args[1]):

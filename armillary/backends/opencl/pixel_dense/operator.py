@@ -59,8 +59,8 @@ def _compute(attrs: DensePixelsAttrs, data: te.Tensor, weight: te.Tensor) -> te.
         return te.sum(data(row, outer, inner).astype(dtype) * rhs.astype(dtype), axis=axes)
 
     shape = (data.shape[0], weight.shape[1], PIXEL)
-    made: te.Tensor = te.compute(shape, element, name="dense", tag="dense_pixels")
-    return made
+    result: te.Tensor = te.compute(shape, element, name="dense", tag="dense_pixels")
+    return result
 
 
 @dense_pixels.macs

@@ -27,13 +27,13 @@ def own_tile(rows: int, blocks: int) -> tuple[int, int]:
 @implement("opencl.dense_pixels", family="opencl", name="dense_pixels", when=objection_to_pixels)
 def dense_pixels(schedule: te.Schedule, fused: Fused) -> None:
     """One kernel with what follows the product, where that reads each sum for its own element; else one for each."""
-    kept = inline_injective(schedule, fused)
+    retained = inline_injective(schedule, fused)
     anchor, output = fused.anchor[0], fused.outputs[0]
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
-    if not is_one_kernel(schedule, fused, kept):
-        for tensor in kept:
+    if not is_one_kernel(schedule, fused, retained):
+        for tensor in retained:
             _by_itself(schedule, tensor)
         return
     sums = anchor

@@ -56,8 +56,8 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
         return te.sum(lhs.astype(dtype) * rhs.astype(dtype), axis=[*outer, ry, rx, *inner])
 
     shape = [data.shape[0], *size, blocks, te.const(PIXEL)]
-    made: te.Tensor = te.compute(shape, element, name="conv2d_nhwc", tag="conv2d_NHWCc")
-    return made
+    result: te.Tensor = te.compute(shape, element, name="conv2d_nhwc", tag="conv2d_NHWCc")
+    return result
 
 
 implement("nn.conv2d", family="opencl", name="conv2d_channels_last", when=_objection, compute=_compute, priority=20)(

@@ -31,8 +31,8 @@ def _compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
             return rows(shape, lambda index: one(index, 0))
         return rows(shape[:-1], lambda index: S.seq(*(one([*index, T.const(k)], k) for k in range(len(attrs.bounds)))))
 
-    made: te.Tensor = te.extern([shape], [data], body, name=NAME, dtype=[data.dtype])
-    return made
+    result: te.Tensor = te.extern([shape], [data], body, name=NAME, dtype=[data.dtype])
+    return result
 
 
 implement(NAME, family="opencl", name="by_rows", compute=_compute)(schedule_default)

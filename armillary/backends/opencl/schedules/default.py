@@ -33,10 +33,10 @@ IMAGE_AXES = 5  # of a tensor in blocks of channels
 
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then give each remaining stage a grid."""
-    kept = inline_injective(schedule, fused)
-    if len(kept) > 1 and is_epilogue(schedule, kept[-2], kept[-1]):
-        *kept, reduction, output = kept
-        for tensor in kept:
+    retained = inline_injective(schedule, fused)
+    if len(retained) > 1 and is_epilogue(schedule, retained[-2], retained[-1]):
+        *retained, reduction, output = retained
+        for tensor in retained:
             schedule_stage(schedule, tensor)
         if is_tree(reduction.op):
             reduce_by_tree(schedule, reduction, output)
@@ -47,7 +47,7 @@ def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
         schedule[reduction].compute_at(schedule[output], item)
         sum_pixels(schedule[reduction])
         return
-    for tensor in kept:
+    for tensor in retained:
         schedule_stage(schedule, tensor)
 
 
@@ -117,18 +117,18 @@ def inline_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
     outputs = {id(t.op) for t in fused.outputs}
     readers = _reader_counts(schedule)
     costs: dict[int, int] = {}
-    kept = []
+    retained = []
     for stage in schedule.stages:
         op = stage.op
         if isinstance(op, te.PlaceholderOp):
             continue
         cost = _cost(op, costs)
         if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0), cost):
-            kept.append(op.output(0))
+            retained.append(op.output(0))
         else:
             costs[id(op)] = cost
             stage.compute_inline()
-    return kept
+    return retained
 
 
 def _cost(op: te.Operation, inlined: dict[int, int]) -> int:
@@ -256,8 +256,8 @@ def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor, output: te.Tensor |
 def _factored(schedule: te.Schedule, tensor: te.Tensor, axis: te.IterVar, count: int) -> te.Tensor:
     """Split a reduction into `count` parts, which become a tensor that it sums."""
     _, part = schedule[tensor].split(axis, factor=count)
-    made: te.Tensor = schedule.rfactor(tensor, part)
-    return made
+    result: te.Tensor = schedule.rfactor(tensor, part)
+    return result
 
 
 def static_extent(axis: IterVar) -> int:

@@ -43,7 +43,7 @@ def objection_to_pixels(workload: Workload) -> str | None:
 
 def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     """One kernel with what follows the convolution, where that reads each sum for its own element."""
-    kept = inline_injective(schedule, fused)
+    retained = inline_injective(schedule, fused)
     anchor, output = fused.anchor[0], fused.outputs[0]
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
@@ -52,11 +52,11 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     parts = _parts(source, last=last)
     if parts and not tiling_of(stored_choice(fused.workload)):
         _splitsum_in_registers(schedule, anchor, parts, last=last)
-        for tensor in kept:
+        for tensor in retained:
             if tensor.op is not source:
                 schedule_stage(schedule, tensor)
         return
-    if not is_one_kernel(schedule, fused, kept):
+    if not is_one_kernel(schedule, fused, retained):
         schedule_default(schedule, fused)
         return
     sums = anchor
@@ -94,8 +94,8 @@ def _parts(source: te.ComputeOp, *, last: bool) -> int:
         or taps[:2] != [1, 1]
     ):
         return 0
-    found = max((n for n in divisors(summed, MOST_PARTS) if n < summed), default=0)
-    return found if found >= LEAST_PARTS else 0
+    result = max((n for n in divisors(summed, MOST_PARTS) if n < summed), default=0)
+    return result if result >= LEAST_PARTS else 0
 
 
 def _splitsum_in_registers(schedule: te.Schedule, tensor: te.Tensor, parts: int, *, last: bool) -> None:

@@ -32,12 +32,12 @@ Choose = Callable[[te.ComputeOp], tuple[Tiling, tuple[Place, ...]] | None]
 def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose, *, shares: bool = True) -> None:
     """One kernel of tiles where the function allows it and `choose` finds a tile; else the default. `shares`: both
     sides go through shared memory."""
-    kept = inline_injective(schedule, fused)
+    retained = inline_injective(schedule, fused)
     anchor, output = fused.anchor[0], fused.outputs[0]
     source = anchor.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output.op is source
-    chosen = choose(source) if is_one_kernel(schedule, fused, kept) else None
+    chosen = choose(source) if is_one_kernel(schedule, fused, retained) else None
     if chosen is None:
         schedule_default(schedule, fused)
         return

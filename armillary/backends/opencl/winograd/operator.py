@@ -77,13 +77,13 @@ def _compute_weight(attrs: WeightAttrs, weight: te.Tensor) -> te.Tensor:
         lambda a, x, i, o: pick_row(a, g, lambda y: weight(o, i, y, x)),
         name="rows",
     )
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         (side, side, channels, units),
         lambda a, b, i, o: pick_row(b, g, lambda x: rows(a, x, i, o)),
         name="weights",
         tag="opencl_winograd_weight",
     )
-    return made
+    return result
 
 
 @winograd.infer
@@ -169,8 +169,8 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     def element(b: te.Expr, o: te.Expr, y: te.Expr, x: te.Expr) -> te.Expr:
         return tile(o, b * each + y // m * columns + x // m, y % m, x % m)
 
-    made: te.Tensor = te.compute((n, units, out_h, out_w), element, name="conv2d_winograd", tag="conv2d_winograd")
-    return made
+    result: te.Tensor = te.compute((n, units, out_h, out_w), element, name="conv2d_winograd", tag="conv2d_winograd")
+    return result
 
 
 @winograd.macs
@@ -201,8 +201,8 @@ def _bad_weight() -> Iterator[BadSample]:
 
 def _transformed(tile: int, *shape: int) -> Array:
     weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    made: Array = _reference_weight(WeightAttrs(tile), weight)
-    return made
+    result: Array = _reference_weight(WeightAttrs(tile), weight)
+    return result
 
 
 @winograd.samples

@@ -76,15 +76,15 @@ def row_pairs(m: Emitter, body: S.Stmt, buffer: S.Buffer, lanes: int, count: int
     if not m.cpu.has_byte_matrices or buffer.dtype != "int32" or lanes % QUAD.lanes:
         return {}
     groups = [group for row in sequences(body) for group in _groups(row) if group[0][1].buffer is buffer]
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for group in sorted(groups, key=len, reverse=True):
         slots = [term.place // lanes for _, term in group if term.lanes == lanes]
-        free = [slot for slot in dict.fromkeys(slots) if slot not in found]
+        free = [slot for slot in dict.fromkeys(slots) if slot not in result]
         if len(free) % 2:
-            free.append(count + len(found))
+            free.append(count + len(result))
         for first, second in zip(free[::2], free[1::2], strict=True):
-            found |= {first: second, second: first}
-    return found
+            result |= {first: second, second: first}
+    return result
 
 
 def sequences(root: S.Stmt) -> Iterator[tuple[S.Stmt, ...]]:
@@ -100,21 +100,21 @@ def sequences(root: S.Stmt) -> Iterator[tuple[S.Stmt, ...]]:
 
 def _groups(statements: Sequence[S.Stmt]) -> list[list[tuple[int, Term]]]:
     """Terms of the same columns, with their numbers, with no statement but terms and prefetches in between."""
-    found: list[list[tuple[int, Term]]] = []
+    result: list[list[tuple[int, Term]]] = []
     fresh = 0
     for at, statement in enumerate(statements):
         term = _term(statement)
         if term is None:
-            fresh = fresh if isinstance(statement, S.Evaluate) else len(found)
+            fresh = fresh if isinstance(statement, S.Evaluate) else len(result)
             continue
-        for group in found[fresh:]:
+        for group in result[fresh:]:
             other = group[0][1]
             if other.buffer is term.buffer and structural_equal(other.columns, term.columns):
                 group.append((at, term))
                 break
         else:
-            found.append([(at, term)])
-    return found
+            result.append([(at, term)])
+    return result
 
 
 def paired(m: Emitter, statements: Sequence[S.Stmt]) -> dict[int, Rows]:
@@ -124,17 +124,17 @@ def paired(m: Emitter, statements: Sequence[S.Stmt]) -> dict[int, Rows]:
     """
     if not any(file.pairs for file in m.files.values()):
         return {}
-    found: dict[int, Rows] = {}
+    result: dict[int, Rows] = {}
     for group in _groups(statements):
         file = m.files[group[0][1].buffer]
         by_slot = {term.place // file.lanes: (at, term) for at, term in group if term.lanes == file.lanes}
         for slot, (at, term) in by_slot.items():
             other = by_slot.get(file.pairs.get(slot, -1))
             if other is not None:
-                found[at] = (term, other[1]) if at > other[0] else ()
+                result[at] = (term, other[1]) if at > other[0] else ()
             elif slot in file.pairs:
-                found[at] = (term,)
-    return found
+                result[at] = (term,)
+    return result
 
 
 def add_pair(m: Emitter, terms: Rows) -> None:
@@ -208,8 +208,8 @@ def read_row(m: Emitter, file: RegisterFile, slot: int) -> str:
 def write_row(m: Emitter, file: RegisterFile, slot: int, value: str) -> None:
     """New sums for one row of a pair."""
     other = file.pairs[slot]
-    kept = "zeroinitializer" if file.values[other] == "poison" else _in_order(m, file, slot)[other]
-    rows = {slot: value, other: kept}
+    retained = "zeroinitializer" if file.values[other] == "poison" else _in_order(m, file, slot)[other]
+    rows = {slot: value, other: retained}
     (low, a), (high, b) = sorted(rows.items())
     width, kind = file.lanes, register_type(file.dtype)
     order = [place for k in range(0, width, 2) for place in (k, k + 1, width + k, width + k + 1)]
@@ -222,8 +222,8 @@ def _in_order(m: Emitter, file: RegisterFile, slot: int) -> dict[int, str]:
     """The sums of both rows of a pair, by their registers."""
     low, high = sorted((slot, file.pairs[slot]))
     a, b, kind = file.values[low], file.values[high], register_type(file.dtype)
-    found = {}
+    result = {}
     for k, to in enumerate((low, high)):
         mask = ", ".join(f"i32 {4 * (lane // 2) + 2 * k + lane % 2}" for lane in range(file.lanes))
-        found[to] = m.pure(f"shufflevector {kind} {a}, {kind} {b}, <{file.lanes} x i32> <{mask}>", a, b)
-    return found
+        result[to] = m.pure(f"shufflevector {kind} {a}, {kind} {b}, <{file.lanes} x i32> <{mask}>", a, b)
+    return result

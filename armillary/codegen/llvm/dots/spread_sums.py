@@ -45,7 +45,7 @@ def joined_terms(m: Emitter, statements: Sequence[S.Stmt]) -> dict[int, Rows]:
     """
     if not any(file.spread for file in m.files.values()):
         return {}
-    found: dict[int, Rows] = {}
+    result: dict[int, Rows] = {}
     waiting: dict[tuple[S.Buffer, int], tuple[int, Term]] = {}
     for at, statement in enumerate(statements):
         term = _term(statement)
@@ -57,10 +57,10 @@ def joined_terms(m: Emitter, statements: Sequence[S.Stmt]) -> dict[int, Rows]:
         before = waiting.pop((term.buffer, term.place), None)
         if before is None:
             waiting[term.buffer, term.place] = at, term
-            found[at] = (term,)
+            result[at] = (term,)
         else:
-            found[before[0]], found[at] = (), (before[1], term)
-    return found
+            result[before[0]], result[at] = (), (before[1], term)
+    return result
 
 
 @dataclass(slots=True)

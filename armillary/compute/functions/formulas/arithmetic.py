@@ -65,8 +65,8 @@ def _accumulate_squared(pixel: Expr, total: Expr, shift: Expr) -> Expr:
 
 
 def _accumulate_weighted(pixel: Expr, total: Expr, alpha: Expr) -> Expr:
-    kept = T.mul(f32(total), T.sub(f32(1.0), alpha))
-    return truncated(T.add(kept, T.mul(f32(pixel), alpha)), "uint8")
+    retained = T.mul(f32(total), T.sub(f32(1.0), alpha))
+    return truncated(T.add(retained, T.mul(f32(pixel), alpha)), "uint8")
 
 
 ONE, TWO = (U8,), (U8, U8)

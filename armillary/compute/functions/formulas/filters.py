@@ -163,16 +163,22 @@ def _rank(which: str, offsets: Sequence[tuple[int, int]]) -> Pixel:
 def _middle(values: list[Expr]) -> Expr:
     """The median by dropping least and greatest of what is left, one new value at a time."""
     half = len(values) // 2 + 1
-    kept, rest = values[: half + 1], values[half + 1 :]
+    retained, rest = values[: half + 1], values[half + 1 :]
     while True:
-        for n in range(len(kept) - 1):  # the greatest goes last
-            kept[n], kept[n + 1] = T.minimum(kept[n], kept[n + 1]), T.maximum(kept[n], kept[n + 1])
-        for n in reversed(range(1, len(kept) - 1)):  # the least goes first
-            kept[n - 1], kept[n] = T.minimum(kept[n - 1], kept[n]), T.maximum(kept[n - 1], kept[n])
-        kept = kept[1:-1]
+        for n in range(len(retained) - 1):  # the greatest goes last
+            retained[n], retained[n + 1] = (
+                T.minimum(retained[n], retained[n + 1]),
+                T.maximum(retained[n], retained[n + 1]),
+            )
+        for n in reversed(range(1, len(retained) - 1)):  # the least goes first
+            retained[n - 1], retained[n] = (
+                T.minimum(retained[n - 1], retained[n]),
+                T.maximum(retained[n - 1], retained[n]),
+            )
+        retained = retained[1:-1]
         if not rest:
-            return kept[0]
-        kept, rest = [*kept, rest[0]], rest[1:]
+            return retained[0]
+        retained, rest = [*retained, rest[0]], rest[1:]
 
 
 def _is_largest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:

@@ -106,8 +106,8 @@ class _Point:
                     ib.let(f"g{n}", spot.pixel(plane, down, along, _BITS))
                     for n, plane in (("x", self._gx), ("y", self._gy))
                 )
-                kept = (gx, gy, spot.pixel(self._old, down, along, _BITS - _FRACTION))
-                for place, value in zip(self._window(down, along), kept, strict=True):
+                retained = (gx, gy, spot.pixel(self._old, down, along, _BITS - _FRACTION))
+                for place, value in zip(self._window(down, along), retained, strict=True):
                     self._windows[place] = value
                 for n, (a, b) in enumerate(((gx, gx), (gx, gy), (gy, gy))):
                     self._sums[n] = T.add(self._sums[n], T.mul(a, b))

@@ -45,16 +45,16 @@ class _Image:
         """A pixel."""
         near_x = T.minimum(T.maximum(x, self._first_x), self._last_x)
         near_y = T.minimum(T.maximum(y, self._first_y), self._last_y)
-        found = self._read(0, near_y, near_x)
+        result = self._read(0, near_y, near_x)
         if self._border != "constant":
-            return found
+            return result
         inside = T.all_of(
             T.greater_equal(x, self._first_x),
             T.less_equal(x, self._last_x),
             T.greater_equal(y, self._first_y),
             T.less_equal(y, self._last_y),
         )
-        return T.select(inside, found, T.cast(self._constant, str(found.dtype)))
+        return T.select(inside, result, T.cast(self._constant, str(result.dtype)))
 
     def between(self, x: Expr, y: Expr) -> Expr:
         """The mean of four pixels, by nearness; a place beside the image counts as one beside its edge."""

@@ -92,8 +92,8 @@ def _in_nchw(build: Build, is_last: Sequence[bool], output_is_last: bool) -> Bui
 
     def turned(*values: Node) -> Node:
         pairs = zip(values, is_last, strict=True)
-        made = build(*(relay.transpose(v, axes=(0, 3, 1, 2)) if last else v for v, last in pairs))
-        return relay.transpose(made, axes=(0, 2, 3, 1)) if output_is_last else made
+        result = build(*(relay.transpose(v, axes=(0, 3, 1, 2)) if last else v for v, last in pairs))
+        return relay.transpose(result, axes=(0, 2, 3, 1)) if output_is_last else result
 
     return turned
 
@@ -105,8 +105,8 @@ def _in_float32(build: Build, kinds: Sequence[str], output: str) -> Build:
 
     def wide(*values: Node) -> Node:
         pairs = zip(values, kinds, strict=True)
-        made = build(*(relay.cast(v, "float32") if kind == "float16" else v for v, kind in pairs))
-        return relay.cast(made, "float16") if output == "float16" else made
+        result = build(*(relay.cast(v, "float32") if kind == "float16" else v for v, kind in pairs))
+        return relay.cast(result, "float16") if output == "float16" else result
 
     return wide
 

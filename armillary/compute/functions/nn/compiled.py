@@ -171,9 +171,9 @@ class Pipeline:
 
 
 def _bytes(size: int) -> Tensor:
-    made = Tensor()
-    made.allocator().init(TensorInfo(TensorShape(size), 1, DataType.U8))
-    return made
+    result = Tensor()
+    result.allocator().init(TensorInfo(TensorShape(size), 1, DataType.U8))
+    return result
 
 
 @record(slots=True)
@@ -235,7 +235,7 @@ class _Plan:
 
     def _places(self) -> dict[int, int]:
         """Storage between the calls to its place in the scratch memory: the compiler's plan."""
-        spec, made = self.spec, {}
+        spec, result = self.spec, {}
         ids = spec.storage_ids
         outside = {ids[self._head()], *self._packed}
         outside |= {ids[spec.entry(k)] for k, node in enumerate(spec.nodes) if node.op == "null"}
@@ -246,11 +246,11 @@ class _Plan:
         inner = sorted(set(ids) - outside)
         planned = {s: spec.arena_offsets[s] for s in inner if spec.arena_offsets and spec.arena_offsets[s] >= 0}
         self.arena = max((at + sizes[s] for s, at in planned.items()), default=0)
-        made.update(planned)
+        result.update(planned)
         for storage in inner:
-            if storage not in made:
-                made[storage], self.arena = self.arena, self.arena + sizes[storage]
-        return made
+            if storage not in result:
+                result[storage], self.arena = self.arena, self.arena + sizes[storage]
+        return result
 
     def _head(self) -> int:
         node, output, _ = self.spec.heads[0]
@@ -281,23 +281,23 @@ class _Plan:
     def bound(self, scratch: int, tensors: Sequence[int]) -> tuple[LoopKernel, ...]:
         """One kernel for each loop of each call, over tensors at these addresses."""
         key = (scratch, *tensors)
-        found = self._bound.get(key)
-        if found is None:
+        result = self._bound.get(key)
+        if result is None:
             if len(self._bound) >= _MOST_BOUND:
                 self._bound.clear()
-            found = self._bound[key] = tuple(self._bind(scratch, tensors))
-        return found
+            result = self._bound[key] = tuple(self._bind(scratch, tensors))
+        return result
 
     def program(self, scratch: int, tensors: Sequence[int]) -> Program:
         """All loops over tensors at these addresses, as one call runs them."""
         key = (scratch, *tensors)
-        found = self._programs.get(key)
-        if found is None:
+        result = self._programs.get(key)
+        if result is None:
             if len(self._programs) >= _MOST_BOUND:
                 self._programs.clear()
             loops = [loop for kernel in self.bound(scratch, tensors) for loop in kernel.native_loops()]
-            found = self._programs[key] = Program(loops, self.threads)
-        return found
+            result = self._programs[key] = Program(loops, self.threads)
+        return result
 
     def _bind(self, scratch: int, tensors: Sequence[int]) -> Iterator[LoopKernel]:
         for loops, slots in self._work:

@@ -364,8 +364,8 @@ class NEWinogradConvolutionLayer(_Convolution):
         if not more:
             return value
         planes = relay.reshape(value, newshape=(0, 0, -1))  # a slice of the image itself would take smaller blocks
-        kept = relay.strided_slice(planes, begin=[0], end=[outputs], strides=[1], axes=[1])
-        return relay.reshape_like(kept, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
+        retained = relay.strided_slice(planes, begin=[0], end=[outputs], strides=[1], axes=[1])
+        return relay.reshape_like(retained, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
 
 
 class NEDepthwiseConvolutionLayer(_Convolution):

@@ -92,12 +92,12 @@ class Work:
     def _program(self) -> Program:
         """The loops over the tensors where they are now: a memory group may have moved them."""
         key = tuple([t.address() for t in self._tensors])
-        found = self._programs.get(key)
-        if found is None:
+        result = self._programs.get(key)
+        if result is None:
             if len(self._programs) >= _MOST_PROGRAMS:
                 self._programs.clear()
-            found = self._programs[key] = Program([loop for k in self._native for loop in k.native_loops()])
-        return found
+            result = self._programs[key] = Program([loop for k in self._native for loop in k.native_loops()])
+        return result
 
 
 Function = TypeVar("Function")
@@ -223,6 +223,6 @@ def size_of(info: TensorInfo) -> tuple[int, int]:
 
 def image(width: int, height: int, kind: Format | DataType) -> Tensor:
     """A tensor of two dimensions, whose memory is to come."""
-    made = Tensor()
-    made.allocator().init(TensorInfo(width, height, kind))
-    return made
+    result = Tensor()
+    result.allocator().init(TensorInfo(width, height, kind))
+    return result

@@ -50,11 +50,11 @@ class CPPDetectionWindowNonMaximaSuppressionKernel(ConfiguredFunction):
         """Keep the best."""
         if self._windows is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        kept: list[DetectionWindow] = []
+        retained: list[DetectionWindow] = []
         for window in sorted(self._windows, key=lambda one: (one.idx_class, -one.score)):
-            if not any(self._is_close(window, better) for better in kept):
-                kept.append(window)
-        self._windows[:] = kept
+            if not any(self._is_close(window, better) for better in retained):
+                retained.append(window)
+        self._windows[:] = retained
 
     def _is_close(self, window: DetectionWindow, better: DetectionWindow) -> bool:
         (x, y), (at_x, at_y) = window.centre(), better.centre()

@@ -87,14 +87,14 @@ class NEFastCorners(VisionFunction):
         self._corners, self._result, self._has_strengths = corners, scores, nonmax_suppression
         made = [scores]
         if nonmax_suppression:
-            kept = self._image(*size_of(input.info()), U8)
+            retained = self._image(*size_of(input.info()), U8)
             suppression = self._part(NENonMaximaSuppression3x3)
-            suppression.configure(scores, kept, BorderMode.CONSTANT)
+            suppression.configure(scores, retained, BorderMode.CONSTANT)
             kernels += suppression.kernels()
             if border_mode is BorderMode.UNDEFINED:  # the neighbours at the edge are not all known
-                kept.info().set_valid_region(eroded(scores.info().valid_region(), BorderSize(1, 1, 1, 1)))
-            self._result = kept
-            made.append(kept)
+                retained.info().set_valid_region(eroded(scores.info().valid_region(), BorderSize(1, 1, 1, 1)))
+            self._result = retained
+            made.append(retained)
         self._set_kernels(kernels)
         for tensor in made:
             tensor.allocator().allocate()
@@ -137,17 +137,17 @@ class NEHarrisCorners(VisionFunction):
         """Set the image, the numbers of OpenVX, and the list that gets the corners."""
         refuse(self.validate(input.info(), threshold, min_dist, gradient_size, block_size))
         kind, size = _SOBEL[gradient_size][1], size_of(input.info())
-        gx, gy, strengths, kept = (self._image(*size, k) for k in (kind, kind, F32, F32))
+        gx, gy, strengths, retained = (self._image(*size, k) for k in (kind, kind, F32, F32))
         sobel, formula = self._part(_SOBEL[gradient_size][0]), formulas.harris(block_size, kind)
         sobel.configure(input, gx, gy, border_mode, constant_border_value)
         norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0)
         score = self._step(formula, [gx, gy], [strengths], border_mode, 0, (norm * norm, sensitivity, threshold))
         suppression = self._part(NENonMaximaSuppression3x3)
-        suppression.configure(strengths, kept, BorderMode.CONSTANT)
+        suppression.configure(strengths, retained, BorderMode.CONSTANT)
         self._set_kernels([*sobel.kernels(), *score, *suppression.kernels()])
-        for tensor in (gx, gy, strengths, kept):
+        for tensor in (gx, gy, strengths, retained):
             tensor.allocator().allocate()
-        self._corners, self._kept, self._distance = corners, kept, min_dist
+        self._corners, self._kept, self._distance = corners, retained, min_dist
 
     def run(self) -> None:
         """Find the corners."""

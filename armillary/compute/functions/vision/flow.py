@@ -106,9 +106,9 @@ class NEOpticalFlow(VisionFunction):
             tensor.allocator().allocate()
 
     def _table(self, width: int, height: int, kind: DataType) -> Tensor:
-        made = self._image(width, height, kind)
-        made.allocator().allocate()
-        return made
+        result = self._image(width, height, kind)
+        result.allocator().allocate()
+        return result
 
     def _hold(self, count: int) -> None:
         """Make room for so many points."""

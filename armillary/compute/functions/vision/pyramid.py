@@ -77,17 +77,17 @@ class Pyramid:
 def _sides(side: int, levels: int, scale: float) -> list[int]:
     """A side of each level, rounded up; ORB's are parts of every fourth level, which is half of the one before."""
     if not math.isclose(scale, SCALE_PYRAMID_ORB, rel_tol=1e-6):
-        made = [side]
-        while len(made) < levels:
-            made.append(math.ceil(made[-1] * scale))
-        return made
+        result = [side]
+        while len(result) < levels:
+            result.append(math.ceil(result[-1] * scale))
+        return result
     factor = np.float32(scale)
     factors = [np.float32(1), factor, factor * factor, factor * factor * factor]
-    made = []
+    result = []
     for n in range(levels):
         side = math.ceil(side / 2) if n and n % 4 == 0 else side
-        made.append(math.ceil(np.float32(side) * factors[n % 4]))
-    return made
+        result.append(math.ceil(np.float32(side) * factors[n % 4]))
+    return result
 
 
 class _Gaussian(VisionFunction):

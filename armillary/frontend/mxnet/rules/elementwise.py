@@ -49,24 +49,24 @@ _WORDS = {word: name for name, words in _BINARY.items() for word in words.split(
 
 def _pairs() -> dict[str, tuple[str, str]]:
     """Every name of an operator of two tensors, with Relay's and the kind of the names."""
-    found = {}
+    result = {}
     for word, name in _WORDS.items():
         for old in (f"elemwise_{word}", f"broadcast_{word}", f"_{word}", f"_{word.title()}"):
-            found[old] = (name, "")
-        found[f"_npi_{word}"] = (name, "_npi_")
-    return found
+            result[old] = (name, "")
+        result[f"_npi_{word}"] = (name, "_npi_")
+    return result
 
 
 def _scalars() -> dict[str, tuple[str, bool]]:
     """Every name of an operator of a tensor and a number: Relay's, and whether the number stands first."""
-    found = {}
+    result = {}
     for word, name in _WORDS.items():
         for prefix in ("_", "_npi_"):
-            found[f"{prefix}{word}_scalar"] = (name, False)
-            found[f"{prefix}r{word}_scalar"] = (name, True)
-        found[f"_{word.title()}Scalar"] = (name, False)
-        found[f"_R{word.title()}Scalar"] = (name, True)
-    return found
+            result[f"{prefix}{word}_scalar"] = (name, False)
+            result[f"{prefix}r{word}_scalar"] = (name, True)
+        result[f"_{word.title()}Scalar"] = (name, False)
+        result[f"_R{word.title()}Scalar"] = (name, True)
+    return result
 
 
 _PAIRS, _SCALARS = _pairs(), _scalars()

@@ -18,10 +18,10 @@ _KERNEL = {"NCW": "OIW", "NCHW": "OIHW", "NCDHW": "OIDHW", "NWC": "OWI", "NHWC":
 
 
 def _layout(node: MxnetNode, rank: int) -> str:
-    found = node.text("layout", _PLAIN[rank])
-    if found not in _KERNEL or len(found) != rank + 2:
-        node.refuse(f"layout {found!r}", f"supported: {', '.join(name for name in _KERNEL if len(name) == rank + 2)}")
-    return found
+    result = node.text("layout", _PLAIN[rank])
+    if result not in _KERNEL or len(result) != rank + 2:
+        node.refuse(f"layout {result!r}", f"supported: {', '.join(name for name in _KERNEL if len(name) == rank + 2)}")
+    return result
 
 
 def _rank(node: MxnetNode) -> int:

@@ -246,8 +246,8 @@ def pick(node: MxnetNode) -> Expr:
         node.refuse("positions in the flat tensor", "axis=-1")
     axis = axis % len(node.shape)
     index = cast(node.inputs[1], "int32")
-    kept = tuple(1 if k == axis else n for k, n in enumerate(node.shape))
-    index = op("clip", reshape_to(index, kept), a_min=0, a_max=node.shape[axis] - 1)
+    retained = tuple(1 if k == axis else n for k, n in enumerate(node.shape))
+    index = op("clip", reshape_to(index, retained), a_min=0, a_max=node.shape[axis] - 1)
     result = op("gather", node.x, index, axis=axis)
     return result if node.flag("keepdims") else op("squeeze", result, axis=(axis,))
 

@@ -114,8 +114,8 @@ def fused_gemm(node: OnnxNode) -> Expr:
 
 @from_onnx("LayerNormalization", domain=DOMAIN)
 def old_layer_normalization(node: OnnxNode) -> list[Expr]:
-    made: list[Expr] = layer_normalization(node)
-    return made
+    result: list[Expr] = layer_normalization(node)
+    return result
 
 
 def _rms(x: Expr, scale: Expr, epsilon: float, axes: tuple[int, ...] = (-1,)) -> list[Expr]:

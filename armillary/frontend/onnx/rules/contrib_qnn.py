@@ -123,8 +123,8 @@ def qlinear_concat(node: OnnxNode) -> Expr:
 @from_onnx("NhwcMaxPool", domain=DOMAIN)
 def nhwc_max_pool(node: OnnxNode) -> Expr:
     """MaxPool of integers with the channels last."""
-    made: Expr = _channels_first(True, node.input(0), lambda x: _standard(node, "MaxPool", 12, x))
-    return made
+    result: Expr = _channels_first(True, node.input(0), lambda x: _standard(node, "MaxPool", 12, x))
+    return result
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def dynamic_quantize_lstm(node: OnnxNode) -> list[Expr]:
     """LSTM with weights as integers, inner sizes first; its data stay float, where ONNX Runtime quantises them too."""
     node.int("hidden_size")  # what the weights' shapes say as well
     weights = [call("transpose", _direction_weights(node, k, 8 + 2 * n), axes=(0, 2, 1)) for n, k in enumerate((1, 2))]
-    made: list[Expr] = _standard(node, "LSTM", 14, node.input(0), *weights, *node.inputs[3:8])
-    return made
+    result: list[Expr] = _standard(node, "LSTM", 14, node.input(0), *weights, *node.inputs[3:8])
+    return result
 
 
 def _direction_weights(node: OnnxNode, index: int, scale: int) -> Expr:

@@ -282,13 +282,13 @@ def _bags(weight: Expr, index: Expr, starts: Expr, how: tuple[int, Expr | None, 
     rows = op("where", here, rows, least)
     places = broadcast(reshape_to(bag, (total, 1)), (total, wide))
     start = broadcast(least, (count, wide))
-    made = op("scatter_elements", start, places, rows, axis=0, reduction="max" if mode == 2 else "add")
+    result = op("scatter_elements", start, places, rows, axis=0, reduction="max" if mode == 2 else "add")
     sizes = op("scatter_elements", broadcast(scalar(0, dtype), (count,)), bag, counted, axis=0, reduction="add")
     held = reshape_to(op("maximum", sizes, scalar(1, dtype)), (count, 1))
     if mode == 1:
-        return op("divide", made, held)
+        return op("divide", result, held)
     is_empty = broadcast(op("equal", reshape_to(sizes, (count, 1)), scalar(0, dtype)), (count, wide))
-    return op("where", is_empty, scalar(0, dtype), made) if mode == 2 else made
+    return op("where", is_empty, scalar(0, dtype), result) if mode == 2 else result
 
 
 def _scattered(x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:

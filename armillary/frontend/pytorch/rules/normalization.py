@@ -97,8 +97,8 @@ def batch_norm_functional(
 
 def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
     """A running statistic."""
-    kept, added = scalar(1 - momentum, dtype_of(old)), scalar(momentum, dtype_of(old))
-    return op("add", op("multiply", old, kept), op("multiply", cast(new, dtype_of(old)), added))
+    retained, added = scalar(1 - momentum, dtype_of(old)), scalar(momentum, dtype_of(old))
+    return op("add", op("multiply", old, retained), op("multiply", cast(new, dtype_of(old)), added))
 
 
 @aten("_native_batch_norm_legit.no_stats")

@@ -81,11 +81,11 @@ def _is_pointwise(expr: Expr) -> bool:
 
 def _source(part: Expr) -> Expr:
     """The image that a part is an enlarged one of; else the part itself."""
-    found = _leaf(part, {})
-    small, large = tensor(found), tensor(part)
+    result = _leaf(part, {})
+    small, large = tensor(result), tensor(part)
     if small is None or large is None or small.ndim != 4 or small.static[:2] != large.static[:2]:
         return part
-    return found if math.prod(small.static[2:]) < math.prod(large.static[2:]) else part
+    return result if math.prod(small.static[2:]) < math.prod(large.static[2:]) else part
 
 
 def _leaf(expr: Expr, known: dict[int, Expr]) -> Expr:

@@ -66,11 +66,11 @@ def _to_image(expr: Expr, readers: Readers) -> Found | None:
         return None
 
     def make(x: Expr) -> Expr:
-        made = _convolved(_as_image(x, is_call(source, "transpose"), (n, inner, h, w)), node, c, inner)
+        result = _convolved(_as_image(x, is_call(source, "transpose"), (n, inner, h, w)), node, c, inner)
         for (op, position), constant in zip(reversed(chain), reversed(constants), strict=True):
-            args = [made] if not isinstance(constant, Constant) else [made, constant][:: 1 if position == 0 else -1]
-            made = Call(op.op, tuple(args), op.attrs, op.span)
-        return made
+            args = [result] if not isinstance(constant, Constant) else [result, constant][:: 1 if position == 0 else -1]
+            result = Call(op.op, tuple(args), op.attrs, op.span)
+        return result
 
     return Found((source,), make)
 

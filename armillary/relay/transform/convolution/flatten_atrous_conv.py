@@ -46,8 +46,8 @@ def flatten(expr: Expr) -> Expr | None:
     if op_name(spread) != "nn.space_to_batch_nd" or not isinstance(spread, Call):
         return None
     attrs = _dilated(spread.attrs, conv.attrs, expr.attrs)
-    made = Call(conv.op, (spread.args[0], *conv.args[1:]), attrs, conv.span) if attrs is not None else None
-    return made if made is not None and made.checked_type == expr.checked_type else None
+    result = Call(conv.op, (spread.args[0], *conv.args[1:]), attrs, conv.span) if attrs is not None else None
+    return result if result is not None and result.checked_type == expr.checked_type else None
 
 
 def _dilated(spread: Any, conv: Any, gather: Any) -> object:  # Any: each operator's attrs

@@ -100,12 +100,12 @@ def _cropped(expr: Call) -> Expr | None:
     pads = [_pads(source, axis, begin, counts[axis]) for axis, (begin, _) in enumerate(places[2:])]
     if any(min(pair) < 0 for pair in pads):
         return None
-    made = _with_pads(source, source.args[0], pads)
+    result = _with_pads(source, source.args[0], pads)
     for call in reversed(chain):
         args = list(call.args)
-        args[_data(call) or 0] = made
-        made = Call(call.op, tuple(args), call.attrs, call.span)
-    return made if made.checked_type == expr.checked_type else None
+        args[_data(call) or 0] = result
+        result = Call(call.op, tuple(args), call.attrs, call.span)
+    return result if result.checked_type == expr.checked_type else None
 
 
 def _pads(conv: Call, axis: int, begin: int, count: int) -> tuple[int, int]:
@@ -140,9 +140,9 @@ def _is_own(expr: object, sole: set[int]) -> bool:  # as in _padded
 
 def _call_at(call: Call, position: int | None) -> Call:
     """An argument that `_is_own` has found to be a call."""
-    found = call.args[position or 0]
-    assert isinstance(found, Call), "convolutions and what is elementwise"
-    return found
+    result = call.args[position or 0]
+    assert isinstance(result, Call), "convolutions and what is elementwise"
+    return result
 
 
 def _data(expr: Call) -> int | None:

@@ -73,15 +73,17 @@ def trim(expr: Expr) -> Expr | None:
     axes = _axes(expr, rank)
     if axes is None or weight is None:
         return None
-    kept = [axis.trimmed() for axis in axes]
-    if any(first == end for first, end in kept) or all(k == (0, a.taps) for k, a in zip(kept, axes, strict=True)):
+    retained = [axis.trimmed() for axis in axes]
+    if any(first == end for first, end in retained) or all(
+        k == (0, a.taps) for k, a in zip(retained, axes, strict=True)
+    ):
         return None
     places = [attrs.kernel_layout.index(name) for name in _AXES[rank]]
-    cut = [(p, *k) for p, k, axis in zip(places, kept, axes, strict=True) if k != (0, axis.taps)]
+    cut = [(p, *k) for p, k, axis in zip(places, retained, axes, strict=True) if k != (0, axis.taps)]
     where, begin, end = zip(*cut, strict=True)
     sliced = call("strided_slice", expr.args[1], begin=begin, end=end, strides=(1,) * len(cut), axes=where)
-    made = Call(expr.op, (expr.args[0], sliced, *expr.args[2:]), _fewer_taps(attrs, axes, kept), expr.span)
-    return made if made.checked_type == expr.checked_type else None
+    result = Call(expr.op, (expr.args[0], sliced, *expr.args[2:]), _fewer_taps(attrs, axes, retained), expr.span)
+    return result if result.checked_type == expr.checked_type else None
 
 
 def _axes(expr: Call, rank: int) -> list[_Axis] | None:

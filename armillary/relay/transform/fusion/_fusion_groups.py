@@ -208,17 +208,17 @@ def _try(groups: Groups, source: int, sink: int, between: Kind, last: Kind, cont
 
 def _path(groups: Groups, source: int, sink: int) -> list[int]:
     """Every node on a path from source to sink, the sink included, the source not."""
-    found: list[int] = []
+    result: list[int] = []
     seen = {source}
     stack = [source]
     while stack:
         for user, _ in groups.nodes[stack.pop()].users:
             if user not in seen:
                 seen.add(user)
-                found.append(user)
+                result.append(user)
                 if user != sink:
                     stack.append(user)
-    return found
+    return result
 
 
 # --- bytes between kernels --------------------------------------------------------------------------------------------
@@ -226,18 +226,18 @@ def _path(groups: Groups, source: int, sink: int) -> list[int]:
 
 def assigned(groups: Groups) -> list[int]:
     """The group of each node, with what widens a group's result moved to its readers."""
-    found = [groups.find(k) for k in range(len(groups.nodes))]
-    roots = {group: k for k, group in enumerate(found)}  # the last member
+    result = [groups.find(k) for k in range(len(groups.nodes))]
+    roots = {group: k for k, group in enumerate(result)}  # the last member
     for group, root in roots.items():
-        reader = _only_reader(groups, found, root)
-        tail = [] if reader is None else _widening(groups.nodes, found, root)
+        reader = _only_reader(groups, result, root)
+        tail = [] if reader is None else _widening(groups.nodes, result, root)
         if reader is None or not tail or groups.size[reader] + len(tail) > groups.max_depth:
             continue
         for k in tail:
-            found[k] = reader
+            result[k] = reader
         groups.size[reader] += len(tail)
         groups.size[group] -= len(tail)
-    return found
+    return result
 
 
 def _only_reader(groups: Groups, found: list[int], root: int) -> int | None:

@@ -33,11 +33,11 @@ def _write(expr: Call, attrs: Attributes, inputs: list[Expr]) -> Expr | None:
     if found is None:
         return None
     rule: AnyFunction = found[1]
-    made = rule(attrs, inputs, [arg.checked_type for arg in expr.args], expr.checked_type)
-    if made is not None and not isinstance(made, Call):
+    result = rule(attrs, inputs, [arg.checked_type for arg in expr.args], expr.checked_type)
+    if result is not None and not isinstance(result, Call):
         raise TypeMismatch(
-            f"{ALTER_KEY} rule of {expr.op.name} gives {type(made).__name__}, wanted a call",
+            f"{ALTER_KEY} rule of {expr.op.name} gives {type(result).__name__}, wanted a call",
             span=expr.span,
             hint="a rule returns the call of an operator, or None to leave the call as it is",
         )
-    return made
+    return result

@@ -65,14 +65,14 @@ def _sunk(function: Function) -> Expr:
 
 def _with_transpositions_ahead(order: list[Expr], readers: Readers) -> set[int]:
     """The ids of operators that can change places and lead, by others that can, to a transposition or an average."""
-    found: set[int] = set()
+    result: set[int] = set()
     for expr in reversed(order):
         if not _can_move(expr):
             continue
-        ends = (op_name(r) == "transpose" or id(r) in found for r in _through_tuples(expr, readers))
+        ends = (op_name(r) == "transpose" or id(r) in result for r in _through_tuples(expr, readers))
         if _is_reduced(expr) or any(ends):
-            found.add(id(expr))
-    return found
+            result.add(id(expr))
+    return result
 
 
 def _all_move(expr: Expr, readers: Readers) -> bool:

@@ -85,9 +85,9 @@ def _in_same_scope(function: Function, order: list[Expr], lets: dict[int, Let]) 
     """Those whose only reader is evaluated as often as the let."""
     of, inner = scopes(function)
     readers = {id(c): e for e in order if not isinstance(e, Let) for c in children(e) if id(c) in lets}
-    found = {}
+    result = {}
     for key, let in lets.items():
         reader = readers.get(key)
         if reader is not None and not isinstance(reader, Function) and of.get(id(reader)) is inner.get((id(let), 2)):
-            found[key] = let
-    return found
+            result[key] = let
+    return result

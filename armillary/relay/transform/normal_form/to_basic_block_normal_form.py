@@ -43,12 +43,12 @@ def normalise(function: Function) -> Expr | None:
 def _shared(function: Function, order: list[Expr]) -> set[int]:
     """Nodes used in a scope inside their own."""
     of, inner = scopes(function)
-    found: set[int] = set()
+    result: set[int] = set()
     for expr in order:
         for child, scope in _uses(expr, of, inner):
             if not is_leaf(child) and of[id(child)] is not scope and not isinstance(child, Function):
-                found.add(id(child))
-    return found
+                result.add(id(child))
+    return result
 
 
 def _uses(expr: Expr, of: dict[int, Scope], inner: dict[tuple[int, int], Scope]) -> list[tuple[Expr, Scope]]:
@@ -88,11 +88,11 @@ class Binder:
                 let = self.lets[id(expr)]
                 self._bind(self.inner[id(let), 1], expr, self._get(let.value))
             return expr
-        made = self._rebuild(expr)
+        result = self._rebuild(expr)
         if id(expr) not in self.shared:
-            return made
+            return result
         var = Var(f"b{sum(map(len, self.bindings.values()))}", expr.checked_type)
-        self._bind(self.of[id(expr)], var, made)
+        self._bind(self.of[id(expr)], var, result)
         return var
 
     def _rebuild(self, expr: Expr) -> Expr:

@@ -51,19 +51,19 @@ class Domain:
 
     def whole(self) -> Domain:
         """The domain that this one is part of now."""
-        found = at = self
-        while found.same_as is not None:
-            found = found.same_as
+        result = at = self
+        while result.same_as is not None:
+            result = result.same_as
         while at.same_as is not None:  # the way is short next time
-            at.same_as, at = found, at.same_as
-        return found
+            at.same_as, at = result, at.same_as
+        return result
 
     def value(self) -> Domain:
         """The domain of the value that is left when a function has all its arguments, however often it is called."""
-        found = self.whole()
-        while found.result is not None:
-            found = found.result.whole()
-        return found
+        result = self.whole()
+        while result.result is not None:
+            result = result.result.whole()
+        return result
 
 
 def domain_of(ty: Type, device: VirtualDevice = OPEN) -> Domain:
@@ -145,11 +145,11 @@ class Domains:
             if not isinstance(function, Function):
                 raise TargetError(f"@{expr.name_hint} is a {type(function).__name__}, wanted a relay function")
             return self(function)
-        found = self.of.get(id(expr))
-        if found is None:
-            found = self.of[id(expr)] = self._first(expr)
+        result = self.of.get(id(expr))
+        if result is None:
+            result = self.of[id(expr)] = self._first(expr)
             self.kept.append(expr)
-        return found
+        return result
 
     def _first(self, expr: Expr) -> Domain:
         """The domain of an expression of which nothing is known but what is written on it."""
@@ -183,10 +183,10 @@ class Domains:
 
     def callee(self, call: Call) -> Domain:
         """The domain of what a call calls: of an operator, one that this call alone has."""
-        found = self.callees.get(id(call))
-        if found is None:
-            found = self.callees[id(call)] = self._callee(call)
-        return found
+        result = self.callees.get(id(call))
+        if result is None:
+            result = self.callees[id(call)] = self._callee(call)
+        return result
 
     def _callee(self, call: Call) -> Domain:
         if is_call(call, ON_DEVICE):

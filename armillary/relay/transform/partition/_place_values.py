@@ -41,8 +41,8 @@ def _typed(module: IRModule) -> IRModule:
 
 
 def _with_notes_moved(_: str, function: BaseFunc) -> BaseFunc | None:
-    made = rewrite(function, _notes_moved, not_primitive) if isinstance(function, Function) else None
-    return made if isinstance(made, Function) else None
+    result = rewrite(function, _notes_moved, not_primitive) if isinstance(function, Function) else None
+    return result if isinstance(result, Function) else None
 
 
 def _is_normal(expr: Expr) -> bool:
@@ -144,13 +144,13 @@ class _Placer:
 
     def _child(self, child: Expr, here: VirtualDevice, wanted: VirtualDevice) -> Expr:
         """The new form of what stands inside an expression on `here`, which wants it on `wanted`."""
-        made = self._new(child)
+        result = self._new(child)
         if isinstance(child, Op | Constructor):
-            return made
+            return result
         at = self.domains.device(child)
         if at != wanted:
-            made = _copied(_at(made, at), at, wanted)
-        return made if wanted == here else _at(made, wanted)
+            result = _copied(_at(result, at), at, wanted)
+        return result if wanted == here else _at(result, wanted)
 
 
 def _at(made: Expr, device: VirtualDevice) -> Expr:
@@ -169,24 +169,24 @@ def devices_of_values(expr: Expr) -> dict[Expr, VirtualDevice]:
 
     A value is on the device of what encloses it, unless it is a variable, stands in a note or is copied.
     """
-    found: dict[Expr, VirtualDevice] = {}
+    result: dict[Expr, VirtualDevice] = {}
     bound = {id(e.var): e.value for e in post_order(expr) if isinstance(e, Let)}
     stack = [(expr, expr.virtual_device_)]
     while stack:
         at, here = stack.pop()
         here = _own_device(at, here, bound)
-        if at in found or isinstance(at, Op | Constructor | Clause):
+        if at in result or isinstance(at, Op | Constructor | Clause):
             continue
-        found[at] = here
+        result[at] = here
         if not not_primitive(at):
             continue
         inner = here
         if is_call(at, COPY):
             inner = at.attrs.src_virtual_device
         stack += [(child, inner) for child in children(at)]
-    if any(device.is_open for device in found.values()):
+    if any(device.is_open for device in result.values()):
         raise TargetError("not every value has a device", hint="run relay.transform.PlanDevices(config) first")
-    return found
+    return result
 
 
 def _own_device(expr: Expr, here: VirtualDevice, bound: dict[int, Expr]) -> VirtualDevice:

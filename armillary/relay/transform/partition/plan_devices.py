@@ -192,10 +192,10 @@ class _Rewriter:
 
     def _on(self, expr: Expr, device: int) -> Expr:
         """The value of an old node on `device`."""
-        made, at = self.memo.get(id(expr), expr), self._at(expr)
-        if at == device or isinstance(expr, Constant) or isinstance(made, Function):
-            return made
-        key = (id(made), device)
+        result, at = self.memo.get(id(expr), expr), self._at(expr)
+        if at == device or isinstance(expr, Constant) or isinstance(result, Function):
+            return result
+        key = (id(result), device)
         if key not in self.copies:
-            self.copies[key] = call(COPY, made, src_dev_type=at, dst_dev_type=device)
+            self.copies[key] = call(COPY, result, src_dev_type=at, dst_dev_type=device)
         return self.copies[key]

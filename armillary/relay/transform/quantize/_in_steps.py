@@ -36,9 +36,9 @@ class Divider:
 
     def divided(self, expr: Expr, depth: int = 0) -> Expr | None:
         """expr / scale."""
-        made = self._inside(expr, depth)
-        if made is not None or is_rearranged(expr) or op_name(expr) in ("nn.relu", "clip", ""):
-            return made
+        result = self._inside(expr, depth)
+        if result is not None or is_rearranged(expr) or op_name(expr) in ("nn.relu", "clip", ""):
+            return result
         ty = tensor(expr)
         inverse = Constant(np.asarray(1 / self.scale, np.float32))
         return self.get(expr) * inverse if ty is not None and ty.dtype == "float32" else None

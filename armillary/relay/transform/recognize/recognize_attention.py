@@ -102,18 +102,18 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     scores = _scores(weights.args[0], (shape[0], shape[1], shape[2], shape[3]))
     if scores is None or any(len(readers.get(id(e), ())) > 1 for e in (*chain, *scores.between)):
         return None
-    made = _replacement(expr, scores, shape[0], shape[1])
-    return made if made is None or blank is None else _blanked(made, blank, shape)
+    result = _replacement(expr, scores, shape[0], shape[1])
+    return result if result is None or blank is None else _blanked(result, blank, shape)
 
 
 def _blank_rows(weights: Expr) -> Expr | None:
     """The condition of where(condition, 0, weights), if it is one for each row."""
     if op_name(weights) != "where" or not isinstance(weights, Call):
         return None
-    condition, zero, kept = weights.args
+    condition, zero, retained = weights.args
     ty = tensor(condition)
     is_of_rows = ty is not None and 0 < ty.ndim <= 4 and ty.static[-1] == 1
-    return condition if is_of_rows and splat(zero) == 0 and kept.checked_type == weights.checked_type else None
+    return condition if is_of_rows and splat(zero) == 0 and retained.checked_type == weights.checked_type else None
 
 
 def _blanked(made: Expr, blank: Expr, shape: tuple[int, ...]) -> Expr | None:

@@ -106,17 +106,17 @@ def _function(expr: Expr, depth: int) -> Call | None:
 
 def _bases(expr: Expr) -> list[Expr]:
     """What the argument of the function may be a polynomial of: what is left when factors and powers are taken off."""
-    found: list[Expr] = []
+    result: list[Expr] = []
     stack = [(expr, _DEPTH)]
     while stack:
         item, depth = stack.pop()
         if splat(item) is not None:
             continue
-        if not any(item is f for f in found):
-            found.append(item)
+        if not any(item is f for f in result):
+            result.append(item)
         if op_name(item) in _ARITHMETIC and isinstance(item, Call) and depth:
             stack.extend((a, depth - 1) for a in item.args)
-    return found
+    return result
 
 
 def polynomial(expr: Expr, x: Expr, function: Expr | None, depth: int) -> Polynomial | None:

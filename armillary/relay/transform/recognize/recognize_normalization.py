@@ -97,11 +97,11 @@ def _mean(expr: Expr) -> tuple[Expr, Axes] | None:
         return _reduction(expr)
     if op_name(expr) != "divide" or op_name(expr.args[0]) != "sum" or not isinstance(expr.args[0], Call):
         return None
-    found = _reduction(expr.args[0])
-    ty = None if found is None else tensor(found[0])
-    if found is None or ty is None:
+    result = _reduction(expr.args[0])
+    ty = None if result is None else tensor(result[0])
+    if result is None or ty is None:
         return None
-    return found if splat(expr.args[1]) == math.prod(ty.static[a] for a in found[1]) else None
+    return result if splat(expr.args[1]) == math.prod(ty.static[a] for a in result[1]) else None
 
 
 def _reduction(expr: Call) -> tuple[Expr, Axes] | None:

@@ -119,13 +119,15 @@ def _joined_tail(
 def same_readers(siblings: list[Call], readers: dict[int, list[Expr]]) -> list[Call] | None:
     """The only readers of the siblings, if they do the same with each."""
     tails = [_only_reader(s, readers) for s in siblings]
-    found = [t for t in tails if t is not None]
-    first = found[0] if len(found) == len(siblings) else None
-    if first is None or len({id(t) for t in found}) < len(found):
+    result = [t for t in tails if t is not None]
+    first = result[0] if len(result) == len(siblings) else None
+    if first is None or len({id(t) for t in result}) < len(result):
         return None
-    if any(t.op is not first.op or repr(t.attrs) != repr(first.attrs) or len(t.args) != len(first.args) for t in found):
+    if any(
+        t.op is not first.op or repr(t.attrs) != repr(first.attrs) or len(t.args) != len(first.args) for t in result
+    ):
         return None
-    return found
+    return result
 
 
 def _only_reader(expr: Call, readers: dict[int, list[Expr]]) -> Call | None:

@@ -29,8 +29,8 @@ def apply_registered(module: IRModule, kind: str, target: object, otherwise: Rul
 
     def rule(expr: Expr) -> Expr | None:
         found = rules.get(op_name(expr)) if rules else None
-        made = _checked(expr, found[1], kind) if found is not None and isinstance(expr, Call) else None
-        return made if made is not None or otherwise is None else otherwise(expr)
+        result = _checked(expr, found[1], kind) if found is not None and isinstance(expr, Call) else None
+        return result if result is not None or otherwise is None else otherwise(expr)
 
     with as_target(target) if target is not None else nullcontext():
         return rewrite_module(module, rule)
@@ -38,14 +38,14 @@ def apply_registered(module: IRModule, kind: str, target: object, otherwise: Rul
 
 def _checked(expr: Call, rule: Callable[..., Expr | None], kind: str) -> Expr | None:
     types = [*(a.checked_type for a in expr.args), expr.checked_type]
-    made = rule(expr.attrs, list(expr.args), types)
-    if made is None or made is expr:
+    result = rule(expr.attrs, list(expr.args), types)
+    if result is None or result is expr:
         return None
-    if not is_compatible(made.checked_type, expr.checked_type):
+    if not is_compatible(result.checked_type, expr.checked_type):
         name = getattr(rule, "__name__", repr(rule))
         raise TypeMismatch(
-            f"{kind} rule {name} of {op_name(expr)} gives {made.checked_type}, wanted {expr.checked_type}",
+            f"{kind} rule {name} of {op_name(expr)} gives {result.checked_type}, wanted {expr.checked_type}",
             span=expr.span,
             hint="a rule says the same in other words: same shape, same dtype",
         )
-    return made
+    return result

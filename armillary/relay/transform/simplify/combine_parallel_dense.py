@@ -86,8 +86,8 @@ def _batched(function: Function, least: int) -> Expr | None:
 def _as_batch(siblings: list[Call]) -> Call:
     """The products of one matrix with several as one batched product."""
     data, weights = (_stacked([s.args[k] for s in siblings], 2) for k in range(2))
-    made: Call = _batch_matmul(data, weights, out_dtype=siblings[0].attrs.out_dtype)
-    return made
+    result: Call = _batch_matmul(data, weights, out_dtype=siblings[0].attrs.out_dtype)
+    return result
 
 
 def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Expr]]) -> tuple[list[Call], Call] | None:
@@ -117,8 +117,8 @@ def _stacked(column: list[Expr], ndim: int) -> Expr:
         for _ in range(ndim - expr.checked_type.ndim):  # type: ignore[attr-defined]
             whole = _expand_dims(whole, axis=0)
         raised.append(whole)
-    made: Expr = _stack(Tuple(tuple(raised)), axis=0)
-    return made
+    result: Expr = _stack(Tuple(tuple(raised)), axis=0)
+    return result
 
 
 _ALIKE = ParallelBranch(NAME, _alike, lambda e: 0, lambda e: 0, _attrs)

@@ -35,8 +35,8 @@ def _share(function: Function, skip: Callable[[Expr], bool] | None) -> Expr:
         key = _key(expr)
         if key is None or (skip is not None and skip(expr)):
             return None
-        found = seen.setdefault(key, expr)
-        return None if found is expr else found
+        result = seen.setdefault(key, expr)
+        return None if result is expr else result
 
     return rewrite(function, rule, not_primitive)
 

@@ -102,8 +102,8 @@ def _fold_call(call: Call, max_bytes: int, spent: Spent) -> Expr | None:
         return None
     size = _result_bytes(call.checked_type)
     if size is None and call.op.decompose_rule is not None:  # its rows are counted by its values
-        found = call.op.decompose_rule(call.attrs, *call.args)
-        return found if isinstance(found, Constant | Tuple) else None
+        result = call.op.decompose_rule(call.attrs, *call.args)
+        return result if isinstance(result, Constant | Tuple) else None
     if size is None or size > max(max_bytes, _GROWTH * inputs):
         return None
     if operations(call) > FOLDED_OPERATIONS.limit:
@@ -180,5 +180,5 @@ def as_constant(value: Any, like: Expr) -> Expr:  # Any: an array or a tuple of 
     if isinstance(value, tuple):
         return Tuple(tuple(as_constant(v, like) for v in value), like.span if isinstance(like, Call) else None)
     array = aligned(np.asarray(value)).reshape(value.shape)  # kernels and packages use it where it is
-    made = Constant(array, like.span if isinstance(like, Call) else None)
-    return copy_type(made, like) if isinstance(like.checked_type, TensorType) else made
+    result = Constant(array, like.span if isinstance(like, Call) else None)
+    return copy_type(result, like) if isinstance(like.checked_type, TensorType) else result

@@ -62,13 +62,13 @@ def _spatial_widths(attrs: Any, layout: str) -> list[tuple[int, int]] | None:  #
     """Padding of the spatial axes; None where another axis is padded, or a width is negative."""
     if attrs.pad_mode != "constant" or len(layout) != len(attrs.pad_width):
         return None
-    found = []
+    result = []
     for axis, (before, after) in zip(layout, attrs.pad_width, strict=True):
         if min(before, after) < 0 or (axis not in "DHW" and (before or after)):
             return None
         if axis in "DHW":
-            found.append((before, after))
-    return found
+            result.append((before, after))
+    return result
 
 
 def _fits(attrs: Any, pads: list[tuple[int, int]]) -> bool:  # Any: attributes of a pooling

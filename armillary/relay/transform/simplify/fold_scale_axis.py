@@ -180,8 +180,8 @@ def _keeps_range(weight: Constant, vector: Array, axis: int) -> bool:
 def _largest(numbers: Array, axis: int) -> Array:
     """The largest magnitude of each slice; NaN where it holds some."""
     others = tuple(k for k in range(numbers.ndim) if k != axis)
-    found: Array = np.maximum(numbers.max(axis=others), -numbers.min(axis=others))
-    return found
+    result: Array = np.maximum(numbers.max(axis=others), -numbers.min(axis=others))
+    return result
 
 
 def _is_of_rows(contraction: Call) -> bool:

@@ -32,13 +32,13 @@ def simplify_inference(module: IRModule, *, sums_float16: bool = False) -> IRMod
     spent = Spent(functions)
 
     def rule(expr: Expr) -> Expr | None:
-        made = None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
-        if made is not None and isinstance(expr, Call):
+        result = None if sums_float16 and _gives_float16(expr) else _not_quantised(expr)
+        if result is not None and isinstance(expr, Call):
             if not constants:
                 for function in functions:  # what is there is not made
                     constants.more(function)
-            spent.add(expr, constants.more(made))
-        return made
+            spent.add(expr, constants.more(result))
+        return result
 
     for _ in range(_ROUNDS):
         changed = rewrite_module(module, rule, pick_field)

@@ -51,11 +51,11 @@ def _split(function: Function) -> Expr:
         if len(chain) < 2 or id(arg) not in taken:  # a cast alone: canonicalize-cast
             taken.add(id(arg))
             return arg
-        made = chain[0].args[0]
+        result = chain[0].args[0]
         for call, below in zip(chain, (chain[0].args[0], *chain), strict=False):
-            args = tuple(made if a is below else a for a in call.args)
-            made = copy_type(Call(call.op, args, call.attrs, call.span), call)
-        return made
+            args = tuple(result if a is below else a for a in call.args)
+            result = copy_type(Call(call.op, args, call.attrs, call.span), call)
+        return result
 
     def rule(expr: Expr) -> Expr | None:
         if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.kind > Kind.REDUCE:

@@ -123,9 +123,9 @@ def _bound(plain: Block, block: Block) -> Block:
     if not values:
         return plain
     mapper = Substitution(values)
-    made = _mapped(plain, mapper)
-    assert isinstance(made, Block), "a block stays one"
-    return made
+    result = _mapped(plain, mapper)
+    assert isinstance(result, Block), "a block stays one"
+    return result
 
 
 def lower_opaque_block(func: S.PrimFunc) -> S.PrimFunc:

@@ -124,8 +124,8 @@ def create_lower_func(extern_func_map: Mapping[Bits, str]) -> Rule:
             args: tuple[E.ExprLike, ...] = (op.value,)
         else:
             args = op.args if isinstance(op, E.Call) else (op.a, op.b)  # type: ignore[attr-defined]
-        made: E.Expr = call_pure_extern(op.dtype.storage, extern_func_map[key], *args)
-        return made
+        result: E.Expr = call_pure_extern(op.dtype.storage, extern_func_map[key], *args)
+        return result
 
     return lower
 
@@ -142,8 +142,8 @@ def create_min_lower_func(extern_func_map: Mapping[int, str], type_name: str) ->
     def lower(num_bits: int) -> E.Expr:
         if num_bits not in extern_func_map:
             raise TypeMismatch(f"create_min_lower_func of {type_name}: there is no function for {num_bits} bits")
-        made: E.Expr = call_pure_extern(DType(f"custom[{type_name}]{num_bits}"), extern_func_map[num_bits])
-        return made
+        result: E.Expr = call_pure_extern(DType(f"custom[{type_name}]{num_bits}"), extern_func_map[num_bits])
+        return result
 
     return lower
 

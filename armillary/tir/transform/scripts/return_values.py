@@ -48,10 +48,10 @@ class _Returns:
         self.needs_flag = False
 
     def function(self, body: S.Stmt) -> S.Stmt:
-        made, _ = self.stmt(body, is_last=True)
+        result, _ = self.stmt(body, is_last=True)
         if not self.needs_flag:
-            return made
-        return S.Allocate(self.flag, S.seq(self.set_flag(0), made))
+            return result
+        return S.Allocate(self.flag, S.seq(self.set_flag(0), result))
 
     def set_flag(self, value: int) -> S.Stmt:
         return S.BufferStore(self.flag, build.int32(value), (build.int32(0),))
@@ -69,9 +69,9 @@ class _Returns:
         found: list[bool] = []
 
         def inner(part: S.Stmt) -> S.Stmt:
-            made, returns = self.stmt(part, is_last and not isinstance(item, S.For))
+            result, returns = self.stmt(part, is_last and not isinstance(item, S.For))
             found.append(returns)
-            return self.unless_returned(made) if returns and isinstance(item, S.For) else made
+            return self.unless_returned(result) if returns and isinstance(item, S.For) else result
 
         return map_stmt(item, lambda e: e, inner), any(found)
 

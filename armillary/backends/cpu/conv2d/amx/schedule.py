@@ -56,8 +56,8 @@ def _packed(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor, block: Block
             taken = te.if_then_else(inside, taken, T.const(getattr(attrs, "pad_value", 0), data.dtype))
         return te.if_then_else(source < blocks, taken, T.const(0, data.dtype)) if wide * parts > blocks else taken
 
-    made: te.Tensor = te.compute((batch, wide, *size, parts, ci), element, name="packed", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute((batch, wide, *size, parts, ci), element, name="packed", tag=PACKED)
+    return result
 
 
 def _parts(data: te.Tensor) -> int:
@@ -81,8 +81,8 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
         left = [data(*at, word * word_size + k) for k in range(word_size)]
         return te.sum(dot(left, [weight(*of, k) for k in range(word_size)]), axis=axes)
 
-    made: te.Tensor = te.compute((batch, *size, chunks, lanes), element, name="tiles", tag=TAG)
-    return made
+    result: te.Tensor = te.compute((batch, *size, chunks, lanes), element, name="tiles", tag=TAG)
+    return result
 
 
 def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -92,13 +92,13 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
     packed = _packed(attrs, data, weight, block, shape)
     whole = (-(-shape.height // block.tall) * block.tall, -(-shape.width // block.along) * block.along)
     sums = _sums(packed, weight, whole, window(OPERATOR, attrs, 2))
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         output_shape(attrs, data, weight),
         lambda n, chunk, y, x, lane: sums(n, y, x, chunk, lane),
         name="kept",
         tag="injective",
     )
-    return made
+    return result
 
 
 def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.TensorIntrin:
@@ -197,13 +197,13 @@ def schedule_blocks(
     """Blocks of tiles, and behind each what follows the convolution, by vectors."""
     workload, (anchor,) = fused.workload, fused.anchor
     cpu = cpu_model(workload.target)
-    kept = schedule_injective(schedule, fused)
-    sums = next(t for t in kept if t.op.tag == TAG)
+    retained = schedule_injective(schedule, fused)
+    sums = next(t for t in retained if t.op.tag == TAG)
     packed = sums.op.input_tensors[0]
-    output, kept = stored_or_fused(schedule, fused, kept)
-    read = [] if output is anchor else followers(schedule, sums, kept)
+    output, retained = stored_or_fused(schedule, fused, retained)
+    read = [] if output is anchor else followers(schedule, sums, retained)
     after = [t for t in read if t.op is not output.op]
-    for tensor in kept:
+    for tensor in retained:
         if all(tensor.op is not own.op for own in (output, sums, packed, *after)):
             schedule_stage(schedule, tensor, cpu)
     if packed.op.tag == PACKED:

@@ -128,10 +128,10 @@ def _compute(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> Tens
         of = (ob, ry, channel // attrs.together, place // BFLOATS, oi, place % BFLOATS)
         return te.sum(lhs * weight(*of).astype("float32"), axis=axes)
 
-    found: Tensor = te.compute(
+    result: Tensor = te.compute(
         result_shape(attrs, data, weight), element, name="conv2d_first_layer", tag="conv2d_first_layer"
     )
-    return found
+    return result
 
 
 @conv2d_first_layer.samples

@@ -90,8 +90,8 @@ def _packed(attrs: FirstLayerConv2DAttrs, data: te.Tensor, size: tuple[int, int]
         return T.bitwise_or(low, T.shift_left(high, T.const(WORD_BITS, "uint64")))
 
     shape = (batch, lines, -(-channels // together), columns)
-    made: te.Tensor = te.compute(shape, together_at, name="packed", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute(shape, together_at, name="packed", tag=PACKED)
+    return result
 
 
 def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window) -> te.Tensor:
@@ -111,8 +111,8 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
         return te.sum(te.dot_bf16(pixel, taps), axis=axes)
 
     shape = (te.static_shape(data)[0], *size, chunks, lanes)
-    made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
-    return made
+    result: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
+    return result
 
 
 def _compute(attrs: FirstLayerConv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -121,10 +121,10 @@ def _compute(attrs: FirstLayerConv2DAttrs, data: te.Tensor, weight: te.Tensor) -
     size = (-(-shape[2] // block.tall) * block.tall, -(-shape[3] // block.along) * block.along)
     packed = _packed(attrs, data, size, te.static_shape(weight)[1])
     sums = _sums(packed, weight, size, window(OPERATOR, attrs, 2))
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         shape, lambda n, chunk, y, x, lane: sums(n, y, x, chunk, lane), name="kept", tag="injective"
     )
-    return made
+    return result
 
 
 def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.TensorIntrin:

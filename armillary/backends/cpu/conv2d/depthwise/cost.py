@@ -62,12 +62,12 @@ def goes_by_column(nest: DepthwiseNest, cpu: CpuModel) -> bool:
 
 def depthwise_tiles(nest: DepthwiseNest, cpu: CpuModel) -> list[Tile]:
     """The tiles whose sums, columns and weights fit the vector registers; at least 1 x 1."""
-    found = []
+    result = []
     for vectors in (v for v in VECTORS if nest.chunks % v == 0):
         room = (cpu.vector_registers - 1) // (vectors * nest.wide) - 1  # one for each block's weight, one to load into
         most = min(nest.width, room // (1 + nest.kept))
-        found += [Tile(rows, vectors) for rows in range(1, most + 1)]
-    return found or [Tile(1, 1)]
+        result += [Tile(rows, vectors) for rows in range(1, most + 1)]
+    return result or [Tile(1, 1)]
 
 
 @lru_cache(maxsize=4096)

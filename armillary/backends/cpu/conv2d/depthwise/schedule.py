@@ -62,8 +62,8 @@ def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) ->
         return te.sum(weighted, axis=axes, where=te.all(on_row, te.likely(on_column)))
 
     shape, tag = output_shape(attrs, data, weight), "depthwise_conv2d_NCHWc"
-    made: te.Tensor = te.compute(shape, element, name=tag, tag=tag)
-    return made
+    result: te.Tensor = te.compute(shape, element, name=tag, tag=tag)
+    return result
 
 
 @implement(

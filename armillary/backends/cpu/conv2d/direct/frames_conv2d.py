@@ -53,8 +53,8 @@ def _gathering(expr: Expr) -> Expr | None:
     named = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     window = {"frames": len(slices), "frame_stride": stride, "frame_dilation": step, "frame_padding": (front, back)}
     op = get_op(FRAMES)
-    made = Call(op, (data, weight), op.make_attrs(named={**named, **window}), expr.span)
-    return made if tensor(made) == count else None
+    result = Call(op, (data, weight), op.make_attrs(named={**named, **window}), expr.span)
+    return result if tensor(result) == count else None
 
 
 def _slice(part: Expr) -> tuple[Expr, int, int] | None:

@@ -91,8 +91,8 @@ def _compute(attrs: Bfloat16Conv2DAttrs, data: Tensor, weight: Tensor) -> Tensor
         of = (channel // own, ry, rx, channel % own // BFLOATS, oi, channel % BFLOATS)
         return te.sum(lhs.astype("float32") * weight(ob, *of).astype("float32"), axis=axes)
 
-    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bf16", tag="conv2d_bf16")
-    return found
+    result: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bf16", tag="conv2d_bf16")
+    return result
 
 
 def _half(*shape: int) -> TensorType:

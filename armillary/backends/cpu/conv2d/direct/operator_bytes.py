@@ -135,8 +135,8 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (channel // own, ry, rx, channel % own // taken, oi, channel % taken)
         return te.sum(lhs.astype("int32") * weight(ob, *of).astype("int32"), axis=axes)
 
-    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
-    return found
+    result: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
+    return result
 
 
 @conv2d_bytes.samples
@@ -219,8 +219,8 @@ def banded(attrs: BytesConv2DAttrs, data: Tensor, taken: int) -> Tensor:
         return te.if_then_else(inside, value, T.const(attrs.pad_value, dtype))
 
     shape = (data.shape[0], data.shape[1], height + top + bottom, width + left + right + more, data.shape[4])
-    found: Tensor = te.compute(shape, element, name="data_pad", tag="packed")
-    return found
+    result: Tensor = te.compute(shape, element, name="data_pad", tag="packed")
+    return result
 
 
 @depthwise_bytes.compute
@@ -243,8 +243,8 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
 
     size = [window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)]
     shape = (data.shape[0], data.shape[1], *size, data.shape[4])
-    found: Tensor = te.compute(shape, element, name="depthwise_bytes", tag="depthwise_conv2d_bytes")
-    return found
+    result: Tensor = te.compute(shape, element, name="depthwise_bytes", tag="depthwise_conv2d_bytes")
+    return result
 
 
 @depthwise_bytes.samples

@@ -63,13 +63,13 @@ def _reference(attrs: FillAttrs, weight: Array) -> Array:
 
 def _chosen(channel: te.Expr, runs: Runs, value: Callable[[te.Expr], te.Expr], zero: te.Expr) -> te.Expr:
     """`value` of the real channel that lies at `channel`, or zero at an added one."""
-    made, real, wide = zero, sum(n for n, _ in runs), sum(map(sum, runs))
+    result, real, wide = zero, sum(n for n, _ in runs), sum(map(sum, runs))
     for count, added in reversed(runs):
         real, wide = real - count, wide - count - added
         here = value(channel - (wide - real))
         inside = te.if_then_else(channel < wide + count, here, zero) if added else here
-        made = inside if made is zero else te.if_then_else(channel < wide + count + added, inside, made)
-    return made
+        result = inside if result is zero else te.if_then_else(channel < wide + count + added, inside, result)
+    return result
 
 
 @fill.compute
@@ -80,18 +80,18 @@ def _compute(attrs: FillAttrs, weight: Tensor) -> Tensor:
     zero = te.const(0, weight.dtype)
 
     def element(ob: te.Expr, ib: te.Expr, y: te.Expr, x: te.Expr, ii: te.Expr, oi: te.Expr) -> te.Expr:
-        found: te.Expr = _chosen(
+        result: te.Expr = _chosen(
             ib * i + ii,
             attrs.inputs,
             lambda c: _chosen(ob * o + oi, attrs.outputs, lambda k: weight(c, y, x, k), zero),
             zero,
         )
-        return found
+        return result
 
-    found: Tensor = te.compute(
+    result: Tensor = te.compute(
         (widths[1] // o, widths[0] // i, *shape[1:3], i, o), element, name="fill", tag="injective"
     )
-    return found
+    return result
 
 
 @fill.samples

@@ -72,8 +72,8 @@ def _reference(attrs: FramesConv2DAttrs, data: Array, weight: Array) -> Array:
     starts = range(0, len(padded) - reach, attrs.frame_stride)
     frames = [[padded[s + k * attrs.frame_dilation] for k in range(attrs.frames)] for s in starts]
     gathered = np.stack([np.concatenate(each) for each in frames])
-    made: Array = conv2d_blocked.evaluate(attrs, (gathered, weight))
-    return made
+    result: Array = conv2d_blocked.evaluate(attrs, (gathered, weight))
+    return result
 
 
 def frame_count(attrs: FramesConv2DAttrs, data: Tensor) -> te.Expr:
@@ -93,8 +93,8 @@ def _compute(attrs: FramesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     shape = (frame_count(attrs, data), blocks * attrs.frames, *data.shape[2:])
     gathered = te.compute(shape, element, name="frames", tag="injective")
     assert conv2d_blocked.compute_rule is not None, "every convolution has one"
-    found: Tensor = conv2d_blocked.compute_rule(attrs, gathered, weight)
-    return found
+    result: Tensor = conv2d_blocked.compute_rule(attrs, gathered, weight)
+    return result
 
 
 @conv2d_frames.samples

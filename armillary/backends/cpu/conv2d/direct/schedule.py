@@ -112,8 +112,8 @@ def direct_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
 
     if film is not None:
         shape = (frame_count(film, data), *shape[1:])
-    made: te.Tensor = te.compute(shape, element, name="conv2d", tag="conv2d_NCHWc")
-    return made
+    result: te.Tensor = te.compute(shape, element, name="conv2d", tag="conv2d_NCHWc")
+    return result
 
 
 def _with_border(data: te.Tensor, pads: Pairs, value: int) -> te.Tensor:
@@ -126,8 +126,8 @@ def _with_border(data: te.Tensor, pads: Pairs, value: int) -> te.Tensor:
         return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(value, data.dtype))
 
     shape = (batch, blocks, height + top + bottom, width + left + right, lanes)
-    made: te.Tensor = te.compute(shape, element, name="data_pad", tag=PACKED)
-    return made
+    result: te.Tensor = te.compute(shape, element, name="data_pad", tag=PACKED)
+    return result
 
 
 def border_of(conv: te.Tensor) -> list[te.Tensor]:
@@ -172,15 +172,15 @@ def schedule_in_tiles(
     """
     (conv,) = fused.anchor
     cpu = cpu_model(fused.workload.target)
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     if len(fused.outputs) != 1 or len(output.op.axis) != len(conv.op.axis):
-        for tensor in kept:
+        for tensor in retained:
             schedule_stage(schedule, tensor, cpu)
         return
-    kept = [t for t in kept if all(t.op is not o.op for o in own)]
-    after = [t for t in followers(schedule, conv, kept) if t.op is not output.op]
-    for tensor in kept:
+    retained = [t for t in retained if all(t.op is not o.op for o in own)]
+    after = [t for t in followers(schedule, conv, retained) if t.op is not output.op]
+    for tensor in retained:
         if tensor.op is not conv.op and tensor.op is not output.op and tensor not in after:
             schedule_stage(schedule, tensor, cpu)
     accumulator = accumulator_of(schedule, conv, output)

@@ -154,8 +154,8 @@ def _sum(terms: Row, value: Value) -> te.Expr:
     """First with third terms, second with fourth: rows that differ in signs then share the partial sums."""
     halves = [terms[start::2] for start in range(min(2, len(terms)))]
     total, is_negative = _joined([_joined([_term(*t, value) for t in half]) for half in halves])
-    found: te.Expr = total * -1.0 if is_negative else total
-    return found
+    result: te.Expr = total * -1.0 if is_negative else total
+    return result
 
 
 def _term(index: int, factor: float, value: Value) -> tuple[te.Expr, bool]:
@@ -185,8 +185,8 @@ def _joined(parts: Sequence[tuple[te.Expr, bool]]) -> tuple[te.Expr, bool]:
 def _opposite(product: te.Expr) -> te.Expr | None:
     """A product by a factor with another sign; None for what is none."""
     if isinstance(product, E.Mul) and isinstance(product.b, E.FloatImm):
-        made: te.Expr = product.a * -product.b.value
-        return made
+        result: te.Expr = product.a * -product.b.value
+        return result
     return None
 
 
@@ -215,24 +215,24 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
         tag="fourier_product",
     )
     block = _output_tiles(product, (kh, kw))
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         (n, o_blocks, out_h, out_w, co),
         lambda b, o, y, x, j: block((b * th + y // m_h) * tw + x // m_w, o, y % m_h, x % m_w, j),
         name="conv2d_fourier",
         tag="conv2d_fourier",
     )
-    return made
+    return result
 
 
 def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., te.Expr], name: str, tag: str) -> te.Tensor:
     """A matrix applied along the axis before the last; `value(axes, k)` is element k of what it is applied to."""
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         tuple(shape),
         lambda *axes: _apply(rows, axes[-2], lambda index: value(axes, index)),
         name=name,
         tag=f"fourier_{tag}",
     )
-    return made
+    return result
 
 
 def _transform(
@@ -241,9 +241,9 @@ def _transform(
     """A complex transform of `size` along the axis before the last, in three steps with a radix of four."""
     steps = (_radix(size, RADIX, sign, present), _twiddle(size, RADIX, sign), _last(size, RADIX, sign))
     for number, rows in enumerate(steps):
-        made = _stage(shape, rows, value, f"{tag}_{number}", f"{tag}_{number}")
-        value = partial(_along, made)
-    return made
+        result = _stage(shape, rows, value, f"{tag}_{number}", f"{tag}_{number}")
+        value = partial(_along, result)
+    return result
 
 
 def _along(tensor: te.Tensor, axes: Sequence[te.Expr], index: int) -> te.Expr:
@@ -283,8 +283,10 @@ def _data_points(
         re, im = (columns(t, c, v, 2 * u + part, i) for part in range(2))
         return te.select(f == 0, re + im, te.select(f == 1, re, im))
 
-    made: te.Tensor = te.compute((HALF, SIDE, FORMS, i_blocks, tiles, ci), form, name="data_points", tag="fourier_data")
-    return made
+    result: te.Tensor = te.compute(
+        (HALF, SIDE, FORMS, i_blocks, tiles, ci), form, name="data_points", tag="fourier_data"
+    )
+    return result
 
 
 def _weight_points(weight: te.Tensor) -> te.Tensor:
@@ -316,10 +318,10 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
         re, im = (columns(o, c, v, p, 2 * u + part, q) for part in range(2))
         return te.select(f == 0, re, te.select(f == 1, im - re, re + im))
 
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         (HALF, SIDE, FORMS, o_blocks, i_blocks, ci, co), form, name="weight_points", tag="fourier_weight"
     )
-    return made
+    return result
 
 
 def _constant(index: te.ExprLike, values: Sequence[float], dtype: str | DType) -> te.Expr:

@@ -54,8 +54,8 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
     def pixel_sum(n: te.Expr, _: te.Expr, y: te.Expr, x: te.Expr, o: te.Expr) -> te.Expr:
         return pairs(n, y, x, o, 0) + pairs(n, y, x, o, 1)
 
-    made: te.Tensor = te.compute(shape, pixel_sum, name="pixels")
-    return made
+    result: te.Tensor = te.compute(shape, pixel_sum, name="pixels")
+    return result
 
 
 @implement(
@@ -71,11 +71,11 @@ def narrow_output(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes; lines of what follows, by vectors."""
     cpu = cpu_model(fused.workload.target)
     (pixels,) = fused.anchor
-    output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
+    output, retained = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
     turned = next(s.op.output(0) for s in schedule.stages if s.op.name == "turned")
-    after = [t for t in followers(schedule, pixels, kept) if t.op is not output.op and output.op is not pixels.op]
+    after = [t for t in followers(schedule, pixels, retained) if t.op is not output.op and output.op is not pixels.op]
     own = [s.op.output(0) for s in schedule.stages if s.op.name in SUMS]
-    for tensor in kept:
+    for tensor in retained:
         if all(tensor.op is not t.op for t in (output, pixels, turned, *own, *after)):
             schedule_stage(schedule, tensor, cpu)
     schedule[turned].vectorize(turned.op.axis[-1])

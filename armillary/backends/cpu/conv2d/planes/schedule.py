@@ -90,10 +90,10 @@ def planes_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te
         return te.sum(planes(b, channel, row % sy, column % sx, at) * weight(oc, ic, ry, rx), axis=[ic, ry, rx])
 
     whole = te.compute((n, o, plan.flat), element, name="flat", tag="planes_flat")
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         (n, o, *plan.image), lambda b, oc, y, x: whole(b, oc, y * pitch + x), name="conv2d", tag="conv2d_planes"
     )
-    return made
+    return result
 
 
 def _planes(data: te.Tensor, win: Window, kernel: tuple[int, int], plan: _Plan) -> AnyFunction:
@@ -147,9 +147,9 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     (conv,) = fused.anchor
     (whole,) = (t for t in conv.op.input_tensors if t.op.tag == "planes_flat")
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0]
-    after = [t for t in followers(schedule, whole, kept) if t.op is not output.op]
+    after = [t for t in followers(schedule, whole, retained) if t.op is not output.op]
     wide = LANES // min(LANES, lanes_of(cpu, whole.dtype))
     channels, pieces = static_extent(whole.op.axis[1]), static_extent(whole.op.axis[2]) // LANES
     # of a ragged image a tile never takes all pieces: its loops would be as long as the image, not whole vectors
@@ -158,7 +158,7 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     rows, vectors = _tile(channels // fused.workload.attrs.groups, pieces, most, cpu.vector_registers // wide)
     is_one = static_extent(whole.op.axis[0]) * channels == rows  # one tile of channels: threads share the image
     tiled = len(fused.outputs) == 1 and len(output.op.axis) == 4 and not after and not is_one
-    for tensor in kept:
+    for tensor in retained:
         if tensor.op.tag == PACKED and len(tensor.op.axis) == 3:
             _schedule_rest(schedule, tensor, cpu)
         elif tensor.op is not whole.op and not (tiled and tensor.op is output.op):

@@ -59,11 +59,11 @@ def pooled(schedule: te.Schedule, fused: Fused) -> None:
     workload, cpu = fused.workload, cpu_model(fused.workload.target)
     windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
     middle = windows.op.input_tensors[0]
-    kept = schedule_injective(schedule, fused, stay=[middle])
-    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
+    retained = schedule_injective(schedule, fused, stay=[middle])
+    after = [t for t in followers(schedule, windows, retained) if t.op is not output.op]
     apart = {t.op for t in (*after, windows, middle, output)}
-    between = [t for t in followers(schedule, conv, kept) if t.op not in apart]
-    for tensor in kept:
+    between = [t for t in followers(schedule, conv, retained) if t.op not in apart]
+    for tensor in retained:
         if tensor.op is not conv.op and tensor.op not in apart | {t.op for t in between}:
             schedule_stage(schedule, tensor, cpu)
     sums = accumulator_of(schedule, conv, middle)

@@ -51,10 +51,10 @@ def separable(schedule: te.Schedule, fused: Fused) -> None:
     (conv,), (depthwise,), (output,) = fused.anchor, fused.inner, fused.outputs
     workload, cpu = fused.workload, cpu_model(fused.workload.target)
     middle = conv.op.input_tensors[0]
-    kept = schedule_injective(schedule, fused, stay=[middle])
-    behind, after = followers(schedule, depthwise, kept), followers(schedule, conv, kept)
+    retained = schedule_injective(schedule, fused, stay=[middle])
+    behind, after = followers(schedule, depthwise, retained), followers(schedule, conv, retained)
     between = [t for t in behind if t.op not in {a.op for a in (*after, conv, middle, output)}]
-    for tensor in kept:
+    for tensor in retained:
         if tensor.op not in {t.op for t in (*behind, depthwise)}:
             schedule_stage(schedule, tensor, cpu)
     band = _tile_bands(schedule, output, accumulator_of(schedule, conv, output), after, cpu, workload)

@@ -112,8 +112,8 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
     )
 
     def interleave(b: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
-        found: te.Expr = phases(b, ob, y // sy, y % sy, x // sx, x % sx, oi)
-        return found
+        result: te.Expr = phases(b, ob, y // sy, y % sy, x // sx, x % sx, oi)
+        return result
 
     return te.compute((n, o_blocks, oh, ow, co), interleave, name="interleaved", tag="conv2d_transpose_NCHWc")
 

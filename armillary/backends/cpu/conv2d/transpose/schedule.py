@@ -64,11 +64,11 @@ def transpose_blocked(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     (interleaved,) = fused.anchor
     (phases,) = (t for t in interleaved.op.input_tensors if t.op.tag == "conv2d_transpose_phases")
-    kept = schedule_injective(schedule, fused)
+    retained = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     tiled = len(fused.outputs) == 1 and len(output.op.axis) == len(interleaved.op.axis)
-    after = [t for t in followers(schedule, phases, kept) if t.op is not output.op] if tiled else []
-    for tensor in kept:
+    after = [t for t in followers(schedule, phases, retained) if t.op is not output.op] if tiled else []
+    for tensor in retained:
         if not tiled or (tensor.op is not phases.op and tensor.op is not output.op and tensor not in after):
             schedule_stage(schedule, tensor, cpu)
     if tiled:

@@ -270,9 +270,9 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
         return 0.0
     beyond = max(0.0, 1.0 - STRIP_SHARE * cpu.l2 / (data + products))
     own, reads = CARRIED if cpu.fma_ports == 1 else CARRIED_BESIDE_TWO_PORTS
-    kept = TRAFFIC * (2 * data + 3 * products) / cpu.memory.l2
+    retained = TRAFFIC * (2 * data + 3 * products) / cpu.memory.l2
     gone = (data + products) / LINE * (own + reads * LINE / min(rate, cpu.memory.l3))
-    return (1.0 - beyond) * kept + beyond * gone
+    return (1.0 - beyond) * retained + beyond * gone
 
 
 def _rereading(layer: Layer, plan: Plan, cpu: CpuModel) -> float:

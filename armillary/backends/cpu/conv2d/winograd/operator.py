@@ -99,10 +99,10 @@ def _compute_weight(attrs: WeightTransformAttrs, weight: te.Tensor) -> te.Tensor
     shape = (side, KERNEL, *weight.shape[:2], *weight.shape[4:])
     rows = te.compute(shape, lambda a, x, o, i, p, q: _pick(a, g, lambda y: weight(o, i, y, x, p, q)), name="rows")
     shape = (side, side, *weight.shape[:2], *weight.shape[4:])
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         shape, lambda a, b, o, i, p, q: _pick(b, g, lambda x: rows(a, x, o, i, p, q)), name="weights"
     )
-    return made
+    return result
 
 
 @winograd.infer
@@ -230,8 +230,8 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         found: te.Expr = block(b, o, p, q, v, w, j)
         return found
 
-    made: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
-    return made
+    result: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
+    return result
 
 
 @winograd.macs
@@ -267,8 +267,8 @@ def _bad_weight() -> Iterator[BadSample]:
 
 def _transformed(tile: int, *shape: int) -> Array:
     weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    made: Array = _reference_weight(WeightTransformAttrs(tile), weight)
-    return made
+    result: Array = _reference_weight(WeightTransformAttrs(tile), weight)
+    return result
 
 
 @winograd.samples

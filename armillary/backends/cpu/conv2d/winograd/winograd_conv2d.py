@@ -134,6 +134,6 @@ def _replaced(expr: Call, choice: Choice) -> Call:
     )
     transformed = get_op("cpu.conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op(TRANSFORMED)
-    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
-    attrs = op.make_attrs(named={"tile_size": tile, **kept, "choice": str(choice)})
+    retained = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
+    attrs = op.make_attrs(named={"tile_size": tile, **retained, "choice": str(choice)})
     return Call(op, (data, transformed), attrs, expr.span)

@@ -100,8 +100,8 @@ def _compute(attrs: DigitsAttrs, data: Tensor) -> list[Tensor]:
         return rows((count, blocks), lambda at: _Block(attrs, ins[0], outs, at).statement())
 
     shapes = [(count, attrs.digits, inner), (count, blocks), (count, blocks, attrs.digits)]
-    made: list[Tensor] = te.extern(shapes, [data], body, name="digits", dtype=["int8", "float32", "int32"])
-    return made
+    result: list[Tensor] = te.extern(shapes, [data], body, name="digits", dtype=["int8", "float32", "int32"])
+    return result
 
 
 def _vector(body: object) -> Stmt:
@@ -128,10 +128,10 @@ class _Block:
         steps += [self._scaled(), loop("v", count, self._written)]
         for place, buffer in enumerate(self.sums):
             steps += [*_folded(buffer, T.add), store(self.outs[2], load(buffer, 0), self.row, self.block, place)]
-        made = S.seq(*steps)
+        result = S.seq(*steps)
         for buffer in (self.top, self.odd, self.factor, *self.sums):
-            made = S.Allocate(buffer, made)
-        return made
+            result = S.Allocate(buffer, result)
+        return result
 
     def _place(self, v: Scalar, n: Scalar) -> Scalar:
         return T.add(T.add(T.mul(self.block, T.const(self.attrs.block)), T.mul(v, T.const(LANES))), n)

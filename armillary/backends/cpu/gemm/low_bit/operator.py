@@ -140,8 +140,8 @@ def _compute(attrs: LowBitProductAttrs, *inputs: Tensor) -> Tensor:
         return loop("chunk", outer, panel, S.LoopKind.PARALLEL)
 
     shape = (count, attrs.units)
-    made: Tensor = te.extern([shape], list(inputs), body, name="low_bit_dense", dtype=["float32"])
-    return made
+    result: Tensor = te.extern([shape], list(inputs), body, name="low_bit_dense", dtype=["float32"])
+    return result
 
 
 class _Kernel:
@@ -189,10 +189,10 @@ class _Kernel:
         for r, total in enumerate(totals):
             mine = [sums[r, p] for p in range(self.places)]
             steps.append(self._added(chunk, group, T.add(row, T.const(r)), block, mine, total))
-        made = S.seq(*steps)
+        result = S.seq(*steps)
         for buffer in sums.values():
-            made = S.Allocate(buffer, made)
-        return made
+            result = S.Allocate(buffer, result)
+        return result
 
     def _start(self, chunk: Scalar, group: Scalar, row: Scalar, block: Scalar, place: int, sums: Buffer) -> Stmt:
         """-zero times the sum of the block's digits."""

@@ -108,8 +108,8 @@ def _compute_parts(attrs: PartsAttrs, data: Tensor) -> Tensor:
 
         return rows((shape[1],), row)
 
-    made: Tensor = te.extern([shape], [data], body, name="bfloat16_parts", dtype=["uint16"])
-    return made
+    result: Tensor = te.extern([shape], [data], body, name="bfloat16_parts", dtype=["uint16"])
+    return result
 
 
 def _part(value: Scalar, part: int, parts: int, dtype: str = "uint16") -> Scalar:
@@ -170,8 +170,8 @@ def _compute(attrs: TilesAttrs, *inputs: Tensor) -> Tensor:
         return S.seq(*steps, *([kernel.panel(T.const(outer - 1), 1)] if outer % 2 else []))
 
     shape = (attrs.rows, attrs.units)
-    made: Tensor = te.extern([shape], list(inputs), body, name="low_bit_tiles", dtype=["float32"])
-    return made
+    result: Tensor = te.extern([shape], list(inputs), body, name="low_bit_tiles", dtype=["float32"])
+    return result
 
 
 def has_tiles(target: Target) -> bool:
@@ -194,8 +194,8 @@ def _in_loops(attrs: TilesAttrs, data: Tensor, weight: Tensor, scales: Tensor, z
         real = (value - zero.astype("float32")) * scales(u // LANES, k // attrs.group, u % LANES).astype("float32")
         return te.sum(x * real, axis=[k])
 
-    made: Tensor = te.compute((attrs.rows, attrs.units), element, name="low_bit_tiles", tag="dense")
-    return made
+    result: Tensor = te.compute((attrs.rows, attrs.units), element, name="low_bit_tiles", tag="dense")
+    return result
 
 
 class _Kernel:

@@ -79,8 +79,8 @@ def normalizer(node: OnnxNode) -> Expr:
     else:
         raise ModelError(f"{node.op_type} node {node.name!r}: norm {norm!r}", hint="MAX, L1, L2")
     one = const(np.float32(1))
-    made = x / call("where", call("equal", size, const(np.float32(0))), one, size)
-    return made if node.type_of(0).ndim == 2 else call("reshape", made, newshape=node.type_of(0).static)
+    result = x / call("where", call("equal", size, const(np.float32(0))), one, size)
+    return result if node.type_of(0).ndim == 2 else call("reshape", result, newshape=node.type_of(0).static)
 
 
 @from_onnx("Imputer", domain=ML)
@@ -133,12 +133,12 @@ def label_encoder(node: OnnxNode) -> Expr:
     has_nan = bool(keys.size and np.isnan(keys[-1]))
     is_nan = has_nan and node.opset >= 4
     table = keys[:-1] if has_nan else keys
-    made = call("broadcast_to", default, shape=node.type_of(0).static)
+    result = call("broadcast_to", default, shape=node.type_of(0).static)
     if table.size:
         place = _place(x, table)
         found = call("equal", call("take", const(table), place, axis=0), x)
-        made = call("where", found, call("take", const(values[: table.size]), place, axis=0), default)
-    return call("where", call("not_equal", x, x), const(values[-1]), made) if is_nan else made
+        result = call("where", found, call("take", const(values[: table.size]), place, axis=0), default)
+    return call("where", call("not_equal", x, x), const(values[-1]), result) if is_nan else result
 
 
 def _place(x: Expr, table: Array) -> Expr:

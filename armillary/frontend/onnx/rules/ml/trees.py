@@ -158,8 +158,8 @@ def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: s
         *leaf_values,
     )
     node.check_made(sum(a.size for a in arrays))
-    made = call("ml.tree_ensemble", x, *map(const, arrays), targets=targets, first_leaf=inner, aggregate=aggregate)
-    return made if dtype == "float32" else call("cast", made, dtype="float32")
+    result = call("ml.tree_ensemble", x, *map(const, arrays), targets=targets, first_leaf=inner, aggregate=aggregate)
+    return result if dtype == "float32" else call("cast", result, dtype="float32")
 
 
 def _leaf_values(node: OnnxNode, trees: _Trees, targets: int, aggregate: str, dtype: str) -> tuple[Array, Array]:
@@ -241,15 +241,15 @@ def _roots(trees: Array, called: Array, new: Array) -> Array:
     _, first = np.unique(trees, return_index=True)
     free = np.flatnonzero(~np.isin(new, called))
     _, at = np.unique(trees[free], return_index=True)
-    found: Array = np.sort(free[at]) if len(at) == len(first) else np.sort(first)
-    return found
+    result: Array = np.sort(free[at]) if len(at) == len(first) else np.sort(first)
+    return result
 
 
 def _integers(node: OnnxNode, name: str, count: int | None) -> Array:
-    found = np.asarray(node.ints(name, ()), np.int64)
-    if count is not None and len(found) != count:
-        raise ModelError(f"{node.op_type} node {node.name!r}: {name} has {len(found)} numbers, wanted {count}")
-    return found
+    result = np.asarray(node.ints(name, ()), np.int64)
+    if count is not None and len(result) != count:
+        raise ModelError(f"{node.op_type} node {node.name!r}: {name} has {len(result)} numbers, wanted {count}")
+    return result
 
 
 def _linked(node: OnnxNode, dtype: str) -> _Trees:
@@ -323,9 +323,9 @@ def tree_ensemble(node: OnnxNode) -> Expr:
     x = rows_of(node, "")
     targets, aggregate = int(node.int("n_targets", 1)), _AGGREGATES[int(node.int("aggregate_function", 1))]
     scores = _ensemble(node, x, _linked(node, _dtype_of(x)), targets, aggregate)
-    made = _regressed(node, scores, targets, POST_TRANSFORMS[int(node.int("post_transform", 0))])
+    result = _regressed(node, scores, targets, POST_TRANSFORMS[int(node.int("post_transform", 0))])
     dtype = str(node.type_of(0).dtype)
-    return made if dtype == "float32" else call("cast", made, dtype=dtype)
+    return result if dtype == "float32" else call("cast", result, dtype=dtype)
 
 
 def _regressed(node: OnnxNode, scores: Expr, targets: int, transform: str) -> Expr:

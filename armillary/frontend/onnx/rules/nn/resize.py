@@ -36,14 +36,14 @@ def resized(x: Expr, axes: tuple[int, ...], size: tuple[Known, ...], scales: Rat
     rest = tuple(a for a in range(ndim) if a not in axes)
     order = rest + axes
     moved = x if order == tuple(range(ndim)) else call("transpose", x, axes=order)
-    kept = tuple(shape[a] for a in rest)
+    retained = tuple(shape[a] for a in rest)
     flat = moved
     if len(rest) != 2:
-        flat = reshape_to(moved, (1, math.prod(kept), *(shape[a] for a in axes)))
+        flat = reshape_to(moved, (1, math.prod(retained), *(shape[a] for a in axes)))
     stated = tuple(s for s in scales if s is not None)
     y = call(f"image.resize{rank}d", flat, size=size, scales=stated if len(stated) == rank else (), **attrs)
     if len(rest) != 2:
-        y = reshape_to(y, (*kept, *size))
+        y = reshape_to(y, (*retained, *size))
     return y if order == tuple(range(ndim)) else call("transpose", y, axes=tuple(order.index(a) for a in range(ndim)))
 
 

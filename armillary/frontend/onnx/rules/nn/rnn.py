@@ -81,10 +81,10 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "Softsign": lambda x: x / (call("abs", x) + 1.0),
         "Softplus": softplus_of,
     }
-    found = next((f for known, f in table.items() if known.lower() == name.lower()), None)
-    if found is None:
+    result = next((f for known, f in table.items() if known.lower() == name.lower()), None)
+    if result is None:
         raise UnsupportedError(f"activation {name!r} of a recurrent node", hint=f"known: {', '.join(table)}")
-    return found
+    return result
 
 
 def _row(x: Expr, index: int, axis: int = 0) -> Expr:
