@@ -105,13 +105,13 @@ def test_static_input_is_compiled_in_and_not_a_parameter() -> None:
 
 
 def test_value_needed_when_compiling_names_the_inputs_behind_it() -> None:
-    nodes = [node("Add", ["n", "one"], ["m"]), node("Reshape", ["x", "m"], ["y"])]
-    made = model(nodes, [value("x", [6]), value("n", [2], I64)], ["y"], {"one": np.array([1], np.int64)})
+    nodes = [node("Add", ["n", "one"], ["m"]), node("Unsqueeze", ["x", "m"], ["y"])]
+    made = model(nodes, [value("x", [6]), value("n", [1], I64)], ["y"], {"one": np.array([1], np.int64)})
     with pytest.raises(NeedsValue) as caught:
         from_onnx(made)
     assert caught.value.inputs == {"n"}
-    out = run(made, np.arange(6, dtype=np.float32), static_inputs={"n": np.array([1, 2])})
-    assert out.shape == (2, 3)
+    out = run(made, np.arange(6, dtype=np.float32), static_inputs={"n": np.array([0])})
+    assert out.shape == (6, 1)
 
 
 def test_weights_stay_parameters_on_request() -> None:

@@ -31,7 +31,8 @@ from armillary.transform import PassContext
 
 USER_ERRORS = (UnsupportedError,)
 _TRIALS = 4
-_ASKS_MORE = re.compile("EmbedLayerNormalization|during initialization|OrtValue provided")  # than a kernel reads
+# Than a kernel reads: an index out of range is clamped here, so what it points at is no element behind the data.
+_ASKS_MORE = re.compile("EmbedLayerNormalization|during initialization|OrtValue provided|Out of range value in index")
 _DO_NOT_FIT = re.compile("dimension|shape|size|broadcast|mismatch|axis|elements", re.I)
 
 

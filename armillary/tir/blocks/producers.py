@@ -94,6 +94,8 @@ def verify_stages(statement: S.Stmt, tensors: Iterable[object] = ()) -> None:
     InternalError: a tensor, buffer or variable is used where it does not exist. TypeMismatch: indices or types of a
     store disagree with the tensor's.
     """
+    if not isinstance(statement, S.Stmt):
+        raise TypeMismatch(f"verify_stages: got {type(statement).__name__}, wanted a statement, as ScheduleOps gives")
     checks = verifier.Verifier()
     checks.producers.update(tensors)
     while isinstance(statement, S.AttrStmt) and statement.key == BIND_SCOPE:

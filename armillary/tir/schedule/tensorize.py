@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
 from armillary.base.node import Node, replace
 from armillary.errors import ScheduleError
@@ -31,6 +32,9 @@ class TensorIntrin:
     """A description, which says what is computed, and an implementation over buffers of the same shapes."""
 
     def __init__(self, desc: S.PrimFunc, impl: S.PrimFunc) -> None:
+        arguments = Arguments("TensorIntrin", ScheduleError)
+        arguments.kind("desc", desc, S.PrimFunc, "a function of loops, T.prim_func")
+        arguments.kind("impl", impl, S.PrimFunc, "a function of loops, T.prim_func")
         shapes = [[build.as_int(n) for p in f.params if isinstance(p, S.Buffer) for n in p.shape] for f in (desc, impl)]
         if len(desc.params) != len(impl.params) or shapes[0] != shapes[1]:
             raise ScheduleError("TensorIntrin: description and implementation take other buffers")
