@@ -32,7 +32,7 @@ def variable_of(item: Size) -> Expr:
 
 
 def to_expr(extent: Known) -> Expr:
-    """The expression of an extent."""
+    """The expression of an extent, in the dtype of its variables: the widest one, and int32 without any."""
     if not isinstance(extent, Extent):
         return IntImm(_INDEX, extent)
     total: Expr | None = None
@@ -40,10 +40,10 @@ def to_expr(extent: Known) -> Expr:
         product: Expr = IntImm(_INDEX, count)
         for factor in factors:
             value = _factor(factor)
-            product = value if isinstance(product, IntImm) and product.value == 1 else Mul(value, product)
-        total = product if total is None else Add(total, product)
+            product = value if isinstance(product, IntImm) and product.value == 1 else _both(Mul, value, product)
+        total = product if total is None else _both(Add, total, product)
     assert total is not None, "an extent has terms"
-    return Add(total, IntImm(_INDEX, extent.constant)) if extent.constant else total
+    return _both(Add, total, IntImm(_INDEX, extent.constant)) if extent.constant else total
 
 
 def _factor(factor: Factor) -> Expr:
@@ -51,11 +51,20 @@ def _factor(factor: Factor) -> Expr:
         case Size():
             return variable_of(factor)
         case Quotient(a, b):
-            return FloorDiv(to_expr(a), to_expr(b))
+            return _both(FloorDiv, to_expr(a), to_expr(b))
         case Least(a, b):
-            return Min(to_expr(a), to_expr(b))
+            return _both(Min, to_expr(a), to_expr(b))
         case Most(a, b):
-            return Max(to_expr(a), to_expr(b))
+            return _both(Max, to_expr(a), to_expr(b))
+
+
+def _both(operation: type[Add | FloorDiv | Max | Min | Mul], a: Expr, b: Expr) -> Expr:
+    """Two sides in one dtype: extents have no width, but variables of scripts have, and constants take theirs."""
+    if a.dtype == b.dtype:
+        return operation(a, b)
+    wide = max((x.dtype for x in (a, b) if not isinstance(x, IntImm)), key=lambda dtype: dtype.bits)
+    a, b = (IntImm(wide, x.value) if isinstance(x, IntImm) else x if x.dtype == wide else Cast(wide, x) for x in (a, b))
+    return operation(a, b)
 
 
 def from_expr(expr: Expr) -> Known:
