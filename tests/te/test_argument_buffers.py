@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from opencl_device import needs_opencl
 
 import armillary
 from armillary import te, tir
-from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
+from armillary.errors import ExecutionError, TypeMismatch
 from armillary.script import tir as T
 from armillary.tir.transform.scripts.arguments import settle_arguments
 
@@ -112,14 +113,22 @@ def test_a_computed_dimension_is_checked_where_it_runs() -> None:
         function(armillary.nd.array(values), armillary.nd.empty((4,)), 2)
 
 
-def test_a_device_that_cannot_check_refuses_computed_dimensions() -> None:
+@needs_opencl
+def test_a_computed_dimension_is_checked_before_a_device_runs() -> None:
     n, x = variables("n x")
     a = te.placeholder((n,), name="a")
     b = te.compute((n // x,), lambda i: a[i] + 1.0, name="b")
     s = te.create_schedule(b.op)
     s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))
-    with pytest.raises(UnsupportedError):
-        armillary.build(s, [a, b, x], "opencl")
+    function, device = armillary.build(s, [a, b, x], "opencl"), armillary.opencl()
+    values, got = np.arange(6, dtype="float32"), armillary.nd.empty((3,), device=device)
+    function(armillary.nd.array(values, device), got, 2)
+    np.testing.assert_array_equal(got.numpy(), values[:3] + 1)
+    for length, by in ((2, 2), (4, 2), (3, 1), (3, 7)):
+        untouched = armillary.nd.array(np.full(length, -1, "float32"), device)
+        with pytest.raises(TypeMismatch, match=rf"argument 1 \(b\) has shape \({length}\), but {6 // by} is wanted"):
+            function(armillary.nd.array(values, device), untouched, by)
+        np.testing.assert_array_equal(untouched.numpy(), np.full(length, -1, "float32"))
 
 
 def test_functions_without_such_names_stay_as_they_are() -> None:
