@@ -40,7 +40,7 @@ from armillary.driver.library import FunctionLibrary, GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.shape.compared_sizes import with_compared_sizes
+from armillary.relay.analysis.bind_sizes import sizes_in
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
@@ -57,6 +57,7 @@ with deferred():
     from armillary.driver.aot import aot_library, is_aot, kernel_target
     from armillary.driver.devices.script_kinds import compile_by_script
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
+    from armillary.ops.shape.compared_sizes import with_compared_sizes
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
@@ -98,7 +99,10 @@ def build(
     progress("passes", 0, 1)
     module = with_libraries(declare_states(_as_module(ir_mod), states or {}), libraries, params, mod_name)
     report = report_of(module, libraries)
-    module = optimized(with_compared_sizes(with_meeting_sizes(module)), where, params)
+    module = with_meeting_sizes(module)
+    if any(isinstance(function, Function) and sizes_in(function) for _, function in module.items()):
+        module = with_compared_sizes(module)
+    module = optimized(module, where, params)
     progress("passes", 1, 1)
     give_back_memory()
     result = assembled(module, where, mod_name, progress)

@@ -16,7 +16,6 @@ from armillary.backends.cpu.conv2d.amx import space as conv2d_tiles
 from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
 from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
 from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
-from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, product_tile, product_tiles
 from armillary.backends.cpu.conv2d.fourier.cost import estimate as estimate_fourier
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import is_faster
@@ -28,6 +27,7 @@ from armillary.backends.cpu.gemm import space as dense
 from armillary.backends.cpu.gemm.amx_panel_cost import ranked
 from armillary.backends.cpu.gemm.space_amx import TILES, sizes_of, tile_of_panel
 from armillary.backends.cpu.graph.apply_records import BLOCKS, MATRIX_TILES, annotations_of
+from armillary.backends.cpu.space import OWN_TAPS, TAPS
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
 from armillary.backends.workload import Workload

@@ -31,7 +31,6 @@ from armillary.autotvm.task.task import Task, create, register_template
 from armillary.autotvm.task.transforms import VirtualAxis
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu import select
-from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
@@ -39,7 +38,7 @@ from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.backends.cpu.manifest import TunedOperator
-from armillary.backends.cpu.space import Config
+from armillary.backends.cpu.space import OWN_TAPS, TAPS, Config
 from armillary.backends.records import keyed_attributes
 from armillary.backends.registry import choose
 from armillary.base.dispatch import Workload

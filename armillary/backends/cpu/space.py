@@ -22,6 +22,8 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 Config = tuple[tuple[str, int], ...]
 MOST_REJECTED = 4  # with their cycles
+TAPS = "ann_reduce"  # a knob of windows: 2 where the loop over kh is unrolled, and 1 where the one over kw is
+OWN_TAPS = 1  # where the knob is not stated; tall tiles that reach into padding spell kh in any case
 SHOWN = 12  # configurations that an error lists
 
 

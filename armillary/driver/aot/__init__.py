@@ -24,10 +24,13 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.files import write_atomic
-from armillary.driver.aot.source import Package, arguments_of, known, main_source, package_header
+from armillary.base.lazy import deferred
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ConfigError, TargetError, UnsupportedError
 from armillary.target import Target
+
+with deferred():  # every build asks is_aot, few write C
+    from armillary.driver.aot.source import Package, arguments_of, known, main_source, package_header
 
 __all__ = ["AotLibrary", "aot_library", "export_model_library_format"]
 _UNIT = "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize"  # how a kernel's C begins

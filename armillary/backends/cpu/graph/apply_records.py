@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
 from armillary.backends.cpu.conv2d.fourier import fourier_conv2d
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import WINOGRAD, eligible
+from armillary.backends.cpu.space import OWN_TAPS, TAPS
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout

@@ -26,6 +26,8 @@ from armillary.backends.cpu.cost.model import (
 )
 from armillary.backends.cpu.cost.vectors import bands_of, lanes_of, longest_part
 from armillary.backends.cpu.space import (
+    OWN_TAPS,
+    TAPS,
     Algorithm,
     Config,
     Weighed,
@@ -50,8 +52,6 @@ DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
-TAPS = "ann_reduce"  # a knob: 2 where the loop over kh is unrolled, and 1 where the one over kw is
-OWN_TAPS = 1  # where the knob is not stated; tall tiles that reach into padding spell kh in any case
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 
