@@ -131,6 +131,13 @@ def _sums() -> ModelProto:
     return model([*_large(2), *sums, node("ReduceSum", ["s19"], ["y"], keepdims=0)], None, opset=17)
 
 
+@hostile("an input plus twenty large tensors")
+def _plus() -> ModelProto:
+    names = ["x", *(f"s{k}" for k in range(20))]
+    sums = [node("Add", [names[k], "c0"], [names[k + 1]]) for k in range(20)]
+    return model([*_large(1), *sums, node("ReduceSum", ["s19"], ["y"], keepdims=0)], (1,), opset=17)
+
+
 def _nested(inner: Sequence[NodeProto], levels: int, shape: Sequence[int], weight: object) -> ModelProto:
     """Functions that call ten others each; every call grows what it gets, so that no two kernels are the same."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]

@@ -21,7 +21,8 @@ from collections.abc import Callable
 
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
+from armillary.relay.call_budgets import Spent
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import rewrite_module, splat, tensor
@@ -31,8 +32,19 @@ from armillary.transform import define_pass
 
 @define_pass("simplify-expr")
 def simplify_expr(module: IRModule) -> IRModule:
-    """Apply the rules bottom-up until none applies."""
-    while (changed := rewrite_module(module, simplify)) is not module:
+    """Apply the rules bottom-up until none applies; constants that they join are held against the budget of folds."""
+    spent = Spent([f for f in module.functions.values() if isinstance(f, Function)])
+
+    def rule(expr: Expr) -> Expr | None:
+        new = simplify(expr)
+        if isinstance(expr, Call) and isinstance(new, Call):
+            before = {id(e) for a in expr.args for e in (a, *(a.args if isinstance(a, Call) else ()))}
+            for constant in new.args:
+                if isinstance(constant, Constant) and id(constant) not in before:
+                    spent.add(expr, constant.nbytes)
+        return new
+
+    while (changed := rewrite_module(module, rule)) is not module:
         module = changed
     return module
 
