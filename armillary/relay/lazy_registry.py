@@ -79,6 +79,16 @@ class LazyRegistry(MutableMapping[K, V]):
             importlib.import_module(name)  # not the file that is being imported and asks
         return key in self._rows
 
+    def register(self, *keys: K) -> Callable[[V], V]:
+        """Decorator: what follows stands under these keys."""
+
+        def add(value: V) -> V:
+            for key in keys:
+                self[key] = value
+            return value
+
+        return add
+
     def registered(self, key: K) -> V | None:
         """What is registered so far; no file is imported."""
         return self._rows.get(key)

@@ -98,14 +98,4 @@ class MxnetNode:
 
 MxnetRule = Callable[[MxnetNode], Expr | list[Expr]]
 MXNET_RULES: LazyRegistry[str, MxnetRule] = LazyRegistry(lambda name: f"mxnet:{name}")
-
-
-def mxnet(*names: str) -> Callable[[MxnetRule], MxnetRule]:
-    """Register the rule of operators."""
-
-    def register(rule: MxnetRule) -> MxnetRule:
-        for name in names:
-            MXNET_RULES[name] = rule
-        return rule
-
-    return register
+mxnet = MXNET_RULES.register  # @mxnet("…"): the rule of operators

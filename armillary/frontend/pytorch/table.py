@@ -55,13 +55,7 @@ class AtenCall:
 
 def aten(*names: str, namespace: str = "aten") -> Callable[[AtenRule], AtenRule]:
     """Register the rule of operators, or of one overload of an operator."""
-
-    def register(rule: AtenRule) -> AtenRule:
-        for name in names:
-            ATEN_RULES[f"{namespace}.{name}"] = rule
-        return rule
-
-    return register
+    return ATEN_RULES.register(*(f"{namespace}.{name}" for name in names))
 
 
 def aten_rule(name: str) -> AtenRule | None:

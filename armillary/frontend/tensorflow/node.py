@@ -43,10 +43,10 @@ class TensorflowNode:
 
     def value(self, index: int, what: str) -> Array:
         """The numbers of an input, which have to be known."""
-        found = self.folder.value(self.inputs[index])
-        if found is None:
+        numbers = self.folder.value(self.inputs[index])
+        if numbers is None:
             self.refuse(f"{what} is computed from the network's inputs", "it has to be known when compiling")
-        return np.asarray(found)
+        return np.asarray(numbers)
 
     def numbers(self, index: int, what: str) -> tuple[int, ...]:
         """The numbers of an input as integers."""
@@ -54,13 +54,13 @@ class TensorflowNode:
 
     def whole(self, name: str, default: int = 0) -> int:
         """A whole number among the attributes."""
-        found = self.attrs.get(name, default)
-        return int(found) if isinstance(found, int) else self.refuse(f"{name} is {found!r}, wanted a whole number")
+        value = self.attrs.get(name, default)
+        return int(value) if isinstance(value, int) else self.refuse(f"{name} is {value!r}, wanted a whole number")
 
     def real(self, name: str, default: float) -> float:
         """A number among the attributes."""
-        found = self.attrs.get(name, default)
-        return float(found) if isinstance(found, int | float) else self.refuse(f"{name} is {found!r}, wanted a number")
+        value = self.attrs.get(name, default)
+        return float(value) if isinstance(value, int | float) else self.refuse(f"{name} is {value!r}, wanted a number")
 
     def flag(self, name: str) -> bool:
         """Whether an attribute is true."""
@@ -68,23 +68,23 @@ class TensorflowNode:
 
     def wholes(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Whole numbers among the attributes."""
-        found = self.attrs.get(name)
-        if found is None:
+        value = self.attrs.get(name)
+        if value is None:
             return default
-        numbers = [int(n) for n in found if isinstance(n, int)] if isinstance(found, list) else []
-        if not isinstance(found, list) or len(numbers) != len(found):
-            self.refuse(f"{name} is {found!r}, wanted whole numbers")
+        numbers = [int(n) for n in value if isinstance(n, int)] if isinstance(value, list) else []
+        if not isinstance(value, list) or len(numbers) != len(value):
+            self.refuse(f"{name} is {value!r}, wanted whole numbers")
         return tuple(numbers)
 
     def text(self, name: str, default: str) -> str:
         """A word among the attributes."""
-        found = self.attrs.get(name)
-        return found.decode("utf-8", "replace") if isinstance(found, bytes) else default
+        value = self.attrs.get(name)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else default
 
     def dtype(self, name: str, default: str) -> str:
         """A type among the attributes."""
-        found = self.attrs.get(name)
-        return found.name if isinstance(found, DTypeOf) else default
+        value = self.attrs.get(name)
+        return value.name if isinstance(value, DTypeOf) else default
 
     def number(self, value: float) -> Expr:
         """A number in the type of the first input."""
@@ -97,14 +97,4 @@ class TensorflowNode:
 
 TensorflowRule = Callable[[TensorflowNode], Expr | list[Expr]]
 TENSORFLOW_RULES: LazyRegistry[str, TensorflowRule] = LazyRegistry(lambda name: f"tensorflow:{name}")
-
-
-def tensorflow(*names: str) -> Callable[[TensorflowRule], TensorflowRule]:
-    """Register the rule of operators."""
-
-    def register(rule: TensorflowRule) -> TensorflowRule:
-        for name in names:
-            TENSORFLOW_RULES[name] = rule
-        return rule
-
-    return register
+tensorflow = TENSORFLOW_RULES.register  # @tensorflow("…"): the rule of operators

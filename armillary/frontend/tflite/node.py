@@ -72,10 +72,10 @@ class TfliteNode:
 
     def value(self, index: int, what: str) -> Array:
         """The numbers of an input, which have to be known."""
-        found = self.folder.value(self.input(index))
-        if found is None:
+        numbers = self.folder.value(self.input(index))
+        if numbers is None:
             self.refuse(f"{what} is computed from the network's inputs", "it has to be known when compiling")
-        return np.asarray(found)
+        return np.asarray(numbers)
 
     def wholes(self, index: int, what: str) -> tuple[int, ...]:
         """The numbers of an input as integers."""
@@ -97,8 +97,8 @@ class TfliteNode:
 
     def one_of(self, name: str, words: Sequence[str]) -> str:
         """An option that counts in a list of words."""
-        found = self.whole(name)
-        return words[found] if 0 <= found < len(words) else self.refuse(f"{name} is {found}")
+        number = self.whole(name)
+        return words[number] if 0 <= number < len(words) else self.refuse(f"{name} is {number}")
 
     def activated(self, value: Expr) -> Expr:
         """A result behind the activation that the options name."""
@@ -130,24 +130,12 @@ OPTIONS: dict[str, dict[str, Field]] = {}
 def tflite(*names: str, options: str = "") -> Callable[[TfliteRule], TfliteRule]:
     """Register the rule of operators in real numbers, or of any that only move numbers."""
 
-    def register(rule: TfliteRule) -> TfliteRule:
-        for name in names:
-            TFLITE_RULES[name] = rule
-            OPTIONS[name] = {word.partition(":")[0]: _field(k, word) for k, word in enumerate(options.split())}
-        return rule
-
-    return register
+    fields = {word.partition(":")[0]: _field(k, word) for k, word in enumerate(options.split())}
+    OPTIONS.update(dict.fromkeys(names, fields))
+    return TFLITE_RULES.register(*names)
 
 
-def in_integers(*names: str) -> Callable[[TfliteRule], TfliteRule]:
-    """Register the rule of operators in affine integers; options are those of the other rule."""
-
-    def register(rule: TfliteRule) -> TfliteRule:
-        for name in names:
-            INTEGER_RULES[name] = rule
-        return rule
-
-    return register
+in_integers = INTEGER_RULES.register  # the rule of operators in affine integers; options are those of the other rule
 
 
 def _field(number: int, word: str) -> Field:

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from armillary.frontend import channels_last
+from armillary.frontend import slices
 from armillary.frontend.tensorflow.node import TensorflowNode, tensorflow
-from armillary.frontend.values import dtype_of, op, scalar, shape_of
+from armillary.frontend.values import dtype_of, op, shape_of
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 
 
@@ -67,42 +67,24 @@ def pack(node: TensorflowNode) -> Expr:
 
 @tensorflow("Unpack")
 def unpack(node: TensorflowNode) -> list[Expr]:
-    axis, count = node.whole("axis"), node.whole("num")
-    if count != node.shape[axis]:
-        node.refuse(f"{count} parts of {node.shape[axis]}")
-    return [op("take", node.x, scalar(k, "int32"), axis=axis) for k in range(count)]
-
-
-def _parts(x: Expr, cuts: tuple[int, ...] | int, axis: int, count: int) -> list[Expr]:
-    if count == 1:
-        return [x]
-    pieces = op("split", x, indices_or_sections=cuts, axis=axis)
-    return [TupleGetItem(pieces, k) for k in range(count)]
+    return slices.unpacked(node, node.x, node.whole("axis"), node.whole("num"))
 
 
 @tensorflow("Split")
 def split(node: TensorflowNode) -> list[Expr]:
-    (axis,), count, x = node.numbers(0, "the axis"), node.whole("num_split"), node.inputs[1]
-    if not 0 < count <= shape_of(x)[axis]:
-        node.refuse(f"{count} parts of {shape_of(x)[axis]}")
-    return _parts(x, count, axis, count)
+    (axis,) = node.numbers(0, "the axis")
+    return slices.equal_parts(node, node.inputs[1], axis, node.whole("num_split"))
 
 
 @tensorflow("SplitV")
 def split_v(node: TensorflowNode) -> list[Expr]:
-    sizes, (axis,) = list(node.numbers(1, "the sizes")), node.numbers(2, "the axis")
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = node.shape[axis] - sum(sizes) - 1
-    cuts = tuple(sum(sizes[: k + 1]) for k in range(len(sizes) - 1))
-    return _parts(node.x, cuts, axis, len(sizes))
+    (axis,) = node.numbers(2, "the axis")
+    return slices.parts_of_lengths(node.x, axis, node.numbers(1, "the sizes"))
 
 
 @tensorflow("Slice")
 def slice_(node: TensorflowNode) -> Expr:
-    begin, sizes = node.numbers(1, "the begin"), node.numbers(2, "the size")
-    rows = zip(begin, sizes, node.shape, strict=True)
-    end = tuple(whole if size == -1 else first + size for first, size, whole in rows)
-    return op("strided_slice", node.x, begin=begin, end=end, strides=(1,) * len(begin))
+    return slices.from_begin(node.x, node.numbers(1, "the begin"), node.numbers(2, "the size"))
 
 
 @tensorflow("StridedSlice")
@@ -111,7 +93,7 @@ def strided_slice(node: TensorflowNode) -> Expr:
     begins, ends, ellipsis, new, shrink = (
         node.whole(f"{word}_mask") for word in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     )
-    return channels_last.sliced(node.x, begin, end, steps, (begins, ends, ellipsis, new, shrink))
+    return slices.sliced(node.x, begin, end, steps, (begins, ends, ellipsis, new, shrink))
 
 
 @tensorflow("Shape")

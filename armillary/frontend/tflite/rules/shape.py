@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from armillary.errors import TypeMismatch
-from armillary.frontend import channels_last
+from armillary.frontend import slices
 from armillary.frontend.tflite.node import TfliteNode, in_integers, tflite
 from armillary.frontend.values import cast, dtype_of, op, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
@@ -85,45 +85,27 @@ def pack(node: TfliteNode) -> Expr:
 @tflite("UNPACK", options="count:i axis:i")
 @in_integers("UNPACK")
 def unpack(node: TfliteNode) -> list[Expr]:
-    axis, count = node.whole("axis"), node.whole("count")
-    if count != node.shape[axis]:
-        node.refuse(f"{count} parts of {node.shape[axis]}")
-    return [op("take", node.x, scalar(k, "int32"), axis=axis) for k in range(count)]
-
-
-def _parts(x: Expr, cuts: tuple[int, ...] | int, axis: int, count: int) -> list[Expr]:
-    if count == 1:
-        return [x]
-    pieces = op("split", x, indices_or_sections=cuts, axis=axis)
-    return [TupleGetItem(pieces, k) for k in range(count)]
+    return slices.unpacked(node, node.x, node.whole("axis"), node.whole("count"))
 
 
 @tflite("SPLIT", options="count:i")
 @in_integers("SPLIT")
 def split(node: TfliteNode) -> list[Expr]:
-    (axis,), count, x = node.wholes(0, "the axis"), node.whole("count"), node.input(1)
-    if not 0 < count <= shape_of(x)[axis]:
-        node.refuse(f"{count} parts of {shape_of(x)[axis]}")
-    return _parts(x, count, axis, count)
+    (axis,) = node.wholes(0, "the axis")
+    return slices.equal_parts(node, node.input(1), axis, node.whole("count"))
 
 
 @tflite("SPLIT_V", options="count:i")
 @in_integers("SPLIT_V")
 def split_v(node: TfliteNode) -> list[Expr]:
-    sizes, (axis,) = list(node.wholes(1, "the sizes")), node.wholes(2, "the axis")
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = node.shape[axis] - sum(sizes) - 1
-    cuts = tuple(sum(sizes[: k + 1]) for k in range(len(sizes) - 1))
-    return _parts(node.x, cuts, axis, len(sizes))
+    (axis,) = node.wholes(2, "the axis")
+    return slices.parts_of_lengths(node.x, axis, node.wholes(1, "the sizes"))
 
 
 @tflite("SLICE")
 @in_integers("SLICE")
 def slice_(node: TfliteNode) -> Expr:
-    begin, sizes = node.wholes(1, "the begin"), node.wholes(2, "the size")
-    rows = zip(begin, sizes, node.shape, strict=True)
-    end = tuple(whole if size == -1 else first + size for first, size, whole in rows)
-    return op("strided_slice", node.x, begin=begin, end=end, strides=(1,) * len(begin))
+    return slices.from_begin(node.x, node.wholes(1, "the begin"), node.wholes(2, "the size"))
 
 
 @tflite("STRIDED_SLICE", options="begin:i end:i ellipsis:i new:i shrink:i offset:?")
@@ -133,7 +115,7 @@ def strided_slice(node: TfliteNode) -> Expr:
     if node.option("offset"):
         end = tuple(b + e for b, e in zip(begin, end, strict=True))
     begins, ends, ellipsis, new, shrink = (node.whole(k) for k in ("begin", "end", "ellipsis", "new", "shrink"))
-    return channels_last.sliced(node.x, begin, end, steps, (begins, ends, ellipsis, new, shrink))
+    return slices.sliced(node.x, begin, end, steps, (begins, ends, ellipsis, new, shrink))
 
 
 def _zero_point(node: TfliteNode, index: int = 0) -> int:
