@@ -28,8 +28,10 @@ from armillary.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc generate`."""
     add_model_options(parser, capacity=1024)
-    parser.add_argument("PROMPT", nargs="?", default="", help="the text to go on with")
-    parser.add_argument("--tokens", default="", metavar="N,N,…", help="a prompt of token numbers, answered with such")
+    parser.add_argument("PROMPT", nargs="?", default="", help="the text to continue")
+    parser.add_argument(
+        "--tokens", default="", metavar="N,N,…", help="token numbers in place of a text; the answer is numbers, too"
+    )
     parser.add_argument("--max-tokens", type=positive, default=128, metavar="N", help="tokens of the answer at most")
     add_sampling_options(parser)
     parser.add_argument("--print-time", action="store_true", help="say what compiling and a token took")

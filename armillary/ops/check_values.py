@@ -104,9 +104,9 @@ def compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
         def one(index: list[Scalar], column: int) -> Stmt:
             value = load(ins[0], *index)
             fine = holds(value, *attrs.bounds[column])
-            told = store(outs[0], value, *first)  # the message shows it: arm_bound_failed in the runtime
+            shown = store(outs[0], value, *first)  # the message shows it: arm_bound_failed in the runtime
             stop = S.AssertStmt(fine, message(attrs, column), S.Evaluate(T.const(0)))
-            return S.seq(store(outs[0], value, *index), S.IfThenElse(T.logical_not(fine), S.seq(told, stop)))
+            return S.seq(store(outs[0], value, *index), S.IfThenElse(T.logical_not(fine), S.seq(shown, stop)))
 
         if len(attrs.bounds) == 1:
             return nest(shape, lambda index: one(index, 0))

@@ -235,7 +235,7 @@ def _by_kernels(
             return None
         slow = refused(retained, found, names)
         if not slow and found.after >= found.before:
-            slow = [(pair, _told(found.before, found.after)) for pair in retained]
+            slow = [(pair, _times_text(found.before, found.after)) for pair in retained]
         if not slow and good is not None:  # as in the measurement before
             break
         before, good = found.before, None if slow else found
@@ -268,11 +268,11 @@ def together(
     if found is not None and all(change.names for change in found.changes):  # a model named its nodes
         without, with_it = found.before, found.after
         slow = refused(joint, found, names or {})
-        message = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _told(without, with_it)
+        message = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _times_text(without, with_it)
     else:
         margin, seen = _noise(first, again, seconds), compare(first, second, spent)
         without, with_it = seen.first, seen.second
-        message = "" if _pays(seen, margin) else _told(without, with_it, margin)
+        message = "" if _pays(seen, margin) else _times_text(without, with_it, margin)
     if message:
         return Verdict(without, without, 1.0, list(kept), [(pair, message) for pair in joint])
     return Verdict(without, with_it, with_it / without, after)
@@ -315,17 +315,17 @@ def _one_by_one(
             retained.append(pair)
             timed = candidate
         else:
-            dropped.append((pair, _told(seen.first, seen.second, margin)))
+            dropped.append((pair, _times_text(seen.first, seen.second, margin)))
     if not retained:
         before = least_seconds(default)
         return Verdict(before, before, 1.0, [], dropped)
     seen = compare(default, network.timed(network.built(retained)), 2 * seconds)
     if _pays(seen, margin):
         return Verdict(seen.first, seen.second, seen.ratio, retained, dropped)
-    dropped += [(pair, _told(seen.first, seen.second, margin)) for pair in retained]
+    dropped += [(pair, _times_text(seen.first, seen.second, margin)) for pair in retained]
     return Verdict(seen.first, seen.first, 1.0, [], dropped)
 
 
-def _told(without: float, with_it: float, margin: float = 0.0) -> str:
+def _times_text(without: float, with_it: float, margin: float = 0.0) -> str:
     message = f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
     return f"{message}, at a noise of {100 * margin:.1f} %" if margin > MARGIN else message

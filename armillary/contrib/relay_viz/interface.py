@@ -110,12 +110,12 @@ class DefaultVizParser(VizParser):
         name = node_to_id[node]
         if isinstance(node, Op):
             return None, []
-        kind, detail = _told(node, relay_param)
+        kind, detail = _description(node, relay_param)
         edges = [VizEdge(node_to_id[item], name) for item in children(node) if item in node_to_id]
         return VizNode(name, kind, detail), edges
 
 
-def _told(node: Expr, params: Parameters) -> tuple[str, str]:
+def _description(node: Expr, params: Parameters) -> tuple[str, str]:
     """What an expression is, and its details."""
     match node:
         case Var():
