@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import ConfigError, ExecutionError, TypeMismatch
 
 LARGEST = 2**31 - 1  # of a size whose file states no bound: kernels count elements in 32 bits
 
@@ -308,6 +308,22 @@ def evaluate(extent: Known, values: Mapping[str, int]) -> int:
 def typical(extent: Known) -> int:
     """The value that cost models take: see Size.typical."""
     return evaluate(extent, {name: found.typical for name, found in sizes_of([extent]).items()})
+
+
+def size_values(sizes: Mapping[str, Size], asked: Mapping[str, int]) -> dict[str, int]:
+    """A value for each of a network's sizes: what is asked, else what it typically is.
+
+    Raises ConfigError for a name that is no size of the network, ExecutionError for a value that a size cannot have.
+    """
+    unknown = sorted(asked.keys() - sizes.keys())
+    if unknown:
+        raise ConfigError(f"the network has no size {unknown[0]!r}", hint=f"its sizes: {', '.join(sizes) or 'none'}")
+    for name, value in asked.items():
+        size = sizes[name]
+        if not size.low <= value <= size.high or value % size.step:
+            message = f"{name} = {value} lies outside its bounds {size.low} to {size.high}, step {size.step}"
+            raise ExecutionError(message, hint="the network was compiled with them: from_onnx(bounds=)")
+    return {name: asked.get(name, size.typical) for name, size in sizes.items()}
 
 
 def substitute(extent: Known, values: Mapping[str, Known]) -> Known:

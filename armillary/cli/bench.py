@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import itertools
 import json
 from pathlib import Path
 
@@ -29,7 +28,8 @@ from armillary.backend.bench.race import Lane, difference, race
 from armillary.base.files import check_writable, scratch_folder, write_atomic
 from armillary.cli._console import errors, note, output, stages
 from armillary.cli.options.models import input_shapes, load_model, positive, takes_fixed_shapes
-from armillary.cli.run import fill_inputs, read_npz, sizes_of
+from armillary.cli.options.sizes import add_sizes_argument, all_sizes, sizes_text
+from armillary.cli.run import fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.driver.trace import chrome_trace
@@ -52,10 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each in a round (default: 1)")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
-    message = (
-        "open sizes, a table for each combination: 'seq=8,128,512 batch=1,4' (default: what kernels were chosen for)"
-    )
-    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=message)
+    add_sizes_argument(parser, each="a table")
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline of one inference")
@@ -76,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
         network = GraphModule(load_module(package)["default"](cpu(0)))
         files = {"armillary": str(package)} | dict.fromkeys(others, args.FILE)
         lanes: list[Lane] = []
-        for sizes in _all_sizes(args.sizes):
+        for sizes in all_sizes(args.sizes):
             inputs = fill_inputs(network, read_npz(args.inputs) if args.inputs else {}, "random", sizes)
             raced = race(files, inputs, threads, streams, args.rounds, args.seconds, progress.start)
             if sizes:
-                output.print(", ".join(f"{name} = {value}" for name, value in sizes.items()), highlight=False)
+                output.print(sizes_text(sizes), highlight=False)
             output.print(_table(raced))
             lanes += [dataclasses.replace(lane, sizes=sizes) for lane in raced]
     for lane in lanes:
@@ -95,18 +92,6 @@ def run(args: argparse.Namespace) -> int:
         write_atomic(args.trace, text.encode())
         errors.print(f"{args.trace}: written, for chrome://tracing or Perfetto", highlight=False)
     return 1 if any(lane.failed for lane in lanes) else 0
-
-
-def _all_sizes(text: str) -> list[dict[str, int]]:
-    """Each combination of "seq=8,128,512 batch=1,4"; a comma may stand between names, too."""
-    lists: dict[str, list[str]] = {}
-    for item in text.replace(",", " ").split():
-        name, equals, value = item.rpartition("=")
-        if not equals and not lists:
-            raise ConfigError(f"--sizes: cannot read {text!r}", hint="write seq=8,128,512 batch=1,4")
-        lists.setdefault(name if equals else next(reversed(lists)), []).append(value)
-    rows = itertools.product(*lists.values())
-    return [sizes_of(",".join(f"{n}={v}" for n, v in zip(lists, row, strict=True))) for row in rows]
 
 
 def _engines(text: str, file: str) -> list[str]:

@@ -30,9 +30,10 @@ from rich.table import Table
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli.options.models import count, input_shapes, load_model, pass_config, positive, takes_fixed_shapes
+from armillary.cli.options.sizes import add_sizes_argument, one_size_each
 from armillary.cli.pages.profile import page, tail
 from armillary.cli.pages.profile_device import device_page, roof_text
-from armillary.cli.run import add_sizes_argument, chosen_device, fill_inputs, read_npz, sizes_of
+from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile, has_textures, profile_device
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         executor, graph_json = _load(args, progress.advance)
         module = GraphModule(executor)
         given = read_npz(args.inputs) if args.inputs else {}
-        for name, value in fill_inputs(module, given, "random", sizes_of(args.sizes)).items():
+        for name, value in fill_inputs(module, given, "random", one_size_each(args.sizes)).items():
             module.set_input(name, value)
         if executor.device != cpu(0):
             progress.start("measuring the device")

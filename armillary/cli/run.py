@@ -30,11 +30,13 @@ from rich.table import Table
 
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
+from armillary.base.extent import size_values
 from armillary.base.files import check_writable, regular, written_atomically
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.cli._console import note, output
 from armillary.cli.options.models import positive
+from armillary.cli.options.sizes import add_sizes_argument, note_assumed, one_size_each
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ConfigError, ExecutionError, RPCError, Span
 from armillary.runtime import Device, GraphExecutor, device, load_module
@@ -85,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     """Load the package here or there, fill, run, report."""
     given = read_npz(args.inputs) if args.inputs else {}
-    made = loaded(args.PATH, args.device, session, given, args.fill_mode, sizes_of(args.sizes))
+    made = loaded(args.PATH, args.device, session, given, args.fill_mode, one_size_each(args.sizes))
     module = made.module
     if args.print_time:
         result = module.benchmark(made.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
@@ -157,20 +159,6 @@ def chosen_device(text: str, session: RPCSession | None = None) -> Device:
     return require(found) if session is None else session.own(found)
 
 
-def add_sizes_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare `--sizes`."""
-    message = "values for open sizes of inputs that are made: seq=128,batch=2 (default: what kernels were chosen for)"
-    parser.add_argument("--sizes", default="", metavar="NAME=N,…", help=message)
-
-
-def sizes_of(text: str) -> dict[str, int]:
-    """Values of sizes, from "seq=128,batch=2"."""
-    pairs = [item.partition("=") for item in text.replace(",", " ").split()]
-    if not all(name and value.isdecimal() for name, _, value in pairs):
-        raise ConfigError(f"--sizes: cannot read {text!r}", hint="write seq=128,batch=2")
-    return {name: int(value) for name, _, value in pairs}
-
-
 def fill_inputs(
     module: GraphModule, given: dict[str, Array], mode: str, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Array]:
@@ -199,10 +187,8 @@ def _shapes(
     for name, value in given.items():
         pairs = zip(made.inputs.get(name, ()), value.shape, strict=False)
         known |= {dim: size for dim, size in pairs if isinstance(dim, str) and dim in made.sizes}
-    values = made.values(known)
-    assumed = [f"{name}={value}" for name, value in values.items() if name not in known]
-    if assumed:
-        note(f"sizes are taken to be {', '.join(assumed)}: --sizes chooses others")
+    values = size_values(made.sizes, known)
+    note_assumed(values, known)
     return {name: at_sizes(shape, values) for name, shape in made.inputs.items()}, dtypes
 
 

@@ -3,26 +3,31 @@
 Compiles the model and runs it beside ONNX Runtime (or the reference interpreter), compares the outputs and then every
 value on the way, names the first node whose value differs although what it reads agrees, and writes both values as .npy
 files. A fault that shows only inside a fused kernel is found by building the network up to one value, again and again.
-All opt levels are checked, unless -O names one. Exit code: 0 all agree, 2 something differs.
+All opt levels are checked, unless -O names one; sizes stay open, and each combination of --sizes is run. Exit code: 0
+all agree, 2 something differs.
 
 examples:
   armc verify resnet18.onnx
   armc verify model.onnx --input-shapes "ids:[1,128]" --inputs batch.npz --rtol 1e-2
   armc verify model.onnx -O 0 --reference interpreter
+  armc verify bert.onnx --sizes "seq=8,128 batch=1,3"
   armc verify model.onnx --disabled-pass FuseOps,AlterOpLayout --dump-dir fault --all
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from armillary.cli._console import output, stages
+from armillary.base.extent import size_values
+from armillary.cli._console import Stages, output, stages
 from armillary.cli.options.models import comma_list, count, fraction, input_shapes, load_model, pass_config
+from armillary.cli.options.sizes import add_sizes_argument, all_sizes, note_assumed, sizes_text
 from armillary.cli.run import read_npz
-from armillary.driver.doctor import Comparison, Diagnosis, Tolerance, diagnose, dump
+from armillary.driver.doctor import Builds, Comparison, Diagnosis, Tolerance, diagnose, dump
 from armillary.driver.doctor_subject import (
     Arrays,
     Subject,
@@ -30,7 +35,9 @@ from armillary.driver.doctor_subject import (
     onnx_subject,
     reference_values,
     relay_subject,
+    stated_sizes,
 )
+from armillary.relay.analysis.meeting_sizes import parameter_sizes
 from armillary.transform import MAX_LEVEL, PassContext
 
 DIFFERENT = 2
@@ -49,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one level of 0 to {MAX_LEVEL} (default: every one)",
     )
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
+    add_sizes_argument(parser, each="a comparison")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name (default: seeded random numbers)")
     parser.add_argument("--seed", type=count, default=0, help="for the inputs that are not given (default: 0)")
     parser.add_argument(
@@ -71,24 +79,50 @@ def run(args: argparse.Namespace) -> int:
         progress.start(f"reading {args.FILE}")
         subject = _subject(args)
         given = read_npz(args.inputs) if args.inputs else {}
-        inputs = checked_inputs(subject.network, given, args.seed)
-        disabled, config = comma_list(args.disabled_pass), pass_config(args.pass_config)
-        tolerance = Tolerance(args.rtol, args.atol)
+        sizes = _stated_sizes(subject, given, args.sizes)
         progress.start("computing the truth")
-        known = reference_values(subject, inputs, args.reference)
-        by_level = {}
-        for level in range(MAX_LEVEL + 1) if args.opt_level is None else (args.opt_level,):
-            with PassContext(level, None, disabled, [progress], config):
-                found = diagnose(subject, inputs, args.target, args.reference, tolerance, progress.start, known)
-            by_level[level] = found
-    for level, found in by_level.items():
-        _print_summary(args, level, found)
+        inputs = [checked_inputs(subject.network, given, args.seed, row) for row in sizes]
+        truths = [reference_values(subject, arrays, args.reference) for arrays in inputs]
+        runs = [
+            (level, sizes[place], inputs[place], diagnosis)
+            for level in (range(MAX_LEVEL + 1) if args.opt_level is None else (args.opt_level,))
+            for place, diagnosis in enumerate(_diagnoses(args, subject, level, inputs, truths, progress))
+        ]
+    for level, row, _, diagnosis in runs:
+        _print_summary(args, level, row, diagnosis)
         if args.all:
-            output.print(_all_values(subject, found), highlight=False)
-    first = next((found for found in by_level.values() if found.first is not None), None)
+            output.print(_all_values(subject, diagnosis), highlight=False)
+    first = next((run for run in runs if run[-1].first is not None), None)
     if first is not None:
-        _print_first(args, first, subject, inputs)
-    return 0 if all(found.agrees for found in by_level.values()) else DIFFERENT
+        _print_first(args, first[-1], subject, first[-2])
+    return 0 if all(diagnosis.agrees for *_, diagnosis in runs) else DIFFERENT
+
+
+def _stated_sizes(subject: Subject, arrays: Arrays, text: str) -> list[dict[str, int]]:
+    """Each combination of sizes with a value for all of the network's, as a note says of those that nobody stated."""
+    known, rows = parameter_sizes(subject.network), []
+    for row in all_sizes(text):
+        stated = stated_sizes(subject.network, arrays, row)
+        rows.append(size_values(known, stated))
+        note_assumed(rows[-1] if len(rows) == 1 else {}, stated)
+    return rows
+
+
+def _diagnoses(
+    args: argparse.Namespace,
+    subject: Subject,
+    level: int,
+    inputs: Sequence[Arrays],
+    truths: Sequence[tuple[str, Arrays]],
+    progress: Stages,
+) -> Iterator[Diagnosis]:
+    """What is right and wrong at one level with each of the inputs, of the same builds."""
+    builds: Builds = {}
+    disabled, config = comma_list(args.disabled_pass), pass_config(args.pass_config)
+    tolerance = Tolerance(args.rtol, args.atol)
+    for arrays, known in zip(inputs, truths, strict=True):
+        with PassContext(level, None, disabled, [progress], config):
+            yield diagnose(subject, arrays, args.target, args.reference, tolerance, progress.start, known, builds)
 
 
 def _subject(args: argparse.Namespace) -> Subject:
@@ -103,10 +137,11 @@ def _say(text: str) -> None:
     output.print(text, markup=False, highlight=False)
 
 
-def _print_summary(args: argparse.Namespace, level: int, found: Diagnosis) -> None:
+def _print_summary(args: argparse.Namespace, level: int, sizes: Mapping[str, int], found: Diagnosis) -> None:
     wrong = [c for c in found.outputs if c.differs]
     worst = max((c.max_rel for c in found.outputs), default=0.0)
-    _say(f"{args.FILE}: {args.target}, level {level}, compared with {found.truth}")
+    where = ", ".join(filter(None, (f"level {level}", sizes_text(sizes))))
+    _say(f"{args.FILE}: {args.target}, {where}, compared with {found.truth}")
     state = f"{len(wrong)} of {len(found.outputs)} differ" if wrong else f"all {len(found.outputs)} agree"
     _say(f"outputs: {state} (largest error {worst:.1e} of the largest element)")
     wrong = [c for c in found.values if c.differs]

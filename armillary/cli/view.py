@@ -24,8 +24,9 @@ from armillary.artifact import GraphSpec
 from armillary.base.files import MOST_MODEL_BYTES, check_writable, read_regular, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli.options.models import positive
+from armillary.cli.options.sizes import add_sizes_argument, one_size_each
 from armillary.cli.pages.graph import Step, graph_page, graph_picture, steps_of, work_text
-from armillary.cli.run import add_sizes_argument, chosen_device, fill_inputs, sizes_of
+from armillary.cli.run import chosen_device, fill_inputs
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.trace import shares
 from armillary.errors import ArtifactError, ConfigError, Span
@@ -95,7 +96,7 @@ def _times(args: argparse.Namespace, package: Module | None) -> dict[int, float]
     if executor.device != cpu(0):
         raise ConfigError("--times reads the processor's clock", hint="armc profile shows kernels of devices")
     module = GraphModule(executor)
-    for name, value in fill_inputs(module, {}, "random", sizes_of(args.sizes)).items():
+    for name, value in fill_inputs(module, {}, "random", one_size_each(args.sizes)).items():
         module.set_input(name, value)
     executor.run()
     taken = [shares(executor.trace()[1], num_threads()) for _ in range(args.runs)]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,12 @@ from armillary.driver.library import GraphLibrary
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
 from armillary.relay.walk import post_order
-from armillary.runtime import cpu
+from armillary.runtime import GraphExecutor, cpu
 
 # By element type: part of each element, and part of the largest element, that a value may be off.
 _TOLERANCE = {"float64": (1e-6, 1e-9), "float32": (1e-3, 1e-4), "float16": (1e-2, 1e-2), "bfloat16": (5e-2, 5e-2)}
 _COARSE = (0.25, 0.25)  # 8-bit floats
+Builds: TypeAlias = "dict[str, tuple[GraphLibrary, GraphExecutor]]"  # by what is built
 ALONE, FUSED, WHOLE = "compiled with every value kept", "in its fused kernel", "in the whole network only"
 
 
@@ -125,14 +126,16 @@ def diagnose(
     tolerance: Tolerance = Tolerance(),
     progress: Callable[[str], None] = lambda stage: None,
     known: tuple[str, Arrays] | None = None,
+    builds: Builds | None = None,
 ) -> Diagnosis:
     """Compare the compiled network with the truth; name the first node that differs.
 
-    `known` is what reference_values gave: the truth does not depend on the level.
+    `known` is what reference_values gave: the truth does not depend on the level. `builds` are those of the subject in
+    the same PassContext, to which new ones are added: of open sizes, further inputs run what is compiled already.
     """
     progress("computing the truth")
     truth, want = known or reference_values(subject, inputs, reference)
-    return _Search(subject, inputs, target, tolerance, progress, want).run(truth)
+    return _Search(subject, inputs, target, tolerance, progress, want, {} if builds is None else builds).run(truth)
 
 
 @dataclass
@@ -143,19 +146,18 @@ class _Search:
     tolerance: Tolerance
     progress: Callable[[str], None]
     want: Arrays
+    builds: Builds
     prefixes: dict[str, tuple[Comparison, Array]] = field(default_factory=dict)
 
     def run(self, truth: str) -> Diagnosis:
         """The three stages, as far as they are needed."""
         subject = self.subject
-        self.progress("compiling the network")
-        library, results = self._results(subject.network)
+        library, results = self._results("the network", subject.network)
         named = [(name, got) for name, got in zip(subject.outputs, results, strict=True) if name]
         found = Diagnosis(truth, [self._compare(name, got) for name, got in named])
         if not subject.values:
             return found
-        self.progress("compiling the network with every value kept")
-        _, all_results = self._results(subject.all_values)
+        _, all_results = self._results("the network with every value kept", subject.all_values)
         got = {value.name: result for value, result in zip(subject.values, all_results, strict=True)}
         found.values = [self._compare(value.name, got[value.name]) for value in subject.values]
         wrong = next((v for v, c in zip(subject.values, found.values, strict=True) if c.differs), None)
@@ -191,8 +193,7 @@ class _Search:
     def _prefix(self, value: Value) -> tuple[Comparison, Array]:
         """Compare what the network gives that ends at a value."""
         if value.name not in self.prefixes:
-            self.progress(f"compiling the network up to {value.node}")
-            _, (got,) = self._results(self.subject.only([value.expr]))
+            _, (got,) = self._results(f"the network up to {value.name}", self.subject.only([value.expr]))
             self.prefixes[value.name] = self._compare(value.name, got), got
         return self.prefixes[value.name]
 
@@ -204,10 +205,13 @@ class _Search:
     def _compare(self, name: str, got: Array) -> Comparison:
         return compare(name, got, self.want[name], self.tolerance)
 
-    def _results(self, function: Function) -> tuple[GraphLibrary, list[Array]]:
-        """Build a function and run it once."""
-        library = build(IRModule({"main": Function(function.params, function.body)}), self.target)
-        graph = library["default"](cpu(0))
+    def _results(self, name: str, function: Function) -> tuple[GraphLibrary, list[Array]]:
+        """Build a function, unless it is built already, and run it once."""
+        if name not in self.builds:
+            self.progress(f"compiling {name}")
+            library = build(IRModule({"main": Function(function.params, function.body)}), self.target)
+            self.builds[name] = library, library["default"](cpu(0))
+        library, graph = self.builds[name]
         for name, array in self.inputs.items():
             if graph.get_input_index(name) >= 0:
                 graph.set_input(name, array)

@@ -12,21 +12,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
 from armillary.base.aliases import Array
+from armillary.base.extent import as_size, size_values
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx.load import load_model, node_span, ordered_nodes
 from armillary.ir import IRModule
+from armillary.relay.analysis.bind_sizes import bind_type
+from armillary.relay.analysis.meeting_sizes import parameter_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.types import TensorType, TupleType
+from armillary.relay.types import TensorType, TupleType, tensor_fields
 from armillary.relay.walk import children, not_primitive, post_order, substitute
 
 Arrays = dict[str, Array]
@@ -164,12 +168,24 @@ def _parts(expr: Expr, name: str) -> list[tuple[str, Expr]]:
 # --- truth ----------------------------------------------------------------------------------------------------------
 
 
-def random_inputs(network: Function, seed: int = 0) -> Arrays:
-    """Seeded inputs: normal numbers; for integers and booleans 0 or 1."""
+def stated_sizes(network: Function, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Values of a network's sizes that are stated, by name or by the shapes of arrays for inputs."""
+    result = dict(sizes)
+    for parameter in network.params:
+        for field in tensor_fields(parameter.checked_type):
+            for dim, length in zip(field.shape, np.shape(arrays.get(parameter.name_hint, 0)), strict=False):
+                if (named := as_size(dim)) is not None:
+                    result.setdefault(named.name, length)
+    return result
+
+
+def random_inputs(network: Function, seed: int = 0, sizes: Mapping[str, int] = MappingProxyType({})) -> Arrays:
+    """Seeded inputs of these sizes, or of typical ones: normal numbers; for integers and booleans 0 or 1."""
     random = np.random.default_rng(seed)
+    values = size_values(parameter_sizes(network), sizes)
     result: Arrays = {}
     for parameter in network.params:
-        ty = parameter.checked_type
+        ty = bind_type(parameter.checked_type, values)
         if not isinstance(ty, TensorType):
             raise UnsupportedError(f"the parameter %{parameter.name_hint} is no tensor but {ty}")
         is_whole = ty.dtype.is_int or ty.dtype.is_bool
@@ -178,9 +194,11 @@ def random_inputs(network: Function, seed: int = 0) -> Arrays:
     return result
 
 
-def checked_inputs(network: Function, given: Mapping[str, Array], seed: int = 0) -> Arrays:
-    """The given inputs where there are any, else random ones; each must be of its parameter's type."""
-    result = random_inputs(network, seed)
+def checked_inputs(
+    network: Function, given: Mapping[str, Array], seed: int = 0, sizes: Mapping[str, int] = MappingProxyType({})
+) -> Arrays:
+    """The given inputs where there are any, else random ones; each must be of its parameter's type at these sizes."""
+    result = random_inputs(network, seed, stated_sizes(network, given, sizes))
     for name, array in given.items():
         if name not in result:
             raise TypeMismatch(

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from armillary.artifact import GraphSpec, SizeRow
-from armillary.base.extent import Extent, substitute
+from armillary.artifact import GraphSpec
+from armillary.base.extent import Extent, Size, substitute
 from armillary.base.record import record
-from armillary.errors import ConfigError, ExecutionError
 from armillary.runtime.executor import GraphExecutor
 from armillary.text.extent import parse_extent
 
@@ -24,20 +23,7 @@ class OpenShapes:
 
     inputs: Mapping[str, Shape]
     outputs: tuple[Shape, ...]
-    sizes: Mapping[str, SizeRow]
-
-    def values(self, given: Mapping[str, int]) -> dict[str, int]:
-        """A value for each size: what is given, else what it typically is."""
-        unknown = sorted(set(given) - set(self.sizes))
-        if unknown:
-            known = ", ".join(self.sizes)
-            raise ConfigError(f"the network has no size {unknown[0]!r}", hint=f"its sizes: {known or 'none'}")
-        for name, value in given.items():
-            row = self.sizes[name]
-            if not row.low <= value <= row.high or value % row.step:
-                message = f"{name} = {value} lies outside its bounds {row.low} to {row.high}, step {row.step}"
-                raise ExecutionError(message, hint="the network was compiled with them: from_onnx(bounds=)")
-        return {name: given.get(name, row.typical or max(1, row.low)) for name, row in self.sizes.items()}
+    sizes: Mapping[str, Size]
 
 
 def open_shapes(executor: object) -> OpenShapes | None:
@@ -48,7 +34,8 @@ def open_shapes(executor: object) -> OpenShapes | None:
     inputs = {spec.nodes[n].name: spec.shapes[spec.entry(n)] for n in spec.arg_nodes}
     free = {name: inputs[name] for name in executor.free_inputs if name in inputs}
     heads = tuple(spec.shapes[spec.entry(head[0], head[1])] for head in spec.heads)
-    return OpenShapes(free, heads, {row.name: row for row in spec.sizes})
+    sizes = (Size(row.name, row.low, row.high, row.step, row.typical) for row in spec.sizes)
+    return OpenShapes(free, heads, {size.name: size for size in sizes})
 
 
 def at_sizes(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:

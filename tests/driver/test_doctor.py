@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx.utils
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -15,7 +16,7 @@ from armillary.base.node import post_order, rewrite
 from armillary.cli.main import main
 from armillary.driver.doctor import ALONE, FUSED, Diagnosis, Tolerance, compare, diagnose, dump
 from armillary.driver.doctor_subject import Subject, checked_inputs, onnx_subject, random_inputs, relay_subject
-from armillary.errors import ArmillaryError, TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc, IRModule
 from armillary.relay.expr import Function, const, var
 from armillary.relay.op import get_op
@@ -271,3 +272,41 @@ def test_the_command_reads_relay_text(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["verify", str(tmp_path / "m.relay"), "--target", "llvm"]) == 0
     assert "compared with the interpreter" in capsys.readouterr().out
     assert main(["verify", str(tmp_path / "m.relay"), "--reference", "ort"]) == 4
+
+
+def test_open_sizes_are_compared_at_each_that_is_stated(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(model), "-O", "3", "--sizes", "batch=1,5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "level 3" in line] == [
+        f"{model}: llvm -mcpu=native, level 3, batch = {batch}, compared with ONNX Runtime {onnxruntime.__version__}"
+        for batch in (1, 5)
+    ]
+    assert lines.count("values:  all 8 agree (network compiled with every value kept)") == 2
+
+
+def test_a_fault_of_one_size_is_traced_to_its_node(model: Path) -> None:
+    subject, builds = onnx_subject(model), dict[str, Any]()
+    config = {"tir.add_lower_pass": [[0, wrong_sigmoid]]}
+    with PassContext(opt_level=3, config=config):
+        wrong = [
+            diagnose(subject, random_inputs(subject.network, 0, {"batch": batch}), "llvm", builds=builds).first
+            for batch in (2, 3)
+        ]
+    assert [first.node for first in wrong if first is not None] == ["sigmoid"] * 2
+    assert list(builds) == ["the network", "the network with every value kept"]
+
+
+def test_arrays_state_the_sizes_of_other_inputs(tmp_path: Path) -> None:
+    node = helper.make_node("Add", ["x", "y"], ["z"], name="sum")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy")
+    z = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+    model = helper.make_model(
+        helper.make_graph([node], "g", [x, y], [z]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "sum.onnx")
+    network = onnx_subject(tmp_path / "sum.onnx").network
+    assert checked_inputs(network, {"y": np.zeros((4, 3), np.float32)})["x"].shape == (4, 3)
+    with pytest.raises(TypeMismatch, match=r"input 'y': got float32 \[4, 3\], wanted float32 \[5, 3\]"):
+        checked_inputs(network, {"y": np.zeros((4, 3), np.float32)}, sizes={"n": 5})
+    with pytest.raises(ConfigError, match="the network has no size 'm'"):
+        checked_inputs(network, {}, sizes={"m": 5})
