@@ -83,7 +83,7 @@ class DataSizes:
         if folded is not None:
             return folded
         count = math.prod(ty.static)
-        if isinstance(expr, Var | Tuple | TupleGetItem) or count > _MOST:
+        if isinstance(expr, Var | Tuple) or count > _MOST:
             return None
         flat, hints = reshape(expr, (-1,)), self._typical(expr, count)
         result = np.empty(count, object)
