@@ -19,7 +19,7 @@ from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.analysis.bind_sizes import bind_attrs
+from armillary.relay.analysis.bind_sizes import bind_attrs, bind_type
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.op.facts import Fact
@@ -198,7 +198,8 @@ def _loop(e: Loop, frame: Frame) -> list[Task]:
     states, fixed = values[: e.states], values[e.states :]
     limit, going = int(frame.values[id(e.limit)]), bool(frame.values[id(e.going)])
     limit = min(limit, e.trips) if isinstance(e.trips, int) and e.trips >= 0 else limit
-    scans = [np.zeros(t.static, t.dtype.numpy) for t in tensor_fields(e.checked_type)[len(_flat(states)) : -1]]
+    ty = bind_type(e.checked_type, frame.size_values)
+    scans = [np.zeros(t.static, t.dtype.numpy) for t in tensor_fields(ty)[len(_flat(states)) : -1]]
     count = 0
     while going and count < limit:
         body, inner = _enter(e, closure, [np.asarray(count), np.asarray(going), *states, *fixed], frame)
