@@ -12,7 +12,10 @@ from armillary.base.lazy import lazy_names
 _TASK = "armillary.autotvm.task"
 _MEASURE = "armillary.autotvm.measure"
 _TABLE = {
-    **{name: f"armillary.autotvm.{name}" for name in ("graph_tuner", "measure", "record", "task", "tophub", "tuner")},
+    **{
+        name: f"armillary.autotvm.{name}"
+        for name in ("database", "graph_tuner", "measure", "record", "task", "tophub", "tuner")
+    },
     "callback": "armillary.autotvm.tuner.callback",
     **{name: f"{_TASK}.task:{name}" for name in ("get_config", "template", "Task")},
     **{name: f"{_TASK}.space:{name}" for name in ("ConfigSpace", "ConfigEntity", "FallbackConfigEntity")},

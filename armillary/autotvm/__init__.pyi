@@ -21,6 +21,7 @@ from armillary.autotvm.task.dispatcher import apply_graph_best as apply_graph_be
 from armillary.autotvm.task.dispatcher import apply_history_best as apply_history_best
 from armillary.autotvm.tuner import callback as callback
 from armillary.autotvm.measure.measure import create_measure_batch as create_measure_batch
+from armillary.autotvm import database as database
 from armillary.autotvm.task.task import get_config as get_config
 from armillary.autotvm import graph_tuner as graph_tuner
 from armillary.autotvm import measure as measure
@@ -55,6 +56,7 @@ __all__ = [
     "apply_history_best",
     "callback",
     "create_measure_batch",
+    "database",
     "get_config",
     "graph_tuner",
     "measure",

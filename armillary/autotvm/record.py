@@ -27,6 +27,7 @@ from armillary.autotvm.task.task import Task
 from armillary.base.boundary import boundary
 from armillary.base.files import regular, unwritable, write_atomic
 from armillary.base.json_types import JsonObject
+from armillary.base.lazy import lazy_names
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
 from armillary.target.cpu import isa_of
@@ -39,6 +40,8 @@ FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
 Source = str | os.PathLike[str] | IO[str]
 logger = logging.getLogger("autotvm")
+# where Relay-era scripts have it
+__getattr__, __dir__ = lazy_names(__name__, {"ApplyHistoryBest": "armillary.autotvm.task.dispatcher:ApplyHistoryBest"})
 
 
 def last_of_each(records: Iterable[Pair]) -> list[Pair]:
@@ -50,6 +53,13 @@ def last_of_each(records: Iterable[Pair]) -> list[Pair]:
         if result.error_no == 0:
             latest[key] = (inp, result)
     return list(latest.values())
+
+
+@boundary("autotvm.record.measure_str_key", arguments=True)
+def measure_str_key(inp: MeasureInput, include_config: bool = True) -> str:
+    """A text that is equal for inputs of the same target, task and (with `include_config`) configuration."""
+    config = inp.config if include_config else ""
+    return f"{inp.target}{inp.task.name}{inp.task.args}{inp.task.kwargs}{config}"
 
 
 @boundary("autotvm.record.encode", arguments=True)

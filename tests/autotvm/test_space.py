@@ -103,7 +103,7 @@ def test_a_configuration_of_another_space_is_refused_by_the_knob() -> None:
 
 
 def test_a_fallback_split_takes_the_largest_factors_from_the_inside() -> None:
-    for length, wanted in ((128, (4, 8, 4)), (49, (7, 7, 1))):
+    for length, wanted in ((128, [4, 8, 4]), (49, [7, 7, 1])):
         config = FallbackConfigEntity()
         config.define_split("tile", length, num_outputs=3)
         config.fallback_split("tile", [-1, 8, 4])

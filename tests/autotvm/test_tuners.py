@@ -20,7 +20,8 @@ from analytic import by_formula
 
 from armillary import autotvm
 from armillary.autotvm import record
-from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.tuner import DropletTuner, GATuner, GridSearchTuner, RandomTuner
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.shared_time import tune_together
@@ -69,6 +70,17 @@ def test_a_tuner_goes_on_from_a_log(kind: Any, tmp_path: Path) -> None:
     indices = [given.config.index for given, _ in record.load_from_file(log)]
     assert len(option["runner"].seen) == 29 and sorted(indices) == list(range(49))
     assert again.best_config["tile_y"].size == (-1, 16)
+
+
+def test_descent_finds_the_best_of_a_valley_in_few_trials_and_moves_beyond_noise_only() -> None:
+    option, tuner = by_formula(seconds), DropletTuner(task(), start_position=[0, 0])
+    tuner.tune(1000, option)
+    assert tuner.best_config["tile_y"].size == (-1, 16) and tuner.best_config["tile_x"].size == (-1, 8)
+    first = option["runner"].seen.index(tuner.best_config.index)
+    assert first < 24  # half of the space
+    assert tuner._is_faster((1.0, 1.01, 0.99), (1.2, 1.21, 1.19)) and not tuner._is_faster((1.0, 1.4), (1.3, 1.15))
+    with pytest.raises(TuningError, match=r"start_position=\[9, 0\]"):
+        DropletTuner(task(), start_position=[9, 0])
 
 
 def test_early_stopping_counts_from_the_best() -> None:

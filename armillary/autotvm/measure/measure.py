@@ -49,14 +49,32 @@ class MeasureInput(NamedTuple):
     config: ConfigEntity
 
 
-class MeasureResult(NamedTuple):
-    """Seconds per call, one for each repeat; or an error's number and text. `all_cost`: seconds of the whole trial."""
+class _Timing(NamedTuple):
+    """The four values that scripts unpack."""
 
     costs: tuple[float, ...]
     error_no: int
     all_cost: float
     timestamp: float
+
+
+class MeasureResult(_Timing):
+    """Seconds per call, one for each repeat; or an error's number and text. `all_cost`: seconds of the whole trial.
+
+    As in Relay-era scripts a tuple of four; the text of the error is an attribute beside them.
+    """
+
     error: str = ""
+
+    def __new__(
+        cls, costs: tuple[float, ...], error_no: int, all_cost: float, timestamp: float, error: str = ""
+    ) -> MeasureResult:
+        self = super().__new__(cls, costs, error_no, all_cost, timestamp)
+        self.error = error
+        return self
+
+    def __reduce__(self) -> tuple[type[MeasureResult], tuple[object, ...]]:
+        return MeasureResult, (*self, self.error)
 
     @property
     def mean(self) -> float:

@@ -15,7 +15,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 Record: TypeAlias = "tuple[MeasureInput, MeasureResult]"
 Best: TypeAlias = "dict[tuple[str, Workload], Record]"
-Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
+Records = Any  # a path, an open file, a pair (MeasureInput, MeasureResult) in an iterable, or an iterable of those
 logger = logging.getLogger("autotvm")
 UNKNOWN = "unknown"
 _OF_TEMPLATES = (ArmillaryError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -203,10 +202,8 @@ def _each_record(records: Records) -> Iterable[Record]:
         yield from load_from_file(records)
         return
     for item in records:
-        if isinstance(item, str | Path):
-            yield from load_from_file(item)
-        else:
-            yield item
+        is_pair = isinstance(item, tuple) and len(item) == 2 and hasattr(item[0], "config")
+        yield from (item,) if is_pair else _each_record(item)
 
 
 def _keep_best(table: Best, key: tuple[str, Workload], given: MeasureInput, result: MeasureResult) -> None:

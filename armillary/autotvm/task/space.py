@@ -152,15 +152,14 @@ class ConfigSpace:
             raise InstantiationError(self.errors[0])
 
     def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:
-        if name not in self.space_map:
-            Arguments("a knob", TuningError).text("name", name, is_empty_allowed=False)
-            space = make()
-            if not len(space):
-                raise TuningError(f"the knob {name!r} has no value to take: {space}", hint="widen its filter or policy")
-            self.space_map[name] = space
+        Arguments("a knob", TuningError).text("name", name, is_empty_allowed=False)
+        space = make()
+        if not len(space):
+            raise TuningError(f"the knob {name!r} has no value to take: {space}", hint="widen its filter or policy")
+        self.space_map[name], self._valid = space, None
+        if name not in self.entity_map or not self.is_fallback:  # what `fallback_split` took stays
             self.entity_map[name] = space[0]
-            self._valid = None
-        return [VirtualAxis(0, f"{name}.{i}") for i in range(self.space_map[name].num_output)]
+        return [VirtualAxis(0, f"{name}.{i}") for i in range(space.num_output)]
 
     @property
     def dims(self) -> list[int]:
@@ -207,6 +206,17 @@ class ConfigSpace:
             return list(result)
         every = self.valid_indices()
         return [int(i) for i in rng.permutation(every)[:count]]
+
+    def random_walk(self, point: int, rng: np.random.Generator | None = None) -> int:
+        """A valid index at random that differs from `point` in one knob; `point` itself where there is none."""
+        rng = np.random.default_rng() if rng is None else rng
+        start, dims = self.point2knob(point), self.dims
+        moves = [(place, value) for place, size in enumerate(dims) for value in range(size) if value != start[place]]
+        for place, value in rng.permutation(moves):
+            moved = point2knob([*start[:place], value, *start[place + 1 :]], dims)
+            if self.is_index_valid(moved):
+                return moved
+        return point
 
     def subrange_length(self, start: int, end: int) -> int:
         """How many valid points have an index in [start, end)."""
@@ -469,7 +479,7 @@ class FallbackConfigEntity(ConfigSpace):
                 raise TuningError(f"the knob {name!r} has no split within {list(constraints)}")
             sizes.append(fitting[-1])
             left //= fitting[-1]
-        self.entity_map[name] = SplitEntity(tuple(reversed(sizes)))
+        self.entity_map[name] = SplitEntity(sizes[::-1])
 
     def fallback_with_reference_log(self, ref_log: Sequence[Any]) -> None:
         """Take the knobs of the record whose splits have most factors in common (Any: pairs of a log)."""

@@ -10,6 +10,7 @@ from armillary.base.lazy import lazy_names
 
 _HERE = "armillary.autotvm.tuner"
 _TABLE = {
+    "DropletTuner": f"{_HERE}.droplet_tuner:DropletTuner",
     "GATuner": f"{_HERE}.ga_tuner:GATuner",
     "GridSearchTuner": f"{_HERE}.index_based_tuner:GridSearchTuner",
     "ModelTuner": f"{_HERE}.model_tuner:ModelTuner",

@@ -6,10 +6,15 @@ used up; the random order is that of the seed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
+
+_MOST_LISTED = 1 << 24  # points of a space whose valid indices are listed
 
 
 class _IndexTuner(Tuner):
@@ -22,14 +27,24 @@ class _IndexTuner(Tuner):
             arguments.refuse("range_idx", range_idx, "a pair of indices")
         for index in range_idx or ():
             arguments.whole("range_idx", index)
-        self.first, self.last = range_idx or (0, last)
-        if not 0 <= self.first <= self.last <= last:
+        first, end = (range_idx[0], range_idx[1] + 1) if range_idx else (0, last + 1)
+        if not 0 <= first < end <= last + 1:
             raise TuningError(f"range_idx={range_idx}: wanted a range within 0 and {last}")
-        valid = self.space.valid_indices() if self.space.range_length <= 1 << 24 else None
-        self.order = range(self.first, self.last + 1) if valid is None else valid
+        self.begin_idx, self.end_idx = first, end
+        self.order: Sequence[int] | Array = range(first, end)
+        if self.space.range_length <= _MOST_LISTED:
+            valid = self.space.valid_indices()
+            self.order = valid[(valid >= first) & (valid < end)]
 
-    def _is_in_range(self, index: int) -> bool:
-        return self.first <= index <= self.last
+    @property
+    def range_length(self) -> int:
+        """How many indices the range has, valid or not."""
+        return self.end_idx - self.begin_idx
+
+    @property
+    def visited_max(self) -> int:
+        """How many configurations there are to propose."""
+        return len(self.order)
 
 
 class GridSearchTuner(_IndexTuner):
@@ -39,13 +54,19 @@ class GridSearchTuner(_IndexTuner):
         super().__init__(task, range_idx, seed=seed)
         self._place = 0
 
+    @property
+    def index(self) -> int:
+        """The index that is proposed next; `end_idx` where none is left."""
+        following = self._next()
+        return self.end_idx if following is None else following
+
     def has_next(self) -> bool:
         return self._next() is not None
 
     def _next(self) -> int | None:
         while self._place < len(self.order):
             index = int(self.order[self._place])
-            if self._is_in_range(index) and index not in self.visited and self.space.is_index_valid(index):
+            if index not in self.visited and self.space.is_index_valid(index):
                 return index
             self._place += 1
         return None
@@ -85,6 +106,6 @@ class RandomTuner(_IndexTuner):
             self._left -= 1
             index = int(self.order[self._swapped.get(at, at)])
             self._swapped[at] = self._swapped.pop(self._left, self._left)
-            if self._is_in_range(index) and index not in self.visited and self.space.is_index_valid(index):
+            if index not in self.visited and self.space.is_index_valid(index):
                 result.append(index)
         return result

@@ -1,7 +1,7 @@
 """Tuners by their names in scripts and commands.
 
-In: a name: model, random, gridsearch, ga, or xgb with a loss and a kind of features (xgb_rank_knob). Out: a tuner of a
-task. Invariant: names may be written with dashes; an unknown one is an error that lists all.
+In: a name: model, droplet, random, gridsearch, ga, or xgb with a loss and a kind of features (xgb_rank_knob). Out: a
+tuner of a task. Invariant: names may be written with dashes; an unknown one is an error that lists all.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.droplet_tuner import DropletTuner
 from armillary.autotvm.tuner.feature_reader import FEATURES
 from armillary.autotvm.tuner.ga_tuner import GATuner
 from armillary.autotvm.tuner.index_based_tuner import GridSearchTuner, RandomTuner
@@ -29,6 +30,7 @@ TUNERS: dict[str, Callable[[Task, int], Tuner]] = {
     "model": lambda task, seed: ModelTuner(task, seed=seed),
     **{name: _trees(loss, "itervar") for name, loss in _LOSSES.items()},
     **{f"{name}_{kind}": _trees(loss, kind) for name, loss in _LOSSES.items() for kind in FEATURES},
+    "droplet": lambda task, seed: DropletTuner(task, seed=seed),
     "ga": lambda task, seed: GATuner(task, pop_size=50, seed=seed),
     "random": lambda task, seed: RandomTuner(task, seed=seed),
     "gridsearch": lambda task, seed: GridSearchTuner(task, seed=seed),

@@ -43,7 +43,7 @@ def tune_together(
 def _batch(tuner: Tuner, option: MeasureOption, count: int, callbacks: Sequence[Callback], until: float) -> None:
     tuner.deadline = until
     measure = create_measure_batch(tuner.task, option)  # not closed: what it knows of devices and answers is kept
-    tuner.step(measure, count, callbacks)
+    tuner.measure_next(measure, count, callbacks)
 
 
 def expected_seconds(tuner: Tuner) -> float:

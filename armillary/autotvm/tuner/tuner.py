@@ -117,7 +117,9 @@ class Tuner:
         measure = create_measure_batch(self.task, measure_option)
         try:
             while self.trials < n_trial and self.has_next() and not self.is_done():
-                self._step(measure, min(measure.n_parallel, n_trial - self.trials), callbacks, si_prefix, patience)
+                self.measure_next(
+                    measure, min(measure.n_parallel, n_trial - self.trials), callbacks, si_prefix, patience
+                )
                 if self.trials >= self.best_iter + patience:
                     logger.debug("Early stopped. Best iter: %d.", self.best_iter)
                     break
@@ -129,13 +131,15 @@ class Tuner:
                 finish()
         self._warn_of_failures()
 
-    def step(self, measure: MeasureBatch, count: int, callbacks: Sequence[Callback] = (), si_prefix: str = "G") -> None:
-        """One batch of at most `count` trials."""
-        self._step(measure, count, callbacks, si_prefix, math.inf)
-
-    def _step(
-        self, measure: MeasureBatch, count: int, callbacks: Sequence[Callback], si_prefix: str, patience: float
+    def measure_next(
+        self,
+        measure: MeasureBatch,
+        count: int,
+        callbacks: Sequence[Callback] = (),
+        si_prefix: str = "G",
+        patience: float = math.inf,
     ) -> None:
+        """Propose at most `count` configurations, measure them, learn from the results."""
         configs = self.next_batch(count)
         inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
         results: list[MeasureResult] = measure(inputs)

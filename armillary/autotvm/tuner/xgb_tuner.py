@@ -18,7 +18,7 @@ import numpy as np
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult
-from armillary.autotvm.task.space import ConfigSpace, knob2point, point2knob
+from armillary.autotvm.task.space import ConfigSpace, knob2point
 from armillary.autotvm.task.task import Task
 from armillary.autotvm.tuner.feature_reader import FEATURES, FeatureReader, features_of, with_estimate
 from armillary.autotvm.tuner.tuner import Pairs, Tuner
@@ -272,7 +272,7 @@ class XGBTuner(Tuner):
         met = {i: s for i, s in zip(points, scores, strict=True) if i not in known}
         idle = 0
         for step in range(_STEPS):
-            moved = [self._neighbour(p) for p in points]
+            moved = [self.space.random_walk(p, self.rng) for p in points]
             after = self._scores(model, moved)
             warmth = max(1e-6, 1 - step / _STEPS) * (np.ptp(scores[np.isfinite(scores)]) + 1e-6) / 4
             chance = np.exp(np.minimum(np.nan_to_num(after - scores, nan=-1e9) / warmth, 0.0))
@@ -285,19 +285,6 @@ class XGBTuner(Tuner):
             if idle > _IDLE:
                 break
         return sorted(met, key=lambda i: -met[i])
-
-    def _neighbour(self, index: int) -> int:
-        """A valid point that differs in one knob, or the same one."""
-        dims = self.space.dims
-        free = [place for place, size in enumerate(dims) if size > 1]
-        for _ in range(8):
-            point = knob2point(index, dims)
-            place = free[int(self.rng.integers(len(free)))]
-            point[place] = int(self.rng.integers(dims[place]))
-            moved = point2knob(point, dims)
-            if moved != index and self.space.is_index_valid(moved):
-                return moved
-        return index
 
 
 def _far_apart(space: ConfigSpace, taken: Sequence[int], fresh: Sequence[int], count: int) -> list[int]:
