@@ -34,7 +34,7 @@ def deduce_bound(
     negative infinity, the empty one, says that no bound was found. Raises TypeMismatch for what is no variable.
     """
     Arguments("arith.deduce_bound").kind("var", var, Var, "a variable")
-    analyzer = _told(hint_map, relax_map)
+    analyzer = _analyzer(hint_map, relax_map)
     normal = _sides(T.convert(cond), var)
     if normal is None:
         return nothing()
@@ -49,7 +49,7 @@ def deduce_bound(
     return nothing() if is_reversed else IntervalSet(low, high)
 
 
-def _told(*maps: Mapping[Var, IntSet]) -> Analyzer:
+def _analyzer(*maps: Mapping[Var, IntSet]) -> Analyzer:
     """An analyzer that knows sets of variables."""
     analyzer = Analyzer()
     for known in maps:

@@ -191,10 +191,10 @@ class _Evaluator:
     def __call__(self, item: Expr) -> _Ends:
         result = self.memo.get(id(item))
         if result is None:
-            result = self.memo[id(item)] = self._found(item)
+            result = self.memo[id(item)] = self._ends(item)
         return result
 
-    def _found(self, item: Expr) -> _Ends:
+    def _ends(self, item: Expr) -> _Ends:
         if isinstance(item, Var):
             known = self.sets.get(item)
             return (item, item) if known is None else (known.min_value, known.max_value)

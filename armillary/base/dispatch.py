@@ -81,7 +81,7 @@ class InstalledRecords(DispatchContext):
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: Sequence[DispatchContext] | None = None
+        self._installed_contexts: Sequence[DispatchContext] | None = None
 
     def _query_inside(self, target: Any, workload: Workload) -> Any:  # Any: as in query
         answers = (context.query(target, workload) for context in self._contexts())
@@ -91,9 +91,9 @@ class InstalledRecords(DispatchContext):
         return bool(self._contexts())
 
     def _contexts(self) -> Sequence[DispatchContext]:
-        if self._found is None:
-            self._found = _installed() if setting("ARMILLARY_INSTALLED_RECORDS") else ()
-        return self._found
+        if self._installed_contexts is None:
+            self._installed_contexts = _installed() if setting("ARMILLARY_INSTALLED_RECORDS") else ()
+        return self._installed_contexts
 
 
 def _installed() -> Sequence[DispatchContext]:

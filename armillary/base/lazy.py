@@ -59,7 +59,7 @@ class _Deferred:
         self._module, self.__name__ = module, name
         self._known: Any = None  # Any: what is found
 
-    def _found(self) -> Any:  # Any: a module, class or function
+    def _resolved(self) -> Any:  # Any: a module, class or function
         if self._known is None:
             module = importlib.import_module(self._module)
             if self.__name__ and not hasattr(module, self.__name__):
@@ -70,17 +70,17 @@ class _Deferred:
     def __getattr__(self, name: str) -> Any:  # Any: whatever is found has
         if name.startswith("__"):  # who looks at a value's class does not want it
             raise AttributeError(name)
-        result = getattr(self._found(), name)
+        result = getattr(self._resolved(), name)
         setattr(self, name, result)
         return result
 
     def __call__(self, *args: Any, **options: Any) -> Any:  # Any: the function's own
-        return self._found()(*args, **options)
+        return self._resolved()(*args, **options)
 
 
 def imported(name: object) -> object:
     """What a name under `with deferred():` stands for, imported now: for what a module registers."""
-    return name._found() if isinstance(name, _Deferred) else name
+    return name._resolved() if isinstance(name, _Deferred) else name
 
 
 class _Names:

@@ -40,10 +40,14 @@ def record(*, frozen: bool = True, slots: bool = False, eq: bool = True) -> Call
 
 def record(cls: Any = None, *, frozen: bool = True, slots: bool = False, eq: bool = True) -> Any:  # Any: see above
     """Make `cls` a dataclass; the options are those of `dataclass`."""
-    return _made(cls, frozen, slots, eq) if cls is not None else lambda given: _made(given, frozen, slots, eq)
+    return (
+        _record_class(cls, frozen, slots, eq)
+        if cls is not None
+        else lambda given: _record_class(given, frozen, slots, eq)
+    )
 
 
-def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
+def _record_class(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
     if not cls.__doc__:
         rows = inspect.get_annotations(cls).items()
         cls.__doc__ = f"{cls.__name__}({', '.join(f'{name}: {kind}' for name, kind in rows)})"

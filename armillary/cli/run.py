@@ -170,7 +170,7 @@ def fill_inputs(
             f"the inputs file holds {unknown[0]!r}, which is no input", hint=f"inputs: {', '.join(shapes) or 'none'}"
         )
     random = np.random.default_rng(_SEED)
-    return {n: given[n] if n in given else made_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
+    return {n: given[n] if n in given else generated_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
 
 
 def _shapes(
@@ -192,7 +192,7 @@ def _shapes(
     return {name: at_sizes(shape, values) for name, shape in made.inputs.items()}, dtypes
 
 
-def made_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.Generator) -> Array:
+def generated_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.Generator) -> Array:
     """Zeros, ones, or random: 0 to 127 for 8-bit integers, 0 or 1 for booleans, else uniform in [-1, 1)."""
     if mode == "zeros":
         return np.zeros(shape, dtype.numpy)

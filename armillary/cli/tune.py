@@ -215,13 +215,13 @@ def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption
         if has_new:
             is_new = True
             if not is_terminal(sys.stderr):
-                note(f"{gains.told()}{_time_left(end)}")
+                note(f"{gains.summary()}{_time_left(end)}")
     if args.time_budget and not args.early_stopping:
         is_new = _go_on(args, tuners, option, gains, end) or is_new
     for line in closing_table(gains, terminal_width()):
         note(line)
     if gains.rows():
-        note(gains.told())
+        note(gains.summary())
     return is_new
 
 
@@ -240,7 +240,7 @@ def _go_on(args: argparse.Namespace, tuners: list[Tuner], option: MeasureOption,
         _finals(args, tuner, option, gains)
     if changed:
         spent = sum(tuner.trials - before[id(tuner)] for tuner in changed)
-        note(f"{spent} more trials of {len(changed)} tasks; {gains.told()}{_time_left(end)}")
+        note(f"{spent} more trials of {len(changed)} tasks; {gains.summary()}{_time_left(end)}")
     return bool(changed)
 
 
@@ -269,7 +269,9 @@ def _in_network(args: argparse.Namespace, network: Network, tasks: list[Task], g
         LogFile(args.output).append([encode(*pair) for pair in found])
         gains(None, [given for given, _ in found], [result for _, result in found])
     if timed:
-        note(f"{sum(map(len, timed.values()))} front-runners timed in the network; {gains.told()}{_time_left(until)}")
+        note(
+            f"{sum(map(len, timed.values()))} front-runners timed in the network; {gains.summary()}{_time_left(until)}"
+        )
 
 
 def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains: Gains, until: float) -> None:

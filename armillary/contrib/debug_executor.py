@@ -115,7 +115,7 @@ class GraphModuleDebug(GraphModule):
         if self.dump_root is None:
             super().run(inputs, **input_dict)
             return
-        self._set_given(inputs, input_dict)
+        self._set_inputs_of_run(inputs, input_dict)
         rows, values = self._step()
         make_folder(self.dump_root)
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())

@@ -59,7 +59,7 @@ class GraphModule:
     def __call__(self, inputs: Mapping[str, object] | None = None, /, **named: object) -> list[Array]:
         """Set the inputs, given as a dict or by name, run, and copy the outputs: one step, from any thread."""
         with self._turn.whole(lambda: any(map(self.module.is_unset, {**(inputs or {}), **named}))):
-            self._set_given(inputs, named)
+            self._set_inputs_of_run(inputs, named)
             self.module.run()
             return [self.module.get_output(index).numpy() for index in range(self.get_num_outputs())]
 
@@ -89,7 +89,7 @@ class GraphModule:
         for name in sorted(others, key=lambda k: -_size(inputs[k])):
             self.module.set_input(name, inputs[name])
 
-    def _set_given(self, inputs: Mapping[str, object] | None, named: dict[str, object]) -> None:
+    def _set_inputs_of_run(self, inputs: Mapping[str, object] | None, named: dict[str, object]) -> None:
         if inputs is not None and not isinstance(inputs, Mapping):
             raise TypeMismatch(
                 f"run takes a dict of inputs by name, got {type(inputs).__name__}", hint="run({'data': array})"
@@ -117,7 +117,7 @@ class GraphModule:
     @boundary("run", arguments=True)
     def run(self, inputs: Mapping[str, object] | None = None, /, **input_dict: object) -> None:
         """Set the inputs, given as a dict or by name, then run once. A name that is no input is an ExecutionError."""
-        self._set_given(inputs, input_dict)
+        self._set_inputs_of_run(inputs, input_dict)
         self.module.run()
 
     def get_num_outputs(self) -> int:

@@ -72,7 +72,7 @@ class _Parts:
 
     def __init__(self, part_of: Mapping[Expr, int], count: int) -> None:
         self.part_of, self.count, self.inputs = part_of, count, 0
-        self.made: list[dict[tuple[Expr, int], Expr]] = [{} for _ in range(count)]  # (call, its field or -1)
+        self.parts_of_values: list[dict[tuple[Expr, int], Expr]] = [{} for _ in range(count)]  # (call, its field or -1)
         self.read: list[dict[tuple[Expr, int], Expr]] = [{} for _ in range(count)]  # outputs
 
     def cut(self, calls: Sequence[Expr], result: Expr) -> list[IRModule]:
@@ -81,7 +81,7 @@ class _Parts:
         for call in calls:
             part = self.part_of[call]
             new = map_children(call, lambda e, part=part: self.value(e, part))  # type: ignore[misc]
-            self.made[part][call, -1] = copy_type(new, call)
+            self.parts_of_values[part][call, -1] = copy_type(new, call)
             last[part] = new
         last[-1] = self.value(result, self.count - 1)
         modules = []
@@ -106,7 +106,7 @@ class _Parts:
 
     def _read(self, call: Expr, index: int, part: int) -> Expr:
         """A call's value, or a field of it, as a module sees it."""
-        made, owner = self.made[part], self.part_of.get(call, part)
+        made, owner = self.parts_of_values[part], self.part_of.get(call, part)
         if owner == part:
             whole = made.get((call, -1), call)
             return whole if index < 0 else TupleGetItem(whole, index)

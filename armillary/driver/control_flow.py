@@ -200,13 +200,13 @@ class _Emitter:
         self.run(root)
         results = list(values[id(root)])
         if loop is not None:
-            results = [self._kept(entry, k - 1, *loop) for k, entry in enumerate(results)]
+            results = [self._copied_state(entry, k - 1, *loop) for k, entry in enumerate(results)]
         self.builder.add(None, YIELD, results, ())
         for key in set(values) - outside:  # what a region computes is not there outside, nor the next time
             del values[key]
         return self.builder.count() - begin
 
-    def _kept(self, entry: Entry, state: int, owner: int, states: int) -> Entry:
+    def _copied_state(self, entry: Entry, state: int, owner: int, states: int) -> Entry:
         """A new state that is another's old one is copied: states are replaced one after another."""
         node, output = _origin(self.builder, entry)
         if node != owner or output >= states or output == state or not 0 <= state < states:

@@ -154,30 +154,30 @@ class _Search:
         subject = self.subject
         library, results = self._results("the network", subject.network)
         named = [(name, got) for name, got in zip(subject.outputs, results, strict=True) if name]
-        found = Diagnosis(truth, [self._compare(name, got) for name, got in named])
+        diagnosis = Diagnosis(truth, [self._compare(name, got) for name, got in named])
         if not subject.values:
-            return found
+            return diagnosis
         _, all_results = self._results("the network with every value kept", subject.all_values)
         got = {value.name: result for value, result in zip(subject.values, all_results, strict=True)}
-        found.values = [self._compare(value.name, got[value.name]) for value in subject.values]
-        wrong = next((v for v, c in zip(subject.values, found.values, strict=True) if c.differs), None)
+        diagnosis.values = [self._compare(value.name, got[value.name]) for value in subject.values]
+        wrong = next((v for v, c in zip(subject.values, diagnosis.values, strict=True) if c.differs), None)
         if wrong is not None:
-            self._found(found, wrong, ALONE, got[wrong.name], {c.name: c for c in found.values})
+            self._note_difference(diagnosis, wrong, ALONE, got[wrong.name], {c.name: c for c in diagnosis.values})
         else:
-            failed = next((pair for pair, c in zip(named, found.outputs, strict=True) if c.differs), None)
+            failed = next((pair for pair, c in zip(named, diagnosis.outputs, strict=True) if c.differs), None)
             if failed is not None:
-                self._search_kernels(found, *failed)
-        if found.first is not None:
-            found.kernels = _kernels_of(library, found.first.node)
-        return found
+                self._search_kernels(diagnosis, *failed)
+        if diagnosis.first is not None:
+            diagnosis.kernels = _kernels_of(library, diagnosis.first.node)
+        return diagnosis
 
-    def _search_kernels(self, found: Diagnosis, output: str, got: Array) -> None:
+    def _search_kernels(self, diagnosis: Diagnosis, output: str, got: Array) -> None:
         """Bisect over the values before an output, then walk up until everything the node reads agrees."""
         by_name = {value.name: value for value in self.subject.values}
         before = {id(e) for e in post_order(by_name[output].expr)}
         chain = [value for value in self.subject.values if id(value.expr) in before]
         if not self._prefix(by_name[output])[0].differs:
-            self._found(found, by_name[output], WHOLE, got, {})
+            self._note_difference(diagnosis, by_name[output], WHOLE, got, {})
             return
         low, high = -1, chain.index(by_name[output])
         while high - low > 1:
@@ -188,7 +188,9 @@ class _Search:
             last = wrong
             reads = (by_name[name] for name in last.inputs if name in by_name)
             wrong = next((value for value in reads if self._prefix(value)[0].differs), None)
-        self._found(found, last, FUSED, self.prefixes[last.name][1], {n: c for n, (c, _) in self.prefixes.items()})
+        self._note_difference(
+            diagnosis, last, FUSED, self.prefixes[last.name][1], {n: c for n, (c, _) in self.prefixes.items()}
+        )
 
     def _prefix(self, value: Value) -> tuple[Comparison, Array]:
         """Compare what the network gives that ends at a value."""
@@ -197,10 +199,12 @@ class _Search:
             self.prefixes[value.name] = self._compare(value.name, got), got
         return self.prefixes[value.name]
 
-    def _found(self, found: Diagnosis, value: Value, stage: str, got: Array, known: dict[str, Comparison]) -> None:
-        found.first, found.stage, found.got, found.want = value, stage, got, self.want[value.name]
-        found.comparison = self._compare(value.name, got)
-        found.reads = [known[name] for name in value.inputs if name in known]
+    def _note_difference(
+        self, diagnosis: Diagnosis, value: Value, stage: str, got: Array, known: dict[str, Comparison]
+    ) -> None:
+        diagnosis.first, diagnosis.stage, diagnosis.got, diagnosis.want = value, stage, got, self.want[value.name]
+        diagnosis.comparison = self._compare(value.name, got)
+        diagnosis.reads = [known[name] for name in value.inputs if name in known]
 
     def _compare(self, name: str, got: Array) -> Comparison:
         return compare(name, got, self.want[name], self.tolerance)
@@ -226,13 +230,13 @@ def _kernels_of(library: GraphLibrary, node: str) -> list[str]:
     return [str(row.get("attrs", {}).get("func_name", "")) for row in calls]
 
 
-def dump(found: Diagnosis, inputs: Arrays, folder: Path) -> list[Path]:
+def dump(diagnosis: Diagnosis, inputs: Arrays, folder: Path) -> list[Path]:
     """Write what a diagnosis found: both values of the first node that differs, and the network's inputs."""
-    if found.first is None or found.got is None or found.want is None:
+    if diagnosis.first is None or diagnosis.got is None or diagnosis.want is None:
         return []
     make_folder(folder)
-    stem = re.sub(r"[^\w.-]+", "_", found.first.name).strip("_.") or "value"
-    files = {f"{stem}.got.npy": found.got, f"{stem}.want.npy": found.want}
+    stem = re.sub(r"[^\w.-]+", "_", diagnosis.first.name).strip("_.") or "value"
+    files = {f"{stem}.got.npy": diagnosis.got, f"{stem}.want.npy": diagnosis.want}
     files |= {f"input.{re.sub(r'[^0-9A-Za-z_.-]+', '_', name)}.npy": array for name, array in inputs.items()}
     return [_saved(folder / name, array) for name, array in files.items()]
 

@@ -95,7 +95,10 @@ class Executor:
                 names = ", ".join(p.name_hint for p in main.params)
                 raise TypeMismatch(f"got {len(values)} arguments, wanted {len(main.params)}: {names}")
             return runner(
-                [_fitted(_given(v, p.checked_type), p.checked_type) for v, p in zip(values, main.params, strict=True)]
+                [
+                    _fitted(_argument(v, p.checked_type), p.checked_type)
+                    for v, p in zip(values, main.params, strict=True)
+                ]
             )
 
         return run
@@ -260,10 +263,10 @@ def _nested(outputs: Iterator[object], ty: Type) -> Any:  # Any: a tensor, a lis
     return next(outputs)
 
 
-def _given(value: object, ty: Type) -> object:  # an array or a tuple of them
+def _argument(value: object, ty: Type) -> object:  # an array or a tuple of them
     """An argument as arrays; of a tuple's parameter, each of its fields."""
     if isinstance(ty, TupleType) and isinstance(value, tuple | list) and len(value) == len(ty.fields):
-        return tuple(map(_given, value, ty.fields))
+        return tuple(map(_argument, value, ty.fields))
     result: object = _plain(value)
     return result
 

@@ -57,23 +57,23 @@ class Spent:
     """Bytes of constants that a pass computes, against those that it was given."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
-        self._functions, self._given, self._made = functions, -1, 0
+        self._functions, self._stated, self._computed = functions, -1, 0
         stated = [int(f.get_attr(FILE_BYTES)) for f in functions if f.get_attr(FILE_BYTES) is not None]
         if stated:  # what the import made was not given
-            self._given = sum(stated)
-            self._made = max(0, self._found() - self._given)
+            self._stated = sum(stated)
+            self._computed = max(0, self._constant_bytes() - self._stated)
 
-    def _found(self) -> int:
+    def _constant_bytes(self) -> int:
         constants = Constants()
         return sum(constants.more(function) for function in self._functions)
 
     def add(self, call: Call, size: int) -> None:
         """`size` more are made for a call."""
-        self._made += size
-        if self._made > FOLDED_BYTES.limit:
-            self._given = self._found() if self._given < 0 else self._given
+        self._computed += size
+        if self._computed > FOLDED_BYTES.limit:
+            self._stated = self._constant_bytes() if self._stated < 0 else self._stated
             name = call.op.name if isinstance(call.op, Op) else "a call"
-            FOLDED_BYTES.check(self._made, f"constants for {name}", call.span, GROWTH * self._given)
+            FOLDED_BYTES.check(self._computed, f"constants for {name}", call.span, GROWTH * self._stated)
 
 
 class Constants:

@@ -473,7 +473,7 @@ class _Reader:
         index = self.cursor.integer()
         self.cursor.expect("]")
         try:
-            if kind in self.metadata.given:
+            if kind in self.metadata.rows_by_kind:
                 return self.metadata.item(kind, index)
             return self.metadata.constant(start.line, kind, index)
         except ModelError as error:

@@ -40,11 +40,11 @@ class Launched:
             errors="replace",
         )
         self.lines: list[str] = []
-        self._found: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
+        self._addresses: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(says,), daemon=True).start()
         self._end = weakref.finalize(self, _end, self.process)
         try:
-            found = self._found.get(timeout=_START_SECONDS)
+            found = self._addresses.get(timeout=_START_SECONDS)
         except queue.Empty:
             found = None
         if found is None:
@@ -61,8 +61,8 @@ class Launched:
             match = None if is_found else re.search(says, line)
             if match:
                 is_found = True
-                self._found.put((match[1], int(match[2])) if match.lastindex else ("", 0))
-        self._found.put(None)
+                self._addresses.put((match[1], int(match[2])) if match.lastindex else ("", 0))
+        self._addresses.put(None)
 
     def terminate(self) -> None:
         """End the process."""

@@ -111,7 +111,7 @@ class VirtualMachine:
         if strangers:
             raise TypeMismatch(f"VirtualMachine: {strangers[0]!r} is no device", hint="use armillary.cpu()")
         self._exe, self._device = exe, devices[0] if devices and devices[0] is not None else cpu(0)
-        self._made: dict[str, tuple[list[str], Callable[..., Result]]] = {}
+        self._callables: dict[str, tuple[list[str], Callable[..., Result]]] = {}
         self._inputs: dict[str, list[object]] = {}
         self._outputs: list[Result] = []
 
@@ -163,9 +163,9 @@ class VirtualMachine:
     def _function(self, name: str) -> tuple[list[str], Callable[..., Result]]:
         if not isinstance(name, str):
             raise TypeMismatch(f"a function's name is {type(name).__name__}, wanted a string such as 'main'")
-        if name not in self._made:
-            self._made[name] = self._exe.function(name, self._device)
-        return self._made[name]
+        if name not in self._callables:
+            self._callables[name] = self._exe.function(name, self._device)
+        return self._callables[name]
 
     def _ordered(self, func_name: str, args: Sequence[object], named: dict[str, object]) -> list[object]:
         names, _ = self._function(func_name)

@@ -132,9 +132,9 @@ class Stage:
         for item in self.leaf:
             self._name(item)
         if isinstance(op, ComputeOp) and op.intrinsic is not None:
-            self._made_by(*op.intrinsic)
+            self._attach_intrinsic(*op.intrinsic)
 
-    def _made_by(self, intrinsic: TensorIntrin, data: int, reduced: int) -> None:
+    def _attach_intrinsic(self, intrinsic: TensorIntrin, data: int, reduced: int) -> None:
         """The loops of a compute that is an intrinsic on regions: its own ones are innermost, and tensorized."""
         axes, sums = list(self.op.axis), list(self.op.reduce_axis)
         inner = [*axes[len(axes) - data :], *sums[len(sums) - reduced :]]

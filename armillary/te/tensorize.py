@@ -169,7 +169,7 @@ class _Match:
                     return False
             else:
                 below, wanted = children(one), children(other)
-                if type(one) is not type(other) or len(below) != len(wanted) or _told(one) != _told(other):
+                if type(one) is not type(other) or len(below) != len(wanted) or _own_fields(one) != _own_fields(other):
                     return False
                 pairs += zip(below, wanted)
         return True
@@ -192,7 +192,7 @@ class _Match:
         return here is not None and there is not None and here.key == there.key
 
 
-def _told(item: Node) -> object:
+def _own_fields(item: Node) -> object:
     """What an expression says beside the expressions in it."""
     return tuple(getattr(item, name, None) for name in ("dtype", "name", "value") if not _is_node(item, name))
 

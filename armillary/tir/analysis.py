@@ -149,11 +149,11 @@ def is_unsafe(item: E.Expr) -> bool:
 def stores_of(item: S.Stmt) -> tuple[S.Buffer, ...]:
     """The buffers that a statement itself may write: of a store, and those whose addresses it gives away for that."""
     if isinstance(item, S.BufferStore):
-        return (item.buffer, *_given_away(item.value)) if isinstance(item.value, E.Call) else (item.buffer,)
-    return _given_away(item.value) if isinstance(item, S.Evaluate | S.LetStmt) else ()
+        return (item.buffer, *_written_addresses(item.value)) if isinstance(item.value, E.Call) else (item.buffer,)
+    return _written_addresses(item.value) if isinstance(item, S.Evaluate | S.LetStmt) else ()
 
 
-def _given_away(value: E.Expr) -> tuple[S.Buffer, ...]:
+def _written_addresses(value: E.Expr) -> tuple[S.Buffer, ...]:
     calls = (part for part in reachable(value) if isinstance(part, E.Call) and part.name == "address_of")
     return tuple(call.args[0].buffer for call in calls if isinstance(call.args[0], E.BufferLoad) and _is_written(call))
 

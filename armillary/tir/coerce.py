@@ -46,11 +46,11 @@ def coerce(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
         convert_field = _CONVERT.get(_annotation(cls, name))
         values.append(value if convert_field is None else convert_field(f"{cls.__name__}.{name}", value))
     if cls in _PAIRED:
-        return _pair(cls, *_as_given(given, values))
+        return _pair(cls, *_plain_pair(given, values))
     if cls in (E.And, E.Or, E.Not):
         return tuple(cast(value, "bool") for value in values)
     if cls is E.Select:
-        return cast(values[0], "bool"), *match_types(*_as_given(given[1:], values[1:]))
+        return cast(values[0], "bool"), *match_types(*_plain_pair(given[1:], values[1:]))
     if cls is S.BufferStore and not isinstance(given[1], E.Expr):
         values[1] = cast(values[1], values[0].dtype)
     if cls is S.PrimFunc:
@@ -122,7 +122,7 @@ def _annotation(cls: type, name: str) -> str:
     return next((str(own[name]) for kind in cls.__mro__ if name in (own := inspect.get_annotations(kind))), "")
 
 
-def _as_given(given: tuple[Given, ...], values: list[E.Expr]) -> tuple[Given, Given]:
+def _plain_pair(given: tuple[Given, ...], values: list[E.Expr]) -> tuple[Given, Given]:
     """Plain numbers stay plain: they follow the dtype of the other side."""
     first, second = (_plain(raw, value) for raw, value in zip(given, values, strict=True))
     return first, second

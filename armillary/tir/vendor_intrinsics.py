@@ -212,7 +212,7 @@ def resolved(call: Call) -> tuple[VendorIntrinsic, Types]:
     return row, got
 
 
-def _made(kind: str, dtype: str, name: str, num_signatures: object, args: tuple[Any, ...]) -> Expr:
+def _intrinsic_call(kind: str, dtype: str, name: str, num_signatures: object, args: tuple[Any, ...]) -> Expr:
     count = num_signatures.value if isinstance(num_signatures, IntImm) else num_signatures
     if not isinstance(name, str):
         raise TypeMismatch(f"{kind}: got a name of type {type(name).__name__}, wanted a text such as {_A64}sdot")
@@ -235,9 +235,9 @@ def call_llvm_pure_intrin(dtype: str, name: str, num_signatures: object, *args: 
     has `dtype`, lanes included. TypeMismatch: no such name, or not of these dtypes. UnsupportedError when compiling
     for a processor without it.
     """
-    return _made("call_llvm_pure_intrin", dtype, name, num_signatures, args)
+    return _intrinsic_call("call_llvm_pure_intrin", dtype, name, num_signatures, args)
 
 
 def call_llvm_intrin(dtype: str, name: str, num_signatures: object, *args: object) -> Expr:
     """As `call_llvm_pure_intrin`; passes over the loop language treat the call as one with side effects."""
-    return _made("call_llvm_intrin", dtype, name, num_signatures, args)
+    return _intrinsic_call("call_llvm_intrin", dtype, name, num_signatures, args)

@@ -31,15 +31,15 @@ def of_function(function: AnyFunction, args: Sequence[object], named: Mapping[st
     """What a function of Relay expressions builds, where its arguments are tensors."""
     values: dict[int, Value] = {}
 
-    def given(value: object) -> object:
+    def as_variable(value: object) -> object:
         if isinstance(value, te.Tensor):
             var = Var(value.op.name, tensor_type(value.shape, value.dtype))
             values[id(var)] = value
             return var
-        return type(value)(map(given, value)) if isinstance(value, list | tuple) else value
+        return type(value)(map(as_variable, value)) if isinstance(value, list | tuple) else value
 
-    made = function(*map(given, args), **{k: given(v) for k, v in named.items()})
-    return _computed(made.astuple() if isinstance(made, TupleWrapper) else made, values)
+    outcome = function(*map(as_variable, args), **{k: as_variable(v) for k, v in named.items()})
+    return _computed(outcome.astuple() if isinstance(outcome, TupleWrapper) else outcome, values)
 
 
 def _computed(root: Expr, values: dict[int, Value]) -> Value:

@@ -88,7 +88,7 @@ def test_what_a_task_gains_counts_for_each_of_its_calls() -> None:
         given, result = pair_of(task, index, seconds)
         gains(None, [given], [result])
     assert abs(gains.total() - 1.5e-3) < 1e-9
-    assert gains.told() == "expected end-to-end gain: 17.6 % (10.000 to 8.500 ms)"
+    assert gains.summary() == "expected end-to-end gain: 17.6 % (10.000 to 8.500 ms)"
     row = gains.rows()[0]
     assert (row.task, row.trials) == (task, 2) and row.best / row.own == 2e-3 / 1.5e-3
     head, line = closing_table(gains)

@@ -232,12 +232,12 @@ def test_input_shapes_are_read_and_bad_ones_quoted() -> None:
 
 def test_fill_modes_follow_the_dtype() -> None:
     from armillary.base.dtype import DType
-    from armillary.cli.run import made_input
+    from armillary.cli.run import generated_input
 
     random = np.random.default_rng(0)
-    assert made_input((4,), DType("int8"), "random", random).min() >= 0
-    assert abs(made_input((64,), DType("float16"), "random", random)).max() <= 1
-    assert made_input((2,), DType("int32"), "ones", random).tolist() == [1, 1]
+    assert generated_input((4,), DType("int8"), "random", random).min() >= 0
+    assert abs(generated_input((64,), DType("float16"), "random", random)).max() <= 1
+    assert generated_input((2,), DType("int32"), "ones", random).tolist() == [1, 1]
 
 
 def test_settings_without_a_usable_value_say_what_is_wanted(

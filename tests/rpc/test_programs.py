@@ -124,7 +124,7 @@ def test_help_says_what_a_program_does(name: str, capsys: pytest.CaptureFixture[
 def test_a_tracker_that_is_ended_says_no_more_than_whose_connection_ended(farm: Farm) -> None:
     farm.add("board")
     farm.tracker.terminate()
-    farm.tracker._found.get(timeout=20)  # all that it wrote has been read
+    farm.tracker._addresses.get(timeout=20)  # all that it wrote has been read
     assert any("board registered" in line for line in farm.tracker.lines)
     assert not [line for line in farm.tracker.lines if "Traceback" in line or "ERROR" in line]
 

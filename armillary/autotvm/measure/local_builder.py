@@ -52,7 +52,7 @@ class LocalBuilder:
         self.n_parallel = n_parallel or int(setting("ARMILLARY_COMPILE_JOBS"))
         self.build_kwargs = dict(options)
         self.build_func = _linker(build_func)
-        self._kept = ExitStack()
+        self._stack = ExitStack()
         self._folder: Path | None = None
         self._count = 0
 
@@ -60,7 +60,7 @@ class LocalBuilder:
         """A new folder for a new task."""
         self.close()
         self.build_kwargs |= build_kwargs or {}
-        self._folder = self._kept.enter_context(scratch_folder())
+        self._folder = self._stack.enter_context(scratch_folder())
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:
         """Compile each configuration; libraries of the batch before are removed."""
@@ -73,7 +73,7 @@ class LocalBuilder:
     def fresh_paths(self, count: int) -> list[Path]:
         """Where the libraries of a batch go; those of the one before are removed."""
         if self._folder is None:
-            self._folder = self._kept.enter_context(scratch_folder())
+            self._folder = self._stack.enter_context(scratch_folder())
         for old in os.listdir(self._folder):
             (self._folder / old).unlink()
         self._count += count
@@ -95,8 +95,8 @@ class LocalBuilder:
 
     def close(self) -> None:
         """Remove the libraries."""
-        self._kept.close()
-        self._kept, self._folder = ExitStack(), None
+        self._stack.close()
+        self._stack, self._folder = ExitStack(), None
 
 
 def build_one(

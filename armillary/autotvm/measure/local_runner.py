@@ -79,7 +79,7 @@ class LocalRunner:
             self.timing["f_preproc"] = FLUSH  # type: ignore[assignment]  # JSON values
         self._reference, self.device = "", "cpu"
         self._server: subprocess.Popen[str] | None = None
-        self._kept = ExitStack()
+        self._stack = ExitStack()
         self._answers: dict[Hashable, str] = {}  # by what identifies a task's computation: a file, until `close`
 
     def set_task(self, task: Task) -> None:
@@ -116,7 +116,7 @@ class LocalRunner:
 
     def _answer_of(self, task: Task) -> str:
         """The file with the answer of the task's plain loops; "" (and a warning) where there are none."""
-        folder = self._kept.enter_context(scratch_folder())  # until `close`
+        folder = self._stack.enter_context(scratch_folder())  # until `close`
         library, answer = folder / "reference.so", folder / "answer.npz"
 
         def build() -> str:
@@ -193,8 +193,8 @@ class LocalRunner:
             server.stdin.close()
             ended(server)
             server.stdout.close()
-        self._kept.close()
-        self._kept, self._answers = ExitStack(), {}
+        self._stack.close()
+        self._stack, self._answers = ExitStack(), {}
 
 
 def ended(server: subprocess.Popen[str]) -> int:

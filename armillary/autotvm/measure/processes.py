@@ -90,7 +90,7 @@ class Kept:
         if not self.pid:
             end_with_parent(parent)
             ours.close()
-            _be_kept(answer, theirs, self._log)
+            _serve_forever(answer, theirs, self._log)
         theirs.close()
         self._stream = ours.makefile("rwb")
         self._socket = ours
@@ -177,7 +177,7 @@ def ask_all(pool: list[Kept], questions: Sequence[JsonObject], seconds: float) -
                 pool.remove(retained)
 
 
-def _be_kept(answer: Answer, where: socket.socket, log: int) -> None:
+def _serve_forever(answer: Answer, where: socket.socket, log: int) -> None:
     """Never returns."""
     code = 1
     try:

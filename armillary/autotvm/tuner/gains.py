@@ -79,7 +79,7 @@ class Gains:
             result.append(Row(task, task.flop / own, task.flop / best, trials, self.of_workload(workload)))
         return sorted(result, key=lambda row: -row.gained)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The expected gain of the network."""
         if not self.seconds:
             return f"expected end-to-end gain: {1e3 * self.total():.3f} ms"

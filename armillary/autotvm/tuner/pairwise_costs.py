@@ -59,7 +59,7 @@ def least(
         entries = sizes[node] * prod(sizes[m] for m in near[node])
         if (most_neighbours is not None and len(near[node]) > most_neighbours) or entries > most_entries:
             fixed[node] = _alone(node, mine)
-            tables += [_given(t, node, fixed[node]) for t in mine if len(t.nodes) > 1]
+            tables += [_at_choice(t, node, fixed[node]) for t in mine if len(t.nodes) > 1]
         else:
             scope = sorted({node} | near[node])
             whole = sum((t.over(scope) for t in mine), np.zeros((1,) * len(scope)))
@@ -84,7 +84,7 @@ def _alone(node: int, tables: Sequence[_Table]) -> int:
     return int(np.sum(rows, axis=0).argmin())
 
 
-def _given(table: _Table, node: int, choice: int) -> _Table:
+def _at_choice(table: _Table, node: int, choice: int) -> _Table:
     axis = table.nodes.index(node)
     return _Table([n for n in table.nodes if n != node], table.costs.take(choice, axis))
 

@@ -72,7 +72,7 @@ def columns(width: int) -> list[ProgressColumn]:
 def line(width: int, prefix: str, current: float, best: float, gains: Gains) -> str:
     """What stands before the number of trials; rates in operations per second."""
     if width >= _BAR:
-        gain = gains.told() if width >= _LONG else gains.brief()
+        gain = gains.summary() if width >= _LONG else gains.brief()
         return f"{prefix} Current/Best: {current / 1e9:7.2f}/{best / 1e9:7.2f} GFLOPS, {gain}"
     rates = f"{prefix}{current / 1e9:.1f}/{best / 1e9:.1f} GFLOPS"
     return f"{rates}, {gains.brief()}" if width >= _GAIN else rates

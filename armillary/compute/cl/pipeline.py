@@ -192,7 +192,7 @@ class _DevicePlan:
         self._library, self._device = library, device
         self.spec = GraphSpec.from_json(library.graph_json)
         self._inputs = {name: k for k, name in enumerate(inputs)}
-        self._kept: dict[int, DeviceArray] = {}
+        self._buffers_held: dict[int, DeviceArray] = {}
         self._pack()
         self._offsets = self._places()
         self._work = [(node, self._arguments(at, node)) for at, node in self._calls() if not _is_load(node)]
@@ -210,20 +210,22 @@ class _DevicePlan:
         for at, node in enumerate(spec.nodes):
             if node.op == "null" and node.name in self._library.params:
                 retained = self._new(spec.entry(at))
-                self._kept[spec.storage_ids[spec.entry(at)]] = retained.copyfrom(self._library.params[node.name])
+                self._buffers_held[spec.storage_ids[spec.entry(at)]] = retained.copyfrom(
+                    self._library.params[node.name]
+                )
         for at, node in self._calls():
             if _is_load(node):
                 made = self._new(spec.entry(at))
-                given = [self._kept[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
+                given = [self._buffers_held[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
                 self._library[node.func_name](*given, made)
-                self._kept[spec.storage_ids[spec.entry(at)]] = made
+                self._buffers_held[spec.storage_ids[spec.entry(at)]] = made
 
     def _places(self) -> dict[int, int]:
         """Storage between the calls to its place in the scratch memory."""
         spec = self.spec
         sizes: dict[int, int] = {}
         node, output, _ = spec.heads[0]
-        outside = {spec.storage_ids[spec.entry(node, output)], *self._kept}
+        outside = {spec.storage_ids[spec.entry(node, output)], *self._buffers_held}
         outside |= {spec.storage_ids[spec.entry(k)] for k, node in enumerate(spec.nodes) if node.op == "null"}
         for entry, storage in enumerate(spec.storage_ids):
             if storage not in outside:
@@ -242,7 +244,7 @@ class _DevicePlan:
 
     def _place(self, storage: int) -> _Place:
         spec = self.spec
-        if storage in self._kept:
+        if storage in self._buffers_held:
             return "kept", storage
         if storage in self._offsets:
             return "scratch", self._offsets[storage]
@@ -268,7 +270,7 @@ class _DevicePlan:
         kind, number = place
         shape, dtype = tuple(self.spec.fixed_shapes[entry]), DType(self.spec.dltypes[entry])
         if kind == "kept":
-            return self._kept[number]
+            return self._buffers_held[number]
         whole = tensors[number] if kind == "tensor" else scratch.array_on_device()
         offset = 0 if kind == "tensor" else number
         return DeviceArray(shape, dtype, self._device, whole.tensor.data + offset, whole)

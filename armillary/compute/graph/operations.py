@@ -28,7 +28,7 @@ _METHODS = {
 Rule = Callable[[NodeContext], IFunction]
 
 
-def _made(ctx: NodeContext, name: str, **options: bool) -> Any:  # Any: one of the functions
+def _function_of(ctx: NodeContext, name: str, **options: bool) -> Any:  # Any: one of the functions
     """A function of the node's target."""
     return getattr(compute, _PREFIX[ctx.target()] + name)(ctx.memory_manager(), **options)
 
@@ -48,7 +48,7 @@ def _convolution(ctx: NodeContext) -> IFunction:
     if hint is not None and ctx.target() is Target.NEON:
         activation, groups = ctx.parameter("ActivationInfo"), ctx.parameter("NumGroups")
         options["stages"] = not objection_to_stages(ctx.input(0).info(), groups, activation)
-    function = _made(ctx, function_name(ctx.operation(), ctx.hints()), **options)
+    function = _function_of(ctx, function_name(ctx.operation(), ctx.hints()), **options)
     given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
     more = {"act_info": ctx.parameter("ActivationInfo")}
     groups = ctx.parameter("NumGroups")
@@ -61,34 +61,34 @@ def _convolution(ctx: NodeContext) -> IFunction:
 
 
 def _depthwise(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, "DepthwiseConvolutionLayer")
+    function = _function_of(ctx, "DepthwiseConvolutionLayer")
     given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
     function.configure(*given, ctx.parameter("DepthMultiplier"), ctx.parameter("ActivationInfo"))
     return function  # type: ignore[no-any-return]
 
 
 def _fully_connected(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, "FullyConnectedLayer")
+    function = _function_of(ctx, "FullyConnectedLayer")
     function.configure(ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output())
     return function  # type: ignore[no-any-return]
 
 
 def _batch_normalization(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, "BatchNormalizationLayer")
+    function = _function_of(ctx, "BatchNormalizationLayer")
     mean, var, beta, gamma = (ctx.optional_input(n) for n in (1, 2, 3, 4))
     function.configure(ctx.input(0), ctx.output(), mean, var, beta, gamma, ctx.parameter("Epsilon"))
     return function  # type: ignore[no-any-return]
 
 
 def _eltwise(ctx: NodeContext) -> IFunction:
-    function = _made(ctx, f"Elementwise{ctx.parameter('EltwiseOperation').value}")
+    function = _function_of(ctx, f"Elementwise{ctx.parameter('EltwiseOperation').value}")
     function.configure(ctx.input(0), ctx.input(1), ctx.output())
     return function  # type: ignore[no-any-return]
 
 
 def _depth_concatenate(ctx: NodeContext) -> IFunction:
     layout = ctx.input(0).info().data_layout()
-    function = _made(ctx, _CHANNELS[layout])
+    function = _function_of(ctx, _CHANNELS[layout])
     function.configure([ctx.input(n) for n in range(ctx.num_inputs())], ctx.output())
     return function  # type: ignore[no-any-return]
 
@@ -97,7 +97,7 @@ def _plain(name: str, *parameters: str) -> Rule:
     """A function of one input, its output, and parameters."""
 
     def configure(ctx: NodeContext) -> IFunction:
-        function = _made(ctx, name)
+        function = _function_of(ctx, name)
         function.configure(ctx.input(0), ctx.output(), *(ctx.parameter(p) for p in parameters))
         return function  # type: ignore[no-any-return]
 
@@ -110,7 +110,7 @@ def _with_output(name: str) -> Rule:
     def configure(ctx: NodeContext) -> IFunction:
         if not ctx.output().has_info():
             ctx.output().allocator().init(ctx.parameter("OutputInfo"))
-        function = _made(ctx, name)
+        function = _function_of(ctx, name)
         function.configure(ctx.input(0), ctx.output())
         return function  # type: ignore[no-any-return]
 

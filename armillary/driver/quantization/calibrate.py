@@ -130,7 +130,7 @@ def _fromsampled(module: IRModule, marks: Sequence[Call], dataset: Dataset | Non
         if not rows:
             return {id(mark): config.global_scale for mark in marks}
     else:
-        rows = _given(dataset, config)
+        rows = _calibration_rows(dataset, config)
     chunk = config.calibrate_chunk_by if config.calibrate_chunk_by > 0 else len(marks)
     result: dict[int, float] = {}
     for start in range(0, len(marks), chunk):
@@ -144,7 +144,7 @@ def _fromsampled(module: IRModule, marks: Sequence[Call], dataset: Dataset | Non
     return result
 
 
-def _given(dataset: Dataset | None, config: QConfig) -> Rows:
+def _calibration_rows(dataset: Dataset | None, config: QConfig) -> Rows:
     if dataset is None:
         mode = config.calibrate_mode
         raise ConfigError(

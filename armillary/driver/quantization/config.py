@@ -65,7 +65,7 @@ class _Stack:
     held: ClassVar[list[QConfig]] = [QConfig()]
 
 
-def _made(settings: dict[str, Any]) -> QConfig:  # Any: each setting has its type
+def _config(settings: dict[str, Any]) -> QConfig:  # Any: each setting has its type
     return dataclasses.replace(QConfig(), **settings)
 
 
@@ -79,7 +79,7 @@ def qconfig(**settings: object) -> QConfig:
     known = {f.name for f in dataclasses.fields(QConfig)}
     for name in sorted(set(settings) - known):
         warnings.warn(f"qconfig: there is no setting {name!r}; it has no effect", stacklevel=2)
-    result = _made({k: v for k, v in settings.items() if k in known})
+    result = _config({k: v for k, v in settings.items() if k in known})
     for name, choices in _CHOICES.items():
         if getattr(result, name) not in choices.split(", "):
             raise ConfigError(f"qconfig: {name} is {getattr(result, name)!r}", hint=f"choose of {choices}")

@@ -16,7 +16,7 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.cli._console import output
-from armillary.cli.run import FILLS, loaded, made_input, profile_table
+from armillary.cli.run import FILLS, generated_input, loaded, profile_table
 from armillary.driver.tvmc.model import TVMCPackage, TVMCResult
 from armillary.errors import ConfigError
 from armillary.rpc.client import RPCSession
@@ -67,7 +67,7 @@ def generate_tensor_data(shape: Sequence[int], dtype: str, fill_mode: str) -> Ar
     """An array of zeros, of ones, or of random numbers. Raises ConfigError for another `fill_mode`."""
     if fill_mode not in FILLS:
         raise ConfigError(f"fill_mode {fill_mode!r} is unknown", hint=f"it may be any of {', '.join(FILLS)}")
-    return made_input(shape, DType(dtype), fill_mode, np.random.default_rng())
+    return generated_input(shape, DType(dtype), fill_mode, np.random.default_rng())
 
 
 def _session(host: str | None, port: int | str | None, key: str | None) -> AbstractContextManager[RPCSession | None]:

@@ -75,13 +75,13 @@ def as_number(value: Known) -> Expr:
     return i64(value) if isinstance(value, int) else call("sizes", values=(value,), shape=(), dtype="int64")
 
 
-def _found(data: Expr) -> tuple[Expr, Expr]:
+def _nonzero(data: Expr) -> tuple[Expr, Expr]:
     """The coordinates of what is not zero, a row for each axis, zeros behind them, and how many there are."""
     both = call("bounded_nonzero", data)
     return TupleGetItem(both, 0), call("squeeze", TupleGetItem(both, 1), axis=(0,))
 
 
-def _kept(walk: Walk, view: OnnxNode, mask: Expr) -> Expr:
+def _positions(walk: Walk, view: OnnxNode, mask: Expr) -> Expr:
     """Of a bool vector: the positions that hold, in order."""
     positions, size = _compacted(mask)
     return cut(walk, view, positions, 0, size)
@@ -89,7 +89,7 @@ def _kept(walk: Walk, view: OnnxNode, mask: Expr) -> Expr:
 
 def _compacted(mask: Expr) -> tuple[Expr, Expr]:
     """Of a bool vector: the positions that hold, in order and then zeros, and how many there are."""
-    places, size = _found(mask)
+    places, size = _nonzero(mask)
     return call("reshape", places, newshape=(-1,)), size
 
 
@@ -120,7 +120,7 @@ def _first(walk: Walk, values: Expr, axis: int, extent: Extent) -> Expr:
 def non_zero(walk: Walk, view: OnnxNode) -> Values:
     """NonZero: a column of coordinates per element that is not zero."""
     data = view.input(0)
-    places, size = _found(data if _shape(data) else call("reshape", data, newshape=(1,)))
+    places, size = _nonzero(data if _shape(data) else call("reshape", data, newshape=(1,)))
     return [cut(walk, view, places, 1, size)]
 
 
@@ -134,7 +134,7 @@ def compress(walk: Walk, view: OnnxNode) -> Values:
     if _shape(condition)[0] > extent:
         condition = call("strided_slice", condition, begin=(0,), end=(extent,), strides=(1,), axes=(0,))
     axis %= len(_shape(data))
-    return [call("take", data, _kept(walk, view, condition), axis=axis)]
+    return [call("take", data, _positions(walk, view, condition), axis=axis)]
 
 
 def unique(walk: Walk, view: OnnxNode) -> Values:
@@ -153,7 +153,7 @@ def unique(walk: Walk, view: OnnxNode) -> Values:
     counts = call(
         "scatter_elements", splat((count,), 0, "int64"), rank, splat((count,), 1, "int64"), axis=0, reduction="add"
     )
-    own = _kept(walk, view, starts)
+    own = _positions(walk, view, starts)
     first, where = (call("take", x, own, axis=0) for x in (values, order))
     return [first, where, inverse, _first(walk, counts, 0, _length(own))]
 
@@ -180,7 +180,7 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
         has_least=not view.missing(4),
     )
     chosen = call("reshape", picks, newshape=(-1,))  # -1 where nothing was left
-    positions = _kept(walk, view, call("greater_equal", chosen, i64(0)))
+    positions = _positions(walk, view, call("greater_equal", chosen, i64(0)))
     rows = [
         call("floor_divide", positions, as_number(classes * most)),
         call("floor_mod", call("floor_divide", positions, as_number(most)), as_number(classes)),

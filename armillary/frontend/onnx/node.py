@@ -95,7 +95,7 @@ class OnnxNode:
             raise TypeMismatch(f"{self.op_type} node {self.name!r}: attribute {name!r} is {value!r}, wanted 0 or 1")
         return bool(value)
 
-    def check_made(self, elements: Index) -> None:
+    def check_elements(self, elements: Index) -> None:
         """Refuse a constant of more elements than an import may compute."""
         FOLDED_BYTES.check(8 * elements, f"{self.op_type} node {self.name!r}")
 

@@ -40,11 +40,11 @@ def build_runtime(
         return run_compiler([*command, *links, _CORE], path)
     except TargetError as error:
         if f"cannot find {_CORE}" not in error.message:
-            raise _told(error, found) from None
+            raise _build_error(error, found) from None
     try:
         return run_compiler([*command, *links], path)
     except TargetError as error:
-        raise _told(error, found) from None
+        raise _build_error(error, found) from None
 
 
 def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Path = "") -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Pat
     try:
         run_compiler([*_compile(compiler, found, ()), "-c", str(_SOURCE)], output)
     except TargetError as error:
-        raise _told(error, found) from None
+        raise _build_error(error, found) from None
     folders = found.libraries or tuple(system_folders(compiler))
     names = ("libarm_compute-static.a", "libarm_compute_core-static.a")
     archives = [str(folder / name) for name in names for folder in folders if (folder / name).exists()]
@@ -77,7 +77,7 @@ def _compile(compiler: Sequence[str], found: Found, flags: Sequence[str]) -> lis
     ]
 
 
-def _told(error: TargetError, found: Found) -> TargetError:
+def _build_error(error: TargetError, found: Found) -> TargetError:
     """What went wrong in the user's words, where it is the library's absence or version."""
     if found.version:
         known = f"this runtime is written for {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}"

@@ -74,16 +74,16 @@ def _choices(root: Path) -> str:
 
 
 def _triple(compiler: Sequence[str]) -> str:
-    return _told(compiler, "-dumpmachine") or "."
+    return _compiler_answer(compiler, "-dumpmachine") or "."
 
 
 def system_folders(compiler: Sequence[str]) -> list[Path]:
     """The folders in which the compiler finds the library by itself."""
-    found = [_told(compiler, f"-print-file-name={name}") for name in _FILES]
+    found = [_compiler_answer(compiler, f"-print-file-name={name}") for name in _FILES]
     return list(dict.fromkeys(Path(text).resolve().parent for text in found if Path(text).is_absolute()))
 
 
-def _told(compiler: Sequence[str], option: str) -> str:
+def _compiler_answer(compiler: Sequence[str], option: str) -> str:
     try:
         done = subprocess.run([*compiler, option], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

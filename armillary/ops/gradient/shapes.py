@@ -209,7 +209,7 @@ def _axes(call: Call) -> tuple[int, ...]:
     return tuple(k for k in range(ndim) if (k in axes) != (attrs.exclude and attrs.axis is not None))
 
 
-def _kept(call: Call, value: Expr) -> Expr:
+def _with_reduced_axes(call: Call, value: Expr) -> Expr:
     """A result of a reduction with the axes that it removed, of size 1."""
     if call.attrs.keepdims:
         return value
@@ -227,7 +227,7 @@ def _count(call: Call) -> int:
 
 
 def _spread(call: Call, grad: Expr) -> Expr:
-    return op("broadcast_to_like", _kept(call, grad), call.args[0])
+    return op("broadcast_to_like", _with_reduced_axes(call, grad), call.args[0])
 
 
 @rule_of("sum")
@@ -255,7 +255,7 @@ def variance(call: Call, grad: Expr) -> Grads:
 def extreme(call: Call, grad: Expr) -> Grads:
     """The gradient goes to the elements that have the extreme value, each its share."""
     x = call.args[0]
-    here = op("cast", op("equal", x, _kept(call, call)), dtype=str(tensor(x).dtype))
+    here = op("cast", op("equal", x, _with_reduced_axes(call, call)), dtype=str(tensor(x).dtype))
     count = op("sum", here, axis=_axes(call), keepdims=True)
     return [_spread(call, grad) * here / count]
 

@@ -110,11 +110,13 @@ def _contraction(expr: Call, attrs: Attributes, inputs: list[Expr], asked: list[
         kernel = (axes and axes.kernel_of(asked[0])) or attrs.kernel_layout
         if asked[0] == "NHWC" and name in ("nn.conv2d", "qnn.conv2d") and _is_depthwise(expr, attrs):
             kernel = "HWOI"
-    message = dataclasses.replace(attrs, data_layout=asked[0], kernel_layout=kernel, out_layout=_kept(attrs, asked[0]))
+    message = dataclasses.replace(
+        attrs, data_layout=asked[0], kernel_layout=kernel, out_layout=_output_layout(attrs, asked[0])
+    )
     return Call(expr.op, tuple(inputs), message, expr.span)
 
 
-def _kept(attrs: Attributes, data: str) -> str:
+def _output_layout(attrs: Attributes, data: str) -> str:
     """An output layout that is told follows the data, where it was the data's."""
     return data if attrs.out_layout and attrs.out_layout == attrs.data_layout else str(attrs.out_layout)
 

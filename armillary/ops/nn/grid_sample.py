@@ -82,7 +82,7 @@ def spots_of(attrs: GridSampleAttrs, shape: Sequence[D]) -> tuple[D, ...]:
     return tuple(d for axis, d in enumerate(shape) if axis != attrs.grid_axis % len(shape))
 
 
-def _given(attrs: GridSampleAttrs, grid: Tensor, spot: Sequence[te.Expr], k: int) -> te.Expr:
+def _coordinate(attrs: GridSampleAttrs, grid: Tensor, spot: Sequence[te.Expr], k: int) -> te.Expr:
     """Coordinate k of a spot (n, place…)."""
     return grid(spot[0], k, *spot[1:]) if attrs.grid_axis == 1 else grid(*spot, k)
 
@@ -200,7 +200,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     m, wide = _te_arithmetic(), accumulator(x.dtype)  # no 16-bit float holds the places of a long row
 
     def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
-        places = [T.cast(_given(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
+        places = [T.cast(_coordinate(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
         def read(where: list[te.Expr]) -> te.Expr:
             inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
@@ -227,7 +227,7 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 
     def neighbours(*at: te.Expr) -> list[list[tuple[te.Expr, te.Expr | None]]]:
-        given = [_given(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
+        given = [_coordinate(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
         along = [
             _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
             for p, s in zip(given, sizes, strict=True)

@@ -71,7 +71,7 @@ def compute(attrs: None, data: te.Tensor) -> Any:  # Any: two tensors
     return te.extern([(len(shape), size), (1,)], [data], body, name=NAME, dtype=["int64", "int64"])
 
 
-def _is_found(data: Buffer, *index: Index) -> Scalar:
+def _is_nonzero(data: Buffer, *index: Index) -> Scalar:
     value = load(data, *index)
     return T.cast(value if str(data.dtype) == "bool" else T.not_equal(value, T.const(0, data.dtype)), "int32")
 
@@ -82,11 +82,11 @@ def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length:
 
     def offer(i: Scalar) -> Stmt:
         here = store(places, i, last, load(count, 0))
-        return S.seq(here, store(count, T.add(load(count, 0), _is_found(data, *row, i)), 0))
+        return S.seq(here, store(count, T.add(load(count, 0), _is_nonzero(data, *row, i)), 0))
 
     def vector(v: Var) -> Stmt:
         def lane(n: Var) -> Stmt:
-            return store(found, _is_found(data, *row, v * LANES + n), n)
+            return store(found, _is_nonzero(data, *row, v * LANES + n), n)
 
         some = loop("n", LANES, lambda n: offer(v * LANES + n), S.LoopKind.UNROLLED)
         tested = S.IfThenElse(T.greater(lanes_sum(found), 0), some)

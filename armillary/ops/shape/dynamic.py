@@ -97,7 +97,7 @@ def _infer(attrs: DynamicAttrs, inputs: Type) -> Type:
     if Fact.PICKS in op.facts and _ENDS.issuperset(attrs.names):
         return _cut(attrs, own[0], [ty.size for ty in fields[count:]])
     if _SIZES.issuperset(attrs.names):
-        return _kept(op, attrs, values, own)
+        return _unchanged_type(op, attrs, values, own)
     with suppress(TypeMismatch):
         return _unknown(op.infer_type(given, [TensorType((1,) * ty.ndim, ty.dtype) for ty in own]))
     return _unknown(op.infer_type(given, list(own)))  # sizes that say something of the others
@@ -114,7 +114,7 @@ def _cut(attrs: DynamicAttrs, data: TensorType, counts: Sequence[int]) -> Tensor
     return TensorType(tuple(ANY_DIM if k in axes else size for k, size in enumerate(data.shape)), data.dtype)
 
 
-def _kept(op: Op, attrs: DynamicAttrs, values: dict[str, object], own: Sequence[TensorType]) -> Type:
+def _unchanged_type(op: Op, attrs: DynamicAttrs, values: dict[str, object], own: Sequence[TensorType]) -> Type:
     """The type of an operator that is told sizes or factors: what two of them leave as it is stays."""
     first, second = (
         op.infer_type(op.make_attrs((), {**dict(attrs.settings), **_times(values, by)}), list(own)) for by in (2, 3)

@@ -42,13 +42,13 @@ _FLAG = TensorType((), DType("bool"))
 class Hole(Type):
     """A type that is not known yet; `found` is what it turned out to be."""
 
-    __slots__ = ("found",)
+    __slots__ = ("resolution",)
 
     def __init__(self) -> None:
-        self.found: Type | None = None
+        self.resolution: Type | None = None
 
     def __str__(self) -> str:
-        return "_" if self.found is None else str(self.found)
+        return "_" if self.resolution is None else str(self.resolution)
 
 
 def solve(root: Expr, module: IRModule | None) -> Type:
@@ -69,7 +69,7 @@ class Solver:
     def __init__(self, module: IRModule | None) -> None:
         self.module = module
         self.types: dict[int, Type] = {}
-        self.kept: list[Expr] = []  # nodes whose ids are above
+        self.retained: list[Expr] = []  # nodes whose ids are above
         self.waiting: list[Callable[[], bool]] = []  # each says whether it is done
         self.untyped: list[Var] = []
         self.globals: dict[str, Type] = {}
@@ -81,7 +81,7 @@ class Solver:
         order = post_order(root)
         bound = {id(e.var): e.value for e in order if isinstance(e, Let)}
         for expr in order:
-            self.kept.append(expr)
+            self.retained.append(expr)
             if hasattr(expr, "_type"):
                 self.unify(self.type_of(expr), expr.checked_type, expr)
                 continue
@@ -115,7 +115,7 @@ class Solver:
             self.globals[name.name_hint] = ty
             return ty
         self.globals[name.name_hint] = self.type_of(function)
-        if not any(e is function for e in self.kept):
+        if not any(e is function for e in self.retained):
             self.add(function)
         return self.globals[name.name_hint]
 
@@ -135,8 +135,8 @@ class Solver:
 
     def resolved(self, ty: Type) -> Type:
         """What a hole turned out to be; the type itself, if it is none."""
-        while isinstance(ty, Hole) and ty.found is not None:
-            ty = ty.found
+        while isinstance(ty, Hole) and ty.resolution is not None:
+            ty = ty.resolution
         return TypeCall(ty) if isinstance(ty, GlobalTypeVar) else ty
 
     def instance(self, ty: Type) -> Type:
@@ -178,7 +178,7 @@ class Solver:
             if part is hole:
                 raise TypeMismatch(f"a type would hold itself: {self.shown(ty)}", span=self.span(at))
             stack += parts_of(part)
-        hole.found = ty
+        hole.resolution = ty
 
     def mismatch(self, a: Type, b: Type, at: Expr) -> TypeMismatch:
         """The error of two types that differ."""
@@ -190,9 +190,9 @@ class Solver:
         ty = self.resolved(ty)
         if isinstance(ty, Hole):
             return None
-        found = [self.whole(t) for t in parts_of(ty)]
-        known = [t for t in found if t is not None]
-        if len(known) != len(found):
+        resolution = [self.whole(t) for t in parts_of(ty)]
+        known = [t for t in resolution if t is not None]
+        if len(known) != len(resolution):
             return None
         return with_parts(ty, known) if known else ty
 
@@ -217,10 +217,10 @@ class Solver:
         if self.waiting:
             self.refuse_untyped()
             raise TypeMismatch("the types of a call's arguments are not determined")
-        for expr in self.kept:
-            found = self.whole(self.types[id(expr)]) if id(expr) in self.types else None
-            if found is not None and not isinstance(expr, GlobalVar):
-                object.__setattr__(expr, "_type", found)
+        for expr in self.retained:
+            resolution = self.whole(self.types[id(expr)]) if id(expr) in self.types else None
+            if resolution is not None and not isinstance(expr, GlobalVar):
+                object.__setattr__(expr, "_type", resolution)
 
     def refuse_untyped(self) -> None:
         """Refuse the first variable whose type nothing says, if there is one."""

@@ -406,11 +406,14 @@ def _quotients(p: CallPattern) -> list[CallPattern]:
     left, right = p.args if p.args is not None and len(p.args) == 2 else (p, p)
     if _calls(p, over) and _calls(left, times):
         a, b = left.args  # type: ignore[attr-defined]  # a call of two
-        return [_made(times, a, _made(over, b, right)), _made(times, b, _made(over, a, right))]
+        return [
+            _call_pattern(times, a, _call_pattern(over, b, right)),
+            _call_pattern(times, b, _call_pattern(over, a, right)),
+        ]
     if not _calls(p, times):
         return []
     inner = [(one, other) for one, other in ((right, left), (left, right)) if _calls(one, over)]
-    return [_made(over, _made(times, other, q.args[0]), q.args[1]) for q, other in inner]  # type: ignore[attr-defined]
+    return [_call_pattern(over, _call_pattern(times, other, q.args[0]), q.args[1]) for q, other in inner]  # type: ignore[attr-defined]
 
 
 def _calls(p: DFPattern, op: Op) -> bool:
@@ -420,7 +423,7 @@ def _calls(p: DFPattern, op: Op) -> bool:
     return p.op.expr is op and p.args is not None and len(p.args) == 2
 
 
-def _made(op: Op, *args: DFPattern) -> CallPattern:
+def _call_pattern(op: Op, *args: DFPattern) -> CallPattern:
     return CallPattern(ExprPattern(op), args)
 
 

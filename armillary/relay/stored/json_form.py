@@ -229,7 +229,7 @@ class _Reader:
         except _MISFITS as error:
             raise ModelError(f"an attribute does not fit its operator: {type(error).__name__}: {error}") from None
 
-    def _node(self, node: Json) -> Any:  # Any: as in self.made
+    def _node(self, node: Json) -> Any:  # Any: as in self.nodes_read
         kind = node.get("kind") if isinstance(node, dict) else None
         read = _READ.get(kind) if isinstance(kind, str) else None
         if read is None:
@@ -262,7 +262,7 @@ class _Reader:
             raise ModelError(f"a span of the JSON form is {row!r}, wanted [source, name, line, column]")
         return Span(*row)
 
-    def ref(self, index: Json, key: str) -> Any:  # Any: as in self.made
+    def ref(self, index: Json, key: str) -> Any:  # Any: as in self.nodes_read
         if not _is_index(index, len(self.made)):
             raise self.damaged(f"has {index!r} as {key!r}, wanted the number of an earlier node")
         return self.made[index]

@@ -32,8 +32,8 @@ class Metadata:
     """Sections by the line where each begins; constants are made on first use and shared."""
 
     sections: list[tuple[int, JsonObject]]
-    made: dict[tuple[int, int], Constant] = field(default_factory=dict)
-    given: dict[str, Sequence[object]] = field(default_factory=dict)  # by kind, of the caller
+    constants: dict[tuple[int, int], Constant] = field(default_factory=dict)
+    rows_by_kind: dict[str, Sequence[object]] = field(default_factory=dict)  # by kind, of the caller
 
     @staticmethod
     def split(text: str, source: str) -> tuple[Metadata, str]:
@@ -55,15 +55,15 @@ class Metadata:
 
     def give(self, table: Mapping[str, Sequence[object]]) -> None:
         """Constants for a text without sections of its own, and what else it names by kind and number."""
-        self.given.update({kind: rows for kind, rows in table.items() if kind != "relay.Constant"})
+        self.rows_by_kind.update({kind: rows for kind, rows in table.items() if kind != "relay.Constant"})
         constants = [c for c in table.get("relay.Constant", ()) if isinstance(c, Constant)]
         if not self.sections:
             self.sections.append((sys.maxsize, {"relay.Constant": list(constants)}))
-            self.made.update({(sys.maxsize, number): constant for number, constant in enumerate(constants)})
+            self.constants.update({(sys.maxsize, number): constant for number, constant in enumerate(constants)})
 
     def item(self, kind: str, index: int) -> object:
         """What the caller gave for `meta[kind][index]`."""
-        rows = self.given[kind]
+        rows = self.rows_by_kind[kind]
         if not 0 <= index < len(rows):
             raise ModelError(f"the table of {kind} has {len(rows)} entries, the text asks for number {index}")
         return rows[index]
@@ -77,10 +77,10 @@ class Metadata:
         rows = content.get(kind)
         if kind != "relay.Constant" or not isinstance(rows, list) or not 0 <= index < len(rows):
             raise ModelError(f"the #[metadata] section has no {kind} number {index}")
-        if (at, index) not in self.made:
+        if (at, index) not in self.constants:
             what = f"constant {index} of the #[metadata] section"
-            self.made[at, index] = Constant(read_array(rows[index], what))
-        return self.made[at, index]
+            self.constants[at, index] = Constant(read_array(rows[index], what))
+        return self.constants[at, index]
 
 
 def _decode(text: str, position: int, span: Span) -> tuple[JsonObject, int]:

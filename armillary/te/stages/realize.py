@@ -69,8 +69,8 @@ class _Staged(Lowering):
         stages = schedule.stages
         inputs = [s.op.output(0) for s in stages if isinstance(s.op, PlaceholderOp)]
         results = [op.output(k) for op in schedule.outputs for k in range(op.num_outputs)]
-        self.given = [*inputs, *results]
-        super().__init__(schedule, self.given, {})
+        self.operands = [*inputs, *results]
+        super().__init__(schedule, self.operands, {})
         self.placed = _by_address(schedule, self)
         self.relative &= self.placed
         own = {tensor: buffer for tensor, buffer in self.buffers.items() if tensor not in self.placed}
@@ -84,7 +84,7 @@ class _Staged(Lowering):
                 "ScheduleOps: a stage has a layout of its own", hint="armillary.lower takes such stages"
             )
         body = self.over_tensors(self.function("main").body)
-        for tensor in self.given:
+        for tensor in self.operands:
             if tensor in self.placed:
                 first = tuple(T.const(0, n.dtype) for n in tensor.shape)
                 whose = E.ProducerLoad(_original(self.schedule, tensor), first)

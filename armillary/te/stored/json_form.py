@@ -66,7 +66,7 @@ def load(content: Json) -> Saved:
     reader = _Reader()
     for place, row in enumerate(content["nodes"]):
         try:
-            reader.made.append(reader.node(row))
+            reader.nodes_read.append(reader.node(row))
         except _MISFITS as error:
             raise ModelError(f"node {place} of the JSON is damaged: {type(error).__name__}: {error}") from None
     return reader.at(content.get("root"))
@@ -79,7 +79,7 @@ class _Writer:
     def __init__(self) -> None:
         self.nodes: list[dict[str, Json]] = []
         self.places: dict[int, int] = {}
-        self.kept: list[object] = []  # their ids are keys
+        self.retained: list[object] = []  # their ids are keys
 
     def position(self, root: Saved) -> int:
         """Where an object stands in the list, after all that it holds."""
@@ -92,7 +92,7 @@ class _Writer:
             if is_ready:
                 self.nodes.append({"node": type(item).__name__, **{k: self._plain(v) for k, v in fields.items()}})
                 self.places[id(item)] = len(self.nodes) - 1
-                self.kept.append(item)
+                self.retained.append(item)
             else:
                 stack.append((item, True))
                 stack.extend((part, False) for part in reversed(list(_inside(fields.values()))))
@@ -159,7 +159,7 @@ _OF_SCAN = ("name", "scan_axis", "init", "update", "state", "inputs", "tag", "at
 
 class _Reader:
     def __init__(self) -> None:
-        self.made: list[Saved] = []
+        self.nodes_read: list[Saved] = []
 
     def node(self, row: dict[str, Json]) -> Saved:
         fields = {key: self.value(value) for key, value in row.items() if key != "node"}
@@ -168,9 +168,9 @@ class _Reader:
         return result
 
     def at(self, place: Json) -> Saved:
-        if type(place) is not int or not 0 <= place < len(self.made):
-            raise ModelError(f"the JSON names the node {place!r}, there are {len(self.made)} before")
-        return self.made[place]
+        if type(place) is not int or not 0 <= place < len(self.nodes_read):
+            raise ModelError(f"the JSON names the node {place!r}, there are {len(self.nodes_read)} before")
+        return self.nodes_read[place]
 
     def value(self, value: Json) -> object:  # what a field holds
         if isinstance(value, list):

@@ -13,7 +13,7 @@ import math
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
-from armillary.backends.cpu.attention.space import PREFILL, Plan, explain, given_config, plan_of, refuses, sizes_here
+from armillary.backends.cpu.attention.space import PREFILL, Plan, explain, plan_of, refuses, sizes_here, stated_config
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
 from armillary.backends.cpu.gemm.pack import pack_blocks
@@ -44,7 +44,7 @@ def _compute(
 ) -> te.Tensor:
     size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
     cpu = cpu_model(Target.current() or Target("llvm"))
-    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype), given_config(attrs))
+    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype), stated_config(attrs))
     return tiled(attrs, size, plan, query, key, value, mask)
 
 
@@ -144,7 +144,7 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
         return
     cpu = cpu_model(fused.workload.target)
     plan = plan_of(  # the lanes are not the output's: a cast may follow
-        sizes_here(fused.workload), cpu, lanes_of(cpu, fused.anchor[0].dtype), given_config(attrs)
+        sizes_here(fused.workload), cpu, lanes_of(cpu, fused.anchor[0].dtype), stated_config(attrs)
     )
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     if output.op is not fused.anchor[0].op:

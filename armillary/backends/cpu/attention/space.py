@@ -166,11 +166,11 @@ def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     rows = plans_of(workload, cpu)
     mine = next(cycles for plan, cycles in rows if plan.config() == choice.config)
     shown = [row for row in rows[: SHOWN + 1] if row[0].config() != choice.config][:SHOWN]
-    others = tuple(Estimate(f"blocks {_told(plan.config())}", cycles, "") for plan, cycles in shown)
+    others = tuple(Estimate(f"blocks {_tiles_text(plan.config())}", cycles, "") for plan, cycles in shown)
     return Weighed(Cost(mine, "FMA units"), others)
 
 
-def _told(config: Config) -> str:
+def _tiles_text(config: Config) -> str:
     rows, keys, features = (value for _, value in config)
     return f"{rows}x{keys} and {rows}x{features}"
 
@@ -186,7 +186,7 @@ def _guarded(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 PREFILL = Algorithm("attention.rows", _space, _pick, _weigh, _title, _guarded)
 
 
-def given_config(attrs: AttentionAttrs) -> Config:
+def stated_config(attrs: AttentionAttrs) -> Config:
     """The knobs that a call's choice states."""
     choice = Choice.parse(attrs.choice)
     return choice.config if choice.algorithm == PREFILL.name else ()
@@ -201,4 +201,4 @@ def explain(workload: Workload) -> Explanation:
     milliseconds = round(choice.estimate.cycles / hertz, 6)
     weighed = tuple((r.name, round(r.cycles / hertz, 6)) for r in choice.rejected if not r.reason)
     bound, title = choice.estimate.bound, "attention by blocks of rows"
-    return Explanation(title, _told(choice.config), milliseconds, bound, weighed, message)
+    return Explanation(title, _tiles_text(choice.config), milliseconds, bound, weighed, message)

@@ -67,7 +67,7 @@ def _compute(attrs: object, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The product of whole blocks of rows with a packed weight, and what of it is asked for."""
     *batch, _ = te.static_shape(data)
     chunks = te.static_shape(weight)[0]
-    return _kept(_product(_whole_rows(attrs, data, batch, chunks), weight), batch, chunks * COLUMNS)
+    return _in_columns(_product(_whole_rows(attrs, data, batch, chunks), weight), batch, chunks * COLUMNS)
 
 
 def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, other: te.Tensor) -> te.Tensor:
@@ -92,12 +92,12 @@ def _compute_packing(attrs: DenseAttrs | BatchMatmulAttrs, data: te.Tensor, othe
     lead = te.static_shape(other)[:-2]
     packed = te.compute((*lead, chunks, words, COLUMNS), word, name="packed", tag=PACKED)
     if not lead:
-        return _kept(_product(_whole_rows(attrs, data, batch, chunks), packed), batch, columns)
+        return _in_columns(_product(_whole_rows(attrs, data, batch, chunks), packed), batch, columns)
     count, rows = max(lead[0], batch[0]), _whole_rows(attrs, data, batch[1:], chunks, batch[0])
-    return _kept(_product(rows, packed, count), batch[1:], columns, count)
+    return _in_columns(_product(rows, packed, count), batch[1:], columns, count)
 
 
-def _kept(product: te.Tensor, batch: list[int], columns: int, count: int | None = None) -> te.Tensor:
+def _in_columns(product: te.Tensor, batch: list[int], columns: int, count: int | None = None) -> te.Tensor:
     def element(*index: te.Expr) -> te.Expr:
         *at, j = index
         lead = () if count is None else (at.pop(0),)

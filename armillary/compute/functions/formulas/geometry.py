@@ -181,7 +181,7 @@ def _bilinear_row(place: Place, border: str) -> EmitRow:
     return row
 
 
-def _kept(box: tuple[int, int], at: Expr, size: Expr) -> tuple[list[tuple[int, Expr]], Expr]:
+def _places_inside(box: tuple[int, int], at: Expr, size: Expr) -> tuple[list[tuple[int, Expr]], Expr]:
     """The places of a box with whether each counts, and how many do: a box ends one pixel beside the image."""
     low, high = (T.const(n) for n in box)
     begin = T.select(T.less(T.add(at, f32(low)), f32(-1.0)), T.const(-1), low)
@@ -199,8 +199,8 @@ def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel
         image = _Image(read, border, options)
         at_x, at_y = _scaled(0.5)(read, y, x, options)
         left, top = below(at_x), below(at_y)
-        along, wide = _kept(columns, T.sub(at_x, image.left), T.sub(image.right, image.left))
-        down, high = _kept(rows, T.sub(at_y, image.top), T.sub(image.bottom, image.top))
+        along, wide = _places_inside(columns, T.sub(at_x, image.left), T.sub(image.right, image.left))
+        down, high = _places_inside(rows, T.sub(at_y, image.top), T.sub(image.bottom, image.top))
         total: Expr = T.const(0)
         for dy, has_row in down:
             for dx, has_column in along:

@@ -240,7 +240,7 @@ def attended(node: OnnxNode, projected: Expr, mask: int, past: int, bias: int) -
         given = one_way(node, bias, (batch, heads, length, keys))
         added = given if added is None else added + given
     if node.flag("unidirectional", False):
-        node.check_made(length * keys)
+        node.check_elements(length * keys)
         ahead = np.triu(np.full((length, keys), -1e30, np.float32), keys - length + 1)[None, None]
         if added is None or abs(float(node.float("mask_filter_value", -10000.0))) < 1e20:
             added = const(ahead) if added is None else added + const(ahead)
@@ -267,7 +267,7 @@ def multi_head_attention(node: OnnxNode) -> list[Expr]:
         given = one_way(node, 5, (batch, int(node.int("num_heads", 0)), length, keys))
         bias = given if bias is None else bias + given
     if node.flag("unidirectional", False):
-        node.check_made(length * keys)
+        node.check_elements(length * keys)
         ahead = const(np.triu(np.full((length, keys), -1e30, np.float32), past + 1)[None, None])
         bias = ahead if bias is None else bias + ahead
     return [_joined(node, q, k, v, bias), k, v]

@@ -138,7 +138,7 @@ def from_onnx_nonzero(node: OnnxNode) -> Expr:
 @from_onnx("Unique")
 def from_onnx_unique(node: OnnxNode) -> list[Expr]:
     data, axis = _known_input(node), node.int("axis", default=None)
-    node.check_made(4 * data.size)
+    node.check_elements(4 * data.size)
     values, first, inverse, counts = np.unique(
         data, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )

@@ -192,13 +192,13 @@ def from_onnx_range(node: OnnxNode) -> Expr:
     dtype = start.dtype
     if dtype.kind in "iu":
         count = max(0, -((int(start) - int(limit)) // int(step)))
-        node.check_made(count)
+        node.check_elements(count)
         return const(start + np.arange(count, dtype=dtype) * step)
     first, last, by = float(start), float(limit), float(step)
     if not math.isfinite((last - first) / by):
         raise TypeMismatch(f"Range node {node.name!r}: from {first} to {last} by {by} is no finite number of elements")
     count = max(0, math.ceil((last - first) / by))
-    node.check_made(count)
+    node.check_elements(count)
     return const((first + np.arange(count) * by).astype(dtype))
 
 

@@ -62,7 +62,7 @@ def stft(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"STFT node {node.name!r}: frames of {size} every {step} of {samples} samples")
     count = (samples - size) // step + 1
     if isinstance(count, int):
-        node.check_made(count * size)
+        node.check_elements(count * size)
         places: Expr = const(ints(np.arange(0, count * step, step)[:, None] + np.arange(size)))
     else:  # a signal shorter than a frame: 0 elements do not take a shape of 1
         starts = arange(0, count * step, step, dtype="int32")
@@ -83,7 +83,7 @@ def mel_weight_matrix(node: OnnxNode) -> list[Expr]:
     if bins < 0 or not lies_within:
         message = f"{bins} bins from {low} to {high} Hz, of {length} samples at {rate} Hz"
         raise TypeMismatch(f"{_what(node)}: {message}: the edges must lie within the spectrum")
-    node.check_made(4 * rows * bins)  # with what is computed on the way
+    node.check_elements(4 * rows * bins)  # with what is computed on the way
     low_mel, high_mel = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     mels = np.arange(bins + 2) * ((high_mel - low_mel) / (bins + 2)) + low_mel
     edges = ((int(length) + 1) * (700 * (10 ** (mels / 2595) - 1))) // rate

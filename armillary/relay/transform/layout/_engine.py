@@ -94,7 +94,7 @@ class LayoutWalk(ABC):
         self.values: dict[int, Value] = {}  # by id of the old node
         self.fields: dict[int, list[Value]] = {}  # of old nodes that give several
         self.moved: dict[tuple[int, str, str], Expr] = {}
-        self.kept: list[Expr] = []  # whose ids are keys above
+        self.retained: list[Expr] = []  # whose ids are keys above
 
     def run(self, function: Function) -> Expr:
         for expr in post_order(function, not_primitive):
@@ -139,7 +139,7 @@ class LayoutWalk(ABC):
             return expr
         key = (id(expr), source.text, target.text)
         if key not in self.moved:
-            self.kept.append(expr)
+            self.retained.append(expr)
             self.moved[key] = self.in_layout(expr, source, target)
         return self.moved[key]
 

@@ -76,7 +76,7 @@ class InferenceWalk(LayoutWalk):
         if after is None or not after.is_known or len(after.inputs) != len(values):
             return False
         try:
-            made = self._made(expr, target, values, before.inputs, after)
+            made = self._moved_call(expr, target, values, before.inputs, after)
             _check(expr, made, before.outputs, after.outputs)
         except ArmillaryError:  # an operator that does not know the layout
             return False
@@ -91,7 +91,7 @@ class InferenceWalk(LayoutWalk):
             self.values[id(expr)] = Value(made, *(pairs[0] if pairs else ()))
         return True
 
-    def _made(self, expr: Call, target: Call, values: list[Value], cur: Layouts, after: Inferred) -> Call:
+    def _moved_call(self, expr: Call, target: Call, values: list[Value], cur: Layouts, after: Inferred) -> Call:
         """The call with its inputs moved to where it reads them."""
         fields = iter(range(len(values)))
 

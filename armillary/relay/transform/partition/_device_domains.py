@@ -125,7 +125,7 @@ class Domains:
         self.module, self.config = module, config
         self.of: dict[int, Domain] = {}
         self.callees: dict[int, Domain] = {}
-        self.kept: list[Expr] = []  # whose ids are above
+        self.retained: list[Expr] = []  # whose ids are above
         self.orders: dict[str, list[Expr]] = {}
         for name, function in module.items():
             if isinstance(function, Function) and not_primitive(function):
@@ -148,7 +148,7 @@ class Domains:
         result = self.of.get(id(expr))
         if result is None:
             result = self.of[id(expr)] = self._first(expr)
-            self.kept.append(expr)
+            self.retained.append(expr)
         return result
 
     def _first(self, expr: Expr) -> Domain:

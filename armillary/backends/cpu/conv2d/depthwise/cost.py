@@ -44,7 +44,7 @@ class DepthwiseNest:
     moved: float = 0.0  # cycles to read the data and to write the results, which show in full
 
     @property
-    def kept(self) -> int:
+    def held_columns(self) -> int:
         """Columns of the data that a column of outputs holds for later taps: one per phase of the stride met twice."""
         step = self.stride // math.gcd(self.stride, self.dilation)
         return min(step, max(0, self.kernel[1] - step))
@@ -65,7 +65,7 @@ def depthwise_tiles(nest: DepthwiseNest, cpu: CpuModel) -> list[Tile]:
     result = []
     for vectors in (v for v in VECTORS if nest.chunks % v == 0):
         room = (cpu.vector_registers - 1) // (vectors * nest.wide) - 1  # one for each block's weight, one to load into
-        most = min(nest.width, room // (1 + nest.kept))
+        most = min(nest.width, room // (1 + nest.held_columns))
         result += [Tile(rows, vectors) for rows in range(1, most + 1)]
     return result or [Tile(1, 1)]
 

@@ -157,7 +157,7 @@ def _ensemble(node: OnnxNode, x: Expr, trees: _Trees, targets: int, aggregate: s
         depths,
         *leaf_values,
     )
-    node.check_made(sum(a.size for a in arrays))
+    node.check_elements(sum(a.size for a in arrays))
     result = call("ml.tree_ensemble", x, *map(const, arrays), targets=targets, first_leaf=inner, aggregate=aggregate)
     return result if dtype == "float32" else call("cast", result, dtype="float32")
 

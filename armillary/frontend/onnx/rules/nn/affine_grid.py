@@ -26,7 +26,7 @@ def affine_grid(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"AffineGrid node {node.name!r}: got {got}; wanted theta (N, 2, 3) or (N, 3, 4)")
     if min(sides) < 1:
         raise TypeMismatch(f"AffineGrid node {node.name!r}: size {(n, '…', *sides)}; each axis has an element at least")
-    node.check_made(math.prod(sides) * (axes + 1))
+    node.check_elements(math.prod(sides) * (axes + 1))
     unmoved = points(tuple(sides), node.flag("align_corners", False)).astype(theta.dtype.numpy)
     product = call("nn.dense", const(unmoved), reshape_to(node.input(0), (n * axes, axes + 1)))  # (points, n * axes)
     placed = call("transpose", reshape_to(product, (len(unmoved), n, axes)), axes=(1, 0, 2))

@@ -60,7 +60,7 @@ def col2im(node: OnnxNode) -> Expr:
         return _by_phases(node.input(0), (batch, rows // taps), blocks)
     if taps <= MOST:
         return _by_taps(node.input(0), (batch, rows // taps), blocks)
-    node.check_made(taps * rows)
+    node.check_elements(taps * rows)
     data = reshape_to(node.input(0), (batch, rows, *counts))
     return _by_transposed_convolution(data, rows // taps, blocks, str(ty.dtype))
 

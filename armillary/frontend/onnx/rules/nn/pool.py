@@ -120,7 +120,7 @@ def max_unpool(node: OnnxNode) -> Expr:
         if far or shape[:2] != tiled[:2]:
             message = f"MaxUnpool node {node.name!r}: output_shape {shape} does not fit what is unpooled, {tiled}"
             raise TypeMismatch(message, hint="it is less than a stride smaller, or larger, in the spatial axes alone")
-    node.check_made(math.prod(shape))
+    node.check_elements(math.prod(shape))
     at = checked(node, 1, [(0, max(math.prod(shape) - 1, 0))], "index", ty.size)
     if shape != tiled and ty.size and isinstance(node.input(1), Var):
         windows = tuple((s, -b, k - b) for s, b, k in zip(strides, pads, kernel))
