@@ -78,3 +78,22 @@ def run_compiler(command: Sequence[str], output: Path) -> Path:
             message = (done.stderr or done.stdout)[-_SHOWN:].rstrip()
             raise TargetError(f"the C compiler failed ({done.returncode}): {shlex.join(full)}\n{message}")
     return output
+
+
+def archiver_of(compiler: Sequence[str]) -> list[str] | None:
+    """The program beside a C compiler that makes static libraries."""
+    if is_zig(compiler):
+        return [*compiler[: list(compiler).index("cc")], "ar"]
+    folder, slash, name = compiler[0].rpartition("/")
+    prefix = next((name.removesuffix(own) for own in ("gcc", "clang", "cc") if name.endswith(own)), "")
+    names = (f"{folder}{slash}{prefix}ar", f"{folder}{slash}llvm-ar", "ar")
+    program = next((ar for ar in names if shutil.which(ar)), None)
+    return None if program is None else [program]
+
+
+def write_archive(archiver: Sequence[str], objects: Sequence[str], output: Path) -> None:
+    """A static library of object files, written whole; TargetError with what the archiver printed."""
+    output.unlink(missing_ok=True)  # it would be added to
+    done = subprocess.run([*archiver, "rcs", str(output), *objects], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TargetError(f"{output}: {archiver[0]} failed ({done.returncode})\n{done.stderr[-_SHOWN:].rstrip()}")

@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from armillary.base.boundary import boundary
-from armillary.base.c_compiler import as_command, need_compiler, run_compiler
+from armillary.base.c_compiler import archiver_of, as_command, need_compiler, run_compiler, write_archive
 from armillary.base.config import setting
 from armillary.base.files import MOST_MODEL_BYTES, read_regular, write_atomic
 from armillary.base.library_sums import seal
+from armillary.codegen.object.elf_object import foreign_symbols
+from armillary.codegen.object.registration import ADD
 from armillary.codegen.toolchain import link_without_compiler
+from armillary.errors import TargetError
+from armillary.runtime.native_library import native
 from armillary.target import Target
 from armillary.target.target import host_target
 
@@ -37,7 +41,8 @@ def create_shared(
     """Link objects (or compile C files) into a shared library.
 
     Objects that `save("m.o")` wrote need no compiler, unless `cc`, `options` or ARMILLARY_CC name one. A library of
-    such objects carries a checksum. Raises ArtifactError for files that cannot be read, TargetError without a compiler.
+    such objects carries a checksum. One of objects for -system-lib is linked with this process' runtime. Raises
+    ArtifactError for files that cannot be read, TargetError without a compiler.
     """
     files = _files(objects)
     is_ours = all(name.endswith(".o") for name in files)
@@ -46,9 +51,28 @@ def create_shared(
     if linked is not None:
         write_atomic(output, linked, 0o777)
     else:
-        _link(output, files, ["-shared", "-fPIC"], options, cc)
+        _link(output, [*files, *_runtime_of(codes)], ["-shared", "-fPIC"], options, cc)
     if any(b"armillary_descriptor" in code for code in codes):
         seal(Path(output))
+
+
+def _runtime_of(codes: Sequence[bytes]) -> list[str]:
+    """The runtime of this process, where objects register what they hold in the system library."""
+    return [native()._name] if any(ADD in foreign_symbols([code]) for code in codes) else []
+
+
+@boundary("create_staticlib", arguments=True)
+def create_staticlib(
+    output: str | os.PathLike[str],
+    inputs: str | Sequence[str],
+    options: Sequence[str] | None = None,
+    ar: str | None = None,
+) -> None:
+    """Put objects into a static library (.a), by the archiver beside the C compiler unless `ar` names one."""
+    archiver = as_command(ar) if ar else archiver_of(get_cc())
+    if archiver is None:
+        raise TargetError("no archiver was found", hint="install binutils, or name one: ar=")
+    write_archive(archiver, [*_files(inputs), *(options or ())], Path(output))
 
 
 @boundary("create_executable", arguments=True)
@@ -97,3 +121,4 @@ def _link(
 
 
 create_shared.output_format = "so"  # type: ignore[attr-defined]  # read by export_library
+create_staticlib.output_format = "a"  # type: ignore[attr-defined]

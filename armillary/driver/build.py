@@ -35,7 +35,7 @@ from armillary.driver.kernels import (
     no_progress,
     sources_of,
 )
-from armillary.driver.libraries import report_of, split_libraries, with_libraries
+from armillary.driver.libraries import report_of, split_libraries, stated_libraries, with_libraries
 from armillary.driver.library import FunctionLibrary, GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import InternalError, TypeMismatch, UnsupportedError
@@ -49,12 +49,13 @@ from armillary.relay.transform.normal_form._states import declare_states, states
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target
-from armillary.target.target import host_target, target_with_host, warn_of_attributes
+from armillary.target.target import host_target, is_for_system_lib, target_with_host, warn_of_attributes
 from armillary.transform import PassContext
 
 with deferred():
     from armillary.driver import te_build
     from armillary.driver.aot import aot_library, is_aot, kernel_target
+    from armillary.driver.devices.from_device import with_device_facts
     from armillary.driver.devices.script_kinds import compile_by_script
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
     from armillary.ops.shape.compared_sizes import with_compared_sizes
@@ -96,6 +97,9 @@ def build(
         where = kernel_target(where)
     for each in where.all if isinstance(where, DeviceTargets) else (where,):
         warn_of_attributes(each)
+    if isinstance(where, Target) and "from_device" in where.attrs:
+        where = with_device_facts(where)
+    libraries = tuple(dict.fromkeys((*libraries, *stated_libraries(where))))
     progress("passes", 0, 1)
     module = with_libraries(declare_states(_as_module(ir_mod), states or {}), libraries, params, mod_name)
     report = report_of(module, libraries)
@@ -107,6 +111,7 @@ def build(
     give_back_memory()
     result = assembled(module, where, mod_name, progress)
     result.offload_report = report
+    result.is_system_lib = is_for_system_lib(result.target, runtime)
     return aot_library(result, astext(_as_module(ir_mod)), _workspace_alignment(executor)) if is_package else result
 
 

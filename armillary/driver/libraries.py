@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from armillary.backends.device_targets import DeviceTargets
 from armillary.base.lazy import deferred
+from armillary.codegen.toolchain import is_cross
 from armillary.driver.variants import entries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload import BUILT_IN
+from armillary.target import Target
+from armillary.target.target import host_target
 
 with deferred():  # most builds name no library
     from armillary.offload import contract, report
@@ -30,6 +34,17 @@ def split_libraries(target: object) -> tuple[tuple[str, ...], object]:  # whatev
         hint = f'what it leaves is compiled for a target: "{target.strip()}, llvm -mcpu=native"'
         raise ConfigError(f"the target is only a library: {target.strip()}", hint=hint)
     return tuple(dict.fromkeys(contract.find_offload(name).name for name in names)), rest
+
+
+def stated_libraries(target: Target | DeviceTargets) -> tuple[str, ...]:
+    """The libraries that `-libs=` of a target names. ConfigError for one that is not known, or not on this machine."""
+    targets = target.all if isinstance(target, DeviceTargets) else (target,)
+    names = tuple(dict.fromkeys(name for each in targets for name in each.libs))
+    for name in names:
+        reason = contract.find_offload(name).absence()
+        if reason is not None and not any(is_cross(host_target(each)) for each in targets):
+            raise ConfigError(f"target attribute libs: {name}: {reason}")
+    return names
 
 
 def _is_library(part: str) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import io
 import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from armillary.artifact.package import Package, WriteBehind, save_network, save_
 from armillary.base.aliases import AnyFunction, Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary
+from armillary.base.digest import blake2b
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import deferred
 from armillary.base.library_sums import TRAILER, seal, trailer
@@ -46,6 +48,9 @@ with deferred():
 
 with deferred():
     from armillary.codegen.object.jit import LoadedObjects
+with deferred():
+    from armillary.codegen import system_lib
+    from armillary.codegen.object.registration import Network
 Compiler = AnyFunction | str | Sequence[str] | None
 Weight = Array | Deferred
 Data = bytes | Mapping[str, Weight]  # what a data symbol holds: bytes, or parameters
@@ -70,6 +75,8 @@ class FunctionLibrary:
         self._host = host_target(target)
         self._externs, self._source = tuple(externs), source
         self.other_names: dict[str, str] = {}  # of functions, by what else they may be asked for
+        self.is_system_lib = False  # objects of it register themselves where they are linked
+        self.are_kernels = False  # a network's, whose names say what they compute
 
     @property
     def externs(self) -> tuple[str, ...]:
@@ -167,9 +174,12 @@ class FunctionLibrary:
         """Write one object file (.o), LLVM IR (.ll), assembly (.s) or C (.c), by suffix or `fmt`.
 
         An object holds the functions and their descriptor: what `contrib.cc.create_shared` links of it can be loaded.
+        One of a target with `-system-lib` registers them where it is linked, for `runtime.system_lib()`.
         """
         form = fmt or Path(file_name).suffix.lstrip(".")
-        if form in ("o", "obj"):
+        if form in ("o", "obj") and self.is_system_lib:
+            self._export_static(Path(file_name).with_suffix(".o"), None, None)
+        elif form in ("o", "obj"):
             made = merged_object(self.objects, FunctionLibrary._data(self))
             if made is None and len(self.objects) == 1:
                 made = self.objects[0]  # of another kind of machine: the code alone
@@ -181,6 +191,21 @@ class FunctionLibrary:
             write_atomic(file_name, self.get_source({"s": "asm"}.get(form, form)).encode())
         else:
             raise ConfigError(f"cannot save as {form!r}", hint="known: o, ll, s, c, tir")
+
+    def _export_static(self, path: Path, network: Network | None, linker: Compiler) -> None:
+        """Write what registers itself where it is linked: the functions, and a network."""
+        held = self.params.held if network is not None and isinstance(self, GraphLibrary) else {}
+        stream = io.BytesIO()
+        write_params(stream.write, held)
+        parts = self.objects, self.descriptor, network, stream.getvalue()
+        objects = system_lib.linked_objects(self._host, *parts, are_kernels=self.are_kernels)
+        data = None if network is None else partial(self._data_object, {network.params_symbol: held})
+        system_lib.write_static(path, self._host, objects, data, linker if callable(linker) else None)
+
+    def _data_object(self, data: Mapping[str, Data], folder: Path) -> Path:
+        """An object that defines data symbols, by a compiler."""
+        source = "__asm__(" + _quoted("\n".join(_data_lines(data, folder))) + ");\n"
+        return compile_c(source, folder / "data.o", self._host)
 
     def _data(self) -> dict[str, bytes]:
         """Data symbols of the exported library."""
@@ -212,14 +237,13 @@ class FunctionLibrary:
             write_atomic(output, linked, 0o777)
             return
         with scratch_folder() as folder:
-            lines = _data_lines(data, folder)
             if not callable(cc):
+                lines = _data_lines(data, folder)
                 text = folder / "data.s"  # the compiler that links assembles it too: one process less
                 text.write_text("\n".join(lines) + "\n")
                 link_shared([*self.objects, text], output, self._host, list(options), cc=cc)
                 return
-            source = "__asm__(" + _quoted("\n".join(lines)) + ");\n"
-            blob = compile_c(source, folder / "data.o", self._host)
+            blob = self._data_object(data, folder)
             paths = [_written(folder / f"part{i}.o", code) for i, code in enumerate(self.objects)]
             cc(str(output), [*map(str, paths), str(blob)], list(options))
 
@@ -241,7 +265,8 @@ class FunctionLibrary:
         options: Sequence[str] = (),
         linked: bool = False,
     ) -> None:
-        """Write a shared library (any suffix but .tar) or a package (.tar).
+        """Write a shared library (any suffix but .tar) or a package (.tar); of a target with -system-lib an object (.o)
+        or a static library (.a), too.
 
         `cc` names the (cross) compiler that links; `fcompile(output, objects, options)` links instead of it. With
         neither a package holds an object, which the machine that loads it links in memory; it holds a library where
@@ -266,10 +291,16 @@ class FunctionLibrary:
             compiler = cc
             if path.suffix != ".tar":
                 raise ConfigError(f"export_library: tar.tar writes packages, {path.name} is none", hint="name it x.tar")
-        if path.suffix == ".tar":
+        if self.is_system_lib and path.suffix in system_lib.SUFFIXES:
+            self._export_static(path, self._network(), compiler)
+        elif path.suffix == ".tar":
             self._export_package(path, lambda: self._code(compiler, [*options, *(addons or ())], linked))
         else:
             self._export(path, compiler, [*options, *(addons or ())])
+
+    def _network(self) -> Network | None:
+        """What is registered beside the functions."""
+        return None
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         self._sealed(path, self._data(), cc, options)
@@ -332,6 +363,7 @@ class GraphLibrary(FunctionLibrary):
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
         self.params = Weights(params)
+        self.are_kernels = True
         self.offload_report: OffloadReport | None = None  # what runs where, and why
 
     def __repr__(self) -> str:
@@ -360,7 +392,9 @@ class GraphLibrary(FunctionLibrary):
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""
-        return FunctionLibrary(self.target, self.objects, self.descriptor, self._externs, self._source)
+        library = FunctionLibrary(self.target, self.objects, self.descriptor, self._externs, self._source)
+        library.is_system_lib, library.are_kernels = self.is_system_lib, True
+        return library
 
     @property
     def lib(self) -> FunctionLibrary:
@@ -380,6 +414,10 @@ class GraphLibrary(FunctionLibrary):
         message = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
         warnings.warn(message, DeprecationWarning, 2)
         return iter((self.graph_json, self.get_lib(), self.get_params()))
+
+    def _network(self) -> Network:
+        symbol = f"{_PARAMS}_{blake2b(self.graph_json.encode(), digest_size=8).hexdigest()}"
+        return Network(self.libmod_name, self.graph_json, symbol, params_size(self.params.held))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         graph, size = self.graph_json.encode(), params_size(self.params.held)

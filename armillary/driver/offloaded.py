@@ -83,7 +83,7 @@ def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offl
     outputs = tensor_fields(function.body.checked_type)
     args = (*_rows("i", inputs, "in"), *_rows("c", constants, "in"), *_rows("o", outputs, "out"))
     if isinstance(made, SourceModule):
-        row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
+        row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),), asserts=made.failures)
         return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
     if fallback is not None and made.device:
         message = (

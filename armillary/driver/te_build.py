@@ -14,6 +14,7 @@ from armillary import te
 from armillary.backends.base import backend_of, has_backend
 from armillary.base.boundary import boundary
 from armillary.base.functions import FUNCTIONS
+from armillary.base.lazy import deferred
 from armillary.codegen.workers.cache import default_cache
 from armillary.driver.argument_buffers import argument_buffers
 from armillary.driver.library import FunctionLibrary
@@ -21,13 +22,16 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.target import Target
 from armillary.target.grammar import BUILD, script_kind
-from armillary.target.target import target_with_host, warn_of_attributes
+from armillary.target.target import is_for_system_lib, target_with_host, warn_of_attributes
 from armillary.tir.blocks.block import has_blocks
 from armillary.tir.foreign.addresses import function_with_addresses
 from armillary.tir.lower import lower_first, lower_function, passes_before_blocks
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.scripts import blocks, return_values
 from armillary.tir.transform.scripts.arguments import settle_arguments
+
+with deferred():
+    from armillary.driver.devices.from_device import with_device_facts
 
 
 @boundary("lower")
@@ -128,6 +132,7 @@ def build(
     if not isinstance(name, str):
         raise TypeMismatch(f"build: the name is {type(name).__name__}, wanted a string")
     where = warn_of_attributes(target_with_host(target, target_host))
+    where = with_device_facts(where) if "from_device" in where.attrs else where
     if script_kind(where.kind.name) is not None:
         return _by_script(inputs, args, where, name, binds)
     backend = backend_of(where)
@@ -144,6 +149,7 @@ def build(
     compiled = backend.build(code, where, cache=default_cache(), tir=functions)
     library = FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)
     library.other_names = {n: symbol for n, symbol in symbols.items() if n not in functions}
+    library.is_system_lib = is_for_system_lib(where, runtime)
     return library
 
 

@@ -12,6 +12,7 @@ from armillary.base.lazy import find
 
 BUILT_IN = dict.fromkeys(("arm_compute_lib", "compute-library"), "armillary.offload.acl")
 BUILT_IN |= {"clml": "armillary.offload.clml", "ccompiler": "armillary.offload.ccompiler"}
+BUILT_IN |= dict.fromkeys(("cblas", "mkl", "dnnl"), "armillary.offload.blas")
 
 
 def load(name: str) -> None:

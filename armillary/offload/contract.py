@@ -52,6 +52,7 @@ class SourceModule:
 
     source: str
     constants: tuple[Constant, ...] = ()
+    failures: tuple[str, ...] = ()  # what it means that the kernel returns 1, 2, …
 
 
 Codegen = Callable[[Function], JsonModule | SourceModule]  # the function's symbol is its attribute global_symbol
@@ -78,6 +79,7 @@ class Offload:
     merges_regions: bool = False  # neighbouring calls become one function
     disabled: tuple[str, ...] = ()  # composites and operators that are off unless asked for
     aliases: tuple[str, ...] = ()  # other names in lists of targets
+    absence: Callable[[], str | None] = lambda: None  # why code that runs in this process cannot call it
     writes_rows_only: bool = False  # the code generator knows these patterns and operators, and no others
 
 

@@ -24,6 +24,7 @@ __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the co
         **{n: f"armillary.runtime.container:{n}" for n in ("load_param_dict_from_file", "save_param_dict_to_file")},
         "load_param_dict": "armillary.runtime.container:load_param_dict",
         "save_param_dict": "armillary.runtime.container:save_param_dict",
+        "system_lib": "armillary.runtime.module:system_lib",
         "vm": "armillary.runtime.vm",
     },
 )

@@ -30,6 +30,7 @@ from armillary.runtime.container import load_param_dict as load_param_dict
 from armillary.runtime.container import load_param_dict_from_file as load_param_dict_from_file
 from armillary.runtime.container import save_param_dict as save_param_dict
 from armillary.runtime.container import save_param_dict_to_file as save_param_dict_to_file
+from armillary.runtime.module import system_lib as system_lib
 from armillary.runtime import vm as vm
 
 __all__ = [
@@ -63,5 +64,6 @@ __all__ = [
     "opencl",
     "save_param_dict",
     "save_param_dict_to_file",
+    "system_lib",
     "vm",
 ]

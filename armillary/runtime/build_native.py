@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from armillary.base.c_compiler import is_zig, run_compiler
+from armillary.base.c_compiler import archiver_of, is_zig, run_compiler, write_archive
 from armillary.base.digest import blake2b
 from armillary.base.files import make_folder, scratch_folder, write_atomic
 
@@ -34,6 +33,7 @@ LIBRARY_SOURCES = (
     "arm_extent.c",
     "arm_function.c",
     "arm_module.c",
+    "arm_system.c",
     "packages/arm_object.c",
     "arm_packed.c",
     "packages/arm_symbols.c",
@@ -121,7 +121,7 @@ def build_sdk(compiler: Sequence[str], folder: Path, flags: Sequence[str] = ()) 
 
 def build_libraries(compiler: Sequence[str], folder: Path, flags: Sequence[str] = ()) -> list[Path]:
     """Compile the sources once to the shared and, where there is an archiver, the static library in `folder`."""
-    archiver = _archiver(compiler)
+    archiver = archiver_of(compiler)
     flags = (*_SHARED, *flags)
     make_folder(folder)
     with scratch_folder() as scratch:
@@ -130,19 +130,8 @@ def build_libraries(compiler: Sequence[str], folder: Path, flags: Sequence[str] 
         if archiver is None:
             return [shared]
         archive = scratch / f"{NAME}.a"
-        subprocess.run([*archiver, "rcs", str(archive), *objects], check=True, capture_output=True)
+        write_archive(archiver, objects, archive)
         return [shared, Path(shutil.copy(archive, folder / archive.name))]
-
-
-def _archiver(compiler: Sequence[str]) -> list[str] | None:
-    """The program beside a C compiler that makes static libraries."""
-    if is_zig(compiler):
-        return [*compiler[: list(compiler).index("cc")], "ar"]
-    folder, slash, name = compiler[0].rpartition("/")
-    prefix = next((name.removesuffix(own) for own in ("gcc", "clang", "cc") if name.endswith(own)), "")
-    names = (f"{folder}{slash}{prefix}ar", f"{folder}{slash}llvm-ar", "ar")
-    found = next((ar for ar in names if shutil.which(ar)), None)
-    return None if found is None else [found]
 
 
 def build_runner(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:

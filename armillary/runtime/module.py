@@ -408,6 +408,51 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
     raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint=hint)
 
 
+class SystemModule(Module):
+    """All that is registered; `module["name"]` is a function, or the factory of a network's executors by its name."""
+
+    prefix = ""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names of the networks that are linked in with their graphs."""
+        names: list[str] = []
+        while (name := native().arm_system_network(len(names))) is not None:
+            names.append(name.decode())
+        return tuple(names)
+
+    def get_function(self, name: str, query_imports: bool = False) -> object:  # a Function or a factory
+        """The function called prefix + name, else the one called name; "default" makes the only network's executor."""
+        if isinstance(name, str) and self.prefix + name in self.descriptor.functions:
+            return super().get_function(self.prefix + name)
+        if isinstance(name, str) and name in self.networks and name not in self.descriptor.functions:
+            return partial(Module.create_executor, _system_module(name))
+        if name == "default" and self.graph_json is None and len(self.networks) > 1:
+            known = ", ".join(self.networks)
+            raise ExecutionError(f"{len(self.networks)} networks are linked in: {known}", hint="name one of them")
+        return super().get_function(name, query_imports)
+
+
+@boundary("runtime.system_lib", arguments=True)
+def system_lib(symbol_prefix: str = "") -> SystemModule:
+    """The functions that are linked into this process, by objects of builds with -system-lib.
+
+    A function is looked for as `symbol_prefix` and its name first, then by its name alone.
+    """
+    if not isinstance(symbol_prefix, str):
+        raise TypeMismatch(f"system_lib: the prefix is {type(symbol_prefix).__name__}, wanted a string")
+    module = _system_module(None)
+    module.prefix = symbol_prefix
+    return module
+
+
+def _system_module(network: str | None) -> SystemModule:
+    error, pointer = ErrorText(), c_void_p()
+    name = None if network is None else network.encode()
+    error.check(native().arm_module_system(name, byref(pointer), *error.args), ArtifactError)
+    return SystemModule(Handle(pointer.value or 0, native().arm_module_release), path="the system library")
+
+
 _OF_GRAPHS: dict[str, AnyFunction] = {  # functions that a module with a graph has beside its kernels
     "default": Module.create_executor,
     "debug_create": Module.debug_create,

@@ -97,6 +97,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_pool_run", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int)),
     ("arm_pool_run_steps", c_int32, (c_void_p, c_void_p, c_int, c_int, c_void_p)),
     ("arm_module_open", c_int, (c_char_p, _OUT, *_ERR)),
+    ("arm_module_system", c_int, (c_char_p, _OUT, *_ERR)),
+    ("arm_system_network", c_char_p, (c_int,)),
     ("arm_module_create", c_int, (c_char_p, c_size_t, Resolver, c_void_p, _OUT, *_ERR)),
     ("arm_module_release", None, (c_void_p,)),
     ("arm_module_set_folder", c_int, (c_void_p, c_char_p, *_ERR)),

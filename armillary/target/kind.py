@@ -20,9 +20,6 @@ COMMON: Mapping[str, type] = MappingProxyType(
 UNHEEDED: Mapping[str, str] = MappingProxyType(
     {
         "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
-        "libs": "kernels of other libraries are called where a graph is partitioned for them",
-        "from_device": "facts are not read from a device; state them as attributes",
-        "system-lib": "kernels are found in the package that holds them; armc build-runner links it into a program",
         "unpacked-api": "kernels take one argument, their window; executor=aot has a function of plain pointers",
         "interface-api": "kernels take one argument, their window; executor=aot has a function of plain pointers",
     }
@@ -33,7 +30,7 @@ HOSTED: Mapping[str, type] = MappingProxyType(
     {
         "executor": str,
         "link-params": bool,
-        "system-lib": bool,
+        "system-lib": bool,  # objects register their functions where they are linked: codegen/system_lib.py
         "runtime": str,
         "unpacked-api": bool,
         "interface-api": str,

@@ -284,6 +284,15 @@ def warn_of_attributes(target: Target) -> Target:
     return target
 
 
+def is_for_system_lib(target: Target, runtime: object = None) -> bool:
+    """Whether a build's objects register themselves where they are linked: its host says so, or the runtime's options.
+
+    `runtime` is a relay.backend.Runtime or None.
+    """
+    options = getattr(runtime, "options", None) or {}
+    return bool(host_target(target).attrs.get("system-lib") or options.get("system-lib"))
+
+
 def _stated(target: Target) -> list[str]:
     """The attributes whose values are not the usual ones."""
     usual = {**HOSTED_DEFAULTS, **target.kind.defaults}

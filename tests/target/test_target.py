@@ -255,10 +255,7 @@ def test_an_attribute_without_effect_is_refused_by_name_when_building(text: str)
 @pytest.mark.parametrize(
     "text",
     [
-        "llvm -libs=cblas",
         "llvm -num-cores=4",
-        "opencl -from_device=0",
-        "c -system-lib",
         "llvm -unpacked-api",
         "c -interface-api=c",
     ],
@@ -294,7 +291,7 @@ def test_the_texts_target_of_armv7_prints_as_the_text_has_it() -> None:
 def test_words_of_hosted_targets_are_read_and_printed(text: str) -> None:
     target = Target(text)
     assert str(target) == text and Target(target.to_json()) == target
-    if "-system-lib=1" in text or "-unpacked-api=1" in text:
+    if "-unpacked-api=1" in text:
         with pytest.warns(UserWarning, match="has no effect: kernels"):
             warn_of_attributes(target)
     else:

@@ -18,8 +18,10 @@ from armillary.codegen.object.elf_object import (
     ABSOLUTE,
     NOBITS,
     UNDEFINED,
+    WRITE,
     ElfObject,
     NotLoadable,
+    Section,
     Symbol,
     is_loaded,
     parse,
@@ -33,19 +35,21 @@ MACHINE = 62  # EM_X86_64
 
 
 class ElfImage:
-    """Objects in one block of memory: sections, then one slot (address, or jump) per foreign or far symbol."""
+    """Objects in one block of memory: code and constants, one slot (address, or jump) per foreign or far symbol, and
+    from a page of its own on what the code may write.
+    """
 
     def __init__(self, objects: Sequence[bytes], foreign: Callable[[str], int]) -> None:
         parsed = [parse(data, MACHINE, RELOCATIONS) for data in objects]
-        size = 0
-        for item in parsed:
-            size = _lay_out(item, size)
-        self._slots_at = -(-size // _SLOT) * _SLOT
+        sections = [section for item in parsed for section in item.sections if is_loaded(section)]
+        self._slots_at = _rounded(_lay_out([s for s in sections if not s.flags & WRITE], 0), _SLOT)
         self._slots: dict[tuple[int, str], int] = {}
         self._defined: dict[str, int] = {}
         wanted = sum(len(item.relocations) for item in parsed)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, max(self._slots_at + 2 * _SLOT * wanted, mmap.PAGESIZE), flags)
+        self._sealed = _rounded(self._slots_at + 2 * _SLOT * wanted, mmap.PAGESIZE)
+        size = _lay_out([s for s in sections if s.flags & WRITE], self._sealed)
+        self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for item in parsed:
             self._copy(item)
@@ -107,17 +111,20 @@ class ElfImage:
         struct.pack_into(layout, self._memory, place, *values)
 
     def _seal(self) -> None:
-        """Executable, and no longer writable."""
+        """Code becomes executable, and is no longer writable."""
         mprotect = ctypes.CDLL(None, use_errno=True).mprotect
         mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        if mprotect(self._base, len(self._memory), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+        if mprotect(self._base, self._sealed, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
             raise NotLoadable(f"memory cannot be made executable (error {ctypes.get_errno()})")
 
 
-def _lay_out(item: ElfObject, size: int) -> int:
-    for section in item.sections:
-        if is_loaded(section):
-            align = max(section.align, 16)
-            section.place = -(-size // align) * align
-            size = section.place + section.size
+def _lay_out(sections: Sequence[Section], size: int) -> int:
+    """Places for sections from `size` on; where they end."""
+    for section in sections:
+        section.place = _rounded(size, max(section.align, 16))
+        size = section.place + section.size
     return size
+
+
+def _rounded(value: int, step: int) -> int:
+    return -(-value // step) * step

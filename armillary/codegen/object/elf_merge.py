@@ -36,14 +36,18 @@ _ALIGNMENT = 64  # of data symbols
 _MACHINE_AT = slice(18, 20)  # e_machine
 
 
-def merged_object(objects: Sequence[bytes], data: Mapping[str, bytes]) -> bytes | None:
-    """One object of all; None where they cannot be read (another machine, thread-local data)."""
+def merged_object(objects: Sequence[bytes], data: Mapping[str, bytes], local: bool = False) -> bytes | None:
+    """One object of all; None where they cannot be read (another machine, thread-local data).
+
+    `local`: nothing that it defines is seen by other objects; its constructors are.
+    """
     machines = {machine.number: machine for machine in MACHINES.values()}
     machine = machines.get(int.from_bytes(objects[0][_MACHINE_AT], "little")) if objects else None
     if machine is None:
         return None
     try:
-        return _Merge([parse(item, machine.number, machine.known) for item in objects], data).written(machine.number)
+        parsed = [parse(item, machine.number, machine.known, constructors=local) for item in objects]
+        return _Merge(parsed, data, local).written(machine.number)
     except NotLoadable:
         return None
 
@@ -60,8 +64,8 @@ class _Names(bytearray):
 class _Merge:
     """Sections in order, symbols by what they are, then the file."""
 
-    def __init__(self, objects: Sequence[ElfObject], data: Mapping[str, bytes]) -> None:
-        self.objects, self.data = objects, data
+    def __init__(self, objects: Sequence[ElfObject], data: Mapping[str, bytes], is_local: bool) -> None:
+        self.objects, self.data, self.is_local = objects, data, is_local
         self.names, self.section_names = _Names(b"\0"), _Names(b"\0")
         self.rows: list[list[int]] = [[0] * 10]  # of sections; name type flags addr offset size link info align entsize
         self.contents: list[bytes] = [b""]
@@ -70,6 +74,7 @@ class _Merge:
         self.global_rows: list[bytes] = []
         self.local: dict[tuple[int, int], int] = {}  # (object, its symbol) -> index of a local symbol
         self.shared: dict[str, int] = {}  # name -> place among the global symbols
+        self.hidden: dict[str, int] = {}  # name -> index of a local symbol, of what would be global
 
     def written(self, machine: int) -> bytes:
         """The file."""
@@ -106,12 +111,12 @@ class _Merge:
                     self._define(number, index, symbol)
         for item in self.objects:
             for symbol in item.symbols:
-                if symbol.section == UNDEFINED and symbol.name and symbol.name not in self.shared:
+                if symbol.section == UNDEFINED and symbol.name and not self._is_defined(symbol.name):
                     self._share(symbol.name, _WEAK if symbol.is_weak else _GLOBAL, 0, UNDEFINED, 0, 0)
 
     def _define(self, number: int, index: int, symbol: Symbol) -> None:
         where = self.placed[number, symbol.section]
-        if symbol.is_global and symbol.name not in self.shared:
+        if symbol.is_global and not self._is_defined(symbol.name):
             kind = _FUNCTION if self.rows[where][2] & EXECUTE else _OBJECT
             self._share(symbol.name, _WEAK if symbol.is_weak else _GLOBAL, kind, where, symbol.value, 0)
             return
@@ -120,7 +125,14 @@ class _Merge:
         row = (self.names.at(symbol.name), _SECTION_SYMBOL if is_start else 0, 0, where, symbol.value, 0)
         self.local_rows.append(SYMBOL.pack(*row))
 
+    def _is_defined(self, name: str) -> bool:
+        return name in self.shared or name in self.hidden
+
     def _share(self, name: str, binding: int, kind: int, section: int, value: int, size: int) -> None:
+        if self.is_local and section != UNDEFINED:
+            self.hidden[name] = len(self.local_rows)
+            self.local_rows.append(SYMBOL.pack(self.names.at(name), kind, 0, section, value, size))
+            return
         self.shared[name] = len(self.global_rows)
         self.global_rows.append(SYMBOL.pack(self.names.at(name), binding << 4 | kind, 0, section, value, size))
 
@@ -139,6 +151,8 @@ class _Merge:
         local = self.local.get((number, index))
         if local is not None or not symbol.name:
             return local or 0
+        if symbol.name in self.hidden:
+            return self.hidden[symbol.name]
         if symbol.name not in self.shared:
             raise NotLoadable(f"{symbol.name} is an absolute symbol")
         return len(self.local_rows) + self.shared[symbol.name]

@@ -25,6 +25,7 @@ WRITE, ALLOC, EXECUTE, TLS = 0x1, 0x2, 0x4, 0x400
 UNDEFINED, ABSOLUTE = 0, 0xFFF1
 _SYMTAB, _RELA, _COMMON = 2, 4, 0xFFF2
 _STATIC_BINDING, _WEAK, _TLS_KIND = 0, 2, 6
+_CONSTRUCTORS = (".init_array", ".fini_array", ".ctors", ".dtors")
 _LARGEST = 1 << 28  # bytes of one section
 
 
@@ -77,11 +78,14 @@ class ElfObject:
         return self.data[section.offset : section.offset + section.size]
 
 
-def parse(data: bytes, machine: int, known: Mapping[int, int]) -> ElfObject:
-    """An object for a machine (e_machine); `known`: the relocations that are understood, and the bytes each changes."""
+def parse(data: bytes, machine: int, known: Mapping[int, int], constructors: bool = False) -> ElfObject:
+    """An object for a machine (e_machine); `known`: the relocations that are understood, and the bytes each changes.
+
+    One with `constructors` is refused unless the caller carries them on.
+    """
     try:
         item = _parsed(data, machine)
-        _check(item, known)
+        _check(item, known, constructors)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotLoadable(f"not a well-formed object: {error}") from error
     return item
@@ -148,7 +152,7 @@ def _read_symbols(data: bytes, table: Section, sections: list[Section]) -> list[
     return result
 
 
-def _check(item: ElfObject, known: Mapping[int, int]) -> None:
+def _check(item: ElfObject, known: Mapping[int, int], constructors: bool) -> None:
     for part in filter(is_loaded, item.sections):
         stored = 0 if part.kind == NOBITS else part.offset + part.size
         if stored > len(item.data) or part.size > _LARGEST or part.align > mmap.PAGESIZE:
@@ -164,7 +168,8 @@ def _check(item: ElfObject, known: Mapping[int, int]) -> None:
         if target not in (UNDEFINED, ABSOLUTE) and not is_loaded(item.sections[target]):
             raise NotLoadable("a relocation against a section that is not loaded")
     for section_ in item.sections:
-        if section_.flags & TLS or (is_loaded(section_) and section_.name in (".init_array", ".ctors")):
+        is_refused = not constructors and is_loaded(section_) and section_.name.startswith(_CONSTRUCTORS)
+        if section_.flags & TLS or is_refused:
             raise NotLoadable(f"section {section_.name}")
 
 

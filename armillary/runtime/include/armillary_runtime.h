@@ -112,6 +112,25 @@ ARM_API const char *arm_module_graph_json(const arm_module *module, size_t *size
 ARM_API int arm_module_check_params(const arm_module *module, char *err, size_t err_size);
 ARM_API const void *arm_module_params(const arm_module *module, size_t *size);
 
+/* The system library: what objects of builds with "-system-lib" hold that are linked into this process. Each registers
+ * a part when it is loaded; target, device_code, names and rows are JSON, needs the
+ * members of a list. A module is of those that are there when it is made,
+ * with the graph and parameters of the network of that name (NULL: the only one, if there is one). */
+typedef struct { const char *name, *row; } arm_system_function;
+typedef struct { const char *name; const void *address; } arm_system_symbol;
+typedef struct arm_system_part {
+  struct arm_system_part *next;
+  const char *target, *needs, *device_code, *network, *graph_json;
+  const void *params;
+  const arm_system_function *functions;
+  const arm_system_symbol *symbols;
+  uint64_t params_size, num_functions, num_symbols, is_network; /* the last: its kernels' names say what they compute */
+} arm_system_part;
+ARM_API void arm_system_add(arm_system_part *part);
+ARM_API void arm_system_remove(arm_system_part *part);
+ARM_API const char *arm_system_network(int index); /* NULL: there are not so many */
+ARM_API int arm_module_system(const char *network, arm_module **out, char *err, size_t err_size);
+
 /* A prepared call: arguments checked, symbolic dimensions bound, workspaces allocated. */
 ARM_API int arm_call_create(arm_module *module, int function, const arm_tensor *args, int num_args,
                             const int64_t *scalars, int num_scalars, arm_pool *pool, arm_call **out, char *err,
@@ -207,6 +226,8 @@ ARM_API int arm_graph_time(arm_graph *graph, int64_t number, double *seconds, ch
  * everything. Graphs that are made of one package on the same devices have the parameters in memory once; they live on
  * when the package is closed. Any thread may make them. */
 ARM_API int arm_package_open(const char *path, arm_package **out, char *err, size_t err_size);
+/* Of the system library: arm_module_system says of what. */
+ARM_API int arm_package_system(const char *network, arm_package **out, char *err, size_t err_size);
 ARM_API void arm_package_close(arm_package *package);
 ARM_API arm_module *arm_package_module(const arm_package *package); /* the package's: retained as long as it is open */
 ARM_API const char *arm_package_graph_json(const arm_package *package, size_t *size); /* NULL: functions only */

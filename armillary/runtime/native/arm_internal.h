@@ -120,6 +120,7 @@ void arm_offload_free(arm_offload *call);
 
 const arm_function *arm_module_function(const arm_module *module, int index);
 void arm_module_retain(arm_module *module);
+void arm_module_set_network(arm_module *module, const char *graph_json, const void *params, size_t params_size); /* borrowed */
 int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, struct arm_device_code *code,
                        arm_function **out, int *count, arm_error *error);
 void arm_functions_free(arm_function *functions, int count);

@@ -246,6 +246,13 @@ int arm_module_open(const char *path, arm_module **out, char *err, size_t err_si
   return arm_module_set_folder(*out, *slashed ? slashed : "/", err, err_size);
 }
 
+void arm_module_set_network(arm_module *module, const char *graph_json, const void *params, size_t params_size) {
+  module->graph_json = graph_json;
+  module->graph_json_size = strlen(graph_json);
+  module->params = params;
+  module->params_size = params_size;
+}
+
 void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
 
 void arm_module_release(arm_module *module) {

@@ -185,6 +185,16 @@ static int run_create(const call *c, arm_error *error) {
   return give_graph(c, graph, of, error);
 }
 
+static int run_system_lib(const call *c, arm_error *error) {
+  arm_package *package;
+  if (arm_package_system(NULL, &package, error->text, error->size) != 0) return -1;
+  module *m = new_module(package, NULL, NULL);
+  if (m == NULL) return arm_package_close(package), arm_fail(error, "out of memory");
+  c->result->v_handle = m;
+  *c->result_code = kTVMModuleHandle;
+  return 0;
+}
+
 static int run_set(const call *c, int is_zero_copy, arm_error *error) {
   arm_tensor *value = NULL;
   int index = -1;
@@ -273,7 +283,10 @@ static const row rows[] = {{"default", run_default, 0},
                            {"get_input_index", run_input_index, 1},
                            {"load_params", run_load_params, 1},
                            {"run", run_run, 1}};
-static const row globals[] = {{"tvm.graph_executor.create", run_create, 0}, {"tvm.graph_runtime.create", run_create, 0}};
+static const row globals[] = {{"tvm.graph_executor.create", run_create, 0},
+                              {"tvm.graph_runtime.create", run_create, 0},
+                              {"runtime.SystemLib", run_system_lib, 0},
+                              {"module._GetSystemLib", run_system_lib, 0}};
 #define COUNT(table) (sizeof table / sizeof *table)
 
 static const row *find_row(const row *table, size_t count, const char *name, int of_graph) {

@@ -113,12 +113,18 @@ static int read_folder(arm_package *p, arm_error *error) {
   return 0;
 }
 
-arm_package *arm_package_locate(const char *path, arm_error *error) {
-  struct stat info;
+static arm_package *new_package(arm_error *error) {
   arm_package *p = arm_zalloc(1, sizeof *p);
   if (p == NULL) return arm_fail(error, "out of memory"), NULL;
   p->tar_handle = p->params_handle = -1;
   pthread_mutex_init(&p->lock, NULL);
+  return p;
+}
+
+arm_package *arm_package_locate(const char *path, arm_error *error) {
+  struct stat info;
+  arm_package *p = new_package(error);
+  if (p == NULL) return NULL;
   int status = 0;
   if (stat(path, &info) != 0) status = arm_fail(error, "%s: there is no such file or folder", path);
   else if (strlen(path) > 4000) status = arm_fail(error, "the path of the package is too long");
@@ -156,6 +162,18 @@ int arm_package_open(const char *path, arm_package **out, char *err, size_t err_
   arm_package_close(*out);
   *out = NULL;
   return -1;
+}
+
+int arm_package_system(const char *network, arm_package **out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  arm_package *p = new_package(&error);
+  *out = NULL;
+  if (p == NULL) return -1;
+  snprintf(p->path, sizeof p->path, "the system library");
+  if (arm_module_system(network, &p->module, err, err_size) != 0) return arm_package_close(p), -1;
+  p->json = arm_module_graph_json(p->module, &p->json_size);
+  *out = p;
+  return 0;
 }
 
 void arm_package_close(arm_package *p) {
