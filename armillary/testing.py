@@ -80,8 +80,8 @@ def check_numerical_grads(
 
     def value_at(moved: Mapping[Key, Array]) -> float:
         is_named = isinstance(input_values, Mapping)
-        made = function(**{str(key): x for key, x in moved.items()}) if is_named else function(*moved.values())
-        return float(np.sum(_values(made), dtype=np.float64))
+        output = function(**{str(key): x for key, x in moved.items()}) if is_named else function(*moved.values())
+        return float(np.sum(_values(output), dtype=np.float64))
 
     if function_value is not None:
         np.testing.assert_allclose(value_at(values), function_value, rtol=rtol, atol=atol)
@@ -89,14 +89,14 @@ def check_numerical_grads(
         if grads[name].shape != base.shape:
             message = f"check_numerical_grads: the gradient of {name!r} is {list(grads[name].shape)}"
             raise TypeMismatch(f"{message}, wanted {list(base.shape)}")
-        found = np.zeros(base.shape)
+        gradient = np.zeros(base.shape)
         for at in np.ndindex(base.shape):
-            found[at] = _slope(value_at, values, name, at, delta)
-        off = np.abs(found - grads[name]) > atol + rtol * np.abs(found)
+            gradient[at] = _slope(value_at, values, name, at, delta)
+        off = np.abs(gradient - grads[name]) > atol + rtol * np.abs(gradient)
         if 100 * int(off.sum()) > (acceptable_fail_percentage or 0.0) * base.size:
             at = tuple(int(i) for i in np.argwhere(off)[0])
             message = f"{int(off.sum())} of {base.size} gradients of {name!r} differ, first at {at}"
-            raise AssertionError(f"{message}: got {grads[name][at]:.6g}, differences give {found[at]:.6g}")
+            raise AssertionError(f"{message}: got {grads[name][at]:.6g}, differences give {gradient[at]:.6g}")
 
 
 def _as_dict(given: Arrays) -> dict[Key, Array]:

@@ -270,10 +270,10 @@ def _as_instrument(item: object) -> PassInstrument:
     hooks = [name for name in vars(PassInstrument) if not name.startswith("_") and callable(getattr(item, name, None))]
     if isinstance(item, type) or not hooks:
         raise ConfigError(f"instruments: {item!r} is no PassInstrument", hint="pass an object with run_before_pass, …")
-    made = PassInstrument()
+    instrument = PassInstrument()
     for name in hooks:
-        setattr(made, name, getattr(item, name))
-    return made
+        setattr(instrument, name, getattr(item, name))
+    return instrument
 
 
 def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
@@ -529,8 +529,8 @@ def _pass_class(user: type, method: str, make: Callable[[Any], Pass]) -> type[Pa
     class UserPass(Pass):
         def __init__(self, *args: object, **options: object) -> None:  # what the user's constructor takes
             held = user(*args, **options)
-            made = make(getattr(held, method))
-            super().__init__(made.function, made.info)
+            instance = make(getattr(held, method))
+            super().__init__(instance.function, instance.info)
             self.held = held
 
         def __getattr__(self, name: str) -> Any:  # Any: whatever the user's object has

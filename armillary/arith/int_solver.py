@@ -99,12 +99,12 @@ def _row(relation: Expr, names: tuple[Var, ...]) -> tuple[list[int], Expr] | Non
     """(coefficients, value) of an equation; None of what is not linear with whole coefficients."""
     if not isinstance(relation, E.EQ) or not relation.a.dtype.is_int:
         return None
-    found = linear_form(relation.a - relation.b, frozenset(names))
-    if found is None:
+    form = linear_form(relation.a - relation.b, frozenset(names))
+    if form is None:
         return None
-    numbers = [as_int(found[0][var]) if var in found[0] else 0 for var in names]
+    numbers = [as_int(form[0][var]) if var in form[0] else 0 for var in names]
     whole = [number for number in numbers if number is not None]
-    return (whole, simplify(-found[1])) if len(whole) == len(names) else None
+    return (whole, simplify(-form[1])) if len(whole) == len(names) else None
 
 
 def smith_normal_form(rows: _Matrix, values: list[Expr]) -> tuple[int, _Matrix, _Matrix]:
@@ -129,8 +129,8 @@ def smith_normal_form(rows: _Matrix, values: list[Expr]) -> tuple[int, _Matrix, 
 def _pivot(rows: _Matrix, rank: int) -> tuple[int, int] | None:
     """Where the least number that is not 0 stands, in rows and columns from `rank` on."""
     size = len(rows[0])
-    found = [(abs(rows[i][j]), j, i) for i in range(rank, len(rows)) for j in range(rank, size) if rows[i][j]]
-    return (min(found)[2], min(found)[1]) if found else None
+    pivots = [(abs(rows[i][j]), j, i) for i in range(rank, len(rows)) for j in range(rank, size) if rows[i][j]]
+    return (min(pivots)[2], min(pivots)[1]) if pivots else None
 
 
 def _swap_columns(rows: _Matrix, columns: _Matrix, inverse: _Matrix, a: int, b: int) -> None:
@@ -161,9 +161,9 @@ def _clear(rows: _Matrix, values: list[Expr], columns: _Matrix, inverse: _Matrix
 
 def _conditions(rows: _Matrix, values: list[Expr], rank: int) -> list[Expr]:
     """What the values must be for a solution to exist; those that always hold are left out."""
-    found = [T.equal(T.floormod(values[i], abs(rows[i][i])), 0) for i in range(rank) if abs(rows[i][i]) > 1]
-    found += [T.equal(value, 0) for value in values[rank:]]
-    simple = [simplify(condition) for condition in found]
+    divisible = [T.equal(T.floormod(values[i], abs(rows[i][i])), 0) for i in range(rank) if abs(rows[i][i]) > 1]
+    divisible += [T.equal(value, 0) for value in values[rank:]]
+    simple = [simplify(condition) for condition in divisible]
     return [condition for condition in simple if as_int(condition) != 1]
 
 
@@ -210,14 +210,14 @@ def _new_ranges(
         value = old.get(var)
         if value is None:
             continue
-        found = linear_form(value, frozenset(free))
+        form = linear_form(value, frozenset(free))
         low, extent = as_int(simplify(domain.min)), as_int(simplify(domain.extent))
-        rest = as_int(found[1]) if found is not None else None
-        if found is None or len(found[0]) != 1 or None in (low, extent, rest):
+        rest = as_int(form[1]) if form is not None else None
+        if form is None or len(form[0]) != 1 or None in (low, extent, rest):
             conditions += [T.less_equal(domain.min, value), T.less(value, domain.min + domain.extent)]
             continue
         assert low is not None and extent is not None and rest is not None, "looked at"
-        ((name, coefficient),) = found[0].items()
+        ((name, coefficient),) = form[0].items()
         factor = as_int(coefficient)
         if factor not in (1, -1):
             conditions += [T.less_equal(domain.min, value), T.less(value, domain.min + domain.extent)]
@@ -225,5 +225,5 @@ def _new_ranges(
         first, last = sorted(((low - rest) * factor, (low + extent - 1 - rest) * factor))
         known = ends.get(name, (first, last))
         ends[name] = (max(first, known[0]), min(last, known[1]))
-    made = {name: Range.from_min_extent(a, max(b - a + 1, 0)) for name, (a, b) in ends.items()}
-    return made, [simplify(condition) for condition in conditions]
+    ranges = {name: Range.from_min_extent(a, max(b - a + 1, 0)) for name, (a, b) in ends.items()}
+    return ranges, [simplify(condition) for condition in conditions]

@@ -33,19 +33,19 @@ def detect_linear_equation(expr: ExprLike, var_list: Sequence[Var]) -> list[Expr
     for var in var_list:
         Arguments("arith.detect_linear_equation").kind("var_list", var, Var, "variables")
     whole = T.convert(expr)
-    found = linear_form(whole, frozenset(var_list))
-    if found is None:
+    form = linear_form(whole, frozenset(var_list))
+    if form is None:
         return []
-    coefficients, rest = found
+    coefficients, rest = form
     return [*(coefficients.get(var, T.const(0, whole.dtype)) for var in var_list), rest]
 
 
 def linear_form(whole: Expr, variables: frozenset[Var]) -> _Form | None:
     """The coefficient of each variable that occurs, and what is left; None of what is not linear in them."""
-    found = _form(whole, variables)
-    if found is None:
+    form = _form(whole, variables)
+    if form is None:
         return None
-    coefficients, rest = found
+    coefficients, rest = form
     simple = {var: simplify(c) for var, c in coefficients.items()}
     return {var: c for var, c in simple.items() if as_int(c) != 0}, simplify(rest)
 
@@ -90,11 +90,11 @@ def detect_clip_bound(expr: ExprLike, var_list: Sequence[Var]) -> list[Expr | No
 
 def _narrow(form: Expr | None, ends: dict[Var, list[Expr | None]]) -> bool:
     """Take `form <= 0` into the bounds of its one variable; False where it has not one."""
-    found = linear_form(form, frozenset(ends)) if form is not None else None
-    if found is None or len(found[0]) != 1:
+    narrowed = linear_form(form, frozenset(ends)) if form is not None else None
+    if narrowed is None or len(narrowed[0]) != 1:
         return False
-    ((var, coefficient),) = found[0].items()
-    factor, rest = as_int(coefficient), found[1]
+    ((var, coefficient),) = narrowed[0].items()
+    factor, rest = as_int(coefficient), narrowed[1]
     if factor is None:
         return False
     limit = simplify(T.floordiv(-rest, factor)) if factor > 0 else simplify(T.ceildiv(rest, -factor))

@@ -255,7 +255,7 @@ def _opened(path: str | Path) -> IO[bytes]:
 
 
 def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     end = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     try:
@@ -264,25 +264,25 @@ def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
                 name = info.name.removeprefix("./")
                 if info.isdir() and name in ("", "."):
                     continue
-                _check_member(path, info, name, found)
+                _check_member(path, info, name, members)
                 if info.offset_data + info.size > end:
                     raise ArtifactError(f"{path}: member {name} is truncated")
-                found[name] = Member(name, info.offset_data, info.size)
-        _check_end(stream, max((m.offset + m.size for m in found.values()), default=0), path)
+                members[name] = Member(name, info.offset_data, info.size)
+        _check_end(stream, max((m.offset + m.size for m in members.values()), default=0), path)
     except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
         raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
-    codes = [name for name in _CODE if name in found]
+    codes = [name for name in _CODE if name in members]
     if len(codes) == 2:
         raise ArtifactError(f"{path}: unexpected member {OBJECT!r} beside {LIBRARY}")
-    graph = [name for name in (GRAPH, PARAMS) if name in found]
-    is_functions = codes and not graph and CHECKSUMS in found  # the sums come last: nothing was cut off
-    missing = ([] if codes else [LIBRARY]) + ([] if is_functions else [n for n in (GRAPH, PARAMS) if n not in found])
+    graph = [name for name in (GRAPH, PARAMS) if name in members]
+    is_functions = codes and not graph and CHECKSUMS in members  # the sums come last: nothing was cut off
+    missing = ([] if codes else [LIBRARY]) + ([] if is_functions else [n for n in (GRAPH, PARAMS) if n not in members])
     if missing:
         raise ArtifactError(f"{path}: the package lacks {', '.join(missing)}")
-    sums = _checksums(read_member(stream, found[CHECKSUMS], path), path) if CHECKSUMS in found else {}
+    sums = _checksums(read_member(stream, members[CHECKSUMS], path), path) if CHECKSUMS in members else {}
     if sums and set(sums) != {*codes, *graph}:
         raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged: one line for each other member is expected")
-    return {n: Member(n, m.offset, m.size, sums.get(n)) for n, m in found.items()}
+    return {n: Member(n, m.offset, m.size, sums.get(n)) for n, m in members.items()}
 
 
 def _check_end(stream: IO[bytes], end_of_data: int, path: str | Path) -> None:

@@ -49,8 +49,8 @@ class TuningOptions:
             raise TuningError(f"num_measure_trials is {num_measure_trials}, wanted 0 or more")
         self.num_measure_trials, self.early_stopping = num_measure_trials, early_stopping
         self.option = measure_option(builder, runner)
-        given = measure_callbacks or ()
-        self.callbacks = [one.callback() if isinstance(one, RecordToFile) else one for one in given]
+        callbacks = measure_callbacks or ()
+        self.callbacks = [one.callback() if isinstance(one, RecordToFile) else one for one in callbacks]
 
 
 def tune(task: Task, options: TuningOptions) -> None:

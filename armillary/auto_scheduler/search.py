@@ -177,10 +177,10 @@ def load_best_record(
 ) -> tuple[MeasureInput, MeasureResult] | tuple[None, None]:
     """The fastest trial of a log, of one task and target where they are given."""
     rows = [
-        (given, result)
-        for given, result in load_records(filename)
+        (inp, result)
+        for inp, result in load_records(filename)
         if not result.error_no
-        and (workload_key is None or SearchTask(task=given.task, target=given.target).workload_key == workload_key)
-        and (target is None or str(given.target) == str(target))
+        and (workload_key is None or SearchTask(task=inp.task, target=inp.target).workload_key == workload_key)
+        and (target is None or str(inp.target) == str(target))
     ]
     return min(rows, key=lambda row: row[1].mean) if rows else (None, None)

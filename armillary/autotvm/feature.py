@@ -40,21 +40,21 @@ def itervar_feature(function: S.PrimFunc) -> Numbers:
     names = list(dict.fromkeys(a.buffer for a in accesses))[:BUFFERS]
     rows = [_row(loop, outer, accesses, names) for loop, outer in loops[:LOOPS]]
     width = 4 + len(_KINDS) + 3 * BUFFERS
-    made = np.zeros((LOOPS, width), dtype=np.float32)
+    features = np.zeros((LOOPS, width), dtype=np.float32)
     if rows:
-        made[: len(rows)] = rows
-    return made.reshape(-1)
+        features[: len(rows)] = rows
+    return features.reshape(-1)
 
 
 def curve_feature(function: S.PrimFunc) -> Numbers:
     """BUFFERS curves of SAMPLES points: logarithms of elements touched by the innermost 1, 2, 4… iterations."""
     accesses = list(_accesses(function.body, ()))
     names = list(dict.fromkeys(a.buffer for a in accesses))[:BUFFERS]
-    made = np.zeros((BUFFERS, SAMPLES), dtype=np.float32)
+    samples = np.zeros((BUFFERS, SAMPLES), dtype=np.float32)
     for row, name in enumerate(names):
         for access in (a for a in accesses if a.buffer == name):
-            made[row] = np.maximum(made[row], _curve(access))
-    return made.reshape(-1)
+            samples[row] = np.maximum(samples[row], _curve(access))
+    return samples.reshape(-1)
 
 
 def _curve(access: Access) -> list[float]:

@@ -95,11 +95,11 @@ def decode(row: str, protocol: str = "json") -> Pair | None:
     if not row.strip() or row.startswith("#"):
         return None
     try:
-        found = json.loads(row)
+        row_values = json.loads(row)
     except ValueError as error:
         raise TuningError(f"it is no JSON: {error}") from None
     try:
-        return _pair(found)
+        return _pair(row_values)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise TuningError(f"it is no record: {type(error).__name__} {error}") from None
 
@@ -281,25 +281,25 @@ def _repair_tail(handle: int, path: str) -> None:
 def best_of(records: Iterable[Pair]) -> list[Pair]:
     """The fastest record of each workload and target, in the order of their first appearance."""
     best: dict[tuple[str, Any], Pair] = {}
-    for given, result in last_of_each(records):
-        key = (str(given.target), given.task.workload)
+    for inp, result in last_of_each(records):
+        key = (str(inp.target), inp.task.workload)
         retained = best.get(key)
         if retained is None or result.mean < retained[1].mean:
-            best[key] = (given, result)
+            best[key] = (inp, result)
     return list(best.values())
 
 
 @boundary("autotvm.record.pick_best", arguments=True)
 def pick_best(in_file: Source, out_file: Source) -> int:
     """Write the fastest record of each workload of a log to another one; gives their number."""
-    found = best_of(load_from_file(in_file))
-    text = "".join(f"{encode(*pair)}\n" for pair in found)
+    best = best_of(load_from_file(in_file))
+    text = "".join(f"{encode(*pair)}\n" for pair in best)
     if isinstance(out_file, str | os.PathLike):
         write_atomic(out_file, text.encode())
     else:
         out_file.write(text)
-    logger.info("Extract %d best records from %s to %s", len(found), in_file, out_file)
-    return len(found)
+    logger.info("Extract %d best records from %s to %s", len(best), in_file, out_file)
+    return len(best)
 
 
 def split_workload(in_file: Source, clean: bool = True) -> list[str]:

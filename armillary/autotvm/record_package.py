@@ -42,7 +42,7 @@ def write_record_package(pairs: Sequence[Pair], name: str, version: str, folder:
         raise TuningError("there is no record to pack: no trial of the logs was good")
     package = f"armillary_records_{name}"
     info = f"{package}-{version}.dist-info"
-    title = f"{len(pairs)} workloads for {', '.join(dict.fromkeys(str(given.target) for given, _ in pairs))}"
+    title = f"{len(pairs)} workloads for {', '.join(dict.fromkeys(str(inp.target) for inp, _ in pairs))}"
     files = {
         f"{package}/__init__.py": _MODULE.format(title=title),
         f"{package}/records.log": "".join(f"{encode(*pair)}\n" for pair in pairs),

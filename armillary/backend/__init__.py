@@ -98,15 +98,15 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
 
     def _named(self, inputs: Any) -> dict[str, Value]:
         if isinstance(inputs, dict):
-            given = dict(inputs)
+            named = dict(inputs)
         else:
             values = [inputs] if isinstance(inputs, np.ndarray | np.generic) else list(inputs)
-            given = dict(zip(self.input_names, values, strict=False))
+            named = dict(zip(self.input_names, values, strict=False))
             if len(values) != len(self.input_names):
                 raise ExecutionError(f"the model takes {len(self.input_names)} inputs, got {len(values)}")
-        if set(given) != set(self.input_names):
-            raise ExecutionError(f"the model's inputs are {self.input_names}, got {sorted(given)}")
-        return {name: self._value(name, value) for name, value in given.items()}
+        if set(named) != set(self.input_names):
+            raise ExecutionError(f"the model's inputs are {self.input_names}, got {sorted(named)}")
+        return {name: self._value(name, value) for name, value in named.items()}
 
     def _value(self, name: str, value: object) -> Value:  # whatever a caller passes
         kind = self.kinds[name]

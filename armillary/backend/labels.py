@@ -27,23 +27,23 @@ _CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
 
 def restored_outputs(model: ModelProto) -> dict[str, Restored]:
     """By output's name."""
-    made: dict[str, Restored] = {}
+    restored: dict[str, Restored] = {}
     copies = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Identity"}
     for node in model.graph.node:
         if node.domain != ML or not node.output:
             continue
         texts = _strings(node)
         if node.op_type in _CLASSIFIERS and texts:
-            made[node.output[0]] = partial(_texts, np.array(texts, object))
+            restored[node.output[0]] = partial(_texts, np.array(texts, object))
         elif node.op_type == "ZipMap":
-            made[node.output[0]] = partial(_maps, texts or _integers(node))
+            restored[node.output[0]] = partial(_maps, texts or _integers(node))
     result = {}
     for value in model.graph.output:
         name = value.name
-        while name in copies and name not in made:
+        while name in copies and name not in restored:
             name = copies[name]
-        if name in made:
-            result[value.name] = made[name]
+        if name in restored:
+            result[value.name] = restored[name]
     return result
 
 

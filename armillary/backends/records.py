@@ -79,8 +79,8 @@ def keyed_values(op: Op, values: Sequence[object]) -> dict[str, object]:
     """Attributes by name from what stands behind the operands in a workload."""
     names = keyed_attributes(op)
     more = [f.name for f in fields(op.attrs_class) if f.name in _WHERE_SET]  # type: ignore[arg-type]
-    found = dict(zip(names, values[: len(names)], strict=True))
-    return found | {name: True for name, value in zip(more, values[len(names) :], strict=False) if value is True}
+    known = dict(zip(names, values[: len(names)], strict=True))
+    return known | {name: True for name, value in zip(more, values[len(names) :], strict=False) if value is True}
 
 
 def call_key(call: Call, op: Op) -> Workload | None:

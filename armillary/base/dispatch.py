@@ -100,13 +100,13 @@ def _installed() -> Sequence[DispatchContext]:
     result = []
     for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            made = point.load()
+            loaded = point.load()
         except Exception as error:  # of code that is not ours: builds go on without it
-            made, message = None, f"{type(error).__name__}: {error}"
+            loaded, message = None, f"{type(error).__name__}: {error}"
         else:
-            message = f"{type(made).__name__} is no dispatch context"
-        if isinstance(made, DispatchContext):
-            result.append(made)
+            message = f"{type(loaded).__name__} is no dispatch context"
+        if isinstance(loaded, DispatchContext):
+            result.append(loaded)
             logger.info("records of the installed package %s are used", point.name)
         else:
             logger.warning("the records of the installed package %s cannot be used: %s", point.name, message)

@@ -275,9 +275,9 @@ def sizes_of(dims: Iterable[object]) -> dict[str, Size]:
     """The sizes in dimensions, by name, in the order in which they occur; TypeMismatch for two of one name."""
     result: dict[str, Size] = {}
     for dim in dims:
-        for found in _sizes(dim):
-            if result.setdefault(found.name, found) != found:
-                raise TypeMismatch(f"two sizes are called {found.name}", hint="give each te.var a name of its own")
+        for item in _sizes(dim):
+            if result.setdefault(item.name, item) != item:
+                raise TypeMismatch(f"two sizes are called {item.name}", hint="give each te.var a name of its own")
     return result
 
 
@@ -307,7 +307,7 @@ def evaluate(extent: Known, values: Mapping[str, int]) -> int:
 
 def typical(extent: Known) -> int:
     """The value that cost models take: see Size.typical."""
-    return evaluate(extent, {name: found.typical for name, found in sizes_of([extent]).items()})
+    return evaluate(extent, {name: item.typical for name, item in sizes_of([extent]).items()})
 
 
 def size_values(sizes: Mapping[str, Size], asked: Mapping[str, int]) -> dict[str, int]:

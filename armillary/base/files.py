@@ -179,7 +179,7 @@ def written_atomically(path: str | os.PathLike[str], mode: int = 0o666, size: in
             yield whole
             _write_through(Path(path), whole)
         return
-    with replacing(path, mode) as made, made.open("wb") as stream:
+    with replacing(path, mode) as part, part.open("wb") as stream:
         if size >= _LARGE_FILE:
             _reserve(stream.fileno(), size)
         yield stream

@@ -120,9 +120,9 @@ def _constructor(cls: type, arguments: list[Field], computed: list[Field]) -> Ca
     signature, body = ["self"], _admission(cls, arguments, scope)
     for field in arguments:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
-        made = getattr(cls, "_made", {}).get(field.name)
-        scope |= {f"made_{field.name}": made} if made else {}
-        value = f"made_{field.name}({field.name})" if made else field.name
+        factory = getattr(cls, "_made", {}).get(field.name)
+        scope |= {f"made_{field.name}": factory} if factory else {}
+        value = f"made_{field.name}({field.name})" if factory else field.name
         body.append(f"    set_{field.name}(self, {value})")
         if field.default is not dataclasses.MISSING:
             scope[f"default_{field.name}"] = field.default

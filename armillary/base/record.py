@@ -103,8 +103,8 @@ def _constructor(cls: type, slots: bool) -> Callable[..., None]:
         if slots:
             scope[f"_set_{f.name}"] = getattr(cls, f.name).__set__
     names = tuple(f.name for f in fields)
-    optional, made = frozenset(scope), frozenset(n for n in names if f"_make_{n}" in scope)
-    exec(_constructor_code(names, optional, made, slots, hasattr(cls, "__post_init__")), scope)
+    optional, factories = frozenset(scope), frozenset(n for n in names if f"_make_{n}" in scope)
+    exec(_constructor_code(names, optional, factories, slots, hasattr(cls, "__post_init__")), scope)
     built: Callable[..., None] = scope["__init__"]
     return built
 

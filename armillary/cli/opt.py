@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         check_writable(args.svg)
     passes = [bound_pass(item, args.target) for item in split_passes(args.passes)]
-    given = module = _parse(read_text(args.FILE), text_name(args.FILE))
+    before = module = _parse(read_text(args.FILE), text_name(args.FILE))
     timing = PassTimingInstrument()
     with pass_context(args, timing), as_target(args.target) if args.target else nullcontext():
         for item in passes:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if args.build:
             module = _build_passes(module, args.target)
     if args.svg:
-        visualize(given, args.svg, after=module)
+        visualize(before, args.svg, after=module)
     print(_program_of(module, args.target) if args.program else module.astext())
     print_times(args, timing)
     return 0

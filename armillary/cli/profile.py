@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
         progress.start("loading")
         executor, graph_json = _load(args, progress.advance)
         module = GraphModule(executor)
-        given = read_npz(args.inputs) if args.inputs else {}
-        for name, value in fill_inputs(module, given, "random", one_size_each(args.sizes)).items():
+        inputs = read_npz(args.inputs) if args.inputs else {}
+        for name, value in fill_inputs(module, inputs, "random", one_size_each(args.sizes)).items():
             module.set_input(name, value)
         if executor.device != cpu(0):
             progress.start("measuring the device")

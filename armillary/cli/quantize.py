@@ -88,22 +88,22 @@ def run(args: argparse.Namespace) -> int:
         progress.start(f"quantising by {len(rows)} inputs")
         if args.weights:
             how = {"bits": args.weights, "group": args.group, "method": args.method or METHODS[0]}
-            made = quantize_weights(module, params, rows, keep=keep, **how)
+            smaller = quantize_weights(module, params, rows, keep=keep, **how)
         else:
             how = {"method": args.method or "mse", "smooth": args.smooth}
-            made = quantize(module, params, rows, error=args.error, keep=keep, **how)
+            smaller = quantize(module, params, rows, error=args.error, keep=keep, **how)
         progress.start(f"writing {path}")
         if path.suffix == ".onnx":
-            to_onnx(made.module, name=Path(args.FILE).stem, opset_version=max(OPSETS), path=path)
+            to_onnx(smaller.module, name=Path(args.FILE).stem, opset_version=max(OPSETS), path=path)
         elif path.suffix == ".relay":
-            write_atomic(path, made.module.astext().encode())
+            write_atomic(path, smaller.module.astext().encode())
         else:
             with PassContext(MAX_LEVEL):
-                library = build(made.module, target=args.target, progress=progress.advance)
+                library = build(smaller.module, target=args.target, progress=progress.advance)
             library.export_library(str(path))
             note(types_of(library))
-    output.print(made.summary(), markup=False, highlight=False)
-    before, after = _bytes(module, params), _bytes(made.module, {})
+    output.print(smaller.summary(), markup=False, highlight=False)
+    before, after = _bytes(module, params), _bytes(smaller.module, {})
     text = f"parameters: {before / 1e6:.2f} MB, quantised {after / 1e6:.2f} MB ({after / max(before, 1):.2f} of it)"
     output.print(text, markup=False, highlight=False)
     note(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
@@ -151,8 +151,8 @@ def _rows_of(file: Path, main: Function) -> list[dict[str, Array]]:
             raise ConfigError(message, span=Span(str(file)), hint=f"it has {', '.join(arrays) or 'nothing'}")
         assert isinstance(ty, TensorType), "inputs of a model are tensors"
         parts[name] = _split(arrays[name], ty.static, name, file)
-    if len({len(found) for found in parts.values()}) > 1:
-        message = "--calibrate: " + ", ".join(f"{len(found)} of {name!r}" for name, found in parts.items())
+    if len({len(rows) for rows in parts.values()}) > 1:
+        message = "--calibrate: " + ", ".join(f"{len(rows)} of {name!r}" for name, rows in parts.items())
         raise ConfigError(message, span=Span(str(file)), hint="as many of each input")
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 

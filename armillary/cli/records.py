@@ -63,16 +63,16 @@ def _pack(args: argparse.Namespace, pairs: list[Pair]) -> int:
 
 
 def _show(pairs: list[Pair]) -> int:
-    trials = Counter(given.task.workload for given, _ in pairs)
-    failed = Counter(given.task.workload for given, result in pairs if result.error_no)
-    for given, result in best_of(pairs):
-        knobs = ", ".join(f"{name} {entity}" for name, entity in given.config.entity_map.items())
-        workload = given.task.workload
+    trials = Counter(inp.task.workload for inp, _ in pairs)
+    failed = Counter(inp.task.workload for inp, result in pairs if result.error_no)
+    for inp, result in best_of(pairs):
+        knobs = ", ".join(f"{name} {entity}" for name, entity in inp.config.entity_map.items())
+        workload = inp.task.workload
         count = trials[workload]
         message = f"{count} trial{'s' * (count > 1)}" + (f", {failed[workload]} failed" if failed[workload] else "")
         print(f"{result.mean * 1e3:10.4f} ms  {workload[0]} {_short(workload[1:])}: {knobs} ({message})")
     for workload in (w for w in trials if trials[w] == failed[w]):
-        texts = {result.error.partition("\n")[0] for given, result in pairs if given.task.workload == workload}
+        texts = {result.error.partition("\n")[0] for inp, result in pairs if inp.task.workload == workload}
         print(f"    failed     {workload[0]} {_short(workload[1:])}: {'; '.join(sorted(texts)[:3])}")
     return 0
 
@@ -85,12 +85,12 @@ def _short(args: tuple[object, ...]) -> str:
 
 
 def _without_doubles(pairs: list[Pair]) -> list[Pair]:
-    found = {encode(*pair): pair for pair in pairs}
-    return list(found.values())
+    pairs_by_text = {encode(*pair): pair for pair in pairs}
+    return list(pairs_by_text.values())
 
 
 def _known(pairs: list[Pair]) -> list[Pair]:
-    for name in dict.fromkeys(given.task.name for given, _ in pairs):
+    for name in dict.fromkeys(inp.task.name for inp, _ in pairs):
         reason = foreign_reason(name)
         if reason:
             note(reason)

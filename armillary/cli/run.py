@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     """Load the package here or there, fill, run, report."""
-    given = read_npz(args.inputs) if args.inputs else {}
-    made = loaded(args.PATH, args.device, session, given, args.fill_mode, one_size_each(args.sizes))
+    arrays = read_npz(args.inputs) if args.inputs else {}
+    made = loaded(args.PATH, args.device, session, arrays, args.fill_mode, one_size_each(args.sizes))
     module = made.module
     if args.print_time:
         result = module.benchmark(made.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
@@ -155,8 +155,8 @@ def remote_session(args: argparse.Namespace) -> AbstractContextManager[RPCSessio
 def chosen_device(text: str, session: RPCSession | None = None) -> Device:
     """The device of "cpu" or "cpu(0)", here or there; one that cannot be used is refused."""
     match = re.fullmatch(r"(\w+)\((\d+)\)", text.strip())
-    found = device(match[1], int(match[2])) if match else device(text)
-    return require(found) if session is None else session.own(found)
+    chosen = device(match[1], int(match[2])) if match else device(text)
+    return require(chosen) if session is None else session.own(chosen)
 
 
 def fill_inputs(

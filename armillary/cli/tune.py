@@ -248,7 +248,7 @@ def _finals(args: argparse.Namespace, tuner: Tuner, option: MeasureOption, gains
     """Measure the front-runners of a task again, in turns."""
     again = finals(tuner.task, load_from_file(args.output, report=False), option)
     LogFile(args.output).append([encode(*pair) for pair in again])
-    gains(tuner, [given for given, _ in again], [result for _, result in again])
+    gains(tuner, [inp for inp, _ in again], [result for _, result in again])
 
 
 def _time_left(end: float) -> str:
@@ -265,9 +265,9 @@ def _in_network(args: argparse.Namespace, network: Network, tasks: list[Task], g
     for workload, (own, _) in rows.items():
         if own is None or not timed.get(workload):
             continue
-        found = results_in_network(own, timed[workload], records)
-        LogFile(args.output).append([encode(*pair) for pair in found])
-        gains(None, [given for given, _ in found], [result for _, result in found])
+        timed_pairs = results_in_network(own, timed[workload], records)
+        LogFile(args.output).append([encode(*pair) for pair in timed_pairs])
+        gains(None, [inp for inp, _ in timed_pairs], [result for _, result in timed_pairs])
     if timed:
         note(
             f"{sum(map(len, timed.values()))} front-runners timed in the network; {gains.summary()}{_time_left(until)}"
@@ -320,16 +320,16 @@ def _target(args: argparse.Namespace) -> Target:
 
 def places(text: str, count: int) -> list[int]:
     """The numbers of tasks that a text such as "0,2" or "3-5" means; "" is all of them."""
-    found: list[int] = []
+    indices: list[int] = []
     for part in text.split(",") if text else [f"0-{max(0, count - 1)}"]:
         first, dash, last = part.strip().partition("-")
         if not (first or last).isdecimal() or (first and last and not last.isdecimal()):
             raise TuningError(f"--tasks {text!r}: cannot read {part!r}", hint='"0", "0,2", "3-5", "-3", "3-" or "list"')
         begin = int(first or 0)
-        found += range(begin, int(last) + 1 if last else count if dash else begin + 1)
-    if count and any(place >= count for place in found):
+        indices += range(begin, int(last) + 1 if last else count if dash else begin + 1)
+    if count and any(place >= count for place in indices):
         raise TuningError(f"--tasks {text!r}: there are {count} tasks, from 0 on", hint="--tasks list")
-    return list(dict.fromkeys(found)) if count else []
+    return list(dict.fromkeys(indices)) if count else []
 
 
 def _check_device(args: argparse.Namespace) -> None:
@@ -357,7 +357,7 @@ def _tune(
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until
     held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
-    gains(tuner, [given for given, _ in tuner.resumed], [result for _, result in tuner.resumed])
+    gains(tuner, [inp for inp, _ in tuner.resumed], [result for _, result in tuner.resumed])
     if args.tuning_records:
         tuner.load_history(load_from_file(args.tuning_records))
     trials = min(args.trials, len(task.config_space))

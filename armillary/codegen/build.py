@@ -89,8 +89,8 @@ def build_functions(
 
 def _used(objects: Sequence[bytes]) -> frozenset[str] | None:
     """The rarer features of a processor that the objects use; None if it cannot be told."""
-    found = [used_features(code) for code in objects]
-    return None if None in found else frozenset().union(*(names for names in found if names is not None))
+    features = [used_features(code) for code in objects]
+    return None if None in features else frozenset().union(*(names for names in features if names is not None))
 
 
 def emit_functions(functions: Sequence[PhasedFunction], target: object) -> CompiledModule:
@@ -150,14 +150,14 @@ def _through_cache(
     if cache is None:
         return compile_missing(list(range(len(parts))))
     keys = [cache_key(*part) for part in parts]
-    found = [cache.get(key) for key in keys]
-    missing = [index for index, data in enumerate(found) if data is None]
+    stored = [cache.get(key) for key in keys]
+    missing = [index for index, data in enumerate(stored) if data is None]
     for index, data in zip(missing, compile_missing(missing) if missing else [], strict=True):
-        found[index] = data
+        stored[index] = data
         cache.put(keys[index], data)
     if missing:
         cache.trim_at_times()
-    return [data for data in found if data is not None]
+    return [data for data in stored if data is not None]
 
 
 _EMITTERS = {"armillary.codegen.llvm": _emit_llvm, "armillary.codegen.c": _emit_c}

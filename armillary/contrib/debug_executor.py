@@ -181,12 +181,12 @@ class GraphModuleDebug(GraphModule):
         if isinstance(node, int) and 0 <= node < len(names):
             return node
         exact = [i for i, name in enumerate(names) if name == node]
-        found = exact or [i for i, name in enumerate(names) if name.rpartition("#")[0] == node]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            same = ", ".join(names[i] for i in found[:20])
-            raise ExecutionError(f"{len(found)} nodes are called {node!r}", hint=f"say which: {same}")
+        matches = exact or [i for i, name in enumerate(names) if name.rpartition("#")[0] == node]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            same = ", ".join(names[i] for i in matches[:20])
+            raise ExecutionError(f"{len(matches)} nodes are called {node!r}", hint=f"say which: {same}")
         raise ExecutionError(f"the graph has no node {node!r}", hint=f"its nodes: {', '.join(names[:20])}")
 
     def _step(self) -> tuple[list[NodeTime], dict[str, Array]]:

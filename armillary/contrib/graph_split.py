@@ -106,17 +106,17 @@ class _Parts:
 
     def _read(self, call: Expr, index: int, part: int) -> Expr:
         """A call's value, or a field of it, as a module sees it."""
-        made, owner = self.parts_of_values[part], self.part_of.get(call, part)
+        values, owner = self.parts_of_values[part], self.part_of.get(call, part)
         if owner == part:
-            whole = made.get((call, -1), call)
+            whole = values.get((call, -1), call)
             return whole if index < 0 else TupleGetItem(whole, index)
         ty = call.checked_type
         if index < 0 and isinstance(ty, TupleType):
             return Tuple(tuple(self._read(call, k, part) for k in range(len(ty.fields))))
-        if (call, index) not in made:
+        if (call, index) not in values:
             kind = ty if index < 0 else ty.fields[index]  # type: ignore[attr-defined]
-            made[call, index] = Var(f"data_n_{self.inputs}", kind)
+            values[call, index] = Var(f"data_n_{self.inputs}", kind)
             self.inputs += 1
             if (call, index) not in self.read[owner]:
                 self.read[owner][call, index] = self._read(call, index, owner)
-        return made[call, index]
+        return values[call, index]

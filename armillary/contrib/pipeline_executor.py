@@ -82,8 +82,8 @@ class _Stage(threading.Thread):
         if self.cpus:
             os.sched_setaffinity(0, self.cpus)  # of this thread
         while (values := self.begun.get()) is not None:
-            given = {name: queue.get() for name, queue in self.inputs.items()}
-            results = self._results(values, given)
+            inputs = {name: queue.get() for name, queue in self.inputs.items()}
+            results = self._results(values, inputs)
             for (_, queue), value in zip(self.readers, results, strict=True):
                 queue.put(value)
             self.room.release()

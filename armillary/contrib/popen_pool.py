@@ -232,9 +232,9 @@ class PopenPoolExecutor:
 
     def map_with_error_catching(self, fn: AnyFunction, iterator: Iterable[object]) -> Iterator[MapResult]:
         """A result for each item, in order: what the function returned, or how it failed."""
-        for made in [self.submit(fn, item) for item in iterator]:
+        for future in [self.submit(fn, item) for item in iterator]:
             try:
-                yield MapResult(StatusKind.COMPLETE, made.result())
+                yield MapResult(StatusKind.COMPLETE, future.result())
             except TimeoutError as error:
                 yield MapResult(StatusKind.TIMEOUT, error)
             except Exception as error:

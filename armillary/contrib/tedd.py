@@ -89,7 +89,7 @@ def _axes(sch: Schedule) -> Iterator[str]:
         for axis in (*stage.op.axis, *stage.op.reduce_axis):
             yield f"Stage_{place} -> {names[axis]};"
         for k, relation in enumerate(stage.relations):
-            made = f"{type(relation).__name__}_{place}_{k}"
+            label = f"{type(relation).__name__}_{place}_{k}"
             match relation:
                 case Split():
                     ends = [relation.parent], [relation.outer, relation.inner]
@@ -97,9 +97,9 @@ def _axes(sch: Schedule) -> Iterator[str]:
                     ends = [relation.outer, relation.inner], [relation.fused]
                 case _:
                     ends = [], [relation.iter]
-            yield _node(made, type(relation).__name__, "diamond")
-            yield from (f"{names[axis]} -> {made};" for axis in ends[0])
-            yield from (f"{made} -> {names[axis]};" for axis in ends[1])
+            yield _node(label, type(relation).__name__, "diamond")
+            yield from (f"{names[axis]} -> {label};" for axis in ends[0])
+            yield from (f"{label} -> {names[axis]};" for axis in ends[1])
 
 
 viz_dataflow_graph = _drawing("viz_dataflow_graph", "Dataflow Graph", _dataflow)

@@ -172,8 +172,8 @@ class _Emitter:
     def _shared(self, owner: Expr, insides: Sequence[Expr]) -> list[Expr]:
         """What the regions of `owner` use and do not compute: it must be there before."""
         here = self.of[id(owner)]
-        found = {id(e): e for inside in insides for e in post_order(inside, not_primitive)}
-        return [e for e in found.values() if not isinstance(e, Var | Function) and self.of[id(e)].holds(here)]
+        shared = {id(e): e for inside in insides for e in post_order(inside, not_primitive)}
+        return [e for e in shared.values() if not isinstance(e, Var | Function) and self.of[id(e)].holds(here)]
 
     def _emit(self, expr: Expr) -> None:
         match expr:

@@ -82,17 +82,17 @@ def onnx_subject(path: str | os.PathLike[str], shapes: Mapping[str, object] | No
     known = {value.name for value in model.graph.output}
     read = known.union(*(node.input for node in nodes))
     tensors = [node for node in nodes if not node.op_type.startswith(_NO_TENSORS)]
-    made = {name: node for node in tensors for name in node.output if name and name in read}
-    model.graph.output.extend(ValueInfoProto(name=name) for name in made if name not in known)
+    nodes_by_output = {name: node for node in tensors for name in node.output if name and name in read}
+    model.graph.output.extend(ValueInfoProto(name=name) for name in nodes_by_output if name not in known)
     exposed = from_onnx(model, shape=shapes)[0]["main"]
     rebound = _on_parameters_of(network, exposed)
     values = []
     for name, expr in zip(exposed.get_attr("output_names"), rebound, strict=True):
-        node = made.get(name)
+        node = nodes_by_output.get(name)
         if node is not None and isinstance(expr, Call | TupleGetItem):
             reads = tuple(n for n in node.input if n)
             values.append(Value(name, node_span("", node).name, node.op_type, reads, expr))
-    order = {name: k for k, name in enumerate(made)}
+    order = {name: k for k, name in enumerate(nodes_by_output)}
     values.sort(key=lambda value: order[value.name])
     computed = {value.name for value in values}
     outputs = tuple(name if name in computed else "" for name in network.get_attr("output_names"))

@@ -107,7 +107,7 @@ class Executor:
         return lambda values: _tensors(evaluate(module, values))
 
     def _compiled(self, module: IRModule) -> Callable[[list[Array]], Any]:
-        made: dict[tuple[Type | bytes, ...], Built] = {}  # by types and values that say sizes
+        builds: dict[tuple[Type | bytes, ...], Built] = {}  # by types and values that say sizes
         fixed = _of_sizes(module["main"])
         of_all: list[tuple[FuncType, Built] | None] = []  # what runs at all sizes or None, once it was asked for
 
@@ -126,9 +126,9 @@ class Executor:
         def run(values: list[Any]) -> Any:
             types = tuple(map(_type_of, values))
             key = (*types, *(values[k].tobytes() for k in fixed))
-            if key not in made:
-                made[key] = build_of(types, values)
-            graph, names, result = made[key]
+            if key not in builds:
+                builds[key] = build_of(types, values)
+            graph, names, result = builds[key]
             if graph is None:  # sizes depend on values
                 return self._interpreted(module)(values)
             with graph.turn.whole():
@@ -149,7 +149,7 @@ class Executor:
 
         types = tuple(p.checked_type for p in module["main"].params)
         if not fixed and all(_is_static(t) for p in module["main"].params for t in _fields(p)):
-            made[types] = self._built(module, None)
+            builds[types] = self._built(module, None)
         return run
 
     def _open(self, module: IRModule) -> tuple[FuncType, Built] | None:
@@ -348,15 +348,15 @@ class Executable:
 
     def function(self, name: str, device: Device) -> tuple[list[str], AnyFunction]:
         """The names of a function's arguments, without those that are parameters, and a callable."""
-        found = {v.name_hint: (v, f) for v, f in self.mod.functions.items()}
-        if name not in found:
-            raise TypeMismatch(f"the executable has no function {name!r}; it has: {', '.join(sorted(found))}")
-        variable, function = found[name]
+        functions = {v.name_hint: (v, f) for v, f in self.mod.functions.items()}
+        if name not in functions:
+            raise TypeMismatch(f"the executable has no function {name!r}; it has: {', '.join(sorted(functions))}")
+        variable, function = functions[name]
         if not isinstance(function, Function):
             raise TypeMismatch(f"{name!r} is a {type(function).__name__}, wanted a graph function")
         params = self.params if name == "main" else {}
-        made = create_executor("vm", mod=self.mod, device=device, target=self.target, params=params)
-        call = made.evaluate() if name == "main" else made.evaluate(variable)
+        executor = create_executor("vm", mod=self.mod, device=device, target=self.target, params=params)
+        call = executor.evaluate() if name == "main" else executor.evaluate(variable)
         return [p.name_hint for p in function.params if p.name_hint not in params], call
 
     def save(self) -> tuple[bytearray, FunctionLibrary]:

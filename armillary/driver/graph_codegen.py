@@ -140,8 +140,8 @@ class _Builder:
 
     def __init__(self, parameters: Sequence[Var], device: int = 0) -> None:
         self.plan, self.device = GraphPlan(), device
-        given = [p.name_hint for p in parameters if len(tensor_fields(p.checked_type)) == 1]
-        self.names = Names(check_name(name, "an input") for name in given)  # of inputs and other nodes
+        names = [p.name_hint for p in parameters if len(tensor_fields(p.checked_type)) == 1]
+        self.names = Names(check_name(name, "an input") for name in names)  # of inputs and other nodes
         self.field_names: dict[tuple[str, int], str] = {}  # of tuples that are inputs
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
@@ -337,8 +337,8 @@ class _Builder:
         symbol = str(call.op.get_attr("global_symbol", ""))
         if symbol not in self.plan.offloaded:
             graph = self.fallback(call.op) if self.fallback is not None else None
-            made = offloaded(call.op, graph)
-            self.plan.offloaded[made.row.name] = made
+            module = offloaded(call.op, graph)
+            self.plan.offloaded[module.row.name] = module
             self.plan.kernels.update(graph.kernels if graph is not None else {})
         inputs = [v for e in (*call.args, *self.plan.offloaded[symbol].constants) for v in self._values(e)]
         index = self.add(call, symbol, inputs, tensor_fields(call.checked_type))

@@ -36,8 +36,8 @@ def share_images(images: Sequence[Image]) -> tuple[int, ...]:
             for o, end in ends.items()
             if end < image.first and (images[o].width, images[o].bits) == (image.width, image.bits)
         ]
-        found = min(free, key=lambda o: (abs(heights[o] - image.height), o), default=index)
-        owner[index] = found
-        ends[found] = max(ends.get(found, 0), image.last)
-        heights[found] = max(heights.get(found, 0), image.height)
+        nearest = min(free, key=lambda o: (abs(heights[o] - image.height), o), default=index)
+        owner[index] = nearest
+        ends[nearest] = max(ends.get(nearest, 0), image.last)
+        heights[nearest] = max(heights.get(nearest, 0), image.height)
     return tuple(owner)

@@ -323,7 +323,7 @@ class _Sizes:
 
     def moved(self, index: int, node: GraphNode, calls: int) -> dict[str, float]:
         """Bytes of one call by place."""
-        found = dict.fromkeys(PLACES, 0.0)
+        seconds = dict.fromkeys(PLACES, 0.0)
         values, parts = self._written(index), list[tuple[str, float]]()
         for edge, amount in self._read(node).items():
             if self.is_param[edge[0]]:
@@ -331,8 +331,8 @@ class _Sizes:
             else:
                 values += amount
         for place, part in parts + self._places(values, values):
-            found[place] += part
-        return {place: amount for place, amount in found.items() if amount}
+            seconds[place] += part
+        return {place: amount for place, amount in seconds.items() if amount}
 
     def _read(self, node: GraphNode) -> dict[tuple[int, int], int]:
         """Bytes that a kernel reads, by where they were made."""

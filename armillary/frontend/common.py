@@ -47,7 +47,7 @@ def infer_value(input_val: Expr, params: Mapping[str, object], mod: IRModule | N
     if missing:
         raise TypeMismatch(f"infer_value: the value of %{missing[0]} is not known", hint="pass it in params")
     values = [params[v.name_hint] for v in given]
-    found = evaluate(Function(tuple(given), input_val), values, mod)
-    if not isinstance(found, np.ndarray | np.generic):
-        raise TypeMismatch(f"infer_value: the expression is a {type(found).__name__}, wanted a tensor")
-    return Constant(np.ascontiguousarray(found)).data
+    value = evaluate(Function(tuple(given), input_val), values, mod)
+    if not isinstance(value, np.ndarray | np.generic):
+        raise TypeMismatch(f"infer_value: the expression is a {type(value).__name__}, wanted a tensor")
+    return Constant(np.ascontiguousarray(value)).data

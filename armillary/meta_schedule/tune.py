@@ -140,10 +140,10 @@ def tune_tasks(
     del num_trials_per_iter, measure_callbacks, task_scheduler, module_equality
     records = Database.create(database, work_dir=work_dir)
     option = measure_option(builder, runner)
-    made = [context.task for context in tasks]
-    searches = [SearchTask(task=task, target=task.target) for task in made]
+    task_list = [context.task for context in tasks]
+    searches = [SearchTask(task=task, target=task.target) for task in task_list]
     for context, task, share in zip(
-        tasks, made, TaskScheduler(searches, task_weights).shares(max_trials_global), strict=True
+        tasks, task_list, TaskScheduler(searches, task_weights).shares(max_trials_global), strict=True
     ):
         count = min(share, max_trials_per_task or share, len(task.config_space))
         tuner = context.search_strategy.tuner(task, cost_model)
@@ -158,9 +158,9 @@ def _recorder(context: TuneContext, task: Task, records: Database) -> Callback:
     info = ArgInfo.from_entry_func(context.mod)
 
     def callback(_: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
-        for given, result in zip(inputs, results, strict=True):
+        for inp, result in zip(inputs, results, strict=True):
             if not result.error_no:
-                trace = task.instantiate(given.config).trace
+                trace = task.instantiate(inp.config).trace
                 records.commit_tuning_record(TuningRecord(trace, workload, list(result.costs), context.target, info))
 
     return callback

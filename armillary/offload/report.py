@@ -58,8 +58,8 @@ class OffloadReport:
 def offload_report(module: IRModule, libraries: Sequence[str] = ()) -> OffloadReport:
     """Say of every call of a partitioned module where it runs; libraries: by default those that were asked."""
     functions = {name: f for name, f in module.items() if isinstance(f, Function)}
-    found = {str(f.get_attr("Compiler")) for f in functions.values() if f.get_attr("Compiler")}
-    asked = tuple(libraries) or module.asked or tuple(sorted(found))
+    compilers = {str(f.get_attr("Compiler")) for f in functions.values() if f.get_attr("Compiler")}
+    asked = tuple(libraries) or module.asked or tuple(sorted(compilers))
     rows: list[ReportRow] = []
     for function in functions.values():
         if not_primitive(function):

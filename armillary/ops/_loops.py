@@ -95,8 +95,8 @@ def load(buffer: Buffer, *index: Index) -> Expr:
 
 def store(buffer: Buffer, value: E.ExprLike, *index: Index) -> Stmt:
     """Write an element."""
-    made = convert(value, buffer.dtype) if isinstance(value, E.Expr) else T.cast(value, buffer.dtype)
-    return S.BufferStore(buffer, made, tuple(T.convert(i) for i in index))
+    converted = convert(value, buffer.dtype) if isinstance(value, E.Expr) else T.cast(value, buffer.dtype)
+    return S.BufferStore(buffer, converted, tuple(T.convert(i) for i in index))
 
 
 def scratch(name: str, size: Known, dtype: str, scope: str = "global") -> Buffer:

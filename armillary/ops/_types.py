@@ -175,11 +175,11 @@ def broadcast_index(shape: Sequence[Known], index: Sequence[te.Expr]) -> tuple[t
 
 def unravelled(index: te.Expr, sizes: Sequence[int]) -> list[te.Expr]:
     """The indices along axes of these sizes that one index over all of them stands for."""
-    found: list[Any] = []
+    digits: list[Any] = []
     for size in reversed(sizes[1:]):
-        found.insert(0, index % size if size > 1 else 0)
+        digits.insert(0, index % size if size > 1 else 0)
         index = index // size if size > 1 else index
-    return [index, *found] if sizes else []
+    return [index, *digits] if sizes else []
 
 
 @overload

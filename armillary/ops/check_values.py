@@ -68,9 +68,9 @@ def infer(attrs: CheckValuesAttrs, data: TensorType) -> TensorType:
 
 @check_values.reference
 def reference(attrs: CheckValuesAttrs, data: Array) -> Array:
-    found = violation(data, attrs)
-    if found:
-        raise ExecutionError(found)
+    problem = violation(data, attrs)
+    if problem:
+        raise ExecutionError(problem)
     return data
 
 

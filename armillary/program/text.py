@@ -154,14 +154,14 @@ class _Parser:
             raise cursor.error(f"{word} is no lifetime: {', '.join(_LIFETIMES)}")
         cursor.expect("slot")
         slot, place, device, scope = cursor.integer(), -1, 0, "global"
-        found: int | None = place
+        number: int | None = place
         if cursor.accept("at"):
-            found = None if cursor.accept("?") else cursor.integer()
+            number = None if cursor.accept("?") else cursor.integer()
         if cursor.accept("device"):
             device = cursor.integer()
         if cursor.accept("scope"):
             scope = cursor.string()
-        return Value(name, dtype, tuple(shape), Storage(_LIFETIMES[word], slot, found, device, scope))
+        return Value(name, dtype, tuple(shape), Storage(_LIFETIMES[word], slot, number, device, scope))
 
     def name(self) -> str:
         text = self.cursor.name("a value, as %x")

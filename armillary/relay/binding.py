@@ -27,8 +27,8 @@ def bind(expr: Expr, values: Mapping[Var | str, object]) -> Expr:  # Var or name
     """Replace variables; a function loses the parameters that are bound."""
     if isinstance(expr, Function):
         return _bind_function(expr, {p: values[p] for p in expr.params if p in values} | dict(_by_name(expr, values)))
-    found = {id(v): _checked(v, value) for v, value in values.items() if isinstance(v, Var)}
-    return substitute(expr, found)
+    bindings = {id(v): _checked(v, value) for v, value in values.items() if isinstance(v, Var)}
+    return substitute(expr, bindings)
 
 
 @boundary("bind_params_by_name", arguments=True)
@@ -47,15 +47,15 @@ def bind_types(function: Function, types: Sequence[Type]) -> Function:
 
 def with_types(function: Function, types: Sequence[Type]) -> Function:
     """The function with parameters of these types; its result's type is found anew."""
-    made = [
+    variables = [
         param if ty == param.checked_type else Var(param.name_hint, ty, param.span)
         for param, ty in zip(function.params, types, strict=True)
     ]
-    changed = {id(old): new for old, new in zip(function.params, made, strict=True) if new is not old}
+    changed = {id(old): new for old, new in zip(function.params, variables, strict=True) if new is not old}
     if not changed:
         return function
     body = rewrite(substitute(function.body, dict(changed)), _untyped)
-    return Function(tuple(made), body, None, function.attrs, function.span)
+    return Function(tuple(variables), body, None, function.attrs, function.span)
 
 
 def _untyped(expr: Expr) -> Expr | None:
@@ -68,15 +68,15 @@ def _untyped(expr: Expr) -> Expr | None:
 def with_own_names(function: Function) -> Function:
     """The function with a name of its own for each parameter."""
     taken: set[str] = set()
-    made: list[Var] = []
+    variables: list[Var] = []
     for number, param in enumerate(function.params):
         name = param.name_hint if param.name_hint not in taken else f"{param.name_hint}.{number}"
         taken.add(name)
-        made.append(param if name == param.name_hint else Var(name, param.checked_type, param.span))
-    changed: dict[int, Expr] = {id(a): b for a, b in zip(function.params, made, strict=True) if a is not b}
+        variables.append(param if name == param.name_hint else Var(name, param.checked_type, param.span))
+    changed: dict[int, Expr] = {id(a): b for a, b in zip(function.params, variables, strict=True) if a is not b}
     if not changed:
         return function
-    return Function(tuple(made), substitute(function.body, changed), None, function.attrs, function.span)
+    return Function(tuple(variables), substitute(function.body, changed), None, function.attrs, function.span)
 
 
 def _by_name(
@@ -93,9 +93,9 @@ def _by_name(
 def _bind_function(function: Function, values: Mapping[Var, Any]) -> Function:
     if not values:
         return function
-    found = {id(var): _checked(var, value) for var, value in values.items()}
-    body = substitute(function.body, found)
-    retained = tuple(p for p in function.params if id(p) not in found)
+    bindings = {id(var): _checked(var, value) for var, value in values.items()}
+    body = substitute(function.body, bindings)
+    retained = tuple(p for p in function.params if id(p) not in bindings)
     return Function(retained, body, function.ret_type, function.attrs, function.span)
 
 

@@ -286,17 +286,17 @@ def _type_of_if(expr: If, walk: _Walk) -> Type:
 
 def _type_of_loop(expr: Loop, walk: _Walk) -> Type:
     number, flag = TensorType((), DType("int64")), TensorType((), DType("bool"))
-    body, given = _type(expr.body), [_type(a) for a in expr.args]
+    body, argument_types = _type(expr.body), [_type(a) for a in expr.args]
     for what, got, wanted in (("limit", _type(expr.limit), number), ("condition", _type(expr.going), flag)):
         if got != wanted:
             raise TypeMismatch(f"loop: the {what} is {got}, wanted {wanted}", span=expr.span)
     if not isinstance(body, FuncType) or not isinstance(body.ret_type, TupleType):
         raise TypeMismatch(f"loop: its body is {body}, wanted a function that returns a tuple", span=expr.span)
-    wanted_args = (number, flag, *given)
+    wanted_args = (number, flag, *argument_types)
     if body.arg_types != wanted_args:
         want = ", ".join(map(str, wanted_args))
         raise TypeMismatch(f"loop: the body takes {', '.join(map(str, body.arg_types))}, wanted {want}", span=expr.span)
-    states, results = tuple(given[: expr.states]), body.ret_type.fields
+    states, results = tuple(argument_types[: expr.states]), body.ret_type.fields
     if results[: 1 + expr.states] != (flag, *states):
         got_text, want = ", ".join(map(str, results)), ", ".join(map(str, (flag, *states)))
         raise TypeMismatch(f"loop: the body returns ({got_text}), wanted ({want}, rows)", span=expr.span)

@@ -279,8 +279,8 @@ class _Reader:
             return self.operand()
         result = self.value(level + 1)
         while self.cursor.token.kind == "symbol" and self.cursor.token.text in _INFIX[level]:
-            made = _INFIX[level][self.cursor.next().text]
-            result = made(result, self.value(level + 1))
+            function = _INFIX[level][self.cursor.next().text]
+            result = function(result, self.value(level + 1))
         return result
 
     def operand(self) -> Expr:

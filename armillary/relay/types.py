@@ -55,9 +55,9 @@ class TensorType(Type):
         shape = self.shape
         is_made = type(self.dtype) is DType and type(shape) is tuple
         if not is_made or any(type(d) is not int and not isinstance(d, AnyDim) for d in shape):  # as scripts write it
-            made = tensor_type(self.shape, self.dtype)
-            object.__setattr__(self, "shape", made.shape)
-            object.__setattr__(self, "dtype", made.dtype)
+            shared = tensor_type(self.shape, self.dtype)
+            object.__setattr__(self, "shape", shared.shape)
+            object.__setattr__(self, "dtype", shared.dtype)
 
     @property
     def ndim(self) -> int:

@@ -75,8 +75,8 @@ def opens_scope(expr: Expr) -> bool:
 
 def children(expr: Expr) -> Sequence[Expr]:
     """The expressions directly inside: not operators and global names."""
-    found = _CHILDREN.get(type(expr))
-    return found(expr) if found is not None else ()
+    rule = _CHILDREN.get(type(expr))
+    return rule(expr) if rule is not None else ()
 
 
 def post_order(root: Expr, enter: Callable[[Expr], bool] | None = None) -> list[Expr]:

@@ -44,13 +44,13 @@ class Launched:
         threading.Thread(target=self._read, args=(says,), daemon=True).start()
         self._end = weakref.finalize(self, _end, self.process)
         try:
-            found = self._addresses.get(timeout=_START_SECONDS)
+            address = self._addresses.get(timeout=_START_SECONDS)
         except queue.Empty:
-            found = None
-        if found is None:
+            address = None
+        if address is None:
             self.terminate()
             raise RPCError(f"{module} did not start: {' '.join(self.lines[-8:]) or 'no word from it'}")
-        self.host, self.port = found
+        self.host, self.port = address
 
     def _read(self, says: str) -> None:
         stream = self.process.stderr

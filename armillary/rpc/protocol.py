@@ -98,11 +98,11 @@ class Seal:
 
     def tag(self, way: int, *parts: bytes | memoryview) -> bytes:
         """The tag of the next frame that is sent (way 0) or received (way 1)."""
-        made = hmac.new(self._keys[way], struct.pack("<Q", self._numbers[way]), "sha256")
+        mac = hmac.new(self._keys[way], struct.pack("<Q", self._numbers[way]), "sha256")
         for part in parts:
-            made.update(part)
+            mac.update(part)
         self._numbers[way] += 1
-        return made.digest()
+        return mac.digest()
 
 
 def seal_of(secret: bytes, role: str, nonces: tuple[str, str], binding: bytes, is_client: bool) -> Seal:

@@ -146,16 +146,16 @@ class RemoteFunction:
         result = result_tensor(self.row, args)
         header, retained = self.bound("call", (*args, *(() if result is None else (result,))))
         self.module.session.request(header)
-        for given, sent in retained:
-            if isinstance(given, NDArray):  # what it wrote comes back
-                given.copyfrom(sent.numpy())
+        for original, sent in retained:
+            if isinstance(original, NDArray):  # what it wrote comes back
+                original.copyfrom(sent.numpy())
         return None if result is None else result.numpy().item()
 
     def bound(self, op: str, args: Sequence[object]) -> tuple[dict[str, Json], list[tuple[Any, RemoteNDArray]]]:
         """A request with these arguments, and the tensors that it needs."""
         numbers = [a for a in args if isinstance(a, (int, float, np.generic))]
-        given = [a for a in args if not isinstance(a, (int, float, np.generic))]
-        retained = [(a, self.module.session.sent(a)) for a in given]
+        handles = [a for a in args if not isinstance(a, (int, float, np.generic))]
+        retained = [(a, self.module.session.sent(a)) for a in handles]
         header = {
             "op": op,
             "module": self.module.handle,

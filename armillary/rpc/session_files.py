@@ -75,10 +75,10 @@ class SessionFiles:
 
     def listing(self) -> list[str]:
         """Names of all files."""
-        found = []
+        rows = []
         for folder, _, names in os.walk(self.folder, followlinks=False):
-            found += [str(Path(folder, name).relative_to(self.folder)) for name in names]
-        return sorted(found)[:MAX_FILES]
+            rows += [str(Path(folder, name).relative_to(self.folder)) for name in names]
+        return sorted(rows)[:MAX_FILES]
 
     @contextmanager
     def _opened(self, parts: list[str], flags: int, make: bool = False) -> Iterator[int]:

@@ -58,9 +58,9 @@ class GraphExecutor:
         Of a graph over several devices, those that are not given are the first of their kind.
         """
         text = graph_json.encode("utf-8") if isinstance(graph_json, str) else graph_json
-        given = computing([device] if isinstance(device, Device) else device or [cpu()])
-        self.device = given[0]
-        natives = (CDevice * len(given))(*(d.native for d in given))
+        devices = computing([device] if isinstance(device, Device) else device or [cpu()])
+        self.device = devices[0]
+        natives = (CDevice * len(devices))(*(d.native for d in devices))
         self.module = module
         self._error = ErrorText()
         self._held: dict[object, NDArray] = {}  # the users' memory, by input and output
@@ -70,7 +70,7 @@ class GraphExecutor:
         self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
         status = native().arm_graph_create_over(
-            text, len(text), module.handle.pointer, natives, len(given), pool(), byref(pointer), *self._error.args
+            text, len(text), module.handle.pointer, natives, len(devices), pool(), byref(pointer), *self._error.args
         )
         self._error.check(status, ArtifactError)
         self.handle = Handle(pointer.value or 0, native().arm_graph_destroy)
@@ -309,13 +309,13 @@ class GraphExecutor:
             return count
         if not isinstance(blob, bytes | bytearray):
             raise TypeMismatch(f"parameters are the bytes of a blob, got {type(blob).__name__}")
-        found, data = c_int(), bytes(blob)
-        status = native().arm_graph_load_params(self._graph, data, len(data), byref(found), *self._error.args)
+        unknown, data = c_int(), bytes(blob)
+        status = native().arm_graph_load_params(self._graph, data, len(data), byref(unknown), *self._error.args)
         self._error.check(status, ArtifactError)
         for name in load_params(data):
             self._held.pop(self.get_input_index(name), None)
             self._params.add(name)
-        return found.value
+        return unknown.value
 
     def finish_loading(self) -> None:
         """Compute now what depends on parameters alone, and let go of what only that needed; a run does it too."""
@@ -417,8 +417,8 @@ class GraphExecutor:
 
     def output_type(self, index: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an output."""
-        found = self._view(native().arm_graph_output, index)
-        return tuple(found.shape), DType(found.dtype)
+        view = self._view(native().arm_graph_output, index)
+        return tuple(view.shape), DType(view.dtype)
 
     @boundary("set_output_zero_copy", arguments=True)
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:

@@ -37,12 +37,12 @@ def set_external_path() -> None:
 
 def _folders() -> list[str]:
     """Those of the setting, then the cache's, if it is this user's alone."""
-    given, own = setting("ARMILLARY_EXTERNAL_PATH"), built_folder()
+    folders, own = setting("ARMILLARY_EXTERNAL_PATH"), built_folder()
     if own.exists() and not is_private_folder(own):
         message = f"libraries in {own} are not used: it is owned or can be written by somebody else; chmod go-w"
         warnings.warn(message, RuntimeWarning, stacklevel=3)
-        return [given]
-    return [given, str(own)] if given else [str(own)]
+        return [folders]
+    return [folders, str(own)] if folders else [str(own)]
 
 
 def has_external(kind: str) -> bool:

@@ -38,9 +38,9 @@ def call_by_name(name: bytes, kinds: bytes, slots: Slots, result: Slots, error: 
     """One call out of a kernel: 0, or 1 with a line of text at `error`."""
     try:
         *letters, wanted = list(kinds.decode())
-        given = called(name.decode())(*_arguments(letters, slots))
-        if given is not None and wanted != "v":
-            result[0] = _bits(given, wanted, name.decode())
+        answer = called(name.decode())(*_arguments(letters, slots))
+        if answer is not None and wanted != "v":
+            result[0] = _bits(answer, wanted, name.decode())
         return 0
     except BaseException as raised:  # none may go through machine code
         with _LOCK:

@@ -281,7 +281,7 @@ class PackageEngine:
             kinds = {name: [first.input_type(index) for index in rows] for name, rows in places.items()}
             self.inputs = [_input(rows, name) for name, rows in kinds.items()]
             types = [first.output_type(i) for i in range(first.get_num_outputs())]
-            made = open_shapes(first)
+            shapes = open_shapes(first)
         names = named.names or tuple(f"output_{i}" for i in range(len(types)))
         self._sizes = {k: (axis, size) for k, axis, size in named.sizes}
         self.outputs = []
@@ -289,9 +289,9 @@ class PackageEngine:
             open_axes = range(len(shape)) if several else [self._sizes[k][0]] if k in self._sizes else []
             dims: list[int | str | None] = [None if axis in open_axes else dim for axis, dim in enumerate(shape)]
             self.outputs.append(NodeArg(name, type_name(dtype), dims))
-        if made is not None:  # names of sizes, or expressions over them
-            self.inputs = [NodeArg(arg.name, arg.type, list(made.inputs[arg.name])) for arg in self.inputs]
-            self.outputs = [NodeArg(a.name, a.type, list(s)) for a, s in zip(self.outputs, made.outputs, strict=True)]
+        if shapes is not None:  # names of sizes, or expressions over them
+            self.inputs = [NodeArg(arg.name, arg.type, list(shapes.inputs[arg.name])) for arg in self.inputs]
+            self.outputs = [NodeArg(a.name, a.type, list(s)) for a, s in zip(self.outputs, shapes.outputs, strict=True)]
         self._shown = len(types) - len(self._sizes)
         self.outputs = self.outputs[: self._shown]
         self._dtypes = {name: rows[0][1] for name, rows in kinds.items()}

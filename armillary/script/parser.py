@@ -122,19 +122,21 @@ class _Parser:
     # --- parameters
 
     def param(self, node: ast.arg) -> None:
-        given = self.annotations.get(node.arg)
-        if given is None or isinstance(given, str):
+        annotation = self.annotations.get(node.arg)
+        if annotation is None or isinstance(annotation, str):
             if node.annotation is None:
                 self.refuse(node, f"parameter {node.arg} has no type", "T.handle, T.int32 or T.Buffer(shape, dtype)")
-            given = self.value(node.annotation)
-        if isinstance(given, S.Buffer):
-            buffer = self.known_buffer(replace(given, name=node.arg))
+            annotation = self.value(node.annotation)
+        if isinstance(annotation, S.Buffer):
+            buffer = self.known_buffer(replace(annotation, name=node.arg))
             self.params[buffer.data] = buffer
             self.define(node.arg, buffer)
             return
-        if not isinstance(given, X.TypeName | E.Var):
-            self.refuse(node, f"parameter {node.arg} is annotated with {given!r}", "T.handle, T.int32, T.Buffer(…)")
-        var = E.Var(node.arg, given.dtype)
+        if not isinstance(annotation, X.TypeName | E.Var):
+            self.refuse(
+                node, f"parameter {node.arg} is annotated with {annotation!r}", "T.handle, T.int32, T.Buffer(…)"
+            )
+        var = E.Var(node.arg, annotation.dtype)
         self.params[var] = var
         self.define(node.arg, var)
 
@@ -238,11 +240,11 @@ class _Parser:
         self.assign(target, as_expr(self.value(ast.copy_location(both, target), sides)))
 
     def annotated(self, name: str, annotation: ast.expr, value: ast.expr) -> None:
-        kind, given = self.value(annotation), self.value(value)
-        if isinstance(kind, X.TypeName | E.Var) and not isinstance(given, X.Meta) and kind.dtype != "handle":
-            self.let(name, build.cast(as_expr(given), kind.dtype))
+        kind, content = self.value(annotation), self.value(value)
+        if isinstance(kind, X.TypeName | E.Var) and not isinstance(content, X.Meta) and kind.dtype != "handle":
+            self.let(name, build.cast(as_expr(content), kind.dtype))
         else:
-            self.bind(name, given)
+            self.bind(name, content)
 
     def let(self, name: str, value: E.Expr) -> None:
         var = E.Var(name, value.dtype)
@@ -259,8 +261,8 @@ class _Parser:
             case X.Match():
                 self.define(name, self.match(name, value))
             case X.Memory(buffer, of_block, as_handle):
-                made = self.allocate(_named(buffer, name), of_block)
-                self.define(name, made.data if as_handle else made)
+                allocated = self.allocate(_named(buffer, name), of_block)
+                self.define(name, allocated.data if as_handle else allocated)
             case X.Alias(handle, buffer):
                 self.define(name, self.alias(handle, _named(buffer, name)))
             case X.Launch(thread, extent):
@@ -318,25 +320,25 @@ class _Parser:
     # --- loops and blocks
 
     def loop(self, target: ast.expr, iterator: ast.expr, body: Sequence[ast.stmt]) -> None:
-        found = self.value(iterator)
-        if not isinstance(found, X.Loops):
+        iterated = self.value(iterator)
+        if not isinstance(iterated, X.Loops):
             self.refuse(iterator, f"{ast.unparse(iterator)} is no loop", "T.serial, T.grid, T.parallel…")
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         names = [t.id for t in targets if isinstance(t, ast.Name)]
-        if len(names) != len(targets) or (len(names) != len(found.bounds) and not found.is_grid):
-            self.refuse(target, f"{len(targets)} names for {len(found.bounds)} loops")
-        if len(names) == 1 and len(found.bounds) > 1:
-            self.refuse(target, f"one name for {len(found.bounds)} loops")
-        made = [E.Var(n, b[1].dtype) for n, b in zip(names, found.bounds, strict=True)]
-        self.loops.update(zip(made, found.bounds, strict=True))
+        if len(names) != len(targets) or (len(names) != len(iterated.bounds) and not iterated.is_grid):
+            self.refuse(target, f"{len(targets)} names for {len(iterated.bounds)} loops")
+        if len(names) == 1 and len(iterated.bounds) > 1:
+            self.refuse(target, f"one name for {len(iterated.bounds)} loops")
+        variables = [E.Var(n, b[1].dtype) for n, b in zip(names, iterated.bounds, strict=True)]
+        self.loops.update(zip(variables, iterated.bounds, strict=True))
         with self.scope():
-            for name, var in zip(names, made, strict=True):
+            for name, var in zip(names, variables, strict=True):
                 self.define(name, var)
             self.body(body)
         inner = self.builder._close()
-        notes: Pairs = tuple((key, _plain(value)) for key, value in found.annotations.items())
-        for var, (low, extent) in reversed(list(zip(made, found.bounds, strict=True))):
-            inner = S.For(var, low, extent, found.kind, inner, found.thread, notes)
+        notes: Pairs = tuple((key, _plain(value)) for key, value in iterated.annotations.items())
+        for var, (low, extent) in reversed(list(zip(variables, iterated.bounds, strict=True))):
+            inner = S.For(var, low, extent, iterated.kind, inner, iterated.thread, notes)
         self.builder.emit(inner)
 
     def launch(self, thread: E.IterVar, extent: E.Expr) -> E.Var:
@@ -368,20 +370,20 @@ class _Parser:
         self.builder.emit(S.While(build.cast(condition, "bool"), self.builder._close()))
 
     def scoped(self, items: Sequence[ast.withitem], body: Sequence[ast.stmt]) -> None:
-        found = self.value(items[0].context_expr)
+        scope = self.value(items[0].context_expr)
         name = items[0].optional_vars.id if isinstance(items[0].optional_vars, ast.Name) else ""
-        if isinstance(found, X.BlockScope):
-            self.block(found.name, body)
+        if isinstance(scope, X.BlockScope):
+            self.block(scope.name, body)
             return
         with self.scope():
-            if not isinstance(found, X.InitScope):
-                self.bind(name, found)
+            if not isinstance(scope, X.InitScope):
+                self.bind(name, scope)
             if len(items) > 1:
                 self.scoped(items[1:], body)
             else:
                 self.body(body)
         inner = self.builder._close()
-        if isinstance(found, X.InitScope):
+        if isinstance(scope, X.InitScope):
             self.blocks[-1].init = inner
         else:
             self.builder.emit(inner)
@@ -396,7 +398,7 @@ class _Parser:
         self.builder.emit(self.realized(opened, inner))
 
     def realized(self, opened: _Open, body: S.Stmt) -> BlockRealize:
-        made = Block(
+        block = Block(
             tuple(opened.axes),
             opened.touched.get("reads", ()),
             opened.touched.get("writes", ()),
@@ -408,10 +410,10 @@ class _Parser:
             tuple(opened.notes.items()),
         )
         if opened.name != "root" and len(opened.touched) < 2:
-            reads, writes = block_regions(made)
+            reads, writes = block_regions(block)
             reads, writes = opened.touched.get("reads", reads), opened.touched.get("writes", writes)
-            made = replace(made, reads=reads, writes=writes)
-        return BlockRealize(tuple(opened.values), opened.predicate, made)
+            block = replace(block, reads=reads, writes=writes)
+        return BlockRealize(tuple(opened.values), opened.predicate, block)
 
     def axis(self, name: str, value: X.Axis) -> E.Var:
         dom = value.dom

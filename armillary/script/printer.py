@@ -146,8 +146,8 @@ class _Printer:
             if attrs:
                 self.writer.line(f"T.func_attr({self.pairs(tuple(attrs))})")
             for buffer in matched:
-                made = self.buffer(buffer, "T.match_buffer", f"var_{self.name(buffer)}")
-                self.writer.line(f"{self.name(buffer)} = {made}")
+                text = self.buffer(buffer, "T.match_buffer", f"var_{self.name(buffer)}")
+                self.writer.line(f"{self.name(buffer)} = {text}")
             self.stmt(item.body)
 
     def is_plain(self, buffer: S.Buffer) -> bool:
@@ -186,11 +186,11 @@ class _Printer:
 
 def _sizes(item: S.PrimFunc) -> list[E.Var]:
     """The variables of the parameters' shapes that are no parameters themselves."""
-    found: dict[E.Var, None] = {}
+    sizes: dict[E.Var, None] = {}
     for param in item.params:
         if isinstance(param, S.Buffer):
-            found.update({v: None for v in post_order(param) if isinstance(v, E.Var)})
-    return [v for v in found if v not in item.params]
+            sizes.update({v: None for v in post_order(param) if isinstance(v, E.Var)})
+    return [v for v in sizes if v not in item.params]
 
 
 def _int(p: _Printer, e: E.IntImm) -> Rendered:
@@ -329,8 +329,8 @@ def _block(p: _Printer, s: Block) -> None:
     for buffer in s.alloc_buffers:
         p.writer.line(f"{p.name(buffer)} = {p.buffer(buffer, 'T.alloc_buffer')}")
     for match in s.match_buffers:
-        made = p.buffer(match.buffer, "T.match_buffer", p.region(match.source))
-        p.writer.line(f"{p.name(match.buffer)} = {made}")
+        text = p.buffer(match.buffer, "T.match_buffer", p.region(match.source))
+        p.writer.line(f"{p.name(match.buffer)} = {text}")
     if s.annotations:
         p.writer.line(f"T.block_attr({p.pairs(s.annotations)})")
     if s.init is not None:

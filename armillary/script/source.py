@@ -57,10 +57,12 @@ def from_source(source: str, extra_vars: Mapping[str, object] | None = None) -> 
         body = ast.parse(textwrap.dedent(source)).body
     except SyntaxError as error:
         raise ParseError(f"script: {error.msg}, line {error.lineno}") from None
-    found = [item for item in body if isinstance(item, ast.FunctionDef | ast.ClassDef)]
-    if len(found) != 1:
-        raise ParseError(f"script: {len(found)} functions and classes, wanted one", hint="put functions into a class")
-    only = found[0]
+    definitions = [item for item in body if isinstance(item, ast.FunctionDef | ast.ClassDef)]
+    if len(definitions) != 1:
+        raise ParseError(
+            f"script: {len(definitions)} functions and classes, wanted one", hint="put functions into a class"
+        )
+    only = definitions[0]
     if isinstance(only, ast.FunctionDef):
         return parse_function(only, names, reachable, private=_is_private(only))
     return ir.of_functions(

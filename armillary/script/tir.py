@@ -91,8 +91,8 @@ def alloc_buffer(shape: Shape, dtype: str = "float32", data: object = None, **ho
 
 def decl_buffer(shape: Shape, dtype: str = "float32", data: Var | None = None, **how: object) -> X.Memory | X.Alias:
     """Memory for the rest of the block it stands in; with `data` a buffer in that memory."""
-    made = _buffer(shape, dtype, **how)
-    return X.Memory(made, of_block=False) if data is None else X.Alias(data, made)
+    buffer = _buffer(shape, dtype, **how)
+    return X.Memory(buffer, of_block=False) if data is None else X.Alias(data, buffer)
 
 
 def allocate(
@@ -137,8 +137,8 @@ def thread_binding(
 
 def grid(*extents: object) -> X.Loops:
     """Loops inside one another, each from 0 (or over the pair that is given)."""
-    made = [serial(*e) if isinstance(e, tuple) else serial(e) for e in extents]
-    return X.Loops(tuple(m.bounds[0] for m in made), is_grid=True)
+    loops = [serial(*e) if isinstance(e, tuple) else serial(e) for e in extents]
+    return X.Loops(tuple(m.bounds[0] for m in loops), is_grid=True)
 
 
 def block(name: str = "", no_realize: object = False) -> X.BlockScope:
@@ -313,8 +313,8 @@ def broadcast(value: object, lanes: int) -> Expr:
 
 def call_extern(*args: object, dtype: str | None = None) -> Expr:
     """A call of a C function: `call_extern(dtype, name, …)`, or `call_extern(name, …, dtype=…)`."""
-    kind, given = (str(args[0]), args[1:]) if dtype is None else (dtype, args)
-    return intrinsics.call_extern(kind or "void", str(given[0]), *map(as_expr, given[1:]))
+    kind, arguments = (str(args[0]), args[1:]) if dtype is None else (dtype, args)
+    return intrinsics.call_extern(kind or "void", str(arguments[0]), *map(as_expr, arguments[1:]))
 
 
 def call_packed(*args: object, dtype: str = "int32") -> Expr:
@@ -330,9 +330,9 @@ def _converted(function: Callable[..., Expr], name: str) -> Callable[..., Expr]:
     """A function of `armillary.tir` over what scripts write; `dtype=` gives the type of a call."""
 
     def construct(*args: object, dtype: str | None = None, **named: object) -> Expr:
-        given = [as_expr(a) if isinstance(a, IterVar | _Buffer) and not isinstance(a, _Buffer) else a for a in args]
+        arguments = [as_expr(a) if isinstance(a, IterVar | _Buffer) and not isinstance(a, _Buffer) else a for a in args]
         typed = {"dtype": dtype} if dtype is not None and name in builtins.TYPED else {}
-        result = function(*given, **named, **typed)
+        result = function(*arguments, **named, **typed)
         if dtype and isinstance(result, Expr) and result.dtype != dtype:
             return (
                 Call(DType(dtype), result.name, result.args) if isinstance(result, Call) else build.cast(result, dtype)

@@ -126,22 +126,22 @@ def _parsed(text: str) -> Choice:
     algorithm, *knobs = first.split()
     if not re.fullmatch(r"\w+(\.\w+)+", algorithm):
         raise _unreadable(text, algorithm)
-    found: dict[str, Any] = {"config": _knobs(text, knobs)}  # Any: values of fields
+    fields: dict[str, Any] = {"config": _knobs(text, knobs)}  # Any: values of fields
     guards, rejected = list[Guard](), list[Rejection]()
     for part in parts:
         if part.startswith("layouts "):
-            found["layouts"] = tuple(part.split()[1:])
+            fields["layouts"] = tuple(part.split()[1:])
         elif match := _CYCLES.fullmatch(part):
-            found["estimate"] = Cost(float(match[1]), match[2] or "")
+            fields["estimate"] = Cost(float(match[1]), match[2] or "")
         elif part in (f"by {source.value}" for source in Source):
-            found["source"] = Source(part.removeprefix("by "))
+            fields["source"] = Source(part.removeprefix("by "))
         elif match := _GUARD.fullmatch(part):
             guards.append(Guard(match[1], int(match[2]), int(match[3])))
         elif match := _REJECTED.fullmatch(part):
             rejected.append(Rejection(match[1], float(match[2] or 0.0), match[3] or ""))
         else:
             raise _unreadable(text, part)
-    return Choice(algorithm, guards=tuple(guards), rejected=tuple(rejected), **found)
+    return Choice(algorithm, guards=tuple(guards), rejected=tuple(rejected), **fields)
 
 
 def _knobs(text: str, parts: Iterable[str]) -> tuple[tuple[str, int], ...]:

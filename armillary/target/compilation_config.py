@@ -47,8 +47,8 @@ class CompilationConfig:
         """The target of a kind of device."""
         result = next((t for t in self.primary_targets if t.kind.device_type == device_type), None)
         if result is None:
-            given = ", ".join(str(t.kind.device_type) for t in self.primary_targets)
-            message = f"the program asks for device type {device_type}, targets are given for {given}"
+            types = ", ".join(str(t.kind.device_type) for t in self.primary_targets)
+            message = f"the program asks for device type {device_type}, targets are given for {types}"
             raise TargetError(message, hint="give a target for each device")
         return result
 

@@ -54,8 +54,8 @@ class TargetFeatures:
             raise AttributeError(f"a target has no feature {name!r}; it has: is_aarch64, {', '.join(_FEATURES)}")
         controller = _CONTROLLERS.get(str(self._target.attrs.get("mcpu", "")))
         if controller is not None and self._is_cpu():
-            given = self._target.attrs.get("mattr", ())
-            message = {str(one) for one in (given if isinstance(given, tuple | list) else ())}
+            features = self._target.attrs.get("mattr", ())
+            message = {str(one) for one in (features if isinstance(features, tuple | list) else ())}
             feature = _FEATURES[name]
             taken = {f"+no{feature}", f"-{feature}"} | ({"+nodsp", "-dsp"} if feature == "mve" else set())
             return (feature in controller or f"+{feature}" in message) and not message & taken

@@ -74,9 +74,9 @@ def at_place(device_type: int, place: tuple[object, ...] = ()) -> VirtualDevice:
         hint = 'as in [0, "llvm", "", "global"]'
         raise TargetError(f"a place is a device's number, target, host and memory scope, got {place!r}", hint=hint)
     number, target, host, scope = place or _NOWHERE
-    made = Target(target, host or None) if target else None
+    whole = Target(target, host or None) if target else None
     device = DeviceNumber(device_type, number if isinstance(number, int) else 0) if device_type else None
-    return VirtualDevice(device, made, str(scope))
+    return VirtualDevice(device, whole, str(scope))
 
 
 def read_device(written: object) -> VirtualDevice:

@@ -53,10 +53,10 @@ class Linear:
     def vars(self) -> frozenset[Var]:
         """The variables in it."""
         if self._vars is None:
-            found: set[Var] = set()
+            variables: set[Var] = set()
             for atom in self.terms:
-                found.update((atom,) if isinstance(atom, Var) else atom.vars)
-            self._vars = frozenset(found)
+                variables.update((atom,) if isinstance(atom, Var) else atom.vars)
+            self._vars = frozenset(variables)
         return self._vars
 
     @property
@@ -112,10 +112,10 @@ class Space:
 
     def ranged(self, name: str, low: Linear, high: Linear) -> Linear:
         """A new variable over [low, high], as a value."""
-        made = Var(name)
-        self.low[made], self.high[made] = low, high
-        self.fresh.add(made)
-        return Linear(0, {made: 1})
+        fresh = Var(name)
+        self.low[fresh], self.high[fresh] = low, high
+        self.fresh.add(fresh)
+        return Linear(0, {fresh: 1})
 
     def symbol(self, item: Expr) -> Linear:
         """An expression that is not index arithmetic, as one unknown."""
@@ -127,10 +127,10 @@ class Space:
 
     def atom(self, kind: str, *args: Linear) -> Linear:
         key = (kind, *(a.key for a in args))
-        made = self._atoms.get(key)
-        if made is None:
-            made = self._atoms[key] = Atom(kind, args)
-        return Linear(0, {made: 1})
+        known = self._atoms.get(key)
+        if known is None:
+            known = self._atoms[key] = Atom(kind, args)
+        return Linear(0, {known: 1})
 
     def multiply(self, a: Linear, b: Linear) -> Linear:
         """a * b; distributes over a sum when one side is a number."""
@@ -352,14 +352,14 @@ def _by_step(value: Linear, step: int) -> tuple[Linear, Linear]:
 
 def _extreme_limits(kind: str, a: Limits, b: Limits) -> Limits:
     pick = min if kind == "min" else max
-    found = []
+    limits = []
     for x, y in ((a[0], b[0]), (a[1], b[1])):
-        found.append(pick(x, y) if x is not None and y is not None else None)
+        limits.append(pick(x, y) if x is not None and y is not None else None)
     if kind == "min":
         known = [v for v in (a[1], b[1]) if v is not None]
-        return found[0], min(known) if known else None
+        return limits[0], min(known) if known else None
     known = [v for v in (a[0], b[0]) if v is not None]
-    return max(known) if known else None, found[1]
+    return max(known) if known else None, limits[1]
 
 
 def _of_pair(combine: Callable[[Space, Linear, Linear], Linear | None]) -> Callable[..., Linear | None]:

@@ -174,10 +174,10 @@ def _shapes(shape: Shape | Sequence[Shape], where: str) -> list[tuple[Expr, ...]
 
 def _extern_dtypes(dtype: str | Sequence[str] | None, inputs: Sequence[Tensor], count: int, where: str) -> list[DType]:
     if dtype is None:
-        found = list(dict.fromkeys(t.dtype for t in inputs))
-        if len(found) != 1:
+        dtypes = list(dict.fromkeys(t.dtype for t in inputs))
+        if len(dtypes) != 1:
             raise TypeMismatch(f"{where}: the dtype of the outputs is not given and cannot be told from the inputs")
-        return found * count
+        return dtypes * count
     names = [dtype] * count if isinstance(dtype, str) else list(dtype)
     if len(names) != count:
         raise TypeMismatch(f"{where}: {len(names)} dtypes are given for {count} outputs")
@@ -207,14 +207,14 @@ def extern(
 ) -> Outputs:
     """Tensors written by a statement: `fcompute(ins, outs)` gives it over buffers. Several shapes give a list."""
     where = f"te.extern {name}"
-    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    for item in given:
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for item in tensors:
         if not isinstance(item, Tensor):
             raise TypeMismatch(f"{where}: an input is {item!r}, wanted a tensor")
     shapes = _shapes(shape, where)
-    names = _unique_names([t.op.name for t in given])
-    ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(names, given, strict=True)])
-    dtypes = [b.dtype for b in out_buffers] if out_buffers else _extern_dtypes(dtype, given, len(shapes), where)
+    names = _unique_names([t.op.name for t in tensors])
+    ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(names, tensors, strict=True)])
+    dtypes = [b.dtype for b in out_buffers] if out_buffers else _extern_dtypes(dtype, tensors, len(shapes), where)
     outs = list(
         out_buffers
         or [
@@ -222,9 +222,9 @@ def extern(
             for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
         ]
     )
-    if len(ins) != len(given) or len(outs) != len(shapes):
+    if len(ins) != len(tensors) or len(outs) != len(shapes):
         raise TypeMismatch(
-            f"{where}: {len(ins)} and {len(outs)} buffers for {len(given)} inputs, {len(shapes)} outputs"
+            f"{where}: {len(ins)} and {len(outs)} buffers for {len(tensors)} inputs, {len(shapes)} outputs"
         )
     value = fcompute(ins, outs)
     body = Evaluate(value) if isinstance(value, Expr) else value
@@ -232,7 +232,7 @@ def extern(
         raise TypeMismatch(
             f"{where}: the function gave {value!r}, wanted a statement", hint="end with `return ib.get()`"
         )
-    op = ExternOp(name, tuple(given), tuple(ins), tuple(outs), body, tag or _TAG.get(), attrs)
+    op = ExternOp(name, tuple(tensors), tuple(ins), tuple(outs), body, tag or _TAG.get(), attrs)
     return op.output(0) if len(shapes) == 1 else list(op.outputs)
 
 

@@ -97,12 +97,12 @@ class _Inference:
             if stage not in self.readers and not self.schedule.is_output(stage):
                 continue  # all its readers read something else now
             self.plans[stage] = self._plan(stage)
-        found = list(reversed(self.plans.values()))
-        for plan in found:
+        plans = list(reversed(self.plans.values()))
+        for plan in plans:
             if plan.stage.attach is not None:
                 parent, axis = plan.stage.attach
                 self.plans[parent].attached.setdefault(axis, []).append(plan)
-        return found, self.space
+        return plans, self.space
 
     def _plan(self, stage: Stage) -> Plan:
         plan = Plan(stage)
@@ -293,10 +293,10 @@ class _Inference:
         return self.space.interval(value, self._ranged(value, environment))
 
     def _ranged(self, value: Linear, environment: dict[Var, Linear]) -> frozenset[Var]:
-        made: set[Var] = set()
+        fresh: set[Var] = set()
         for item in environment.values():
-            made.update(a for a in item.terms if isinstance(a, Var) and a in self.space.fresh)
-        return value.vars & made
+            fresh.update(a for a in item.terms if isinstance(a, Var) and a in self.space.fresh)
+        return value.vars & fresh
 
     def _union(self, a: Span | None, b: Span | None) -> Span | None:
         if a is None or b is None:

@@ -42,8 +42,8 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: object) 
     """A stage that copies `tensor` into `scope`; `readers` read the copy."""
     stage = schedule[tensor]
     _check_scope("cache_read", stage, scope)
-    given = readers if isinstance(readers, tuple | list) else [readers]
-    targets = [r if isinstance(r, Stage) else schedule[r] for r in given]
+    consumers = readers if isinstance(readers, tuple | list) else [readers]
+    targets = [r if isinstance(r, Stage) else schedule[r] for r in consumers]
     if not targets:
         raise ScheduleError(f"cache_read of {tensor.name}: no readers given")
     canonical = stage.op.output(tensor.value_index)
@@ -64,8 +64,8 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: object) 
         for k, e in enumerate(canonical.shape)
     )
     op = ComputeOp(f"{tensor.name}.{scope}", axes, (canonical(*(a.var for a in axes)),), stage.op.tag)
-    made = schedule.add_stage(op, schedule.stages.index(stage) + 1)
-    made.scope = scope
+    stage_of_cache = schedule.add_stage(op, schedule.stages.index(stage) + 1)
+    stage_of_cache.scope = scope
     for target in targets:
         for item in target.op.input_tensors:
             if schedule.source(target, item) is canonical:
@@ -75,8 +75,8 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: object) 
 
 def cache_write(schedule: Schedule, tensor: Tensor | list[Tensor] | tuple[Tensor, ...], scope: str) -> Any:
     """A stage in `scope` that computes what the tensor's stage did; that stage becomes a copy of it."""
-    given = list(tensor) if isinstance(tensor, tuple | list) else [tensor]
-    stages = {schedule[t] for t in given}
+    tensors = list(tensor) if isinstance(tensor, tuple | list) else [tensor]
+    stages = {schedule[t] for t in tensors}
     if len(stages) != 1:
         raise ScheduleError("cache_write: the tensors are not outputs of one operation")
     (stage,) = stages
@@ -93,12 +93,12 @@ def cache_write(schedule: Schedule, tensor: Tensor | list[Tensor] | tuple[Tensor
     cache = ComputeOp(f"{op.name}.{scope}", axes, _bodies(op.body, move), op.tag, op.attrs)
     cache.intrinsic = op.intrinsic
     copy = ComputeOp(op.name, op.axis, tuple(t(*(a.var for a in op.axis)) for t in cache.outputs), op.tag, op.attrs)
-    made = schedule.add_stage(cache, schedule.stages.index(stage))
-    made.scope, made.redirects = scope, stage.redirects
+    stage_of_cache = schedule.add_stage(cache, schedule.stages.index(stage))
+    stage_of_cache.scope, stage_of_cache.redirects = scope, stage.redirects
     stage.redirects = {}
     stage.reset(copy)
     schedule.stage_map[copy] = stage
-    result = [cache.output(t.value_index) for t in given]
+    result = [cache.output(t.value_index) for t in tensors]
     return result if isinstance(tensor, tuple | list) else result[0]
 
 
@@ -147,8 +147,8 @@ def rfactor(schedule: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int 
             )
     schedule.record(Directive(stage.key, "rfactor", (("axis", stage.key_of(axis)), ("factor_axis", factor_axis))))
     partial = _partial_op(stage, op, first, axis, position)
-    made = schedule.add_stage(partial, schedule.stages.index(stage))
-    made.redirects, stage.redirects = stage.redirects, {}
+    stage_of_partial = schedule.add_stage(partial, schedule.stages.index(stage))
+    stage_of_partial.redirects, stage.redirects = stage.redirects, {}
     stage.reset(_combining_op(op, first, partial, axis, position))
     schedule.stage_map[stage.op] = stage
     return partial.output(0) if partial.num_outputs == 1 else list(partial.outputs)
@@ -176,9 +176,9 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     roots = {a: size_of(_range(a).extent, space) for a in (*op.axis, *op.reduce_axis)}
     sizes = derive_extents(stage, roots, space)
     loops = [a for a in stage.leaf if a.kind == "reduce"]
-    made = {a: _loop_axis(a, sizes, space, "data" if a is axis else "reduce") for a in loops}
+    loop_axes = {a: _loop_axis(a, sizes, space, "data" if a is axis else "reduce") for a in loops}
     values = derive_values(
-        relations_of(stage, reductions=True), {a: Linear(0, {made[a].var: 1}) for a in loops}, sizes, space
+        relations_of(stage, reductions=True), {a: Linear(0, {loop_axes[a].var: 1}) for a in loops}, sizes, space
     )
     variables: dict[Var, Expr] = {}
     for root in op.reduce_axis:
@@ -192,8 +192,8 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     ]
     condition = T.all_of(*guards, apply(reduction.condition))
     source = tuple(apply(s) for s in reduction.source)
-    axes = (*data[:position], made[axis], *data[position:])
-    rest = tuple(made[a] for a in loops if a is not axis)
+    axes = (*data[:position], loop_axes[axis], *data[position:])
+    rest = tuple(loop_axes[a] for a in loops if a is not axis)
     body: tuple[Expr, ...]
     if rest:
         body = tuple(Reduce(reduction.combiner, source, rest, condition, k) for k in range(len(source)))

@@ -86,17 +86,17 @@ def create_group(
     missing = next((s for s in ends if s not in after or (s in starts and not include_inputs)), None)
     if missing is not None:
         raise ScheduleError(f"create_group: output {missing.key} does not depend on the inputs")
-    found, stack = set(ends), list(ends)
+    operations, stack = set(ends), list(ends)
     while stack:
         for source in schedule.sources(stack.pop()):
-            if source in after and source not in found and (include_inputs or source not in starts):
-                found.add(source)
+            if source in after and source not in operations and (include_inputs or source not in starts):
+                operations.add(source)
                 stack.extend([source] if source not in starts else [])
-    return StageGroup([s for s in order if s in found and not isinstance(s.op, PlaceholderOp)])
+    return StageGroup([s for s in order if s in operations and not isinstance(s.op, PlaceholderOp)])
 
 
 def _stages(schedule: Schedule, tensors: object) -> list[Stage]:
-    given = list(tensors) if isinstance(tensors, tuple | list) else [tensors]
-    if not given:
+    ends = list(tensors) if isinstance(tensors, tuple | list) else [tensors]
+    if not ends:
         raise ScheduleError("create_group needs inputs and outputs")
-    return [schedule[t] for t in given]
+    return [schedule[t] for t in ends]

@@ -46,8 +46,8 @@ IndexMap = tuple[tuple[Term, ...], ...]
 def index_map(function: Callable[..., object], shape: Sequence[int]) -> IndexMap:  # expressions
     """The map of a function of one index for each dimension; ScheduleError where it is not one to one."""
     variables = [Var(f"i{k}", INT32) for k in range(len(shape))]
-    given = _called(function, variables)
-    dims = tuple(tuple(_terms(simplify(T.convert(e)), variables, shape)) for e in given if e is not AXIS_SEPARATOR)
+    image = _called(function, variables)
+    dims = tuple(tuple(_terms(simplify(T.convert(e)), variables, shape)) for e in image if e is not AXIS_SEPARATOR)
     _check(dims, shape)
     return dims
 

@@ -107,8 +107,8 @@ class Inliner:
             op = stage.op
             assert isinstance(op, ComputeOp), "only compute stages are inlined"
             variables = {a.var: i for a, i in zip(op.axis, indices, strict=True)}
-            made = rewriter(variables, self._reader(stage))(op.body[tensor.value_index])
-            found = self._memo[key] = (indices, made)  # the indices are kept alive, as their ids are the key
+            body = rewriter(variables, self._reader(stage))(op.body[tensor.value_index])
+            found = self._memo[key] = (indices, body)  # the indices are kept alive, as their ids are the key
         return found[1]
 
 

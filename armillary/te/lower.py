@@ -68,10 +68,10 @@ def lower_schedule(
 @contextmanager
 def _arguments_at_root(schedule: Schedule, args: Sequence[object]) -> Iterator[None]:
     """Arguments at root, and with them what they read from the loops in which they stood."""
-    found = [schedule.stage_map.get(item.op) for item in args if isinstance(item, Tensor)]
-    moved = [s for s in found if s is not None and (s.is_inline or s.attach is not None)]
+    stages = [schedule.stage_map.get(item.op) for item in args if isinstance(item, Tensor)]
+    moved = [s for s in stages if s is not None and (s.is_inline or s.attach is not None)]
     for stage in moved:
-        if stage in found:
+        if stage in stages:
             warnings.warn(f"stage {stage.key} is an argument, so it is computed at root", stacklevel=4)
         together = stage.attach and [s for s in schedule.sources(stage) if s.attach and s.attach[0] is stage.attach[0]]
         moved += [s for s in together or () if s not in moved]
@@ -315,12 +315,12 @@ class Nest:
         if not isinstance(first, Reduce):
             return []
         apply = self.mover(self.plan.values)
-        found = []
+        guards = []
         for conjunct in _conjuncts(apply(first.condition)):
             names = {n for n in post_order(conjunct) if isinstance(n, Var)}
             needed = [i for i, a in enumerate(self.leaf) if self.plan.leaves[a].vars & names]
-            found.append((conjunct, max(needed, default=self.first_reduce)))
-        return [(condition, max(level, self.first_reduce)) for condition, level in found]
+            guards.append((conjunct, max(needed, default=self.first_reduce)))
+        return [(condition, max(level, self.first_reduce)) for condition, level in guards]
 
     def loop(self, axis: IterVar, value: Linear, body: Stmt) -> Stmt:
         var = next((a for a in value.terms if isinstance(a, Var)), None)

@@ -91,9 +91,9 @@ class _Maker:
         return T.cast(rewriter({v: self.whole(v) for v in _variables(item)})(item), self.index)
 
     def function(self, order: Sequence[Operation]) -> S.PrimFunc:
-        given = len(self.buffers)
+        count = len(self.buffers)
         body = S.seq(*(self.operation(op) for op in order if not isinstance(op, PlaceholderOp)))
-        self.own = list(self.buffers.values())[given:]
+        self.own = list(self.buffers.values())[count:]
         if self.own or not (isinstance(body, BlockRealize) and not body.iter_values):
             body = BlockRealize((), _TRUE, Block((), (), (), "root", body, None, tuple(self.own)))
         attrs: dict[str, object] = {"global_symbol": "main", "noalias": True}
@@ -124,15 +124,15 @@ class _Maker:
             parts = [self.block(op, f"{self.name(op.name)}.v{k}", loops, [k], buffers) for k in range(len(op.body))]
             return self.nest(op, loops, 0, S.seq(*parts))
         every, name = list(range(len(op.body))), self.name(op.name)
-        made = self.block(op, name, loops, every, buffers)
+        block = self.block(op, name, loops, every, buffers)
         if not _is_ragged(op):
-            return self.nest(op, loops, 0, made)
-        assert made.block.init is not None, "a reduction has a start"
-        reads, writes = block_regions(replace(made.block, init=None, body=made.block.init))
-        axes_of_start = made.block.iter_vars[:data]
-        start = Block(axes_of_start, reads, writes, f"{name}_init", made.block.init)
-        first = BlockRealize(made.iter_values[:data], _TRUE, start)
-        rest = self.nest(op, loops, data, replace(made, block=replace(made.block, init=None)))
+            return self.nest(op, loops, 0, block)
+        assert block.block.init is not None, "a reduction has a start"
+        reads, writes = block_regions(replace(block.block, init=None, body=block.block.init))
+        axes_of_start = block.block.iter_vars[:data]
+        start = Block(axes_of_start, reads, writes, f"{name}_init", block.block.init)
+        first = BlockRealize(block.iter_values[:data], _TRUE, start)
+        rest = self.nest(op, loops, data, replace(block, block=replace(block.block, init=None)))
         return self.nest(op, loops[:data], 0, S.seq(first, rest))
 
     def nest(self, op: ComputeOp, loops: list[E.Var], begin: int, made: S.Stmt) -> S.Stmt:

@@ -86,10 +86,10 @@ def make_reduce(
     """The Reduce nodes of one reduction, one for each value that the combiner works on."""
     axes = _reduce_axes(axis)
     if init is not None:
-        given = init if isinstance(init, tuple | list) else (init,)
-        if len(given) != len(source):
-            raise TypeMismatch(f"a reduction of {len(source)} values got {len(given)} initial values")
-        start = tuple(T.cast(v, s.dtype) for v, s in zip(given, source, strict=True))
+        inits = init if isinstance(init, tuple | list) else (init,)
+        if len(inits) != len(source):
+            raise TypeMismatch(f"a reduction of {len(source)} values got {len(inits)} initial values")
+        start = tuple(T.cast(v, s.dtype) for v, s in zip(inits, source, strict=True))
         combiner = CommReducer(combiner.lhs, combiner.rhs, combiner.result, start)
     condition = T.const(True) if where is None else T.cast(where, "bool")
     return tuple(Reduce(combiner, source, axes, condition, k) for k in range(len(source)))
@@ -139,8 +139,8 @@ def comm_reducer(
             tuple(T.cast(r, s.dtype) for r, s in zip(result, source, strict=True)),
             tuple(T.cast(i, s.dtype) for i, s in zip(identities, source, strict=True)),
         )
-        made = make_reduce(combiner, source, axis, where, init)
-        return made[0] if len(made) == 1 else made
+        reduction = make_reduce(combiner, source, axis, where, init)
+        return reduction[0] if len(reduction) == 1 else reduction
 
     reducer.__name__ = name
     reducer.__doc__ = f"{name} over reduction axes where a condition holds; `init` is combined once."

@@ -193,16 +193,16 @@ def _stored(text: str) -> Schedule:
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:
     """The plain schedule of one or more output operations (or tensors)."""
-    given: Sequence[object] = ops if isinstance(ops, tuple | list) else [ops]
-    found = []
-    for item in given:
+    operations: Sequence[object] = ops if isinstance(ops, tuple | list) else [ops]
+    order = []
+    for item in operations:
         op = item.op if isinstance(item, Tensor) else item
         if not isinstance(op, Operation):
             raise ScheduleError(f"te.create_schedule: got {op!r}, wanted operations", hint="write C.op")
-        found.append(op)
-    if not found:
+        order.append(op)
+    if not order:
         raise ScheduleError("te.create_schedule: no outputs given")
-    return Schedule(tuple(dict.fromkeys(found)))
+    return Schedule(tuple(dict.fromkeys(order)))
 
 
 def AutoInlineInjective(schedule: Schedule) -> None:  # noqa: N802  (the name scripts use)

@@ -52,8 +52,8 @@ def _axis_text(stage: Stage, axis: IterVar, extent: object) -> str:
 
 
 def _size_text(size: Linear) -> str:
-    made = to_expr(size, next(iter(size.vars)).dtype if size.vars else IntImm(Var("x").dtype, 0).dtype)
-    return str(size.value) if size.value is not None else " ".join(sorted(v.name for v in size.vars)) or str(made)
+    text = to_expr(size, next(iter(size.vars)).dtype if size.vars else IntImm(Var("x").dtype, 0).dtype)
+    return str(size.value) if size.value is not None else " ".join(sorted(v.name for v in size.vars)) or str(text)
 
 
 def _plan_lines(plan: Plan, depth: int) -> list[str]:

@@ -263,13 +263,13 @@ class Stage:
         position = self._loop("split", parent, reshaping=True)
         if (factor is None) == (nparts is None):
             self._refuse("split", f"axis {parent.var.name} needs one of factor and nparts")
-        given = T.convert(factor if nparts is None else nparts)
-        number = T.as_int(given)
-        if not given.dtype.is_int or (number is not None and number <= 0):
+        amount = T.convert(factor if nparts is None else nparts)
+        number = T.as_int(amount)
+        if not amount.dtype.is_int or (number is not None and number <= 0):
             self._refuse(
                 "split",
                 f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
-                f"{number if number is not None else given.dtype}, wanted a positive integer",
+                f"{number if number is not None else amount.dtype}, wanted a positive integer",
             )
         if not isinstance(step, int) or step < 1 or (step > 1 and nparts is not None):
             self._refuse("split", f"axis {parent.var.name}: the step is {step!r}, wanted 1, or more beside a factor")
@@ -278,13 +278,13 @@ class Stage:
         name, kind = parent.var.name, parent.kind
         outer = _derived_axis(f"{name}.outer", parent, outer_extent, kind)
         inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
-        by_factor, by_parts = (given, None) if nparts is None else (None, given)
+        by_factor, by_parts = (amount, None) if nparts is None else (None, amount)
         more: dict[str, object] = {"step": step} if step > 1 else {}
         more |= {"disable_predication": True} if disable_predication else {}
         self._record(
             "split",
             axis=self.key_of(parent),
-            **{"factor" if nparts is None else "nparts": number if number is not None else str(given)},
+            **{"factor" if nparts is None else "nparts": number if number is not None else str(amount)},
             **more,
         )
         self.relations.append(Split(parent, outer, inner, by_factor, by_parts, step, not disable_predication))
@@ -296,23 +296,23 @@ class Stage:
     def fuse(self, *axes: IterVar) -> IterVar:
         """`for i: for j: …` becomes `for i.j.fused: …`; the axes must be neighbours, in order."""
         self._check_loops("fuse")
-        given = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
-        if not given and not self.op.axis:
+        parts = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
+        if not parts and not self.op.axis:
             return self._singleton()
-        if not given:
+        if not parts:
             self._refuse("fuse", "no axes given")
-        positions = [self._loop("fuse", a, reshaping=True) for a in given]
-        if len({a.kind == "reduce" for a in given}) > 1:
-            self._refuse("fuse", f"{_names(given)} mix data and reduction axes")
-        if positions != list(range(positions[0], positions[0] + len(given))):
-            message = f"{_names(given)} are not neighbouring loops in this order"
+        positions = [self._loop("fuse", a, reshaping=True) for a in parts]
+        if len({a.kind == "reduce" for a in parts}) > 1:
+            self._refuse("fuse", f"{_names(parts)} mix data and reduction axes")
+        if positions != list(range(positions[0], positions[0] + len(parts))):
+            message = f"{_names(parts)} are not neighbouring loops in this order"
             self._refuse("fuse", message, f"the loops are: {_names(self.leaf)}; reorder first")
-        count = math.prod(static_extent(a) or 1 for a in given)
-        if count > 2**31 - 1 and given[0].var.dtype.bits < 64:
-            self._refuse("fuse", f"{_names(given)} have {count} iterations together, more than int32 counts")
-        self._record("fuse", axes=tuple(self.key_of(a) for a in given))
-        fused: IterVar = given[0]
-        for inner in given[1:]:
+        count = math.prod(static_extent(a) or 1 for a in parts)
+        if count > 2**31 - 1 and parts[0].var.dtype.bits < 64:
+            self._refuse("fuse", f"{_names(parts)} have {count} iterations together, more than int32 counts")
+        self._record("fuse", axes=tuple(self.key_of(a) for a in parts))
+        fused: IterVar = parts[0]
+        for inner in parts[1:]:
             fused = self._fuse_pair(fused, inner)
         return fused
 

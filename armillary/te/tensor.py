@@ -175,9 +175,9 @@ class Tensor(_Scalar):
     def __getitem__(self, indices: ExprLike) -> Element: ...
 
     def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Element:
-        given = indices if isinstance(indices, tuple) else (indices,)
-        is_element = len(given) == len(self.shape) and not any(isinstance(i, slice) for i in given)
-        return self(*given) if is_element else TensorSlice(self, given)
+        places = indices if isinstance(indices, tuple) else (indices,)
+        is_element = len(places) == len(self.shape) and not any(isinstance(i, slice) for i in places)
+        return self(*places) if is_element else TensorSlice(self, places)
 
     def as_expr(self) -> Expr:
         """The only element of a rank-0 tensor."""

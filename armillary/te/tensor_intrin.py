@@ -40,14 +40,14 @@ class TensorIntrin:
 
     def emit(self, part: str, place: Mapping[Buffer, tuple[Buffer, Callable[..., tuple[Expr, ...]]]]) -> Stmt:
         """One part with its buffers put in their places; ScheduleError when the intrinsic has no such part."""
-        found = getattr(self, part)
-        if found is None:
+        statement = getattr(self, part)
+        if statement is None:
             raise ScheduleError(
                 f"tensor intrinsic {self.name} has no {part}, which reduction loops outside it need",
                 hint="return (body, reset, update) from its function",
             )
 
-        found = with_addresses(found, place)
+        statement = with_addresses(statement, place)
         values = {v: e for b, (actual, indices) in place.items() for v, e in _layout(b, actual, indices).items()}
 
         def redirect(e: Expr) -> Expr | None:
@@ -67,7 +67,7 @@ class TensorIntrin:
                 return BufferStore(buffer, mapped.value, indices(mapped.indices))
             return mapped
 
-        return visit(found)
+        return visit(statement)
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -88,10 +88,10 @@ class TensorIntrin:
         self, *regions: Tensor | TensorSlice, reduce_axis: IterVar | Sequence[IterVar] | None = None
     ) -> TensorIntrinCall:
         """The intrinsic on parts of tensors, as what a te.compute over the axes around it gives."""
-        given = (
+        arguments = (
             () if reduce_axis is None else (reduce_axis,) if isinstance(reduce_axis, IterVar) else tuple(reduce_axis)
         )
-        return TensorIntrinCall(self, tuple(regions), given)
+        return TensorIntrinCall(self, tuple(regions), arguments)
 
     def __repr__(self) -> str:
         return f"TensorIntrin({self.name})"
@@ -194,8 +194,8 @@ def decl_tensor_intrin(
     buffers = dict(binds or {})
     for tensor in (*op.input_tensors, *op.outputs):
         buffers.setdefault(tensor, Buffer(tensor.name, tensor.shape, tensor.dtype))
-    given = fcompute([buffers[t] for t in op.input_tensors], [buffers[t] for t in op.outputs])
-    parts = [_statement(name, p) for p in (given if isinstance(given, tuple | list) else [given])]
+    statement = fcompute([buffers[t] for t in op.input_tensors], [buffers[t] for t in op.outputs])
+    parts = [_statement(name, p) for p in (statement if isinstance(statement, tuple | list) else [statement])]
     if len(parts) not in (1, 2, 3) or parts[0] is None:
         raise TypeMismatch(f"tensor intrinsic {name}: the function gave {len(parts)} parts, wanted 1 or 3")
     reset = parts[1] if len(parts) > 1 else None

@@ -22,8 +22,8 @@ def declared(extent: Dim) -> str:
     text = str(extent)
     if not isinstance(extent, Extent):
         return text
-    for name, found in sizes_of([extent]).items():
-        more = _stated(found)
+    for name, limits in sizes_of([extent]).items():
+        more = _stated(limits)
         text = re.sub(rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}{more}", text) if more else text
     return text
 

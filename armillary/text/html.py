@@ -73,11 +73,11 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequen
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
-    made = (
+    row = (
         f'<{tag} style="{_CELL};text-align:{"right" if _is_number(cell) else "left"}">{_escape(cell)}</{tag}>'
         for cell in cells
     )
-    return f"<tr>{''.join(made)}</tr>"
+    return f"<tr>{''.join(row)}</tr>"
 
 
 def _is_number(cell: str) -> bool:

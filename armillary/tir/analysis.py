@@ -80,14 +80,14 @@ def free_vars(root: Node) -> tuple[E.Var, ...]:
             used.add(item)  # type: ignore[arg-type]
         elif kind in BINDERS:
             bound.update(BINDERS[kind](item))
-    found: dict[E.Var, None] = {}
+    variables: dict[E.Var, None] = {}
     if not used <= bound:
-        found = {item: None for item in post_order(root) if isinstance(item, E.Var)}
+        variables = {item: None for item in post_order(root) if isinstance(item, E.Var)}
     if isinstance(root, S.PrimFunc):
         bound.update(p for p in root.params if isinstance(p, E.Var))
         for value in _expressions_in(root.attrs):
-            found.update(dict.fromkeys(free_vars(value)))
-    return tuple(v for v in found if v not in bound)
+            variables.update(dict.fromkeys(free_vars(value)))
+    return tuple(v for v in variables if v not in bound)
 
 
 BINDERS: Rules[[], Iterable[E.Var]] = {

@@ -38,11 +38,11 @@ def load(buffer: Buffer, begin: object, dtype: str | None = None, predicate: obj
 
 def store(buffer: Buffer, begin: object, value: Any, predicate: object = None) -> BufferStore:  # Any: a value
     """Write one element, or a vector along the last axis; with a predicate the lanes that it has."""
-    made = build.convert(value)
-    places = _positions(buffer, begin, max(1, made.dtype.lanes // buffer.dtype.lanes))
+    stored = build.convert(value)
+    places = _positions(buffer, begin, max(1, stored.dtype.lanes // buffer.dtype.lanes))
     if predicate is not None:
-        made = Call(made.dtype, "masked_value", (_mask(buffer, predicate, made.dtype.lanes), made))
-    return BufferStore(buffer, made, places)
+        stored = Call(stored.dtype, "masked_value", (_mask(buffer, predicate, stored.dtype.lanes), stored))
+    return BufferStore(buffer, stored, places)
 
 
 def _mask(buffer: Buffer, predicate: object, lanes: int) -> Expr:
@@ -62,15 +62,15 @@ def _lanes(buffer: Buffer, dtype: str | None) -> int:
 
 
 def _positions(buffer: Buffer, begin: object, lanes: int) -> tuple[Expr, ...]:
-    given = [build.convert(b) for b in (begin if isinstance(begin, tuple | list) else (begin,))]
-    if len(given) != len(buffer.shape):
-        raise TypeMismatch(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(given)} positions")
+    places = [build.convert(b) for b in (begin if isinstance(begin, tuple | list) else (begin,))]
+    if len(places) != len(buffer.shape):
+        raise TypeMismatch(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(places)} positions")
     last = (
-        given[-1]
-        if lanes == 1 or given[-1].dtype.lanes == lanes
-        else Ramp(given[-1], build.const(1, given[-1].dtype), lanes)
+        places[-1]
+        if lanes == 1 or places[-1].dtype.lanes == lanes
+        else Ramp(places[-1], build.const(1, places[-1].dtype), lanes)
     )
-    return (*given[:-1], last)
+    return (*places[:-1], last)
 
 
 def strides_of(buffer: Buffer) -> list[Expr]:
@@ -113,9 +113,9 @@ def access_ptr(
     place = simplify(build.add(first, start))
     if content_lanes > 1:
         place, count = build.floordiv(place, content_lanes), build.floordiv(count, content_lanes)
-    made = tvm_access_ptr(kind, data_of(buffer), place, count, access_mask)
-    assert isinstance(made, Call), "tvm_access_ptr makes calls"
-    return Call(DType(ptr_type), made.name, made.args)
+    pointer = tvm_access_ptr(kind, data_of(buffer), place, count, access_mask)
+    assert isinstance(pointer, Call), "tvm_access_ptr makes calls"
+    return Call(DType(ptr_type), pointer.name, pointer.args)
 
 
 def _size(buffer: Buffer) -> Expr:

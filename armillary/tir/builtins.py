@@ -47,11 +47,11 @@ def builtin(name: str) -> Callable[..., Expr]:
     @boundary(name, arguments=True)
     def construct(*args: Any, **named: Any) -> Expr:  # Any: numbers, expressions, buffers' names
         first = [named.pop("dtype")] if result == "first" and "dtype" in named else []
-        given = [*first, *args, *named.values()]
-        if result == "first" and not (given and isinstance(given[0], str)):
-            raise TypeMismatch(f"{name}: the type of the result comes first, got {given[:1]}")
-        values = tuple(map(_value, given[1:] if result == "first" else given))
-        dtype = given[0] if result == "first" else str(values[0].dtype) if result == "like" else result
+        arguments = [*first, *args, *named.values()]
+        if result == "first" and not (arguments and isinstance(arguments[0], str)):
+            raise TypeMismatch(f"{name}: the type of the result comes first, got {arguments[:1]}")
+        values = tuple(map(_value, arguments[1:] if result == "first" else arguments))
+        dtype = arguments[0] if result == "first" else str(values[0].dtype) if result == "like" else result
         return Call(DType(dtype), _OLD_NAMES.get(name, name), values)
 
     construct.__name__ = name

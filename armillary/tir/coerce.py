@@ -62,9 +62,9 @@ def coerce(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
 
 def min_and_extent(begin: Given, end: Given) -> tuple[E.Expr, E.Expr]:
     """The fields of Range(begin, end), or of Range(length)."""
-    given = (0, begin) if end is None else (begin, end)
+    ends = (0, begin) if end is None else (begin, end)
     low, high = match_types(
-        *(_expr(f"Range.{name}", value) for name, value in zip(("begin", "end"), given, strict=True))
+        *(_expr(f"Range.{name}", value) for name, value in zip(("begin", "end"), ends, strict=True))
     )
     return low, sub(high, low)
 

@@ -387,10 +387,10 @@ def _reduce_add(e: E.Call, scope: Scope) -> Value:
 
 
 def _numbers(e: E.Call, *places: int) -> list[int]:
-    found = [e.args[k] for k in places]
-    if not all(isinstance(a, E.IntImm) for a in found):
+    numbers = [e.args[k] for k in places]
+    if not all(isinstance(a, E.IntImm) for a in numbers):
         raise ExecutionError(f"the interpreter knows tiles by constant numbers only: {e!r}")
-    return [a.value for a in found]  # type: ignore[attr-defined]  # all are IntImm
+    return [a.value for a in numbers]  # type: ignore[attr-defined]  # all are IntImm
 
 
 def _tile_rows(e: E.Call, scope: Scope) -> Callable[[Env], list[Array]]:
@@ -420,8 +420,8 @@ def _tile_load(e: E.Call, scope: Scope) -> Value:
     tiles, (tile,), rows = scope.tiles, _numbers(e, 0), _tile_rows(e, scope)
 
     def load(env: Env) -> int:
-        found = rows(env)
-        tiles[tile][: len(found)] = found
+        rows_read = rows(env)
+        tiles[tile][: len(rows_read)] = rows_read
         return 0
 
     return load

@@ -56,8 +56,8 @@ def interpret(func: S.PrimFunc, *arguments: Any, externs: Mapping[str, Extern] |
     for var, number in dims.items():
         scope.slot(var)
         env.append(_scalar(number, var.dtype))
-    given = zip(func.params, arguments, strict=True)
-    arrays = [(p, _as_array(p, v, env, scope)) for p, v in given if isinstance(p, S.Buffer)]
+    pairs = zip(func.params, arguments, strict=True)
+    arrays = [(p, _as_array(p, v, env, scope)) for p, v in pairs if isinstance(p, S.Buffer)]
     for buffer, array in arrays:
         scope.slot(buffer)
         env.append(array)
@@ -192,11 +192,11 @@ def _while(s: S.While, scope: Scope) -> Run:
 
 def _masked_store(s: S.BufferStore, value: E.Call, scope: Scope) -> Run:
     slot, places = scope.slot(s.buffer), compile_masked(value.args[0], s.buffer, s.indices, scope, "store")
-    made = compile_expr(value.args[1], scope)
+    stored = compile_expr(value.args[1], scope)
 
     def run(env: Env) -> None:
         keep, at = places(env)
-        env[slot][at] = np.broadcast_to(made(env), keep.shape)[keep]
+        env[slot][at] = np.broadcast_to(stored(env), keep.shape)[keep]
 
     return run
 

@@ -257,22 +257,24 @@ def unary(name: str) -> Unary:
 
 def four_bytes(*values: ExprLike) -> Expr:
     """The word of four bytes, int8 or uint8: one load where they lie side by side in memory, the first one lowest."""
-    given = [build.convert(v) for v in values]
-    names = {str(v.dtype) for v in given}
-    if len(given) != 4 or len(names) != 1 or (name := names.pop()) not in _WORD_OF:
-        raise TypeMismatch(f"four_bytes: got {', '.join(str(v.dtype) for v in given)}, wanted four int8 or four uint8")
-    return build.call("four_bytes", *given, dtype=_WORD_OF[name])
+    values_of = [build.convert(v) for v in values]
+    names = {str(v.dtype) for v in values_of}
+    if len(values_of) != 4 or len(names) != 1 or (name := names.pop()) not in _WORD_OF:
+        raise TypeMismatch(
+            f"four_bytes: got {', '.join(str(v.dtype) for v in values_of)}, wanted four int8 or four uint8"
+        )
+    return build.call("four_bytes", *values_of, dtype=_WORD_OF[name])
 
 
 def eight_bytes(*values: ExprLike) -> Expr:
     """The word of eight bytes, int8 or uint8: `dot_bytes` of two rows and two columns of them is one instruction of a
     processor with products of matrices of bytes (`CpuModel.has_byte_matrices`)."""
-    given = [build.convert(v) for v in values]
-    names = {str(v.dtype) for v in given}
-    if len(given) != 8 or len(names) != 1 or (name := names.pop()) not in _LONG_WORD_OF:
-        got = ", ".join(str(v.dtype) for v in given)
+    values_of = [build.convert(v) for v in values]
+    names = {str(v.dtype) for v in values_of}
+    if len(values_of) != 8 or len(names) != 1 or (name := names.pop()) not in _LONG_WORD_OF:
+        got = ", ".join(str(v.dtype) for v in values_of)
         raise TypeMismatch(f"eight_bytes: got {got}, wanted eight int8 or eight uint8")
-    return build.call("eight_bytes", *given, dtype=_LONG_WORD_OF[name])
+    return build.call("eight_bytes", *values_of, dtype=_LONG_WORD_OF[name])
 
 
 def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
@@ -304,10 +306,10 @@ def _dot(name: str, x: ExprLike, y: ExprLike) -> Expr:
 
 def pack_bf16(first: ExprLike, second: ExprLike) -> Expr:
     """The word of two bfloat16: one load where they lie side by side in memory, the first one lowest."""
-    given = [build.convert(v) for v in (first, second)]
-    if any(v.dtype != BFLOAT16 for v in given):
-        raise TypeMismatch(f"pack_bf16: got {', '.join(str(v.dtype) for v in given)}, wanted two bfloat16")
-    return build.call("pack_bf16", *given, dtype="uint32")
+    values_of = [build.convert(v) for v in (first, second)]
+    if any(v.dtype != BFLOAT16 for v in values_of):
+        raise TypeMismatch(f"pack_bf16: got {', '.join(str(v.dtype) for v in values_of)}, wanted two bfloat16")
+    return build.call("pack_bf16", *values_of, dtype="uint32")
 
 
 def dot_bf16(x: ExprLike, y: ExprLike) -> Expr:

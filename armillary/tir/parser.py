@@ -47,8 +47,8 @@ class Parser:
         if self.depth > _MAX_DEPTH:
             raise self.cursor.error("the expression is nested too deeply")
         left = self.prefix()
-        while self.cursor.token.kind == "symbol" and (found := _OPERATORS.get(self.cursor.token.text)) is not None:
-            node, level = found
+        while self.cursor.token.kind == "symbol" and (operator := _OPERATORS.get(self.cursor.token.text)) is not None:
+            node, level = operator
             if level < floor:
                 break
             self.cursor.next()

@@ -89,8 +89,8 @@ class Printer:
             return f"{self.expr(item.a, level + 1)} {symbol} {self.expr(item.b, level + 1)}"
         parts: list[str] = []
         left = item
-        while (found := INFIX.get(type(left))) is not None and found[1] == level:
-            parts.append(f" {found[0]} {self.expr(left.b, level + 1)}")
+        while (infix := INFIX.get(type(left))) is not None and infix[1] == level:
+            parts.append(f" {infix[0]} {self.expr(left.b, level + 1)}")
             left = left.a
             if id(left) in self.written:
                 break

@@ -54,10 +54,10 @@ def floordiv_sum(s: Simplifier, e: E.FloorDiv) -> E.Expr | None:
     (x * 4 + y) // 16  ->  x // 4   if 0 <= y < 4
     (x * 6 + 4) // 4  ->  x * 3 // 2 + 1
     """
-    found = _divided(s, e)
-    if found is None:
+    parts = _divided(s, e)
+    if parts is None:
         return None
-    c, quotient, rest, whole = found
+    c, quotient, rest, whole = parts
     if whole is not None:
         return Linear(quotient.terms, quotient.constant + whole).expr(e.dtype)
     smaller = _divide_gcd(s, rest, c, e.dtype)
@@ -142,10 +142,10 @@ def floormod_sum(s: Simplifier, e: E.FloorMod) -> E.Expr | None:
     (x * 32 + y + 17) % 16  ->  (y + 1) % 16
     (x * 4 + y) % 16  ->  x % 4 * 4 + y   if 0 <= y < 4
     """
-    found = _divided(s, e)
-    if found is None:
+    parts = _divided(s, e)
+    if parts is None:
         return None
-    c, quotient, rest, whole = found
+    c, quotient, rest, whole = parts
     if whole is not None:
         return Linear(rest.terms, rest.constant - whole * c).expr(e.dtype)
     for g in sorted({math.gcd(k, c) for k in rest.terms.values()}, reverse=True):
@@ -214,10 +214,10 @@ def min_known(s: Simplifier, e: E.Min) -> E.Expr | None:
     min(x, x + 3)  ->  x
     min(x, 64)  ->  x   if 0 <= x < 60
     """
-    found = _difference(s, e)
-    if e.a is e.b or (found is not None and found[1] <= 0):
+    difference = _difference(s, e)
+    if e.a is e.b or (difference is not None and difference[1] <= 0):
         return e.a
-    return e.b if found is not None and found[0] >= 0 else None
+    return e.b if difference is not None and difference[0] >= 0 else None
 
 
 def max_known(s: Simplifier, e: E.Max) -> E.Expr | None:
@@ -227,10 +227,10 @@ def max_known(s: Simplifier, e: E.Max) -> E.Expr | None:
     max(x, x - 3)  ->  x
     max(x, 0)  ->  x   if 0 <= x < 60
     """
-    found = _difference(s, e)
-    if e.a is e.b or (found is not None and found[0] >= 0):
+    difference = _difference(s, e)
+    if e.a is e.b or (difference is not None and difference[0] >= 0):
         return e.a
-    return e.b if found is not None and found[1] <= 0 else None
+    return e.b if difference is not None and difference[1] <= 0 else None
 
 
 def nested_extremum(s: Simplifier, e: E.Binary) -> E.Expr | None:
@@ -264,11 +264,11 @@ def compare_known(s: Simplifier, e: E.Binary) -> E.Expr | None:
     x == y  ->  false   if 0 <= x < 4, 4 <= y < 8
     x + y - x == y  ->  true
     """
-    found = _difference(s, e)
-    if found is None:
+    difference = _difference(s, e)
+    if difference is None:
         return None
     always, never = _DECIDE[type(e)]
-    return TRUE if always(*found) else FALSE if never(*found) else None
+    return TRUE if always(*difference) else FALSE if never(*difference) else None
 
 
 def compare_scaled(s: Simplifier, e: E.Binary) -> E.Expr | None:
@@ -310,8 +310,8 @@ def _as_comparison(form: Linear, is_negative: bool, dtype: DType) -> E.Expr:
 
 def known_condition(s: Simplifier, e: E.Expr) -> E.Expr | None:
     """What is assumed to hold, holds (see `Simplifier.assume`)."""
-    found = s.known.get(e) if s.known else None
-    return None if found is None else TRUE if found else FALSE
+    known = s.known.get(e) if s.known else None
+    return None if known is None else TRUE if known else FALSE
 
 
 def and_same(s: Simplifier, e: E.And) -> E.Expr | None:

@@ -61,8 +61,12 @@ class Simplifier:
         """The simplified form."""
         kind = type(item)
         if kind is E.Var:
-            found = self.ranges.get(item)  # type: ignore[call-overload]
-            return item if found is None or found[0] != found[1] else self.intern(E.IntImm(item.dtype, found[0]))
+            known_range = self.ranges.get(item)  # type: ignore[call-overload]
+            return (
+                item
+                if known_range is None or known_range[0] != known_range[1]
+                else self.intern(E.IntImm(item.dtype, known_range[0]))
+            )
         if kind is E.IntImm or kind is E.FloatImm:
             return self.intern(item)
         memo = self._memo.get(id(item))
@@ -237,8 +241,8 @@ class Simplifier:
             return True
         memo = self._data.get(id(item))
         if memo is None:
-            found = any(self.is_data(c) for c in _operands(item))
-            memo = self._data[id(item)] = (item, found)
+            is_read = any(self.is_data(c) for c in _operands(item))
+            memo = self._data[id(item)] = (item, is_read)
         return memo[1]
 
     # scopes

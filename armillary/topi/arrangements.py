@@ -35,8 +35,8 @@ def argwhere(output_shape: Tensor, condition: Tensor) -> Tensor:
         def visit(at: Sequence[Index]) -> S.Stmt:
             row = load(count, 0)
             put = [store(outs[0], place, row, k) for k, place in enumerate(at or [T.const(0)])]
-            found = T.all_of(T.not_equal(load(ins[0], *at), T.const(0, condition.dtype)), T.less(row, rows))
-            return S.IfThenElse(found, S.seq(*put, store(count, T.add(row, 1), 0)))
+            nonzero = T.all_of(T.not_equal(load(ins[0], *at), T.const(0, condition.dtype)), T.less(row, rows))
+            return S.IfThenElse(nonzero, S.seq(*put, store(count, T.add(row, 1), 0)))
 
         return S.Allocate(count, S.seq(store(count, 0, 0), nest(sizes, visit)))
 
@@ -108,11 +108,13 @@ def multibox_detection(
     """Boxes out of anchors and their predicted moves, without those that overlap a better one."""
 
     def detect(classes: relay.Expr, moves: relay.Expr, boxes: relay.Expr) -> relay.Expr:
-        found = relay.vision.multibox_transform_loc(
+        detections = relay.vision.multibox_transform_loc(
             classes, moves, boxes, clip=clip, threshold=threshold, variances=tuple(variances)
         )
         retained = {"force_suppress": force_suppress, "top_k": nms_topk, "return_indices": False}
-        return relay.vision.non_max_suppression(found[0], found[1], found[1], -1, nms_threshold, **retained)
+        return relay.vision.non_max_suppression(
+            detections[0], detections[1], detections[1], -1, nms_threshold, **retained
+        )
 
     return of_function(detect, [cls_prob, loc_preds, anchors], {})
 

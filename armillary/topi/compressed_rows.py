@@ -43,8 +43,8 @@ def _product(name: str, a: CompressedRows, x: Tensor, y: Tensor | None) -> Tenso
         result: tir.Stmt = ib.get()
         return result
 
-    given = [a.data, a.indices, a.indptr, x, *([] if y is None else [y])]
-    result: Tensor = te.extern((rows, columns), given, body, dtype=dtype, name=name, tag=name)
+    operands = [a.data, a.indices, a.indptr, x, *([] if y is None else [y])]
+    result: Tensor = te.extern((rows, columns), operands, body, dtype=dtype, name=name, tag=name)
     return result
 
 
@@ -86,8 +86,8 @@ def sparse_dense(data: CompressedRows | Tensor, weight: CompressedRows | Tensor,
         result: tir.Stmt = ib.get()
         return result
 
-    given = [sparse.data, sparse.indices, sparse.indptr, other, *([] if bias is None else [bias])]
-    result: Tensor = te.extern(shape, given, body, dtype=dtype, name="sparse_dense", tag="sparse_dense")
+    operands = [sparse.data, sparse.indices, sparse.indptr, other, *([] if bias is None else [bias])]
+    result: Tensor = te.extern(shape, operands, body, dtype=dtype, name="sparse_dense", tag="sparse_dense")
     return result
 
 

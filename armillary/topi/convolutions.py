@@ -36,8 +36,8 @@ _TRANSPOSED = {
 
 
 def _per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
-    found = (value,) if isinstance(value, int) else get_const_tuple(value)
-    return tuple(found) * rank if len(found) == 1 else tuple(found)
+    values = (value,) if isinstance(value, int) else get_const_tuple(value)
+    return tuple(values) * rank if len(values) == 1 else tuple(values)
 
 
 def convolution(
@@ -281,13 +281,13 @@ def _in_blocks(
         tag="injective",
     )
     groups = chunks * block if depthwise else chunks * block // (inner * i_block)
-    made = convolution(2, plain, flat, stride, padding, dilation, "NCHW", "OIHW", out_dtype, groups)
-    found = re.search(r"(\d+)c", str(out_layout))
-    lanes = int(found[1]) if found else o_block
-    _, channels, height, width = get_const_tuple(made.shape)
+    convolved = convolution(2, plain, flat, stride, padding, dilation, "NCHW", "OIHW", out_dtype, groups)
+    match = re.search(r"(\d+)c", str(out_layout))
+    lanes = int(match[1]) if match else o_block
+    _, channels, height, width = get_const_tuple(convolved.shape)
     return te.compute(
         (n, channels // lanes, height, width, lanes),
-        lambda b, c, h, w, l: made(b, c * lanes + l, h, w),  # noqa: E741
+        lambda b, c, h, w, l: convolved(b, c * lanes + l, h, w),  # noqa: E741
         name="blocks",
         tag="injective",
     )

@@ -68,14 +68,14 @@ def _of_call(call: Call, tensors: Sequence[Value], known: dict[int, Value]) -> V
         result = op.compute_rule(call.attrs, *tensors)
         many = isinstance(call.checked_type, TupleType)
         return tuple(result) if many else result[0] if isinstance(result, list | tuple) else result
-    made = op.decompose_rule(call.attrs, *call.args) if op.decompose_rule is not None else None
-    if made is None:
+    decomposed = op.decompose_rule(call.attrs, *call.args) if op.decompose_rule is not None else None
+    if decomposed is None:
         raise UnsupportedError(f"the operator {op.name} has no tensor-expression form")
     values = known | {id(a): t for a, t in zip(call.args, tensors, strict=True)}
     for arg, given in zip(call.args, tensors, strict=True):
         if isinstance(arg, Tuple):
             values |= {id(field): tensor for field, tensor in zip(arg.fields, given, strict=True)}
-    return _computed(made, values)
+    return _computed(decomposed, values)
 
 
 def _constant(data: Array) -> te.Tensor:

@@ -64,11 +64,11 @@ def function_of(op: Op) -> Function:
 
     def apply(*args: object, **named: object) -> Any:  # Any: as compute
         count = len(op.inputs)
-        given = list(args[:count])
-        given += [named.pop(n.lstrip("*")) for n in op.inputs[len(given) :] if n.lstrip("*") in named]
+        positional = list(args[:count])
+        positional += [named.pop(n.lstrip("*")) for n in op.inputs[len(positional) :] if n.lstrip("*") in named]
         named.pop("name", None)
         named.pop("tag", None)
-        return compute(op, given, args[count:], named)
+        return compute(op, positional, args[count:], named)
 
     apply.__name__ = apply.__qualname__ = op.name.rsplit(".", 1)[-1]
     apply.__doc__ = f"The operator {op.name} on TE tensors. {op.doc}".strip()
@@ -86,14 +86,14 @@ def compute(
     attrs = op.make_attrs([_plain(v) for v in positional], {k: _plain(v) for k, v in (named or {}).items()})
     if tensors and all(isinstance(value, te.Expr | int | float) for value in tensors):
         return _of_scalars(op, attrs, cast(Sequence[te.Expr | int | float], tensors))
-    given = [_tensors(value, tensors) for value in tensors]
-    types = [_type_of(value) for value in given]
+    arrays = [_tensors(value, tensors) for value in tensors]
+    types = [_type_of(value) for value in arrays]
     known = [ty for ty in types if ty is not None]
     if len(known) == len(types):
         op.infer_type(attrs, known)
     if op.compute_rule is None:
         raise TypeMismatch(f"the operator {op.name} has no tensor-expression form")
-    result = op.compute_rule(attrs, *given)
+    result = op.compute_rule(attrs, *arrays)
     if not isinstance(result, list | tuple):
         return result
     return result[0] if len(result) == 1 else list(result)
@@ -135,10 +135,10 @@ class _Scalar:
 
 def _of_scalars(op: Op, attrs: object, values: Sequence[te.Expr | int | float]) -> te.Expr:
     """What an operator computes of expressions alone: an expression."""
-    given = list(T.match_types(*values)) if len(values) == 2 else [T.convert(v) for v in values]
+    matched = list(T.match_types(*values)) if len(values) == 2 else [T.convert(v) for v in values]
     if op.compute_rule is None:
         raise TypeMismatch(f"the operator {op.name} has no tensor-expression form")
-    result: te.Expr = op.compute_rule(attrs, *map(_Scalar, given)).op.body[0]
+    result: te.Expr = op.compute_rule(attrs, *map(_Scalar, matched)).op.body[0]
     return result
 
 

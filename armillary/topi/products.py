@@ -56,8 +56,8 @@ def _batches(a: Tensor, b: Tensor, out_dtype: str, transpose_a: bool, transpose_
         wide = single("broadcast_to", [tensor], {"shape": (*front, *shape[-2:])})
         sides.append(single("reshape", [wide], {"newshape": (-1, *shape[-2:])}))
     named = {"out_dtype": out_dtype, "transpose_a": transpose_a, "transpose_b": transpose_b}
-    made = single("nn.batch_matmul", sides, named)
-    return single("reshape", [made], {"newshape": (*front, *get_const_tuple(made.shape)[1:])})
+    product = single("nn.batch_matmul", sides, named)
+    return single("reshape", [product], {"newshape": (*front, *get_const_tuple(product.shape)[1:])})
 
 
 def dense_pack(data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None) -> Tensor:

@@ -39,10 +39,10 @@ def _read(data: Tensor, weight: Tensor, biases: list[Tensor], reverse: bool) -> 
     def product(t: te.Expr, b: te.Expr, row: te.Expr) -> te.Expr:
         return te.sum(data(steps - 1 - t if reverse else t, b, k) * weight(row, k), axis=k)
 
-    made = te.compute((steps, batch, weight.shape[0]), product, name="from_sequence")
+    projected = te.compute((steps, batch, weight.shape[0]), product, name="from_sequence")
 
     def with_biases(t: te.Expr, b: te.Expr, gate: te.Expr, j: te.Expr) -> te.Expr:
-        total: te.Expr = made(t, b, gate * hidden + j)
+        total: te.Expr = projected(t, b, gate * hidden + j)
         for bias in biases:
             total = total + bias(gate * hidden + j)
         return total
@@ -104,8 +104,8 @@ def lstm(
         lambda t, b, j: retained(t, b, j) * cell(t - 1, b, j) + taken(t, b, j) * new(t, b, j),
         name="next_cell",
     )
-    shown, given = h_act(next_cell), gate("O", f_act, p_o, next_cell, 0)
-    seen = te.compute((steps + 1, batch, hidden), lambda t, b, j: given(t, b, j) * shown(t, b, j), name="seen")
+    shown, gate_value = h_act(next_cell), gate("O", f_act, p_o, next_cell, 0)
+    seen = te.compute((steps + 1, batch, hidden), lambda t, b, j: gate_value(t, b, j) * shown(t, b, j), name="seen")
     next_state = seen if proj is None else _projected(seen, proj)
     starts = [_start(batch, out, h_init, dtype), _start(batch, hidden, c_init, dtype)]
     states, cells = te.scan(starts, [next_state, next_cell], [state, cell], name="lstm")

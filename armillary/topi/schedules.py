@@ -76,7 +76,7 @@ def from_existing(sch: te.Schedule, out: te.Tensor) -> te.Schedule:
 
 
 def _tensors(outs: Any) -> list[te.Tensor]:
-    found = [outs] if isinstance(outs, te.Tensor) else list(outs)
-    if not found or not all(isinstance(t, te.Tensor) for t in found):
+    tensors = [outs] if isinstance(outs, te.Tensor) else list(outs)
+    if not tensors or not all(isinstance(t, te.Tensor) for t in tensors):
         raise TypeMismatch("a schedule is of tensors", hint="pass what was computed, or a list of it")
-    return [t for k, t in enumerate(found) if all(t.op is not other.op for other in found[:k])]
+    return [t for k, t in enumerate(tensors) if all(t.op is not other.op for other in tensors[:k])]

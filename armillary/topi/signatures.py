@@ -126,9 +126,9 @@ def batch_norm(
 
 def _over_axes(data: Tensor, axes: Pair) -> tuple[tuple[int, ...], Tensor, Tensor]:
     """Axes from the front; the mean and the variance over them, kept."""
-    found = tuple(a % data.ndim for a in ([axes] if isinstance(axes, int) else axes))
-    mean = single("mean", [data], {"axis": found, "keepdims": True})
-    return found, mean, of_function(relay.variance, [data], {"axis": found, "keepdims": True})
+    numbers = tuple(a % data.ndim for a in ([axes] if isinstance(axes, int) else axes))
+    mean = single("mean", [data], {"axis": numbers, "keepdims": True})
+    return numbers, mean, of_function(relay.variance, [data], {"axis": numbers, "keepdims": True})
 
 
 def _wide(data: Tensor) -> Tensor:
@@ -150,12 +150,12 @@ def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Pair, eps
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Pair, epsilon: float = 1e-5) -> Tensor:
     """`topi.nn.instance_norm` over some axes, whose sizes are those of `gamma` and `beta`, or are channels (axis 1)."""
     axes, mean, var = _over_axes(data, axis)
-    sizes, given = get_const_tuple(data.shape), get_const_tuple(gamma.shape)
-    if given == tuple(sizes[a] for a in sorted(axes)):
+    sizes, weights_shape = get_const_tuple(data.shape), get_const_tuple(gamma.shape)
+    if weights_shape == tuple(sizes[a] for a in sorted(axes)):
         return layer_norm(data, gamma, beta, axis, epsilon)
-    if len(sizes) < 2 or given != sizes[1:2]:
+    if len(sizes) < 2 or weights_shape != sizes[1:2]:
         wanted = f"{[sizes[a] for a in sorted(axes)]} (the axes) or {list(sizes[1:2])} (channels)"
-        raise TypeMismatch(f"topi.nn.instance_norm: gamma is {list(given)}, wanted {wanted}")
+        raise TypeMismatch(f"topi.nn.instance_norm: gamma is {list(weights_shape)}, wanted {wanted}")
     shape = tuple(-1 if k == 1 else 1 for k in range(data.ndim))
     result: Tensor = (data - mean) / single("sqrt", [var + epsilon])
     result = result * single("reshape", [gamma], {"newshape": shape})

@@ -43,8 +43,8 @@ def _simulated(name: str, data: Tensor, dtype: Tensor | te.Expr | int, axis: int
                 return one
             if values.ndim > 1:
                 raise TypeMismatch(f"topi.nn.{name}: scales and zero points have one axis, got {values.ndim}")
-            found: te.Expr = values(*(() if values.ndim == 0 else (tir.floormod(where[at], values.shape[0]),)))
-            result: te.Expr = found.astype(kind)
+            simulated: te.Expr = values(*(() if values.ndim == 0 else (tir.floormod(where[at], values.shape[0]),)))
+            result: te.Expr = simulated.astype(kind)
             return result
 
         return rule(data(*where), code, parameter)

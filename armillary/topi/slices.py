@@ -76,8 +76,8 @@ def _numbers(values: Bounds) -> list[te.ExprLike]:
     """Bounds as ints where they are known."""
     if isinstance(values, Tensor):
         raise TypeMismatch("topi.strided_slice: some bounds are tensors and others are not")
-    given = [values] if isinstance(values, te.Expr | int) else list(values)
-    return [value if (found := _known(value)) is None else found for value in given]
+    numbers = [values] if isinstance(values, te.Expr | int) else list(values)
+    return [value if (known := _known(value)) is None else known for value in numbers]
 
 
 def _known(value: te.ExprLike) -> int | None:
@@ -160,7 +160,9 @@ def strided_set(a: Tensor, v: Tensor, begin: Bounds, end: Bounds, strides: Bound
     check.kind("v", v, Tensor, "a tensor")
     if v.ndim != a.ndim or v.dtype != a.dtype:
         raise TypeMismatch(f"topi.strided_set: v is {v.dtype} of {v.ndim} axes, wanted {a.dtype} of {a.ndim}")
-    first, last, steps = (_reader(n, given) for n, given in (("begin", begin), ("end", end), ("strides", strides)))
+    first, last, steps = (
+        _reader(n, values_of) for n, values_of in (("begin", begin), ("end", end), ("strides", strides))
+    )
 
     def element(*at: te.Var) -> te.Expr:
         inside: list[te.Expr] = []

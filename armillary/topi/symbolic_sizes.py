@@ -22,8 +22,8 @@ Tensor = te.Tensor
 
 def is_symbolic(tensors: Sequence[Tensor]) -> bool:
     """Whether a size of one of them is no number."""
-    given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-    return any(as_int(extent) is None for tensor in given for extent in tensor.shape)
+    tensors_of = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    return any(as_int(extent) is None for tensor in tensors_of for extent in tensor.shape)
 
 
 def einsum(subscripts: str, tensors: Sequence[Tensor]) -> Tensor:

@@ -41,7 +41,7 @@ def get_const_float(expr: ExprLike) -> float:
 @boundary("get_const_tuple", arguments=True)
 def get_const_tuple(in_tuple: Iterable[ExprLike]) -> tuple[Any, ...]:  # Any: ints, or expressions that are not constant
     """A shape as ints; entries that are no constants stay as they are."""
-    return tuple(item if (found := _constant(item)) is None else found for item in in_tuple)
+    return tuple(item if (constant := _constant(item)) is None else constant for item in in_tuple)
 
 
 def prod(values: Iterable[Index]) -> Index:

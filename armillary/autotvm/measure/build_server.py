@@ -113,8 +113,8 @@ def serve(work: bytes, suffix: str, seconds: float) -> Built:
 
 
 def _build(work: bytes, path: Path) -> tuple[int, str, float]:
-    given, build_func, build_kwargs = pickle.loads(work)
-    return build_one(given, path, build_func, build_kwargs)
+    inp, build_func, build_kwargs = pickle.loads(work)
+    return build_one(inp, path, build_func, build_kwargs)
 
 
 def _write(stream: IO[bytes], data: bytes) -> None:

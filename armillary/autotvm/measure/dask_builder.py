@@ -65,7 +65,7 @@ class DaskBuilder(LocalBuilder):
         paths = self.fresh_paths(len(measure_inputs))
         how = (self.build_func, self.build_kwargs)
         there = functools.partial(build_there, suffix=self.suffix, seconds=self.timeout)
-        works = [packed(given, *how) for given in measure_inputs]
+        works = [packed(inp, *how) for inp in measure_inputs]
         futures = self.client.map(there, works, pure=False, retries=RETRIES)
         rounds = -(-len(works) // max(1, self.n_parallel))
         until = time.monotonic() + WAIT + rounds * self.timeout * (1 + RETRIES)

@@ -66,7 +66,7 @@ class LocalBuilder:
         """Compile each configuration; libraries of the batch before are removed."""
         paths = self.fresh_paths(len(measure_inputs))
         how = (self.build_func, self.build_kwargs)
-        works = [partial(build_one, given, path, *how) for given, path in zip(measure_inputs, paths, strict=True)]
+        works = [partial(build_one, inp, path, *how) for inp, path in zip(measure_inputs, paths, strict=True)]
         rows = run_all(list(works), self.timeout, self.n_parallel)
         return [self._result(path, *row) for path, row in zip(paths, rows, strict=True)]
 

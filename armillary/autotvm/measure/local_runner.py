@@ -106,13 +106,13 @@ class LocalRunner:
         if built.error_no:
             return MeasureResult((), built.error_no, built.time_cost, time.time(), built.error)
         start = time.monotonic()
-        found = self._ask(built.filename, reference=self._reference)
+        answer_of_worker = self._ask(built.filename, reference=self._reference)
         spent = built.time_cost + time.monotonic() - start
         if self.cooldown_interval:
             time.sleep(self.cooldown_interval)
-        if found["error_no"]:
-            return failed(MeasureErrorNo(found["error_no"]), found["error"], spent)
-        return MeasureResult(tuple(found["costs"]), 0, spent, time.time())
+        if answer_of_worker["error_no"]:
+            return failed(MeasureErrorNo(answer_of_worker["error_no"]), answer_of_worker["error"], spent)
+        return MeasureResult(tuple(answer_of_worker["costs"]), 0, spent, time.time())
 
     def _answer_of(self, task: Task) -> str:
         """The file with the answer of the task's plain loops; "" (and a warning) where there are none."""
@@ -121,19 +121,19 @@ class LocalRunner:
 
         def build() -> str:
             try:
-                made = task.template.reference(task)
-                if isinstance(made, FunctionLibrary):
-                    made.export_library(library)
+                expected = task.template.reference(task)
+                if isinstance(expected, FunctionLibrary):
+                    expected.export_library(library)
                 else:
-                    save_answer(str(answer), made(self.seed))
+                    save_answer(str(answer), expected(self.seed))
             except ArmillaryError as error:
                 return short_error(error)
             return ""
 
         ((message, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
         if not how and not message and library.exists():
-            found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
-            message = found["error"]
+            saved = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
+            message = saved["error"]
         if disk_fault(how or message):
             raise ArtifactError(f"the reference cannot be computed: {disk_fault(how or message)}", hint=NO_ROOM)
         if how or message:

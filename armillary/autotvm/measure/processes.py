@@ -187,8 +187,8 @@ def _serve_forever(answer: Answer, where: socket.socket, log: int) -> None:
         faulthandler.disable()
         stream = where.makefile("rwb")
         while True:
-            made = answer(pickle.load(stream))
-            pickle.dump(made, stream)
+            response = answer(pickle.load(stream))
+            pickle.dump(response, stream)
             stream.flush()
     except EOFError:
         code = 0
@@ -232,7 +232,7 @@ def _be_the_child(work: Callable[[], object], writing: int, log: int) -> None:
 
 def run_all(works: list[Callable[[], Any]], seconds: float, at_once: int) -> list[tuple[Any, str, float]]:
     """Each work's (answer, how it failed, seconds), so many at once."""
-    found: list[tuple[Any, str, float] | None] = [None] * len(works)
+    outcomes: list[tuple[Any, str, float] | None] = [None] * len(works)
     waiting, running = list(enumerate(works)), dict[int, Forked]()
     try:
         while waiting or running:
@@ -242,11 +242,11 @@ def run_all(works: list[Callable[[], Any]], seconds: float, at_once: int) -> lis
             for place in _finished(running):
                 one = running.pop(place)
                 answer, how = one.end()
-                found[place] = (answer, how, time.monotonic() - one.started)
+                outcomes[place] = (answer, how, time.monotonic() - one.started)
     finally:
         for one in running.values():
             one.end()
-    return [row for row in found if row is not None]
+    return [row for row in outcomes if row is not None]
 
 
 def _finished(running: dict[int, Forked]) -> list[int]:

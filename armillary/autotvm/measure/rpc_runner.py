@@ -210,16 +210,16 @@ class RPCRunner(LocalRunner):
 
     def _arguments(self, session: RPCSession, row: FunctionRow) -> tuple[list[RemoteNDArray], list[RemoteNDArray]]:
         """All arguments there, and those of them that are results."""
-        made, outputs = [], []
+        buffers, outputs = [], []
         for place, argument in enumerate(row.args):
             shape = tuple(int(n) for n in argument.shape)
             if argument.role == "out":
                 outputs.append(session.device(self.device).empty_elsewhere(shape, argument.dtype))
                 outputs[-1].copyfrom(np.zeros(shape, random_input(0, (1,), argument.dtype, 0).dtype))
-                made.append(outputs[-1])
+                buffers.append(outputs[-1])
             else:
-                made.append(session.sent(np.array(random_input(place, shape, argument.dtype, self.seed))))
-        return made, outputs
+                buffers.append(session.sent(np.array(random_input(place, shape, argument.dtype, self.seed))))
+        return buffers, outputs
 
     def _check(self, answer: list[Array]) -> None:
         if not self._reference:

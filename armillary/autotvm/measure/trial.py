@@ -72,11 +72,11 @@ def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
         if len(shape) != len(row.shape):
             raise ExecutionError(f"{function.name}: the argument {row.name} has the symbolic shape {row.shape}")
         tensor = runtime.empty(shape, row.dtype, where)
-        given = random_input(place, shape, str(row.dtype), seed)
+        array = random_input(place, shape, str(row.dtype), seed)
         if row.role == "out":
-            given = np.zeros_like(given)
+            array = np.zeros_like(array)
             outputs.append(tensor)
-        tensor.copyfrom(given)
+        tensor.copyfrom(array)
         arguments.append(tensor)
     call = function.prepare(*arguments)
     return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])

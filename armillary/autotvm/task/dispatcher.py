@@ -84,12 +84,12 @@ class ApplyHistoryBest(DispatchContext):
     def load(self, records: Records) -> None:
         """Add records. Those of another compiler's operators are left out, and named once for each operator."""
         foreign = Counter[str]()
-        for given, result in last_of_each(_each_record(records)):
-            if foreign_reason(given.task.name):
-                foreign[given.task.name] += 1
+        for inp, result in last_of_each(_each_record(records)):
+            if foreign_reason(inp.task.name):
+                foreign[inp.task.name] += 1
                 continue
-            self._records.append((given, result))
-            self._rank(given, result)
+            self._records.append((inp, result))
+            self._rank(inp, result)
         for name, count in foreign.items():
             logger.warning("%s (%d configurations)", foreign_reason(name), count)
 

@@ -23,11 +23,11 @@ Readers = Mapping[int, Sequence[Expr]]
 
 def readers_of(function: Function) -> Readers:
     """By the id of each expression of a function, what reads it, each reader once."""
-    found: dict[int, dict[int, Expr]] = {}
+    readers: dict[int, dict[int, Expr]] = {}
     for expr in post_order(function, not_primitive):
         for child in children(expr):
-            found.setdefault(id(child), {})[id(expr)] = expr
-    return {key: list(rows.values()) for key, rows in found.items()}
+            readers.setdefault(id(child), {})[id(expr)] = expr
+    return {key: list(rows.values()) for key, rows in readers.items()}
 
 
 def epilogue_of(call: Call, readers: Readers) -> list[Call]:
@@ -39,8 +39,8 @@ def epilogue_of(call: Call, readers: Readers) -> list[Call]:
         link = after[0] if len(after) == 1 else None
         if not isinstance(link, Call) or not isinstance(link.op, Op) or link.op.kind > Kind.BROADCAST:
             break
-        found = tensor(link)
-        if names_places(link) or found is None or wanted is None or found.shape != wanted.shape:
+        link_type = tensor(link)
+        if names_places(link) or link_type is None or wanted is None or link_type.shape != wanted.shape:
             break
         if any(tensor(argument) is None for argument in link.args):
             break
@@ -58,15 +58,15 @@ def with_epilogue(call: Call, chain: Sequence[Call], operands: Sequence[Expr]) -
     """A function of a call on `operands` (variables, or constants) and of the chain behind it."""
     values = {id(old): new for old, new in zip(call.args, operands, strict=True)}
     inside = {id(call), *map(id, chain)}
-    made: list[Var] = [operand for operand in operands if isinstance(operand, Var)]
+    params: list[Var] = [operand for operand in operands if isinstance(operand, Var)]
     for link in chain:
         for argument in link.args:
             if id(argument) in inside or id(argument) in values or isinstance(argument, Constant):
                 continue
-            other = var(f"around{len(made)}", tensor(argument))
+            other = var(f"around{len(params)}", tensor(argument))
             values[id(argument)] = other
-            made.append(other)
-    function = Function(tuple(made), substitute(chain[-1] if chain else call, values))
+            params.append(other)
+    function = Function(tuple(params), substitute(chain[-1] if chain else call, values))
     infer_type(function)
     return function
 

@@ -63,8 +63,8 @@ def extract_from_program(
     arguments = Arguments("extract_from_program", TuningError)
     arguments.kind("argument mod", mod, (IRModule, Function), "a module or a function")
     arguments.kind("params", {} if params is None else params, Mapping, "arrays by name")
-    found = extract_from_multiple_program([mod], [params], target, target_host, ops)
-    return [task for task in found if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
+    tasks = extract_from_multiple_program([mod], [params], target, target_host, ops)
+    return [task for task in tasks if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
 
 
 def extract_from_multiple_program(
@@ -81,8 +81,8 @@ def extract_from_multiple_program(
         for workload, call, chain in _calls(mod, values, where):
             if workload[0] in wanted:
                 met.setdefault(workload, []).append((call, chain))
-    found = [(_task(workload, where, target_host), rows) for workload, rows in met.items()]
-    return [_surround(task, rows) for task, rows in found if task is not None]
+    tasks = [(_task(workload, where, target_host), rows) for workload, rows in met.items()]
+    return [_surround(task, rows) for task, rows in tasks if task is not None]
 
 
 def _surround(task: Task, rows: Sequence[Met]) -> Task:
@@ -158,7 +158,7 @@ class Link:
 def links_of_program(mod: IRModule, params: Mapping[str, object] | None, target: object) -> list[Link]:
     """Which convolutions of a module read what others give: through whatever keeps images in blocks of channels, such
     as sums, poolings, concatenations. target: as Target accepts it."""
-    where, found = as_target(target), dict[tuple[Workload, Workload], int]()
+    where, links = as_target(target), dict[tuple[Workload, Workload], int]()
     for function in _laid_out(mod, params, where):
         workload_of = _family(where).rule_of(function)
         above: dict[int, frozenset[int]] = {}  # by the id of an expression, of the convolutions that it comes from
@@ -175,6 +175,6 @@ def links_of_program(mod: IRModule, params: Mapping[str, object] | None, target:
                 read = tensor(expr.args[0])
                 for first, size in (met[source] for source in sources):
                     moved = min(size, read.nbytes if read is not None else size)
-                    found[first, workload] = found.get((first, workload), 0) + moved
+                    links[first, workload] = links.get((first, workload), 0) + moved
                 met[id(expr)], above[id(expr)] = (workload, type_.nbytes), frozenset({id(expr)})
-    return [Link(first, second, size) for (first, second), size in found.items()]
+    return [Link(first, second, size) for (first, second), size in links.items()]

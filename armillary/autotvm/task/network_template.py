@@ -102,9 +102,9 @@ class NetworkTemplate(TaskTemplate, ABC):
         values = keyed_values(self.op, [a for a in args if not _is_tensor(a)])
         attrs = self.op.make_attrs(named={**values, "choice": str(choice or "")})
         operands = self.operands(args)
-        made = Function(tuple(o for o in operands if isinstance(o, Var)), Call(self.op, operands, attrs))
-        infer_type(made)
-        return IRModule.from_expr(made)
+        func = Function(tuple(o for o in operands if isinstance(o, Var)), Call(self.op, operands, attrs))
+        infer_type(func)
+        return IRModule.from_expr(func)
 
     def instantiate(self, args: Args) -> IRModule:
         self._check(args)
@@ -157,8 +157,8 @@ class NetworkTemplate(TaskTemplate, ABC):
 
         def answer(seed: int) -> list[Array]:
             types: list[Any] = [p.checked_type for p in module["main"].params]  # Any: tensor types
-            given = [random_input(i, t.static, str(t.dtype), seed) for i, t in enumerate(types)]
-            return [np.asarray(evaluate(module, given))]
+            arrays = [random_input(i, t.static, str(t.dtype), seed) for i, t in enumerate(types)]
+            return [np.asarray(evaluate(module, arrays))]
 
         return answer
 

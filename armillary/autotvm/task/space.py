@@ -125,9 +125,9 @@ class ConfigSpace:
     def restrict(self, points: Sequence[Mapping[str, object]]) -> None:
         """Leave out the points whose knobs have other values than one of these (Any: of
         `define_knob` the values, of `define_split` tuples)."""
-        found = set(self.indices_of(points))
-        self._filter = lambda config: config.index in found
-        self._valid = np.array(sorted(found), dtype=np.int64)
+        retained = set(self.indices_of(points))
+        self._filter = lambda config: config.index in retained
+        self._valid = np.array(sorted(retained), dtype=np.int64)
 
     def indices_of(self, points: Sequence[Mapping[str, object]]) -> list[int]:
         """The indices of the points whose knobs have these values (Any: as in `restrict`)."""
@@ -190,10 +190,10 @@ class ConfigSpace:
                     f"multi_filter: {self.range_length} points are too many to ask about, at most {_MOST_POINTS} are",
                     hint="filter single knobs: define_split(..., filter=)",
                 )
-            found = [i for i in range(self.range_length) if self._filter(self._entity(i))]
-            if not found:
+            valid = [i for i in range(self.range_length) if self._filter(self._entity(i))]
+            if not valid:
                 raise TuningError("multi_filter leaves no point of the space")
-            self._valid = np.array(found, dtype=np.int64)
+            self._valid = np.array(valid, dtype=np.int64)
         return self._valid
 
     def sample_ints(self, count: int, rng: np.random.Generator | None = None) -> list[int]:

@@ -241,8 +241,8 @@ class Task:
         return {"name": self.name, "args": self.args, **where, "around": around, "calls": self.calls}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        made = create(state["name"], state["args"], state["target"], state["target_host"])
-        self.__dict__.update(made.__dict__)
+        task = create(state["name"], state["args"], state["target"], state["target_host"])
+        self.__dict__.update(task.__dict__)
         self.calls = state["calls"]
         if state["around"]:
             self.around = parse_expr(state["around"])

@@ -199,20 +199,20 @@ def split_space(
     """Ways to split an axis in `num_outputs`; policies factors, power2, verbose (both), candidate."""
     if num_outputs < 1:
         raise TuningError(f"define_split: num_outputs is {num_outputs}, wanted at least 1")
-    found = [SplitEntity(tuple(size)) for size in candidate]
+    candidates = [SplitEntity(tuple(size)) for size in candidate]
     if policy == "candidate":
-        for entity in found:
+        for entity in candidates:
             if len(entity.size) != num_outputs:
                 raise TuningError(f"define_split: the candidate {entity} has not {num_outputs} parts")
     else:
         factors = [f for f in _factors(axis.length, policy) if f <= max_factor]
         is_whole = policy == "factors" if no_tail is None else no_tail
-        found = [
+        candidates = [
             SplitEntity((-1, *reversed(inner)))
             for inner in itertools.product(factors, repeat=num_outputs - 1)
             if _fits(axis.length, math.prod(inner), is_whole)
         ]
-    retained = found if filter is None else [entity for entity in found if filter(entity)]
+    retained = candidates if filter is None else [entity for entity in candidates if filter(entity)]
     message = f"Split(policy={policy}, product={axis.length}, num_outputs={num_outputs})"
     return TransformSpace(retained, num_outputs, message)
 
@@ -293,18 +293,18 @@ def _merged(chains: list[list[int]]) -> list[list[int]]:
 def annotate_space(axes: Sequence[VirtualAxis], policy: str, *, num_anchor: int = 0) -> TransformSpace:
     """Annotations of axes; policies bind_gpu, bind_gpu_virtual, locate_cache, or such as try_unroll_vec."""
     count, message = len(axes), f"Annotate(policy={policy})"
-    found: list[tuple[Any, ...]]  # Any: names, or numbers of axes
+    entities: list[tuple[Any, ...]]  # Any: names, or numbers of axes
     if policy == "locate_cache":
-        found = list(itertools.combinations(range(count), num_anchor))
+        entities = list(itertools.combinations(range(count), num_anchor))
     elif policy in ("bind_gpu", "bind_gpu_virtual"):
-        found = [_bound(count, is_virtual=policy == "bind_gpu_virtual")]
+        entities = [_bound(count, is_virtual=policy == "bind_gpu_virtual")]
     else:
         names = policy.replace("try", "none").split("_")
         if not set(names) <= set(ANNOTATIONS):
             hint = "bind_gpu, bind_gpu_virtual, locate_cache, or unroll and vec, with try_ before: try_unroll_vec"
             raise TuningError(f"define_annotate: unknown policy {policy!r}", hint=hint)
-        found = [row for row in itertools.product(names, repeat=count) if row.count("vec") <= 1]
-    return TransformSpace([AnnotateEntity(row) for row in found], count, message)
+        entities = [row for row in itertools.product(names, repeat=count) if row.count("vec") <= 1]
+    return TransformSpace([AnnotateEntity(row) for row in entities], count, message)
 
 
 def _bound(count: int, *, is_virtual: bool) -> tuple[str, ...]:

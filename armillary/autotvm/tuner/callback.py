@@ -35,7 +35,7 @@ def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "jso
     log = None if hasattr(file_out, "write") else LogFile(file_out, fsync=fsync)
 
     def callback(_: Tuner, inputs: Inputs, results: Results) -> None:
-        lines = [encode(given, result) for given, result in zip(inputs, results, strict=True)]
+        lines = [encode(inp, result) for inp, result in zip(inputs, results, strict=True)]
         if log is not None:
             log.append(lines)
             return
@@ -54,8 +54,8 @@ class Monitor:
         self.timestamps: list[float] = []
 
     def __call__(self, tuner: Tuner, inputs: Inputs, results: Results) -> None:
-        for given, result in zip(inputs, results, strict=True):
-            self.scores.append(0.0 if result.error_no else given.task.flop / result.mean)
+        for inp, result in zip(inputs, results, strict=True):
+            self.scores.append(0.0 if result.error_no else inp.task.flop / result.mean)
             self.timestamps.append(result.timestamp)
 
     def reset(self) -> None:
@@ -87,9 +87,9 @@ class ProgressBar:
         self._write("")
 
     def __call__(self, tuner: Tuner, inputs: Inputs, results: Results) -> None:
-        for given, result in zip(inputs, results, strict=True):
+        for inp, result in zip(inputs, results, strict=True):
             if not result.error_no:
-                self.current = given.task.flop / result.mean
+                self.current = inp.task.flop / result.mean
         self.best, self.done = tuner.best_flops, tuner.trials
         self._write("")
 

@@ -75,10 +75,10 @@ class DropletTuner(Tuner):
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Move to the fastest configuration that is faster than the best beyond noise."""
         before = self.best_choice
-        for given, result in zip(inputs, results, strict=True):
-            self._asked.discard(given.config.index)
+        for inp, result in zip(inputs, results, strict=True):
+            self._asked.discard(inp.config.index)
             if not result.error_no and self._is_faster(result.costs, self.best_choice[2]):
-                index = given.config.index
+                index = inp.config.index
                 self.best_choice = index, self.space.point2knob(index), result.costs
         if self.best_choice is before:
             self._direction, self.execution = None, 1

@@ -80,8 +80,8 @@ class FeatureReader:
             return
         answers = self.spread(features_there, [(self.task, self.kind, part) for part in parts])
         for part, answer in zip(parts, answers, strict=True):
-            for index, found in zip(part, answer if answer is not None else (), strict=answer is not None):
-                self._keep(index, found)
+            for index, row_features in zip(part, answer if answer is not None else (), strict=answer is not None):
+                self._keep(index, row_features)
 
     def _keep(self, index: int, found: Numbers | None) -> None:
         expected = self._expected.get(index, np.nan)

@@ -29,19 +29,19 @@ def finals(
     """Measure the best trials again: at most `most`, of those within `near` of the best, and the model's own choice."""
     mine = [(g, r) for g, r in last_of_each(records) if spelled_out(g.task.workload) == spelled_out(task.workload)]
     mine.sort(key=lambda pair: pair[1].mean)
-    chosen = [given for given, result in mine[:most] if result.mean <= near * mine[0][1].mean]
+    chosen = [pair_input for pair_input, result in mine[:most] if result.mean <= near * mine[0][1].mean]
     default = next(iter(task.template.estimates(task)), (None, 0.0))[0]
-    chosen += [given for given, _ in mine if given.config.index == default and given not in chosen]
+    chosen += [pair_input for pair_input, _ in mine if pair_input.config.index == default and pair_input not in chosen]
     if len(chosen) < 2:
         return []
-    inputs = [MeasureInput(task.target, task, given.config) for given in chosen]
+    inputs = [MeasureInput(task.target, task, pair_input.config) for pair_input in chosen]
     measure = create_measure_batch(task, measure_option)
     try:
         built = measure.builder.build(inputs)
         turns = [measure.runner.run(inputs, built) for _ in range(rounds)]
     finally:
         measure.close()
-    return [(given, _together([turn[place] for turn in turns])) for place, given in enumerate(inputs)]
+    return [(pair_input, _together([turn[place] for turn in turns])) for place, pair_input in enumerate(inputs)]
 
 
 def _together(results: list[MeasureResult]) -> MeasureResult:

@@ -54,8 +54,8 @@ class GATuner(Tuner):
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Keep scores: operations per second, 0 for failures."""
-        for given, result in zip(inputs, results, strict=True):
-            self.scored.append((self.task.flop / result.mean if not result.error_no else 0.0, given.config.index))
+        for inp, result in zip(inputs, results, strict=True):
+            self.scored.append((self.task.flop / result.mean if not result.error_no else 0.0, inp.config.index))
 
     def _generation(self, taken: list[int]) -> list[int]:
         parents = sorted(set(self.scored[-self.pop_size :] + self.elites), reverse=True)

@@ -41,12 +41,12 @@ class Gains:
 
     def __call__(self, tuner: object, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Any: the tuner, which knows nothing that its results do not tell."""
-        for given, result in zip(inputs, results, strict=True):
-            means = self._known(given.task)
-            self._trials[given.task.workload].add(given.config.index)
-            means.pop(given.config.index, None)
+        for inp, result in zip(inputs, results, strict=True):
+            means = self._known(inp.task)
+            self._trials[inp.task.workload].add(inp.config.index)
+            means.pop(inp.config.index, None)
             if not result.error_no:
-                means[given.config.index] = result.mean
+                means[inp.config.index] = result.mean
 
     def _known(self, task: Task) -> dict[int, float]:
         if task.workload not in self._means:

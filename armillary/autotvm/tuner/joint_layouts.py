@@ -68,8 +68,8 @@ def _best(task: Task, alone: Task, blocks: Blocks, option: MeasureOption, tries:
     pairs = [pair for pair in zip(inputs, measure(inputs), strict=True) if not pair[1].error_no]
     if not pairs:
         return None
-    given, result = min(pairs, key=lambda pair: min(pair[1].costs))
-    (index,) = task.config_space.indices_of([knobs_in_blocks(given.config, blocks)])
+    inp, result = min(pairs, key=lambda pair: min(pair[1].costs))
+    (index,) = task.config_space.indices_of([knobs_in_blocks(inp.config, blocks)])
     retained = MeasureInput(task.target, task, task.config_space.get(index))
     least = min(result.costs)
     return Timed(task.calls * least, (retained, MeasureResult((least,), 0, result.all_cost, result.timestamp)))
@@ -100,10 +100,10 @@ def choose(options: Options, links: Sequence[Link], target: Target) -> Chosen:
     best, least = own, seconds_of(own, options, links, target)
     for wanted in (None, *dict.fromkeys(blocks for rows in options.values() for blocks in rows)):
         start = {w: wanted if wanted in rows else own[w] for w, rows in options.items()} if wanted else own
-        found = _descended(dict(start), options, near, target)
-        seconds = seconds_of(found, options, links, target)
+        chosen_layouts = _descended(dict(start), options, near, target)
+        seconds = seconds_of(chosen_layouts, options, links, target)
         if seconds < least:
-            best, least = found, seconds
+            best, least = chosen_layouts, seconds
     return best
 
 

@@ -66,21 +66,21 @@ def stretches(first: Sequence[Kernel], second: Sequence[Kernel], known: frozense
     matcher = difflib.SequenceMatcher(None, [k.key for k in first], [k.key for k in second], autojunk=False)
     alike = [(b.a + n, b.b + n) for b in matcher.get_matching_blocks() for n in range(b.size)]
     pairs = [(i, j) for i, j in alike if first[i].name in known or first[i].function == second[j].function]
-    found, before = list[Stretch](), (-1, -1)
+    parts, before = list[Stretch](), (-1, -1)
     for i, j in pairs:
         mine, other = range(before[0] + 1, i + 1), range(before[1] + 1, j + 1)
         is_alone = len(mine) == len(other) == 1
         is_changed = not is_alone or first[i].function != second[j].function
         made = Stretch(tuple(mine), tuple(other), frozenset({first[i].name} & known), is_changed)
-        if found and not is_alone and found[-1].is_changed:  # what was put in may belong to the kernel before it
-            made = _joined(found.pop(), made)
-        found.append(made)
+        if parts and not is_alone and parts[-1].is_changed:  # what was put in may belong to the kernel before it
+            made = _joined(parts.pop(), made)
+        parts.append(made)
         before = (i, j)
     mine, other = range(before[0] + 1, len(first)), range(before[1] + 1, len(second))
     rest = Stretch(tuple(mine), tuple(other), frozenset(), is_changed=True)
     if rest.first or rest.second:
-        found.append(_joined(found.pop(), rest) if found else rest)
-    return [stretch for stretch in found if stretch.is_changed]
+        parts.append(_joined(parts.pop(), rest) if parts else rest)
+    return [stretch for stretch in parts if stretch.is_changed]
 
 
 def _joined(one: Stretch, next_one: Stretch) -> Stretch:

@@ -98,8 +98,8 @@ class ModelTuner(Tuner):
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Learn from results; a failure counts as ten times the estimate."""
-        for given, result in zip(inputs, results, strict=True):
-            place = self.places.get(given.config.index)
+        for inp, result in zip(inputs, results, strict=True):
+            place = self.places.get(inp.config.index)
             if place is not None:
                 self.seen.append(place)
                 offset = float(np.median(self._offsets())) if self.values else 0.0
@@ -159,8 +159,8 @@ def _scaled(features: Numbers, prior: Numbers) -> Numbers:
     retained = high > low
     columns = (features[:, retained] - low[retained]) / (high - low)[retained]
     spread = np.clip(prior - prior.min(), 0, 2) / 2
-    made = np.column_stack([columns, spread])
-    return np.asarray(made / np.sqrt(made.shape[1]))
+    scaled = np.column_stack([columns, spread])
+    return np.asarray(scaled / np.sqrt(scaled.shape[1]))
 
 
 def _kernel(a: Numbers, b: Numbers) -> Numbers:

@@ -40,7 +40,7 @@ TUNERS: dict[str, Callable[[Task, int], Tuner]] = {
 def make_tuner(name: str, task: Task, seed: int = 0) -> Tuner:
     """The tuner of a name for a task."""
     Arguments("make_tuner", TuningError).text("name", name)
-    found = TUNERS.get(name.replace("-", "_"))
-    if found is None:
+    tuner_class = TUNERS.get(name.replace("-", "_"))
+    if tuner_class is None:
         raise TuningError(f"unknown tuner {name!r}", hint=", ".join(TUNERS))
-    return found(task, seed)
+    return tuner_class(task, seed)

@@ -230,16 +230,16 @@ def _by_kernels(
             break
         known, left = known_names(retained, names), LEFT_PART * (until - time.monotonic())
         spent = min(seconds * min(LONGEST, 1 + len(retained)), left)
-        found = measured(default, network.timed(network.built(retained)), spent, known, network.timed(library))
-        if not all(change.names for change in found.changes):
+        by_kernel = measured(default, network.timed(network.built(retained)), spent, known, network.timed(library))
+        if not all(change.names for change in by_kernel.changes):
             return None
-        slow = refused(retained, found, names)
-        if not slow and found.after >= found.before:
-            slow = [(pair, _times_text(found.before, found.after)) for pair in retained]
+        slow = refused(retained, by_kernel, names)
+        if not slow and by_kernel.after >= by_kernel.before:
+            slow = [(pair, _times_text(by_kernel.before, by_kernel.after)) for pair in retained]
         if not slow and good is not None:  # as in the measurement before
             break
-        before, good = found.before, None if slow else found
-        unsure = [pair for pair, _ in slow if is_promising(pair, found, names) and not _is_in(pair, spared)]
+        before, good = by_kernel.before, None if slow else by_kernel
+        unsure = [pair for pair, _ in slow if is_promising(pair, by_kernel, names) and not _is_in(pair, spared)]
         spared += unsure
         dropped += [(pair, message) for pair, message in slow if not _is_in(pair, unsure)]
         retained = [pair for pair in retained if not any(pair is other for other, _ in dropped)]
@@ -264,10 +264,10 @@ def together(
     first, again, second = network.timed(library), network.timed(library), network.timed(network.built(after))
     spent = seconds * min(LONGEST, 1 + len(joint))
     by_kernels = first.kernels is not None and second.kernels is not None
-    found = measured(first, second, spent, known_names(joint, names or {}), again) if by_kernels else None
-    if found is not None and all(change.names for change in found.changes):  # a model named its nodes
-        without, with_it = found.before, found.after
-        slow = refused(joint, found, names or {})
+    by_kernel = measured(first, second, spent, known_names(joint, names or {}), again) if by_kernels else None
+    if by_kernel is not None and all(change.names for change in by_kernel.changes):  # a model named its nodes
+        without, with_it = by_kernel.before, by_kernel.after
+        slow = refused(joint, by_kernel, names or {})
         message = slow[0][1] if slow else "" if with_it < (1 - MARGIN) * without else _times_text(without, with_it)
     else:
         margin, seen = _noise(first, again, seconds), compare(first, second, spent)
@@ -290,8 +290,8 @@ def _pays(seen: Compared, margin: float) -> bool:
 
 def _kernel(name: str, function: str) -> Kernel:
     """Of a node such as relu_5#17; those that a model gave no name are called node#17."""
-    given = name.rpartition("#")[0]
-    return Kernel("" if given == "node" else given, function)
+    base = name.rpartition("#")[0]
+    return Kernel("" if base == "node" else base, function)
 
 
 def _one_by_one(

@@ -162,11 +162,11 @@ def results_in_network(own: Pair, timed: Sequence[tuple[Pair, float]], records: 
     network, so that times stay those of trials; what was faster in a trial than the best of these, and not timed in the
     network, is left out from then on."""
     now = time.time()
-    found = [(g, MeasureResult((own[1].mean * ratio,), 0, r.all_cost, now)) for (g, r), ratio in timed]
-    least = min([own[1].mean, *(result.mean for _, result in found)])
-    known = {given.config.key() for given, _ in (own, *found)}
+    ratios = [(g, MeasureResult((own[1].mean * ratio,), 0, r.all_cost, now)) for (g, r), ratio in timed]
+    least = min([own[1].mean, *(result.mean for _, result in ratios)])
+    known = {inp.config.key() for inp, _ in (own, *ratios)}
     mine = [pair for pair in last_of_each(records) if pair[0].task.workload == own[0].task.workload]
-    for given, result in mine:
-        if given.config.key() not in known and result.mean <= least:
-            found.append((given, failed(MeasureErrorNo.UNKNOWN_ERROR, NOT_TIMED, result.all_cost)))
-    return found
+    for inp, result in mine:
+        if inp.config.key() not in known and result.mean <= least:
+            ratios.append((inp, failed(MeasureErrorNo.UNKNOWN_ERROR, NOT_TIMED, result.all_cost)))
+    return ratios

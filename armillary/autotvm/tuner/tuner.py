@@ -143,9 +143,9 @@ class Tuner:
         configs = self.next_batch(count)
         inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
         results: list[MeasureResult] = measure(inputs)
-        for given, result in zip(inputs, results, strict=True):
-            self._note(given, result)
-            logger.debug("No: %d\t%s", self.trials, debug_line(self, given, result, si_prefix))
+        for inp, result in zip(inputs, results, strict=True):
+            self._note(inp, result)
+            logger.debug("No: %d\t%s", self.trials, debug_line(self, inp, result, si_prefix))
         self.ttl = min(patience + self.best_iter, self.n_trial) - self.trials
         self.update(inputs, results)
         for callback in callbacks:
@@ -169,13 +169,13 @@ class Tuner:
     def resume(self, records: Pairs) -> int:
         """Take the records of this task as trials done; gives their number. Those that do not fit are named."""
         inputs, results = [], []
-        for given, result in records:
-            if given.task.workload != self.task.workload or str(given.target) != str(self.task.target):
+        for inp, result in records:
+            if inp.task.workload != self.task.workload or str(inp.target) != str(self.task.target):
                 continue
             try:
-                index = self.space.index_of(given.config.entity_map)
+                index = self.space.index_of(inp.config.entity_map)
             except ArmillaryError as error:
-                place = given.config.origin or "a record"
+                place = inp.config.origin or "a record"
                 logger.warning("%s, of %s, is left out: %s", place, self.task.name, error.message)
                 continue
             again = MeasureInput(self.task.target, self.task, self.space.get(index))

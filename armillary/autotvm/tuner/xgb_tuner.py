@@ -176,8 +176,8 @@ class XGBTuner(Tuner):
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Keep speeds; a failure has none. The plan ends where as many are new as it had."""
-        for given, result in zip(inputs, results, strict=True):
-            self.seen.append(given.config.index)
+        for inp, result in zip(inputs, results, strict=True):
+            self.seen.append(inp.config.index)
             self.speeds.append(0.0 if result.error_no else self.task.flop / result.mean)
         if len(self.seen) - self._fitted >= self.plan_size:
             self.plan = []
@@ -186,12 +186,12 @@ class XGBTuner(Tuner):
         """Learn from records, of other tasks with as many features too, if there are `min_seed_records` of them."""
         rows, speeds = [], []
         groups: dict[Any, list[tuple[MeasureInput, MeasureResult]]] = {}
-        for given, result in data_set:
-            groups.setdefault(given.task.workload, []).append((given, result))
+        for inp, result in data_set:
+            groups.setdefault(inp.task.workload, []).append((inp, result))
         for pairs in groups.values():
             best = min((r.mean for _, r in pairs), default=np.inf)
-            for given, result in pairs:
-                row = self._past_feature(given)
+            for inp, result in pairs:
+                row = self._past_feature(inp)
                 if row is not None and np.isfinite(best):
                     rows.append(row)
                     speeds.append(0.0 if result.error_no else best / result.mean)
@@ -206,8 +206,8 @@ class XGBTuner(Tuner):
         mine = self.task.config_space.entity_map
         if given.task.name != self.task.name or given.config.entity_map.keys() != mine.keys():
             return None
-        found = features_of(given.task, given.config, self.kind)
-        return None if found is None else with_estimate(found)
+        features = features_of(given.task, given.config, self.kind)
+        return None if features is None else with_estimate(features)
 
     def _planned(self, taken: set[int]) -> list[int]:
         """The next plan: at random until something is known, then what the trees expect most of."""

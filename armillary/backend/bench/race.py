@@ -115,15 +115,15 @@ class _Process:
 @contextlib.contextmanager
 def _running(files: Mapping[str, str], lanes: Sequence[Lane], inputs: Mapping[str, Array]) -> Iterator[list[_Process]]:
     with scratch_folder() as folder:
-        made = list[_Process]()
+        processes = list[_Process]()
         np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type, unused-ignore]  # names of arrays are free
         try:
             for lane in lanes:
-                made.append(_Process(lane, files[lane.engine], folder / "inputs.npz", folder))
-                made[-1].start()
-            yield [process for process in made if not process.lane.failed]
+                processes.append(_Process(lane, files[lane.engine], folder / "inputs.npz", folder))
+                processes[-1].start()
+            yield [process for process in processes if not process.lane.failed]
         finally:
-            for process in made:
+            for process in processes:
                 process.close()
 
 

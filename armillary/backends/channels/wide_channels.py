@@ -95,13 +95,13 @@ class Channels:
 
     def cut(self, start: int, count: int) -> Channels:
         """Some of the real channels, with the added ones behind each run that is taken to its end."""
-        found, first = [], 0
+        cuts, first = [], 0
         for real, added in self.runs:
             taken = min(first + real, start + count) - max(first, start)
             if taken > 0:
-                found.append((taken, added if start + count >= first + real else 0))
+                cuts.append((taken, added if start + count >= first + real else 0))
             first += real
-        return Channels(tuple(found)).merged()
+        return Channels(tuple(cuts)).merged()
 
     def merged(self) -> Channels:
         """The same with no run that ends without added channels before another."""
@@ -127,7 +127,7 @@ def find_regions(
     """
     calls = calls_of(function)
     readers = _readers(function)
-    chosen = {id(c): found for c in calls if op_name(c) in CHANNEL_AXES and (found := extra(c)) is not None}
+    chosen = {id(c): region for c in calls if op_name(c) in CHANNEL_AXES and (region := extra(c)) is not None}
     weak = {id(c) for c in calls if id(c) in chosen and has_block(c)}
     while True:
         wide, sources = spread(calls, chosen, joined, merged)
@@ -170,9 +170,9 @@ def spread(
             wide[id(expr)], sources[id(expr)] = chosen[id(expr)], frozenset({id(expr)})
             continue
         passes = op_name(expr) not in JOINTS or (id(expr) in read and all(key in joined for key in origin))
-        found = _carried(expr, wide, merged) if parts and passes else None
-        if found is not None:
-            wide[id(expr)], sources[id(expr)] = found, origin
+        carried = _carried(expr, wide, merged) if parts and passes else None
+        if carried is not None:
+            wide[id(expr)], sources[id(expr)] = carried, origin
     return wide, sources
 
 
@@ -280,9 +280,9 @@ def _axes(call: Call) -> tuple[int, ...]:
 
 def _carried_binary(call: Call, wide: Mapping[int, Channels]) -> Channels | None:
     """Each operand has the same channels, or one for all, or is a constant per channel."""
-    found = {wide[id(a)] for a in call.args if id(a) in wide}
+    sources = {wide[id(a)] for a in call.args if id(a) in wide}
     shape = shape_of(call)
-    if len(found) != 1 or shape is None:
+    if len(sources) != 1 or shape is None:
         return None
     channels = shape[1]
     for arg in call.args:
@@ -293,7 +293,7 @@ def _carried_binary(call: Call, wide: Mapping[int, Channels]) -> Channels | None
         fits = id(arg) in wide and size == channels
         if not fits and size != 1 and not isinstance(arg, Constant):
             return None
-    return found.pop()
+    return sources.pop()
 
 
 def is_depthwise(call: Call) -> bool:

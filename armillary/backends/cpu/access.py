@@ -51,19 +51,19 @@ def _loads(
     Paths through a chain of stages that each read twice double with each, so no more than MOST_LOADS and those of one
     stage are found.
     """
-    found: list[ProducerLoad] = []
+    loads: list[ProducerLoad] = []
     stack: list[Node] = list(op.body)
-    while stack and len(found) < MOST_LOADS:
+    while stack and len(loads) < MOST_LOADS:
         for load in post_order(stack.pop()):
             if not isinstance(load, ProducerLoad):
                 continue
             source = load.producer.op
             if not isinstance(source, te.ComputeOp) or not _is_inlined(schedule, source) or stops(load):
-                found.append(load)
+                loads.append(load)
                 continue
             apply = rewriter({a.var: i for a, i in zip(source.axis, load.indices, strict=True)})
             stack.append(apply(source.body[load.producer.value_index]))
-    return [load for load in found if load.indices]
+    return [load for load in loads if load.indices]
 
 
 def _is_inlined(schedule: te.Schedule, op: te.Operation) -> bool:

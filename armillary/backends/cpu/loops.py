@@ -118,13 +118,13 @@ def effect_of(name: str, *args: te.ExprLike) -> S.Stmt:
 
 def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
     """Those of `kept` that depend on `first`: if it lives in registers at a tile, they must be computed there too."""
-    found = {id(first.op)}
+    reached = {id(first.op)}
     for stage in schedule.stages:  # producers come first
         if isinstance(stage.op, te.ComputeOp):
             reads = (n.producer.op for b in stage.op.body for n in post_order(b) if isinstance(n, ProducerLoad))
-            if any(id(op) in found for op in reads):
-                found.add(id(stage.op))
-    return [t for t in kept if id(t.op) in found and t.op is not first.op]
+            if any(id(op) in reached for op in reads):
+                reached.add(id(stage.op))
+    return [t for t in kept if id(t.op) in reached and t.op is not first.op]
 
 
 def keeps_shape(fused: Fused) -> bool:

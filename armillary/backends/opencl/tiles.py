@@ -60,8 +60,8 @@ def choose_tile(work: Product) -> Tile | None:
 
 def best_tiles(work: Product, count: int) -> list[Tile]:
     """The tiles of least cost, the least first."""
-    found = heapq.nsmallest(count, ((cost(work, tile), n, tile) for n, tile in enumerate(_tiles(work))))
-    return [tile for _, _, tile in found]
+    best = heapq.nsmallest(count, ((cost(work, tile), n, tile) for n, tile in enumerate(_tiles(work))))
+    return [tile for _, _, tile in best]
 
 
 def _tiles(work: Product) -> Iterator[Tile]:

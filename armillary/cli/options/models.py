@@ -267,26 +267,26 @@ def takes_fixed_shapes(targets: str) -> bool:
 
 def target_of(args: argparse.Namespace) -> str:
     """The list of targets with the attributes that other options say."""
-    given: dict[str, dict[str, str]] = {}
+    attributes: dict[str, dict[str, str]] = {}
     for key, value in vars(args).items():
         if key.startswith(_PREFIX) and value is not None:
             kind, _, name = key.removeprefix(_PREFIX).partition(":")
-            given.setdefault(kind, {})[name] = value
-    return with_attributes(str(args.target), given)
+            attributes.setdefault(kind, {})[name] = value
+    return with_attributes(str(args.target), attributes)
 
 
 def with_attributes(target: str, given: Mapping[str, Mapping[str, str]]) -> str:
     """A list of targets with attributes by kind and name: {"opencl": {"device": "adreno"}}."""
     parts = _parts(target)
     for kind, attributes in given.items():
-        found = next((k for k, part in enumerate(parts) if part.split()[0] == kind), -1)
+        place = next((k for k, part in enumerate(parts) if part.split()[0] == kind), -1)
         for name, value in attributes.items():
-            if found < 0:
+            if place < 0:
                 message = f"--target-{kind}-{name}: the target {target!r} has no {kind}"
                 raise ConfigError(
                     message, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind"
                 )
-            parts[found] += f" -{name}={value}"
+            parts[place] += f" -{name}={value}"
     return ", ".join(parts)
 
 

@@ -50,8 +50,8 @@ def check_precision(args: argparse.Namespace) -> None:
     """Refuse names that are no operators, sums of the other 16-bit type, and options that nothing would read."""
     kind, sums = args.mixed_precision_calculation_type, args.mixed_precision_acc_type
     if not args.mixed_precision:
-        given = {"calculation-type": kind, "acc-type": sums, "ops": args.mixed_precision_ops != OPERATORS}
-        for name in filter(given.get, given):
+        settings = {"calculation-type": kind, "acc-type": sums, "ops": args.mixed_precision_ops != OPERATORS}
+        for name in filter(settings.get, settings):
             raise ConfigError(f"--mixed-precision-{name} has no effect without --mixed-precision", hint="add it")
         return
     kind = kind or _multiplied(args.target)

@@ -49,7 +49,7 @@ def _step(spec: GraphSpec, index: int, seconds: float | None) -> Step:
     choice = _choice(node)
     inputs, weights = _read(spec, node)
     name = f"({node.func_name.strip('_')})" if node.func_name.startswith("__") else _short(node.func_name)
-    given = [shape_text(spec, spec.entry(index, output)) for output in range(node.num_outputs)]
+    shapes = [shape_text(spec, spec.entry(index, output)) for output in range(node.num_outputs)]
     return Step(
         index,
         name,
@@ -57,7 +57,7 @@ def _step(spec: GraphSpec, index: int, seconds: float | None) -> Step:
         _kind(node.func_name),
         inputs,
         weights,
-        ", ".join(given),
+        ", ".join(shapes),
         int(node.attrs.get("flops", 0) or 0),
         str(choice.get("algorithm", "")),
         tuple(map(str, choice.get("objections", ()) or ())),

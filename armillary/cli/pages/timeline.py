@@ -58,8 +58,8 @@ def timeline(profile: Profile, names: Mapping[int, str], colors: Mapping[int, st
     threads = range(min(profile.threads, LANES))
     lanes = {WHOLE: [s for s in spans if s.thread == WHOLE]} | {t: [s for s in spans if s.thread == t] for t in threads}
     total = profile.traced or 1.0
-    labels = "".join(f"<div>{_label(thread, found, total)}</div>" for thread, found in lanes.items())
-    drawn = "".join(_lane(found, total, names, colors) for found in lanes.values())
+    labels = "".join(f"<div>{_label(thread, row, total)}</div>" for thread, row in lanes.items())
+    drawn = "".join(_lane(row, total, names, colors) for row in lanes.values())
     buttons = "".join(f'<button data-k="{k}"{" class=on" * (k == 1)}>{k}×</button>' for k in ZOOMS)
     more = f'<p class="sub">The first {LANES} of {profile.threads} threads.</p>' if profile.threads > LANES else ""
     return (

@@ -68,9 +68,9 @@ class ExprEmitter:
     @contextmanager
     def scope(self) -> Iterator[list[str]]:
         """Inside, statements are gathered that the caller places: in a loop, or behind a guard."""
-        made = Scope()
-        self.scopes.append(made)
-        yield made.lines
+        inner = Scope()
+        self.scopes.append(inner)
+        yield inner.lines
         self.scopes.pop()
 
     def fresh(self, name: str) -> str:

@@ -21,11 +21,11 @@ _TILES, _ROWS, _BYTES = 8, 16, 64
 
 
 def _numbers(m: Emitter, e: E.Call, *args: E.Expr) -> list[int]:
-    found = [m.static_int(a) for a in args]
+    numbers = [m.static_int(a) for a in args]
     feature = _FEATURES.get(e.name, TILES)
-    if m.cpu.arch != "x86_64" or not m.cpu.has(feature) or any(n is None for n in found):
+    if m.cpu.arch != "x86_64" or not m.cpu.has(feature) or any(n is None for n in numbers):
         raise refuse("llvm", f"{e.name} on {m.cpu.name}", f"tiles have constant numbers, on processors with {feature}")
-    return [n for n in found if n is not None]
+    return [n for n in numbers if n is not None]
 
 
 def _run(m: Emitter, name: str, *arguments: tuple[str, str]) -> str:

@@ -79,8 +79,8 @@ def _place(m: Emitter, part: Node) -> Place | None:
         at = _broadcast_index(m, part)
         total = None if at is None else linear(m, at)
         return None if total is None else (part.buffer, _terms(total), total.constant, 1)
-    found = _word(m, part)
-    return None if found is None else (found[0], _terms(found[1]), found[1].constant, found[2])
+    word = _word(m, part)
+    return None if word is None else (word[0], _terms(word[1]), word[1].constant, word[2])
 
 
 def _word(m: Emitter, word: Node) -> tuple[S.Buffer, Linear, int] | None:
@@ -105,11 +105,11 @@ def _neighbours(places: list[set[Place] | None]) -> Neighbours | None:
     constants: dict[tuple[S.Buffer, str, int], set[int]] = {}
     for buffer, terms, at, size in (place for own in places for place in own or ()):
         constants.setdefault((buffer, terms, size), set()).add(at)
-    found: dict[Place, tuple[int, int]] = {}
+    neighbours: dict[Place, tuple[int, int]] = {}
     for (buffer, terms, size), all_ in constants.items():
         runs = _runs(all_, size, REGISTER // (size * buffer.dtype.bytes))
-        found |= {(buffer, terms, at, size): run for at, run in runs.items()}
-    return Neighbours(found) if found else None
+        neighbours |= {(buffer, terms, at, size): run for at, run in runs.items()}
+    return Neighbours(neighbours) if neighbours else None
 
 
 def _broadcast_index(m: Emitter, load: E.BufferLoad) -> E.Expr | None:
@@ -144,14 +144,14 @@ def lane_of(m: Emitter, e: E.Expr, dtype: DType) -> str | None:
     if isinstance(e, E.BufferLoad):
         at = _broadcast_index(m, e)
         return None if at is None else broadcast_load(m, e.buffer, at, dtype)
-    found = _word(m, e)
-    return None if found is None else _lane(m, *found, dtype)
+    word = _word(m, e)
+    return None if word is None else _lane(m, *word, dtype)
 
 
 def word_in_lane(m: Emitter, word: E.Call) -> tuple[str, int] | None:
     """The vector of two words of eight bytes that has this one, and its lane; None where it has no neighbour."""
-    found = _word(m, word) if m.neighbours is not None and m.mask is None else None
-    vector = None if found is None else _vector(m, *found, word.dtype)
+    word_place = _word(m, word) if m.neighbours is not None and m.mask is None else None
+    vector = None if word_place is None else _vector(m, *word_place, word.dtype)
     return None if vector is None else (vector[0], vector[2])
 
 
@@ -162,10 +162,10 @@ def broadcast_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) ->
 
 def _lane(m: Emitter, buffer: S.Buffer, total: Linear, size: int, dtype: DType) -> str | None:
     """What begins at a place in every lane of `dtype`."""
-    found = _vector(m, buffer, total, size, dtype.element) if dtype.lanes % LANES == 0 else None
-    if found is None:
+    vector = _vector(m, buffer, total, size, dtype.element) if dtype.lanes % LANES == 0 else None
+    if vector is None:
         return None
-    whole, kind, lane = found
+    whole, kind, lane = vector
     lanes = ", ".join([f"i32 {lane}"] * dtype.lanes)
     return m.pure(f"shufflevector {kind} {whole}, {kind} poison, <{dtype.lanes} x i32> <{lanes}>", whole)
 

@@ -278,7 +278,7 @@ def _masked_store(m: Emitter, s: S.BufferStore, value: E.Call, index: E.Expr) ->
     flags = f"<{lanes} x i1> {m.value(value.args[0])}"
     memory = vector(memory_element(buffer.dtype), lanes)
     short = f"v{lanes}{'i8' if buffer.dtype.bits < 8 else suffix(buffer.dtype)}"
-    made = f"{memory} {to_memory(m, m.value(value.args[1]), dtype)}"
+    stored = f"{memory} {to_memory(m, m.value(value.args[1]), dtype)}"
     if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1 and m.static_int(index.stride) == 1:
         name, kind, places = f"llvm.masked.store.{short}.p0", "ptr", address(m, buffer, linear(m, index.base))
     else:
@@ -286,7 +286,7 @@ def _masked_store(m: Emitter, s: S.BufferStore, value: E.Call, index: E.Expr) ->
         start, element, at = address(m, buffer, Linear()), memory_element(buffer.dtype), m.value(index)
         places = m.pure(f"getelementptr {element}, ptr {start}, {register_type(index.dtype)} {at}", start, at)
     m.declare("void", name, f"{memory}, {kind}, i32, <{lanes} x i1>")
-    m.do(f"call void @{name}({made}, {kind} {places}, i32 {buffer.dtype.bytes}, {flags})")
+    m.do(f"call void @{name}({stored}, {kind} {places}, i32 {buffer.dtype.bytes}, {flags})")
 
 
 def _width_at_end(m: Emitter, buffer: S.Buffer, index: E.Ramp) -> int:

@@ -96,10 +96,10 @@ class _Part:
     def ends(self) -> tuple[int, int]:
         """The least and the largest value; all steps to them fit 32 bits, as `_part` makes sure."""
         info = self.byte.dtype
-        found = [
+        limits = [
             self.sign * ((x * self.multiplier + self.offset) >> self.shift) for x in (info.min_value, info.max_value)
         ]
-        return min(found), max(found)
+        return min(limits), max(limits)
 
 
 def _constant(m: Emitter, e: E.Expr) -> int | None:

@@ -47,12 +47,12 @@ def traced(m: Emitter, e: E.Call) -> str:
 
 
 def _call(m: Emitter, e: E.Call, dtype: DType, default: str) -> str:
-    name, *given = e.args
+    name, *arguments = e.args
     if not isinstance(name, E.StringImm) or dtype.lanes > 1:
         raise refuse("llvm", "a call by name without a name, or of vectors")
     m.effects += 1
     letters, slots = "", list[str]()
-    for item in given:
+    for item in arguments:
         letter, values = _argument(m, item)
         letters += letter
         slots += values

@@ -98,9 +98,9 @@ class Emitter(Builder):
 
     def value(self, item: E.Expr) -> str:
         """Emit an expression; the name (or constant) of its value in its register type."""
-        found = self.values.get(id(item))
-        if found is not None:
-            return found[1]
+        known = self.values.get(id(item))
+        if known is not None:
+            return known[1]
         kind = type(item)
         rule = EXPR_RULES.get(kind)
         if rule is None:
@@ -157,10 +157,10 @@ class Emitter(Builder):
         rule = _STATIC.get(type(item))
         if rule is None:
             return None
-        found = self.statics.get(id(item))
-        if found is None:
-            found = self.statics[id(item)] = (item, rule(self, item))
-        return found[1]
+        known = self.statics.get(id(item))
+        if known is None:
+            known = self.statics[id(item)] = (item, rule(self, item))
+        return known[1]
 
     def zero(self, dtype: DType) -> str:
         return "zeroinitializer" if dtype.lanes > 1 else "0" if not dtype.is_float or is_raw(dtype) else "0.0"

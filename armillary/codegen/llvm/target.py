@@ -47,23 +47,23 @@ def machine_text(target: Target) -> str:
 
 def request(ir: str, target: Target, form: str = "object") -> Request:
     """What a compile worker needs to compile `ir` for `target`."""
-    found = llvm_cpu(target)
-    return Request(ir, found.triple, found.cpu, found.features, form, found.abi, found.opt_level)
+    cpu = llvm_cpu(target)
+    return Request(ir, cpu.triple, cpu.cpu, cpu.features, form, cpu.abi, cpu.opt_level)
 
 
 def check_target(target: Target) -> None:
     """Refuse a triple, CPU or feature that LLVM does not know."""
-    found = llvm_cpu(target)
-    unknown = "" if _is_listed(target) else _unknown_name(found)
+    cpu = llvm_cpu(target)
+    unknown = "" if _is_listed(target) else _unknown_name(cpu)
     if unknown:
-        what = f"target {target}: LLVM does not know {unknown} of {found.triple}"
-        rows = TABLES.get(architecture(found.triple), OTHER)
-        close = similar(found.cpu, rows, 3, 0.6) if unknown.startswith("the processor") else []
+        what = f"target {target}: LLVM does not know {unknown} of {cpu.triple}"
+        rows = TABLES.get(architecture(cpu.triple), OTHER)
+        close = similar(cpu.cpu, rows, 3, 0.6) if unknown.startswith("the processor") else []
         raise TargetError(what, hint=f"check -mcpu and -mattr{'; similar: ' + ', '.join(close) if close else ''}")
     if is_native(target):
         return  # LLVM named it itself
     try:
-        _machine().machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
+        _machine().machine(cpu.triple, cpu.cpu, cpu.features, cpu.abi, cpu.opt_level)
     except ValueError as error:
         raise TargetError(str(error), hint="-mtriple is, for example, aarch64-linux-gnu or x86_64-linux-gnu") from None
 
@@ -81,8 +81,8 @@ def _unknown_name(cpu: LlvmCpu) -> str:
     """The CPU or feature that LLVM ignores (it says so on stderr) or dies of: asked in a process of its own."""
     arguments = (_ROOT, cpu.triple, cpu.cpu, cpu.features)
     done = subprocess.run([sys.executable, "-c", _PROBE, *arguments], capture_output=True, text=True, check=False)
-    found = re.search(r"'([^']*)' is not a recognized (processor|feature)", done.stderr)
-    return f"the {found[2]} {found[1]}" if found is not None else ""
+    match = re.search(r"'([^']*)' is not a recognized (processor|feature)", done.stderr)
+    return f"the {match[2]} {match[1]}" if match is not None else ""
 
 
 def _emit(ir: str, target: Target | str, form: str) -> bytes:

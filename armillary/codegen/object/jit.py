@@ -62,10 +62,10 @@ def _llvm_module() -> ModuleType:  # the module armillary.codegen.object.jit_llv
 def _in_process(name: str) -> int:
     """The address of a function of this process; 0 if there is none."""
     try:
-        found = getattr(ctypes.CDLL(None), name)
+        symbol = getattr(ctypes.CDLL(None), name)
     except AttributeError:
         return 0
-    return ctypes.cast(found, ctypes.c_void_p).value or 0
+    return ctypes.cast(symbol, ctypes.c_void_p).value or 0
 
 
 def _check_externs(names: Iterable[str]) -> None:

@@ -21,11 +21,11 @@ class LlvmImage:
     """Object files in memory, relocated and executable."""
 
     def __init__(self, objects: Sequence[bytes]) -> None:
-        found = llvm_cpu(_HOST)
-        tm = llvm.Target.from_triple(found.triple) if machine.machine(found.triple, found.cpu, found.features) else None
+        cpu = llvm_cpu(_HOST)
+        tm = llvm.Target.from_triple(cpu.triple) if machine.machine(cpu.triple, cpu.cpu, cpu.features) else None
         assert tm is not None, "LLVM knows the host"
         module = llvm.parse_assembly("")
-        module.triple = found.triple
+        module.triple = cpu.triple
         self._engine = llvm.create_mcjit_compiler(module, tm.create_target_machine(reloc="pic"))
         self._parts = [llvm.ObjectFileRef.from_data(data) for data in objects]
         for part in self._parts:

@@ -56,9 +56,9 @@ def build_kernels(
     """Sources and rows; a driver on the device compiles them, so there is nothing for a cache or for jobs."""
     del cache, jobs
     check_attributes(target)
-    made = {function.name: build_device_function(function) for function in functions}
-    sources = {name: text for name, (_, text) in made.items()}
-    rows, code = {name: row for name, (row, _) in made.items()}, {target.kind.name: program(sources.values())}
+    built = {function.name: build_device_function(function) for function in functions}
+    sources = {name: text for name, (_, text) in built.items()}
+    rows, code = {name: row for name, (row, _) in built.items()}, {target.kind.name: program(sources.values())}
     return OpenCLModule(target, (), Descriptor(str(target), rows, device_code=code), sources, tir=dict(tir or {}))
 
 
@@ -89,8 +89,8 @@ def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
 
 def _written(function: DeviceFunction) -> frozenset[Buffer]:
     touched = Touched()
-    found = frozenset[Buffer]().union(*(touched.written(kernel.body) for kernel in function.kernels))
-    return (found & frozenset(function.params)).union(function.outputs)
+    buffers = frozenset[Buffer]().union(*(touched.written(kernel.body) for kernel in function.kernels))
+    return (buffers & frozenset(function.params)).union(function.outputs)
 
 
 def _launch(function: DeviceFunction, kernel: DeviceKernel, named: Mapping[E.Var, str]) -> LaunchRow:

@@ -62,5 +62,5 @@ def _is_nothing(s: S.Stmt) -> bool:
 
 
 def _has_barrier(body: S.Stmt) -> bool:
-    found = (e for s in all_statements(body) for e in expressions_of(s))
-    return any(isinstance(e, E.Call) and e.name == "thread_sync" for e in found)
+    expressions = (e for s in all_statements(body) for e in expressions_of(s))
+    return any(isinstance(e, E.Call) and e.name == "thread_sync" for e in expressions)

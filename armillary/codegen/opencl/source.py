@@ -200,9 +200,9 @@ def _kernel(m: KernelEmitter) -> None:
                 m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}]{aligned};")
         top = len(m.writer.lines)
         m.stmt(kernel.body)
-        found = [SAMPLER] if m.uses_sampler else []
-        found += [*m.parts, *(f"const int {name} = {text};" for text, name in m.constants.items())]
-        m.writer.lines[top:top] = [m.writer.step + line for line in found]
+        lines = [SAMPLER] if m.uses_sampler else []
+        lines += [*m.parts, *(f"const int {name} = {text};" for text, name in m.constants.items())]
+        m.writer.lines[top:top] = [m.writer.step + line for line in lines]
 
 
 def _rounds_products(body: S.Stmt) -> bool:

@@ -154,9 +154,9 @@ def _ratio(terms: Terms, of: Terms) -> int:
     """How often terms are others; 0: they are no multiple."""
     if not of or terms.keys() != of.keys():
         return 0
-    found = {divmod(terms[key][1], of[key][1]) for key in of}
-    times, remainder = found.pop()
-    return times if not found and not remainder else 0
+    ratios = {divmod(terms[key][1], of[key][1]) for key in of}
+    times, remainder = ratios.pop()
+    return times if not ratios and not remainder else 0
 
 
 # --- private arrays of vectors --------------------------------------------------------------------------------------

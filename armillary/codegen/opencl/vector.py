@@ -190,10 +190,10 @@ def _guarded(m: Emitter, test: E.Expr, yes: E.Expr, no: E.Expr, lanes: int) -> s
         left = without_column_tests(test, load)
         return read_sampled(m, load, yes.dtype, "" if left is None else m.value(left))
     mask = f"({half.MASK if yes.dtype.bits == 16 else 'int'}{lanes})(-({m.value(test)}))"
-    found = read_sampled(m, load, yes.dtype if yes.dtype.element == "float32" else load.dtype)
+    sampled = read_sampled(m, load, yes.dtype if yes.dtype.element == "float32" else load.dtype)
     if load is not yes and yes.dtype.element != "float32":
-        found = f"convert_{m.kind(yes.dtype)}{lanes}({found})"
-    return f"select({_vector(m, no, lanes)}, {found}, {mask})"
+        sampled = f"convert_{m.kind(yes.dtype)}{lanes}({sampled})"
+    return f"select({_vector(m, no, lanes)}, {sampled}, {mask})"
 
 
 def _is_zero(item: E.Expr) -> bool:

@@ -104,10 +104,10 @@ def _launch(row: FunctionRow, reals: tuple[str, ...]) -> str:
 
 def _groups(name: str, count: int | str) -> str:
     """How many groups there are, as the host counts them: a number, a value, or one over the items of a group."""
-    found = re.fullmatch(r"floordiv\((\w+) \+ (\d+), (\d+)\)|([a-z]\w*)", str(count))
+    match = re.fullmatch(r"floordiv\((\w+) \+ (\d+), (\d+)\)|([a-z]\w*)", str(count))
     if isinstance(count, int):
         return f"{{nullptr, {count}, 1}}"
-    if found is None:
+    if match is None:
         raise InternalError(f"{name}: {count} groups, wanted a value or one over the items of a group")
-    value, more, items, alone = found.groups()
+    value, more, items, alone = match.groups()
     return f'{{"{alone or value}", {more or 0}, {items or 1}}}'

@@ -390,29 +390,31 @@ class _Arguments:
 
 def _function(program: Program) -> PrimFunc:
     """The loops of a program, bound to work-groups and work-items."""
-    formula, given = program.formula, _Arguments(program)
-    axes = [thread_axis(*each) for each in zip("xyz", given.extents, program.lws, strict=True)]
-    x, y, z = (T.add(axis.place, first) for axis, first in zip(axes, given.firsts, strict=True))
+    formula, arguments = program.formula, _Arguments(program)
+    axes = [thread_axis(*each) for each in zip("xyz", arguments.extents, program.lws, strict=True)]
+    x, y, z = (T.add(axis.place, first) for axis, first in zip(axes, arguments.firsts, strict=True))
 
     def plane(index: int) -> Expr:
         return z if program.is_deep[index] else T.const(0)
 
     def read(index: int, at_y: object, at_x: object) -> Expr:  # expressions or numbers
-        return _pixel(program, given, index, (plane(index), at_y, at_x), (y, x))
+        return _pixel(program, arguments, index, (plane(index), at_y, at_x), (y, x))
 
-    values, stores = iter(formula.pixel(read, y, x, given.numbers(formula.numbers))), []
+    values, stores = iter(formula.pixel(read, y, x, arguments.numbers(formula.numbers))), []
     for n, channels in enumerate(formula.channels or (1,) * len(formula.outputs), len(formula.inputs)):
-        top, left = given.origins[n]
+        top, left = arguments.origins[n]
         for channel in range(channels):
             place = x if channels == 1 else T.add(T.mul(x, channels), channel)
-            stores.append(BufferStore(given.buffers[n], next(values), (plane(n), T.add(y, top), T.add(place, left))))
+            stores.append(
+                BufferStore(arguments.buffers[n], next(values), (plane(n), T.add(y, top), T.add(place, left)))
+            )
     body: Stmt = seq(*stores)
     for axis, is_whole in zip(axes, program.is_whole, strict=True):
         if not is_whole:
             body = IfThenElse(T.cast(axis.place < axis.extent, "bool"), body, None)
     for axis in axes:
         body = axis.bound(body)
-    return PrimFunc(given.params(), body, (("global_symbol", formula.name), ("noalias", not program.in_place)))
+    return PrimFunc(arguments.params(), body, (("global_symbol", formula.name), ("noalias", not program.in_place)))
 
 
 _VARS = {name: (Var(f"item_{name}", T.const(0).dtype), Var(f"group_{name}", T.const(0).dtype)) for name in "xyz"}

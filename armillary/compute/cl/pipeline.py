@@ -215,10 +215,10 @@ class _DevicePlan:
                 )
         for at, node in self._calls():
             if _is_load(node):
-                made = self._new(spec.entry(at))
-                given = [self._buffers_held[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
-                self._library[node.func_name](*given, made)
-                self._buffers_held[spec.storage_ids[spec.entry(at)]] = made
+                packed = self._new(spec.entry(at))
+                inputs = [self._buffers_held[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
+                self._library[node.func_name](*inputs, packed)
+                self._buffers_held[spec.storage_ids[spec.entry(at)]] = packed
 
     def _places(self) -> dict[int, int]:
         """Storage between the calls to its place in the scratch memory."""

@@ -101,7 +101,7 @@ def loops_function(loops: Loops, prefix: str = "") -> PrimFunc:
     height, columns, bands = T.var("height"), T.var("columns"), T.var("bands")
     tops, lefts = [T.var(f"top_{name}") for name in names], [T.var(f"left_{name}") for name in names]
     ib = tir.ir_builder.create()
-    planes = [Plane(ib, *given) for given in zip(buffers, tops, lefts, strict=True)]
+    planes = [Plane(ib, *places) for places in zip(buffers, tops, lefts, strict=True)]
     with ib.for_range(0, bands, name="band", kind="parallel") as band:
         first, end = (T.floordiv(T.mul(T.add(band, T.const(n)), height), bands) for n in (0, 1))
         if loops.partial:

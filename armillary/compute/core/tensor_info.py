@@ -357,10 +357,10 @@ class TensorInfo:
             plane // max(row, 1) - self.dimension(1) - top,
             left // size,
         )
-        given = (*strides, offset, total)
+        numbers = (*strides, offset, total)
         is_whole = strides[0] == size and row % size == 0 and left % size == 0 and row > 0 and plane % row == 0
         if not is_whole or min(sides.right, sides.bottom) < 0 or total != plane * planes:
-            message = f"strides, offset and size {given} do not hold {self!r}"
+            message = f"strides, offset and size {numbers} do not hold {self!r}"
             raise TypeMismatch(message, hint="all are in bytes; a plane is whole rows, the size is whole planes")
         return sides
 

@@ -170,17 +170,17 @@ def _combined(function: AnyFunction, a: Anything, b: Anything) -> Value:
         return _of_python(function, a, b)
     if function not in _ARITHMETIC or not all(isinstance(v, Value | int | float | np.number) for v in pair):
         raise Untraceable
-    found = _typed(function, *pair)
-    common = _typed(operator.add, *pair) if found == np.bool_ else found
+    dtype = _typed(function, *pair)
+    common = _typed(operator.add, *pair) if dtype == np.bool_ else dtype
     kinds = {v.dtype if isinstance(v, Value) else np.asarray(v).dtype.name for v in pair}
     if "bool" in kinds or (
         common.kind == "f" and (kinds >= {"int64", "uint64"} or function in (np.maximum, np.minimum))
     ):
         raise Untraceable
-    made = _ARITHMETIC[function](*(_converted(v, common).expr for v in pair))
+    value = _ARITHMETIC[function](*(_converted(v, common).expr for v in pair))
     if function is operator.mul and common.kind == "f":
-        made = _rounded(made)
-    return Value(made, found.name)
+        value = _rounded(value)
+    return Value(value, dtype.name)
 
 
 def _rounded(product: Expr) -> Expr:
@@ -210,8 +210,8 @@ def _of_python(function: AnyFunction, a: Anything, b: Anything) -> Value:
 def _chosen(condition: Anything, a: Anything, b: Anything) -> Value:
     if not isinstance(condition, Value) or condition.dtype != "bool":
         raise Untraceable
-    found = np.asarray(np.where(True, _sample(a), _sample(b))).dtype
-    return Value(T.select(condition.expr, _converted(a, found).expr, _converted(b, found).expr), found.name)
+    dtype = np.asarray(np.where(True, _sample(a), _sample(b))).dtype
+    return Value(T.select(condition.expr, _converted(a, dtype).expr, _converted(b, dtype).expr), dtype.name)
 
 
 @record(slots=True)

@@ -112,13 +112,13 @@ class PadStrideInfo:
         around = (self._pads[0] + self._pads[1], self._pads[2] + self._pads[3])
         spread = dilation or Size2D()
         spans = ((window.width - 1) * spread.width + 1, (window.height - 1) * spread.height + 1)
-        made = []
+        sizes = []
         for n in (0, 1):
             room = size[n] + around[n] - spans[n]
             step = self._strides[n]
             steps = -(-room // step) if self.round is DimensionRoundingType.CEIL else room // step
-            made.append(steps + 1 if room >= 0 else 0)
-        return made[0], made[1]
+            sizes.append(steps + 1 if room >= 0 else 0)
+        return sizes[0], sizes[1]
 
     def __repr__(self) -> str:
         return f"PadStrideInfo(strides {self._strides}, padding {self._pads}, {self.round.name})"

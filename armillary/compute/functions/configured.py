@@ -71,12 +71,12 @@ def _checked(message: str, method: _Method) -> _Method:
         for place, name in looked_at:
             if place >= len(args) and name not in kwargs:
                 continue
-            given = args[place] if place < len(args) else kwargs[name]
+            value = args[place] if place < len(args) else kwargs[name]
             if name == _CONSTANT:
                 image = args[1] if len(args) > 1 else kwargs.get(names[1].name)
-                objection = objection_to_constant(given, _type_of(image))
+                objection = objection_to_constant(value, _type_of(image))
             else:
-                objection = _objection_to_kind(name, given, wanted[name])
+                objection = _objection_to_kind(name, value, wanted[name])
             if objection:
                 raise TypeMismatch(f"{message}: {objection}")
         log("%s(%s)", message, _Arguments(args[1:]))

@@ -175,13 +175,13 @@ class Graph:
     def _probe(self, layer: INode, inputs: tuple[int, ...]) -> ComputeTensor:
         """What a layer gives, by its function without memory."""
         target = self._current_hints.target
-        output, given = new_tensor(target), [self._on(target, n) for n in inputs]
-        weights = layer.weights([t.info() for t in given])
+        output, operands = new_tensor(target), [self._on(target, n) for n in inputs]
+        weights = layer.weights([t.info() for t in operands])
         tensors = [new_tensor(target) if w is not None else None for w in weights]
-        for tensor, found in zip(tensors, weights, strict=True):
-            if tensor is not None and found is not None:
-                tensor.allocator().init(found[0])
-        configured(layer, given, tensors, output, self._current_hints)
+        for tensor, weight in zip(tensors, weights, strict=True):
+            if tensor is not None and weight is not None:
+                tensor.allocator().init(weight[0])
+        configured(layer, operands, tensors, output, self._current_hints)
         return output
 
     def _on(self, target: Target, number: int) -> ComputeTensor:

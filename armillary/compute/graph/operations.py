@@ -49,21 +49,21 @@ def _convolution(ctx: NodeContext) -> IFunction:
         activation, groups = ctx.parameter("ActivationInfo"), ctx.parameter("NumGroups")
         options["stages"] = not objection_to_stages(ctx.input(0).info(), groups, activation)
     function = _function_of(ctx, function_name(ctx.operation(), ctx.hints()), **options)
-    given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
+    operands = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
     more = {"act_info": ctx.parameter("ActivationInfo")}
     groups = ctx.parameter("NumGroups")
     if groups != 1:
         if ctx.hints().convolution_method not in (None, ConvolutionMethod.GEMM):
             raise UnsupportedError(f"a convolution of {groups} groups is computed by GEMM, not as hinted")
         more["num_groups"] = groups
-    function.configure(*given, **more)
+    function.configure(*operands, **more)
     return function  # type: ignore[no-any-return]
 
 
 def _depthwise(ctx: NodeContext) -> IFunction:
     function = _function_of(ctx, "DepthwiseConvolutionLayer")
-    given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
-    function.configure(*given, ctx.parameter("DepthMultiplier"), ctx.parameter("ActivationInfo"))
+    operands = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
+    function.configure(*operands, ctx.parameter("DepthMultiplier"), ctx.parameter("ActivationInfo"))
     return function  # type: ignore[no-any-return]
 
 

@@ -54,15 +54,15 @@ def to_relay(graph: Graph, name: str = "data") -> tuple[IRModule, dict[str, Arra
     params: dict[str, Array] = {}
     variables = [values[0]]
     for at, node in enumerate(graph.nodes()):
-        given = [values[n] for n in node.inputs]
+        operands = [values[n] for n in node.inputs]
         infos = [graph.value(n).info() for n in node.inputs]
         body, loaded = _body_of(node.layer, infos), loaded_weights(node.layer, infos, Target.NEON)
         for key, tensor in zip(body.weights, [t for t in loaded if t is not None], strict=True):
             label = f"{node.layer.name()}_{at}.{key}"
             params[label] = np.array(tensor.array())
-            given.append(relay.var(label, shape=params[label].shape, dtype=str(params[label].dtype)))
-            variables.append(given[-1])
-        values[node.output] = body.applied(given)
+            operands.append(relay.var(label, shape=params[label].shape, dtype=str(params[label].dtype)))
+            variables.append(operands[-1])
+        values[node.output] = body.applied(operands)
     module = IRModule.from_expr(Function(tuple(variables), values[graph.tail()]))
     return relay.transform.SimplifyExpr()(relay.transform.InferType()(module)), params
 
@@ -70,7 +70,7 @@ def to_relay(graph: Graph, name: str = "data") -> tuple[IRModule, dict[str, Arra
 def _body_of(layer: INode, infos: Sequence[TensorInfo]) -> Body:
     """What a layer computes, as an expression that leaves the method open."""
     tensors: list[ComputeTensor | None] = []
-    for info in (*infos, *(found[0] if found is not None else None for found in layer.weights(infos))):
+    for info in (*infos, *(info_pair[0] if info_pair is not None else None for info_pair in layer.weights(infos))):
         tensors.append(ComputeTensor() if info is not None else None)
         if info is not None:
             tensors[-1].allocator().init(info)  # type: ignore[union-attr]  # it was made above
@@ -122,8 +122,8 @@ class _Network(base.NeuralFunction):
         def body(*values: Node) -> Node:
             return substitute(function.body, {id(p): v for p, v in zip(function.params, values, strict=True)})
 
-        given = dict(zip(names, inputs, strict=True))
-        self._pipeline = self._pipeline_type(given, {}, output, body, shapes, None, self._memory_manager)
+        operands = dict(zip(names, inputs, strict=True))
+        self._pipeline = self._pipeline_type(operands, {}, output, body, shapes, None, self._memory_manager)
 
 
 class _NetworkOnDevice(_Network):

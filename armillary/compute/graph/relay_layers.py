@@ -55,8 +55,8 @@ def tensor_type(expr: Expr) -> TensorType | None:
 
 
 def _shape(expr: Expr) -> tuple[int, ...]:
-    found = tensor_type(expr)
-    return shape_in(found) if found is not None else ()
+    ty = tensor_type(expr)
+    return shape_in(ty) if ty is not None else ()
 
 
 def shape_in(kind: TensorType) -> tuple[int, ...]:
@@ -82,21 +82,23 @@ def _convolution(call: Call, biases: Array | None = None) -> Found:
     if weights is None or not plain or tuple(attrs.dilation) != (1, 1) or str(weights.dtype) != "float32":
         return _NONE
     outputs, inner, height, width = weights.shape
-    given = NumPyAccessor(biases) if biases is not None else None
+    bias_values = NumPyAccessor(biases) if biases is not None else None
     if attrs.groups > 1 and inner == 1 and attrs.groups == _shape(x)[1]:
         multiplier = outputs // attrs.groups
         accessor = NumPyAccessor(weights)
-        return nodes.DepthwiseConvolutionLayer(width, height, accessor, given, _info(attrs), multiplier), [x]
-    made = nodes.ConvolutionLayer(width, height, outputs, NumPyAccessor(weights), given, _info(attrs), attrs.groups)
-    return made, [x]
+        return nodes.DepthwiseConvolutionLayer(width, height, accessor, bias_values, _info(attrs), multiplier), [x]
+    layer = nodes.ConvolutionLayer(
+        width, height, outputs, NumPyAccessor(weights), bias_values, _info(attrs), attrs.groups
+    )
+    return layer, [x]
 
 
 def _dense(call: Call, biases: Array | None = None) -> Found:
     weights = _constant(call.args[1])
     if weights is None or str(weights.dtype) != "float32":
         return _NONE
-    given = NumPyAccessor(biases) if biases is not None else None
-    return nodes.FullyConnectedLayer(weights.shape[0], NumPyAccessor(weights), given), [call.args[0]]
+    bias_values = NumPyAccessor(biases) if biases is not None else None
+    return nodes.FullyConnectedLayer(weights.shape[0], NumPyAccessor(weights), bias_values), [call.args[0]]
 
 
 _WITH_BIASES: dict[object, Callable[..., Found]] = {relay.nn.conv2d: _convolution, relay.nn.dense: _dense}

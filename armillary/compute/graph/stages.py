@@ -77,14 +77,14 @@ def configured(
 def loaded_weights(layer: INode, infos: Sequence[TensorInfo], target: Target) -> list[Tensor | None]:
     """A layer's weights, filled by their accessors."""
     result: list[Tensor | None] = []
-    for found in layer.weights(infos):
-        if found is None:
+    for weight in layer.weights(infos):
+        if weight is None:
             result.append(None)
             continue
         tensor = new_tensor(target)
-        tensor.allocator().init(found[0])
+        tensor.allocator().init(weight[0])
         tensor.allocator().allocate()
-        accessed(tensor, found[1])
+        accessed(tensor, weight[1])
         tensor.mark_as_constant()
         result.append(tensor)
     return result
@@ -121,11 +121,11 @@ def stages_of(
     for at, (node, inputs, output) in enumerate(steps):
         if output not in tensors:
             tensors[output] = memory.begin(output[1], infos[output[0]])
-        given = [tensors[slot] for slot in inputs]
+        operands = [tensors[slot] for slot in inputs]
         if node is None:
-            stages.append(Stage(f"copy to {output[1].name}", output[1], Transfer(given[0], tensors[output])))
+            stages.append(Stage(f"copy to {output[1].name}", output[1], Transfer(operands[0], tensors[output])))
         else:
-            function = _function(node, given, tensors[output], memory)
+            function = _function(node, operands, tensors[output], memory)
             stages.append(Stage(node.layer.name(), output[1], function))
         for slot in dict.fromkeys((*inputs, output)):
             if last_use[slot] == at and slot not in pinned:

@@ -57,7 +57,7 @@ class DotGraph(VizGraph):
 
     def render(self) -> str:
         """The cluster as text of the DOT language."""
-        own = [f"{what}{attributes(given)};" for what, given in self._attrs if given]
+        own = [f"{what}{attributes(settings)};" for what, settings in self._attrs if settings]
         lines = [f"label={quoted(self._name)};", *own, *self._lines]
         return "\n".join([f"subgraph {quoted('cluster_' + self._name)} {{", *(f"  {line}" for line in lines), "}"])
 

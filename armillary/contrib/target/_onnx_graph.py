@@ -122,8 +122,8 @@ class Graph:
         if self.opset >= _SOFTMAX_OF_ONE_AXIS or axis == rank - 1:
             return self.node(kind, [value], axis=axis)
         order = [k for k in range(rank) if k != axis] + [axis]  # before, all axes from `axis` on were one
-        made = self.node(kind, [self.transpose(value, order)], axis=rank - 1)
-        return self.transpose(made, [order.index(k) for k in range(rank)])
+        turned = self.node(kind, [self.transpose(value, order)], axis=rank - 1)
+        return self.transpose(turned, [order.index(k) for k in range(rank)])
 
     def limited(self, value: str, low: object, high: object, dtype: str) -> str:
         """Between two numbers."""

@@ -127,8 +127,8 @@ def _arg(kind: str) -> Rule:
             more["select_last_index"] = 1
         elif attrs.select_last_index:
             raise UnsupportedError(f"to_onnx: {kind} of the last place", hint="opset_version=12")
-        found = graph.node(kind, [value], axis=axes[0], keepdims=int(attrs.keepdims), **more)
-        return graph.cast(found, dtype_of(call))
+        position = graph.node(kind, [value], axis=axes[0], keepdims=int(attrs.keepdims), **more)
+        return graph.cast(position, dtype_of(call))
 
     return rule
 
@@ -316,8 +316,8 @@ def _batch_norm(graph: Graph, call: Call, inputs: Inputs) -> list[str]:
     if order is None or rank < 2:
         raise UnsupportedError("to_onnx: nn.batch_norm over its first axis", hint="channels are another axis")
     names = [graph.transpose(value, order), gamma, beta, mean, variance]
-    made = graph.node("BatchNormalization", names, epsilon=float(attrs.epsilon))
-    return [graph.transpose(made, [order.index(k) for k in range(rank)]), mean, variance]
+    node = graph.node("BatchNormalization", names, epsilon=float(attrs.epsilon))
+    return [graph.transpose(node, [order.index(k) for k in range(rank)]), mean, variance]
 
 
 def _layer_norm(graph: Graph, call: Call, inputs: Inputs) -> str:

@@ -53,7 +53,7 @@ def _convolution(kind: str, letters: str) -> Rule:
         weight = graph.transpose(inputs[1][0], order)
         sizes = shape_of(call.args[1])
         more = {"output_padding": _all(attrs.output_padding, count)} if kind == "ConvTranspose" else {}
-        made = graph.node(
+        node = graph.node(
             kind,
             [data, weight],
             kernel_shape=[sizes[k] for k in order[2:]],
@@ -63,7 +63,7 @@ def _convolution(kind: str, letters: str) -> Rule:
             group=attrs.groups,
             **more,
         )
-        return graph.transpose(made, permutation(plain, layout))
+        return graph.transpose(node, permutation(plain, layout))
 
     return rule
 
@@ -81,7 +81,7 @@ def _pool(kind: str) -> Rule:
             more["count_include_pad"] = int(attrs.count_include_pad)
             if set(dilation) != {1}:
                 raise UnsupportedError(f"to_onnx: {call.op} with dilation {dilation}", hint="ONNX has it for maxima")
-        made = graph.node(
+        node = graph.node(
             kind,
             [graph.transpose(inputs[0][0], permutation(attrs.layout, plain))],
             kernel_shape=_all(attrs.pool_size, count),
@@ -89,7 +89,7 @@ def _pool(kind: str) -> Rule:
             pads=_pads(attrs.padding, count),
             **more,
         )
-        return graph.transpose(made, permutation(plain, attrs.out_layout or attrs.layout))
+        return graph.transpose(node, permutation(plain, attrs.out_layout or attrs.layout))
 
     return rule
 
@@ -156,8 +156,8 @@ def _resized(graph: Graph, call: Call, value: str, layout: str, **attrs: str | f
     order = permutation(layout, plain)
     sizes = [shape_of(call)[axis] for axis in order]
     empty = graph.constant([], "float32")
-    made = graph.node("Resize", [graph.transpose(value, order), empty, empty, graph.ints(sizes)], **attrs)
-    return graph.transpose(made, permutation(plain, layout))
+    node = graph.node("Resize", [graph.transpose(value, order), empty, empty, graph.ints(sizes)], **attrs)
+    return graph.transpose(node, permutation(plain, layout))
 
 
 def _lrn(graph: Graph, call: Call, inputs: Inputs) -> str:
@@ -180,8 +180,8 @@ def _depth_to_space(graph: Graph, call: Call, inputs: Inputs) -> str:
     attrs = call.attrs
     plain = "NCHW"
     value = graph.transpose(inputs[0][0], permutation(attrs.layout, plain))
-    made = graph.node("DepthToSpace", [value], blocksize=attrs.block_size, mode=attrs.mode)
-    return graph.transpose(made, permutation(plain, attrs.layout))
+    node = graph.node("DepthToSpace", [value], blocksize=attrs.block_size, mode=attrs.mode)
+    return graph.transpose(node, permutation(plain, attrs.layout))
 
 
 RULES: dict[str, Rule] = {

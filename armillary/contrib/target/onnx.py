@@ -53,9 +53,9 @@ def to_onnx(
     inputs = [_info(var.name_hint, var.checked_type) for var in function.params if var.name_hint not in values.params]
     read = {name for node in graph.nodes for name in node.input} | set(values.params)
     weights = [weight for weight in graph.initializers if weight.name in read]
-    made = helper.make_graph(graph.nodes, name, inputs, outputs, weights)
+    proto = helper.make_graph(graph.nodes, name, inputs, outputs, weights)
     model = helper.make_model(
-        made,
+        proto,
         producer_name=_PRODUCER,
         opset_imports=[helper.make_opsetid("", opset_version)],
         ir_version=_IR_VERSIONS.get(opset_version, 8),

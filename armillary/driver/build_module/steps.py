@@ -51,9 +51,9 @@ class BuildModule:
     ) -> tuple[str, FunctionLibrary, dict[str, Array]]:
         """Build; the graph as JSON, the code, the parameters."""
         pools = (workspace_memory_pools, constant_memory_pools)
-        given = {**self._params, **(params or {})}
+        values = {**self._params, **(params or {})}
         name = mod_name or "default"
-        self._library = build(mod, target, target_host, executor, runtime, *pools, params=given, mod_name=name)
+        self._library = build(mod, target, target_host, executor, runtime, *pools, params=values, mod_name=name)
         return self.get_graph_json(), self.get_module(), self.get_params()
 
     def optimize(

@@ -156,5 +156,5 @@ def _computed(spec: GraphSpec) -> set[int]:
 def _is_channels_last(spec: GraphSpec) -> bool:
     """Whether images that kernels give lie as those of NHWC4c do."""
     scopes = spec.storage_scopes or ()
-    found = {scopes[e] for e in _computed(spec) if e < len(scopes) and len(spec.shapes[e]) == IMAGE_AXES}
-    return NHWC in found and TEXTURE not in found
+    scopes_of_images = {scopes[e] for e in _computed(spec) if e < len(scopes) and len(spec.shapes[e]) == IMAGE_AXES}
+    return NHWC in scopes_of_images and TEXTURE not in scopes_of_images

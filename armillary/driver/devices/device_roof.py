@@ -64,13 +64,13 @@ def measured_device_roof(device: Device, *, textures: bool = False, again: bool 
     name = f"{facts.get('name', device)}, driver {facts.get('driver', '?')}"
     folder: Path = setting("ARMILLARY_CACHE_DIR")
     path = folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}.json"
-    found = None if again else read_cached(path, DeviceRoof, VERSION)
+    cached = None if again else read_cached(path, DeviceRoof, VERSION)
     memory = int(facts.get("memory", LARGE))
-    roof = found or measure(device, name, int(facts.get("units", "1")), memory)
+    roof = cached or measure(device, name, int(facts.get("units", "1")), memory)
     if textures and not roof.texture_memory:
         in_memory, in_cache = image_rates(device, _large(device, memory), SMALL)
         roof = replace(roof, texture_memory=in_memory, texture_cache=in_cache)
-    if roof is not found:
+    if roof is not cached:
         write_cached(path, roof)
     return roof
 

@@ -45,8 +45,8 @@ def _seconds(device: Device, side: int, windows: Sequence[tuple[int, int]]) -> l
     x = relay.var("x", shape=(1, PIXEL, side, side))
     weight = relay.const(np.eye(PIXEL, dtype=np.float32)[..., None, None])
     image = relay.nn.conv2d(x, weight, kernel_size=(1, 1), channels=PIXEL)
-    made = [relay.nn.max_pool2d(image, pool_size=(size, size), strides=(step, step)) for size, step in windows]
-    library = build(IRModule.from_expr(relay.Function([x], relay.Tuple(made))), Target(TEXTURES))
+    pools = [relay.nn.max_pool2d(image, pool_size=(size, size), strides=(step, step)) for size, step in windows]
+    library = build(IRModule.from_expr(relay.Function([x], relay.Tuple(pools))), Target(TEXTURES))
     executor = library["default"](device)
     executor.set_input("x", np.ones((1, PIXEL, side, side), np.float32))
     executor.run()

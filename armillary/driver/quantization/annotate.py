@@ -66,10 +66,10 @@ class _Annotation:
 
     def run(self, function: Function) -> Expr:
         for expr in post_order(function, not_primitive):
-            made = map_children(expr, lambda child: self.new.get(id(child), child))
-            if isinstance(made, Call) and isinstance(expr, Call) and self._is_quantised(expr):
-                made = Call(made.op, self._inputs(expr, made.args), made.attrs, made.span)
-            self.new[id(expr)] = made
+            rebuilt = map_children(expr, lambda child: self.new.get(id(child), child))
+            if isinstance(rebuilt, Call) and isinstance(expr, Call) and self._is_quantised(expr):
+                rebuilt = Call(rebuilt.op, self._inputs(expr, rebuilt.args), rebuilt.attrs, rebuilt.span)
+            self.new[id(expr)] = rebuilt
         return self.new[id(function)]
 
     def _inputs(self, was: Call, args: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -55,15 +55,15 @@ def _calibrate(module: IRModule, dataset: Dataset | None, config: QConfig) -> IR
     scales |= {id(mark): np.asarray(limits[id(mark)] / steps, np.float32) for mark in data}
     new: dict[int, Expr] = {}
     for expr in post_order(main):
-        made = map_children(expr, lambda child: new.get(id(child), child))
-        if id(expr) in scales and isinstance(made, Call):
-            bits = config.nbit_weight if made.attrs.kind == QAnnotateKind.WEIGHT else config.nbit_input
+        rebuilt = map_children(expr, lambda child: new.get(id(child), child))
+        if id(expr) in scales and isinstance(rebuilt, Call):
+            bits = config.nbit_weight if rebuilt.attrs.kind == QAnnotateKind.WEIGHT else config.nbit_input
             most = np.float32(2 ** (bits - 1) - 1)
             numbers = (scales[id(expr)], np.asarray(-most), np.asarray(most))
             if isinstance(expr, Call) and isinstance(expr.args[0], Constant):
                 refuse_constant(expr, _values(expr), numbers, main)
-            made = Call(made.op, (made.args[0], *map(Constant, numbers)), made.attrs, made.span)
-        new[id(expr)] = made
+            rebuilt = Call(rebuilt.op, (rebuilt.args[0], *map(Constant, numbers)), rebuilt.attrs, rebuilt.span)
+        new[id(expr)] = rebuilt
     return with_main(module, new[id(main)])
 
 
@@ -204,8 +204,8 @@ def sampled(module: IRModule, values: Sequence[Expr], rows: Rows, target: Target
     main = _main(module)
     plain: dict[int, Expr] = {}
     for expr in post_order(main):
-        made = map_children(expr, lambda child: plain.get(id(child), child))
-        plain[id(expr)] = made.args[0] if isinstance(made, Call) and made.op is simulated_quantize else made
+        rebuilt = map_children(expr, lambda child: plain.get(id(child), child))
+        plain[id(expr)] = rebuilt.args[0] if isinstance(rebuilt, Call) and rebuilt.op is simulated_quantize else rebuilt
     outputs = Tuple(tuple(plain.get(id(value), value) for value in values))
     run = create_executor(
         "graph",

@@ -176,12 +176,12 @@ class _Network:
         for expr in post_order(self.main):
             if id(expr) in numbers and isinstance(expr, Call) and not is_chosen(numbers[id(expr)]):
                 args = [a.args[0] if isinstance(a, Call) and id(a) in ids else a for a in expr.args]
-                made: Expr = Call(expr.op, tuple(new.get(id(a), a) for a in args), expr.attrs, expr.span)
+                rebuilt: Expr = Call(expr.op, tuple(new.get(id(a), a) for a in args), expr.attrs, expr.span)
             else:
-                made = map_children(expr, lambda child: new.get(id(child), child))
-            if id(expr) in ids and isinstance(made, Call) and isinstance(expr, Call):
-                made = mark(expr, made)
-            new[id(expr)] = made
+                rebuilt = map_children(expr, lambda child: new.get(id(child), child))
+            if id(expr) in ids and isinstance(rebuilt, Call) and isinstance(expr, Call):
+                rebuilt = mark(expr, rebuilt)
+            new[id(expr)] = rebuilt
         main = new[id(self.main)]
         assert isinstance(main, Function), "a walk keeps a function one"
         return main
@@ -201,9 +201,9 @@ class _Network:
 
     def chosen(self, floats: frozenset[int], limit: float) -> Quantized:
         """The network with so many layers in float that the error is below the limit."""
-        every, found = frozenset(range(len(self.layers))), self.error(floats)
+        every, least = frozenset(range(len(self.layers))), self.error(floats)
         alone = dict.fromkeys(every, float("nan"))
-        if limit and found > limit:
+        if limit and least > limit:
             alone = {n: self.error(every - {n}) for n in every - floats}
             order = sorted(alone, key=lambda n: -alone[n])
             low, high = 0, len(order)  # with `low` more the error is above the limit, with `high` below
@@ -214,12 +214,12 @@ class _Network:
                 else:
                     high = middle
             floats |= frozenset(order[:high])
-            found = self.error(floats)
+            least = self.error(floats)
         layers = tuple(
             Layer(c.op.name, c.checked_type.static, alone.get(n, float("nan")), "float32" if n in floats else "int8")  # type: ignore[attr-defined]
             for n, c in enumerate(self.layers)
         )
-        return Quantized(self._in_bytes(floats), layers, found)
+        return Quantized(self._in_bytes(floats), layers, least)
 
     def _in_bytes(self, floats: frozenset[int]) -> IRModule:
         def stored(mark: Call, made: Call) -> Expr:

@@ -70,14 +70,14 @@ def _prefix(main: Function, heads: list[Expr], inputs: list[Var]) -> Function:
     params = [_renamed(param) for param in main.params]
     by_name = {param.name_hint: param for param in params}
     renamed = {id(old): new for old, new in zip(main.params, params, strict=True)}
-    made: list[Expr] = []
+    prefixes: list[Expr] = []
     for wanted in inputs:
         if wanted.name_hint in by_name:
-            made.append(by_name[wanted.name_hint])
+            prefixes.append(by_name[wanted.name_hint])
             continue
         head = heads[int(wanted.name_hint.rpartition("_")[2])]
-        made.append(map_children(head, lambda child: renamed.get(id(child), child)))
-    return Function(tuple(params), Tuple(tuple(made)))
+        prefixes.append(map_children(head, lambda child: renamed.get(id(child), child)))
+    return Function(tuple(params), Tuple(tuple(prefixes)))
 
 
 def _outer(body: Expr) -> tuple[Expr, Function]:
@@ -85,12 +85,12 @@ def _outer(body: Expr) -> tuple[Expr, Function]:
     fields = body.fields if isinstance(body, Tuple) else (body,)
     stored = [f.args[0] if isinstance(f, Call) and f.op is dequantize else f for f in fields]
     inner = Tuple(tuple(stored)) if isinstance(body, Tuple) else stored[0]
-    given = Var("results", inner.checked_type)
-    made: list[Expr] = []
+    results = Var("results", inner.checked_type)
+    outer: list[Expr] = []
     for index, (field, source) in enumerate(zip(fields, stored, strict=True)):
-        part: Expr = TupleGetItem(given, index) if isinstance(body, Tuple) else given
-        made.append(part if field is source else _fed(field, source, part))
-    return inner, Function((given,), Tuple(tuple(made)) if isinstance(body, Tuple) else made[0])
+        part: Expr = TupleGetItem(results, index) if isinstance(body, Tuple) else results
+        outer.append(part if field is source else _fed(field, source, part))
+    return inner, Function((results,), Tuple(tuple(outer)) if isinstance(body, Tuple) else outer[0])
 
 
 def _fed(field: Expr, source: Expr, part: Expr) -> Expr:

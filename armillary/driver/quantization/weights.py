@@ -50,8 +50,8 @@ class Steps:
 
     def real(self) -> Array:
         """What they stand for: (units, inner)."""
-        found: Array = (self.values - self.zeros) * self.scales
-        return found.reshape(len(found), -1)
+        values: Array = (self.values - self.zeros) * self.scales
+        return values.reshape(len(values), -1)
 
 
 @boundary("quantize_weights", arguments=True)
@@ -93,9 +93,11 @@ def quantize_weights(
             rewritten, lost = _quantised(rewritten, _weight(expr), next(samples), (bits, group, method))
             table[number] = _row(expr, f"int{bits}", lost)
         new[id(expr)] = rewritten
-    made = with_main(module, new[id(main)])
+    quantized = with_main(module, new[id(main)])
     wanted = results_of(module, rows) if rows else []
-    return Quantized(made, tuple(table), relative_error(results_of(made, rows), wanted) if rows else float("nan"), True)
+    return Quantized(
+        quantized, tuple(table), relative_error(results_of(quantized, rows), wanted) if rows else float("nan"), True
+    )
 
 
 def _is_layer(expr: Expr, group: int) -> bool:

@@ -138,9 +138,9 @@ def tune_tasks(
     if tuner not in TUNERS:
         raise TuningError(f"there is no tuner {tuner!r}", hint=f"it may be any of {', '.join(TUNERS)}")
     for place, task in enumerate(tasks):
-        made = make_tuner(tuner, task, 0)
+        instance = make_tuner(tuner, task, 0)
         if tuning_records and Path(tuning_records).exists():
-            made.load_history(load_from_file(tuning_records))
+            instance.load_history(load_from_file(tuning_records))
         most = min(trials, len(task.config_space))
         shown = progress_bar(most, prefix=f"[Task {place + 1:2d}/{len(tasks):2d}] ")
-        made.tune(most, measure_option, early_stopping or None, [shown, log_to_file(log_file)])
+        instance.tune(most, measure_option, early_stopping or None, [shown, log_to_file(log_file)])

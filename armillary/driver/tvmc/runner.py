@@ -50,16 +50,16 @@ def run(
     if fill_mode not in FILLS:
         raise ConfigError(f"fill_mode {fill_mode!r} is unknown", hint=f"it may be any of {', '.join(FILLS)}")
     with _session(hostname, port, rpc_key) as session:
-        made = loaded(tvmc_package.package_path, device, session, dict(inputs or {}), fill_mode)
+        module = loaded(tvmc_package.package_path, device, session, dict(inputs or {}), fill_mode)
         times = (
-            made.module.benchmark(made.where, repeat=repeat, number=number, end_to_end=end_to_end)
+            module.module.benchmark(module.where, repeat=repeat, number=number, end_to_end=end_to_end)
             if benchmark
             else None
         )
-        made.module.run()
-        outputs = {f"output_{k}": made.module.get_output(k).numpy() for k in range(made.module.get_num_outputs())}
+        module.module.run()
+        outputs = {f"output_{k}": module.module.get_output(k).numpy() for k in range(module.module.get_num_outputs())}
         if profile:
-            output.print(profile_table(made.executor))
+            output.print(profile_table(module.executor))
     return TVMCResult(outputs, times)
 
 

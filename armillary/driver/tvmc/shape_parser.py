@@ -16,7 +16,7 @@ from armillary.relay.types import AnyDim
 def parse_shape_string(inputs_string: str) -> dict[str, list[int | AnyDim]]:
     """Shapes by name. Raises argparse.ArgumentTypeError for what cannot be read."""
     try:
-        found = dimensions(inputs_string)
+        shapes = dimensions(inputs_string)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return {name: [AnyDim() if size < 0 else size for size in shape] for name, shape in found.items()}
+    return {name: [AnyDim() if size < 0 else size for size in shape] for name, shape in shapes.items()}

@@ -85,11 +85,11 @@ def target_from_cli(
 
 def _merge(entries: Sequence[TargetEntry], given: Mapping[str, Mapping[str, object]]) -> None:
     for kind, options in given.items():
-        found = [entry for entry in entries if entry["name"] == kind]
+        same_kind = [entry for entry in entries if entry["name"] == kind]
         for name, value in options.items():
-            if not found:
+            if not same_kind:
                 raise ConfigError(f"Passed --target-{kind}-{name} but did not specify {kind} target")
-            found[0]["opts"][name] = str(value)
+            same_kind[0]["opts"][name] = str(value)
 
 
 def _text(entry: TargetEntry) -> str:

@@ -39,16 +39,16 @@ _ALWAYS, _QUIET = 0, 2  # a category, and what an operator without one means
 def apply_graph_transforms(mod: IRModule, args: Mapping[str, Any] | None) -> IRModule:  # Any: see the module
     """Do what the entries say: layouts first, then precision."""
     Arguments("apply_graph_transforms").kind("argument mod", mod, IRModule, "an IRModule")
-    given = dict(args or {})
-    unknown = sorted(set(given) - _KNOWN)
+    settings = dict(args or {})
+    unknown = sorted(set(settings) - _KNOWN)
     if unknown:
         raise ConfigError(f"apply_graph_transforms: there is no {unknown[0]!r}", hint=f"known: {', '.join(_KNOWN)}")
-    if given.get("desired_layout"):
-        mod = convert_graph_layout(mod, given["desired_layout"], given.get("desired_layout_ops"))
-    if given.get("mixed_precision"):
-        kind = given.get("mixed_precision_calculation_type") or "float16"
-        sums = given.get("mixed_precision_acc_type") or kind
-        mod = convert_to_mixed_precision(mod, given.get("mixed_precision_ops"), kind, sums)
+    if settings.get("desired_layout"):
+        mod = convert_graph_layout(mod, settings["desired_layout"], settings.get("desired_layout_ops"))
+    if settings.get("mixed_precision"):
+        kind = settings.get("mixed_precision_calculation_type") or "float16"
+        sums = settings.get("mixed_precision_acc_type") or kind
+        mod = convert_to_mixed_precision(mod, settings.get("mixed_precision_ops"), kind, sums)
     return mod
 
 

@@ -43,7 +43,7 @@ def _call(number: int, row: object) -> Call:
     plain = {name: value for name, value in keywords.items() if not tensors[name]}
     args = row.get("args", []) if isinstance(row, Mapping) else []
     numbers = {k: value for k, value in enumerate(args) if isinstance(value, int | float)}
-    return Call(number, tensors_in(row), {name: found for name, found in tensors.items() if found}, plain, numbers)
+    return Call(number, tensors_in(row), {name: ts for name, ts in tensors.items() if ts}, plain, numbers)
 
 
 def tensors_in(node: object) -> list[Tensor]:  # JSON of Keras

@@ -144,8 +144,8 @@ class _Importer:
         values: dict[tuple[str, int], list[Expr]] = {}
         for place, tensor in enumerate(tensors_in(config["input_layers"])):
             layer = next(row for row in layers if name_of(row) == tensor.layer)
-            given = self.input(layer["config"], _declared(layer, 0)) if inputs is None else inputs[place]
-            values[tensor.layer, 0] = [given]
+            sources = self.input(layer["config"], _declared(layer, 0)) if inputs is None else inputs[place]
+            values[tensor.layer, 0] = [sources]
         waiting = [
             (layer, call)
             for layer in layers
@@ -168,7 +168,7 @@ class _Importer:
         prefix: str,
     ) -> bool:
         """Whether everything that a call reads is there: then it is made."""
-        reads = [*call.reads, *(t for found in call.tensors.values() for t in found)]
+        reads = [*call.reads, *(t for value in call.tensors.values() for t in value)]
         if any((t.layer, t.node) not in values for t in reads):
             return False
         inputs = [values[t.layer, t.node][t.index] for t in call.reads]
@@ -176,8 +176,8 @@ class _Importer:
             values[name_of(layer), call.number] = [self.operator(layer, inputs, call)]
             return True
         keywords: dict[str, object] = dict(call.keywords)
-        for name, found in call.tensors.items():
-            keywords[name] = [values[t.layer, t.node][t.index] for t in found]
+        for name, value in call.tensors.items():
+            keywords[name] = [values[t.layer, t.node][t.index] for t in value]
         values[name_of(layer), call.number] = self.layer(layer, inputs, keywords, weights, prefix)
         return True
 
@@ -233,9 +233,9 @@ class _Importer:
             hint = f"known: {', '.join(sorted(RULES))}"
             raise UnsupportedError(f"layer {name!r} of Keras is a {kind}, which is not known", hint=hint)
         flat: Weights = own if isinstance(own, list) else []
-        made = Layer(f"{prefix}{name}", kind, config, inputs, flat, self.parameter, keywords)
+        layer_row = Layer(f"{prefix}{name}", kind, config, inputs, flat, self.parameter, keywords)
         try:
-            results = rule(made)
+            results = rule(layer_row)
         except (IndexError, ValueError, ArithmeticError) as error:
             raise TypeMismatch(f"layer {name!r}, a {kind}, does not fit what it reads: {error}") from None
         return [self.typed(value) for value in (results if isinstance(results, list) else [results])]
@@ -264,7 +264,7 @@ def _size(given: object, name: str, axis: int) -> object:
 def _declared(layer: JsonObject, number: int) -> list[object] | None:  # sizes, or None
     """The shape that an input or the first layer of a sequence declares."""
     config = layer["config"]
-    found = config.get("batch_shape", config.get("batch_input_shape"))
-    if found is None and number == 0 and layer["class_name"] != "InputLayer":
-        found = (layer.get("build_config") or {}).get("input_shape")
-    return None if found is None else list(found)
+    shape = config.get("batch_shape", config.get("batch_input_shape"))
+    if shape is None and number == 0 and layer["class_name"] != "InputLayer":
+        shape = (layer.get("build_config") or {}).get("input_shape")
+    return None if shape is None else list(shape)

@@ -98,7 +98,7 @@ class Item:
 
     def first(self, kind: int) -> bytes | None:
         """The first message of a kind."""
-        return next((data for found, data in self.messages if found == kind), None)
+        return next((data for kind_of_message, data in self.messages if kind_of_message == kind), None)
 
     @property
     def attributes(self) -> JsonObject:  # Any: a text, an array, or a list of texts

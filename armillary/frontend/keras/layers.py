@@ -61,8 +61,8 @@ class Layer:
 
     def tensors(self, *names: str) -> list[Expr]:
         """The tensors among keywords."""
-        given = [self.keywords.get(name) for name in names]
-        return [x for found in given if isinstance(found, list) for x in found if isinstance(x, Expr)]
+        values = [self.keywords.get(name) for name in names]
+        return [x for value in values if isinstance(value, list) for x in value if isinstance(x, Expr)]
 
     def refuse(self, what: str, hint: str = "") -> NoReturn:
         """Raise UnsupportedError about this layer."""
@@ -101,11 +101,11 @@ def padding_of(layer: Layer, windows: Sequence[int]) -> str | channels_last.Pair
 def activated(value: Expr, name: object, layer: Layer) -> Expr:  # a name, or an object of Keras 3
     """A value behind an activation by name."""
     text = name.get("class_name", "") if isinstance(name, dict) else str(name)
-    made = ACTIVATIONS.get(text.lower())
-    if made is None:
+    activation = ACTIVATIONS.get(text.lower())
+    if activation is None:
         hint = f"known: {', '.join(ACTIVATIONS)}"
         raise UnsupportedError(f"layer {layer.name!r}: the activation {text!r} is not known", hint=hint)
-    return made(value)
+    return activation(value)
 
 
 def _scaled(value: Expr, factor: float, shift: float = 0.0) -> Expr:
@@ -202,8 +202,8 @@ def _transposed_conv(layer: Layer) -> Expr:
 
 
 def _dense(layer: Layer) -> Expr:
-    made = op("nn.dense", layer.x, layer.weight(0, lambda a: a.T), units=layer.weights[0][1].shape[1])
-    return _finished(made, layer, 1)
+    product = op("nn.dense", layer.x, layer.weight(0, lambda a: a.T), units=layer.weights[0][1].shape[1])
+    return _finished(product, layer, 1)
 
 
 def _norm(layer: Layer) -> Expr:
@@ -217,8 +217,8 @@ def _norm(layer: Layer) -> Expr:
         number += used
     values += [layer.weight(number), layer.weight(number + 1)]
     epsilon = float(layer.get("epsilon", 1e-3))
-    made = op("nn.batch_norm", layer.x, *values, axis=axis, epsilon=epsilon, center=center, scale=scale)
-    return TupleGetItem(made, 0)
+    normed = op("nn.batch_norm", layer.x, *values, axis=axis, epsilon=epsilon, center=center, scale=scale)
+    return TupleGetItem(normed, 0)
 
 
 def _layer_norm(layer: Layer) -> Expr:

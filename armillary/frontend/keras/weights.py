@@ -132,11 +132,11 @@ def _archived(group: Group, model: JsonObject) -> Tree:
         kind = _snake(layer["class_name"])
         place = f"{kind}_{seen[kind]}" if seen[kind] else kind
         seen[kind] += 1
-        found = inside.group(place) if inside is not None and place in inside.members() else None
+        member = inside.group(place) if inside is not None and place in inside.members() else None
         if layer["class_name"] in MODELS:
-            tree[name_of(layer)] = {} if found is None else _archived(found, layer)
+            tree[name_of(layer)] = {} if member is None else _archived(member, layer)
         else:
-            tree[name_of(layer)] = [] if found is None else _inner(found, "")
+            tree[name_of(layer)] = [] if member is None else _inner(member, "")
     return tree
 
 

@@ -69,10 +69,10 @@ def from_mxnet(
     elif hasattr(symbol, "collect_params"):
         own = symbol.collect_params().values()
         params = {p.name: p.data().asnumpy() for p in own}
-        made = importlib.import_module("mxnet").sym.Variable
+        variable = importlib.import_module("mxnet").sym.Variable
         inputs = [name for name in shape if name not in params] or ["data"]
-        found = symbol(*map(made, inputs))  # type: ignore[operator]  # a block is called with what it reads
-        grouped = importlib.import_module("mxnet").sym.Group(found) if isinstance(found, list | tuple) else found
+        output = symbol(*map(variable, inputs))  # type: ignore[operator]  # a block is called with what it reads
+        grouped = importlib.import_module("mxnet").sym.Group(output) if isinstance(output, list | tuple) else output
         graph = read_symbol(grouped.tojson(), "the block")
     else:
         hint = "the path of a -symbol.json file, a Symbol or a HybridBlock"
@@ -99,14 +99,14 @@ def _beside(path: Path) -> Path | None:
     except OSError:
         return None
     numbered = [name for name in names if name.startswith(stem) and _NUMBERED.fullmatch(name[len(stem) :])]
-    found = numbered[-1:] or [name for name in names if name == f"{stem}.params"]
-    return path.parent / found[0] if found else None
+    candidates = numbered[-1:] or [name for name in names if name == f"{stem}.params"]
+    return path.parent / candidates[0] if candidates else None
 
 
 def _arrays(params: Params | None) -> dict[str, Array]:
-    given = dict(params or {})
-    found = {name: value if isinstance(value, np.ndarray) else value.asnumpy() for name, value in given.items()}
-    return {name.partition(":")[2] if name.startswith(("arg:", "aux:")) else name: v for name, v in found.items()}
+    values = dict(params or {})
+    arrays = {name: value if isinstance(value, np.ndarray) else value.asnumpy() for name, value in values.items()}
+    return {name.partition(":")[2] if name.startswith(("arg:", "aux:")) else name: v for name, v in arrays.items()}
 
 
 class _Importer:
@@ -165,11 +165,11 @@ class _Importer:
         span = Span(node.name)
         inputs = [self.result(*read) for read in node.inputs[: _FIRST_ONLY.get(node.op)]]
         try:
-            made = MXNET_RULES[node.op](MxnetNode(node.op, node.name, inputs, node.attrs, span))
+            output = MXNET_RULES[node.op](MxnetNode(node.op, node.name, inputs, node.attrs, span))
         except (IndexError, ValueError) as error:
             message = f"{node.op} {node.name!r} does not fit its {len(inputs)} inputs: {error}"
             raise TypeMismatch(message, span=span) from None
-        return [self.folder.settle(value, span) for value in (made if isinstance(made, list) else [made])]
+        return [self.folder.settle(value, span) for value in (output if isinstance(output, list) else [output])]
 
     def result(self, number: int, index: int) -> Expr:
         values = self.values[number]

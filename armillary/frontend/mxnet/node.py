@@ -46,32 +46,34 @@ class MxnetNode:
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number with a fraction."""
-        found = self.text(name)
+        text = self.text(name)
         try:
-            return float(found) if found or default is None else default
+            return float(text) if text or default is None else default
         except ValueError:
-            self.refuse(f"{name} is {found!r}, wanted a number")
+            self.refuse(f"{name} is {text!r}, wanted a number")
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A whole number."""
-        found = self.wholes(name, None if default is None else (default,))
-        return found[0] if len(found) == 1 else self.refuse(f"{name} is {self.text(name)!r}, wanted one whole number")
+        numbers = self.wholes(name, None if default is None else (default,))
+        return (
+            numbers[0] if len(numbers) == 1 else self.refuse(f"{name} is {self.text(name)!r}, wanted one whole number")
+        )
 
     def wholes(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Whole numbers: "(3, 3)", "[3, 3]" or "3"; older files write "3L"."""
-        found = self.axes(name, default)
-        if None in found:
+        axes = self.axes(name, default)
+        if None in axes:
             self.refuse(f"{name} is {self.text(name)!r}, wanted whole numbers")
-        return tuple(n for n in found if n is not None)
+        return tuple(n for n in axes if n is not None)
 
     def axes(self, name: str, default: Axes | None = None) -> Axes:
         """Whole numbers, or None in their places."""
-        found = self.text(name)
-        if not found:
+        text = self.text(name)
+        if not text:
             return self.refuse(f"it lacks {name}") if default is None else default
-        words = [word for word in re.split(r"[\s,()\[\]]+", found) if word]
+        words = [word for word in re.split(r"[\s,()\[\]]+", text) if word]
         if not all(re.fullmatch(r"-?\d+L?|None", word) for word in words):
-            self.refuse(f"{name} is {found!r}, wanted whole numbers")
+            self.refuse(f"{name} is {text!r}, wanted whole numbers")
         return tuple(None if word == "None" else int(word.rstrip("L")) for word in words)
 
     def numbers(self, name: str, default: tuple[float, ...] = ()) -> tuple[float, ...]:

@@ -60,8 +60,8 @@ def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Scop
     """The operator's rule where input `decides` is known, else the bounded form."""
     rule = onnx_rule("", view.op_type, view.opset)
     if rule is not None and walk.folder.value(view.input(decides)) is not None:
-        made = rule(view)
-        return list(made) if isinstance(made, list | tuple) else [made]
+        result = rule(view)
+        return list(result) if isinstance(result, list | tuple) else [result]
     return build(walk, view)
 
 

@@ -155,8 +155,8 @@ def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, op
         rows = body([*states, *(_nothing(view, x, a) for x, a in zip(parts.scanned, parts.axes, strict=True))])
         return [*states, *(_empty(view, r, a) for r, a in zip(rows[len(states) :], parts.out_axes, strict=True))]
     columns = [list(column) for column in zip(*collected, strict=True)]
-    made = zip(columns, parts.out_backwards, parts.out_axes, strict=True)
-    return [*states, *(stack(tuple(c[::-1] if back else c), a) for c, back, a in made)]
+    outputs = zip(columns, parts.out_backwards, parts.out_axes, strict=True)
+    return [*states, *(stack(tuple(c[::-1] if back else c), a) for c, back, a in outputs)]
 
 
 def scan(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values:
@@ -179,13 +179,13 @@ def _one_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Scope, opsets
 
 def _scan_parts(view: OnnxNode) -> ScanParts:
     graph, scans = graph_of(view, "body"), int(view.int("num_scan_inputs"))
-    given = view.inputs[1:] if view.opset < 9 else view.inputs
+    inputs = view.inputs[1:] if view.opset < 9 else view.inputs
     if view.opset < 9 and view.inputs[0] is not None:
         raise UnsupportedError("Scan of opset 8 with sequence lengths is not supported")
-    if not 1 <= scans <= len(given):
-        raise ModelError(f"Scan: num_scan_inputs is {scans}, wanted 1 to {len(given)}, as many as the node passes")
-    values = [v for v in given if v is not None]
-    states, scanned = values[: len(given) - scans], values[len(given) - scans :]
+    if not 1 <= scans <= len(inputs):
+        raise ModelError(f"Scan: num_scan_inputs is {scans}, wanted 1 to {len(inputs)}, as many as the node passes")
+    values = [v for v in inputs if v is not None]
+    states, scanned = values[: len(inputs) - scans], values[len(inputs) - scans :]
     outputs = len(graph.output) - len(states)
     if len(graph.input) != len(values) or outputs < 0:
         raise ModelError(f"Scan: the body has {len(graph.input)} inputs, the node passes {len(values)}")

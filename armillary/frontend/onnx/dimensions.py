@@ -34,14 +34,14 @@ def assumed_shapes(
         dims = value.type.tensor_type.shape.dim
         if value.name in given or not value.type.tensor_type.HasField("shape") or all(d.dim_value for d in dims):
             continue
-        found: list[tuple[int, int] | None] = []
+        bounds_known: list[tuple[int, int] | None] = []
         for axis, dim in enumerate(dims):
             number = (dim.dim_value,) * 2 if dim.HasField("dim_value") else _assumed(dim.dim_param, axis, len(dims))
-            found.append(number)
+            bounds_known.append(number)
             if number is not None and not dim.HasField("dim_value"):
                 numbers.setdefault(dim.dim_param or f"dimension {axis} of {value.name}", number)
-        known = [number for number in found if number is not None]
-        if len(known) == len(found):
+        known = [number for number in bounds_known if number is not None]
+        if len(known) == len(bounds_known):
             shapes[value.name] = known
     if not shapes:
         return [dict(given)]

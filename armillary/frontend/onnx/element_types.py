@@ -140,13 +140,13 @@ def _letters(versions: Sequence[OpSchema]) -> list[str]:
 def _dtypes(versions: Sequence[OpSchema], places: Sequence[int]) -> set[str]:
     """The dtypes that some version takes at some of these places."""
     kinds = {t for s in versions for k in places if k < len(s.inputs) for t in s.inputs[k].types}
-    found = {_NAMES.get(t, t[len("tensor(") : -1]) for t in kinds if t.startswith("tensor(")}
-    return found | ({"float16", "bfloat16"} if found & set(_GROUPS["floats"]) else set())
+    dtypes = {_NAMES.get(t, t[len("tensor(") : -1]) for t in kinds if t.startswith("tensor(")}
+    return dtypes | ({"float16", "bfloat16"} if dtypes & set(_GROUPS["floats"]) else set())
 
 
 def _kinds(versions: Sequence[OpSchema], letters: list[str], letter: str) -> str:
     """The dtypes of a letter as the file spells them: whole groups by their names."""
-    found = _dtypes(versions, [k for k, own in enumerate(letters) if own == letter])
-    whole = [name for name, group in _GROUPS.items() if found.issuperset(group)]
-    rest = found.difference(*(_GROUPS[name] for name in whole))
+    dtypes = _dtypes(versions, [k for k, own in enumerate(letters) if own == letter])
+    whole = [name for name, group in _GROUPS.items() if dtypes.issuperset(group)]
+    rest = dtypes.difference(*(_GROUPS[name] for name in whole))
     return ",".join([*whole, *sorted(rest)])

@@ -34,8 +34,8 @@ def schema_of(op_type: str, domain: str, version: int) -> Any:  # Any: onnx.defs
 
 def history_of(op_type: str, domain: str) -> list[OpSchema]:
     """The standard's descriptions of an operator, of all versions."""
-    found = onnx.defs.get_all_schemas_with_history()
-    return [schema for schema in found if (schema.name, schema.domain) == (op_type, domain)]
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return [schema for schema in schemas if (schema.name, schema.domain) == (op_type, domain)]
 
 
 def call_types(inputs: Sequence[Expr | None]) -> list[bytes]:

@@ -54,8 +54,8 @@ class InputBinder:
         """A Var or Constant for each input, in order."""
         names = [value.name for value in inputs]
         shapes = self.shapes | self.sequences
-        given: dict[str, Mapping[str, object]] = {"shape": shapes, "value": self.values, "dtype": self.dtypes}
-        for what, by_name in given.items():
+        settings: dict[str, Mapping[str, object]] = {"shape": shapes, "value": self.values, "dtype": self.dtypes}
+        for what, by_name in settings.items():
             unknown = sorted(set(by_name) - set(names))
             if unknown:
                 raise ModelError(
@@ -103,29 +103,31 @@ class InputBinder:
         kind, what = value.type, f"input {value.name!r}"
         optional = kind.HasField("optional_type")
         kind = kind.optional_type.elem_type if optional else kind
-        given = self.sequences.get(value.name, self.shapes.get(value.name))
-        if optional and given is None:
+        entry = self.sequences.get(value.name, self.shapes.get(value.name))
+        if optional and entry is None:
             return NOTHING
         many = kind.HasField("sequence_type")
-        if given is None or many != isinstance(given, list):
+        if entry is None or many != isinstance(entry, list):
             raise TypeMismatch(f"{what} takes {'a list of shapes' if many else 'one shape'}", span=span)
         element = kind.sequence_type.elem_type if many else kind
         if not element.HasField("tensor_type"):
             raise UnsupportedError(f"{what} holds something other than tensors", span=span)
         dtype = elem_dtype(element.tensor_type.elem_type, what, span)
-        shapes: list[tuple[int, ...]] = given if isinstance(given, list) else [given]
+        shapes: list[tuple[int, ...]] = entry if isinstance(entry, list) else [entry]
         names = part_names(value.name, len(shapes), many)
         types = (TensorType(checked_shape(shape, dtype, what, span), dtype) for shape in shapes)
-        made = tuple(Var(name, ty, span) for name, ty in zip(names, types))
-        return Tuple(made) if many else made[0]
+        fields = tuple(Var(name, ty, span) for name, ty in zip(names, types))
+        return Tuple(fields) if many else fields[0]
 
     def _dtype(self, value: ValueInfoProto, span: Span) -> DType:
-        code, given = value.type.tensor_type.elem_type, self.dtypes.get(value.name)
+        code, override = value.type.tensor_type.elem_type, self.dtypes.get(value.name)
         if not code:
-            return given or self.dtype
+            return override or self.dtype
         declared = elem_dtype(code, f"input {value.name!r}", span)
-        if given not in (None, declared):
-            raise TypeMismatch(f"input {value.name!r}: dtype= says {given}, the model declares {declared}", span=span)
+        if override not in (None, declared):
+            raise TypeMismatch(
+                f"input {value.name!r}: dtype= says {override}, the model declares {declared}", span=span
+            )
         return declared
 
     def _shape(self, value: ValueInfoProto, span: Span) -> tuple[Known, ...]:

@@ -218,13 +218,13 @@ def ordered_nodes(graph: GraphProto, outer: Collection[str], source: str) -> lis
 
 
 def _producers(graph: GraphProto, source: str) -> dict[str, int]:
-    given = [value.name for value in graph.input]
-    duplicates = [name for name, count in Counter(given).items() if count > 1]
+    names = [value.name for value in graph.input]
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
     weights = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
     duplicates += [name for name, count in Counter(weights).items() if count > 1]
     if duplicates:
         raise ModelError(f"the name {duplicates[0]!r} is defined twice as an input or initialiser", span=Span(source))
-    taken, producers = {*given, *weights}, dict[str, int]()
+    taken, producers = {*names, *weights}, dict[str, int]()
     for index, node in enumerate(graph.node):
         for name in node.output:
             if name and (name in producers or name in taken):

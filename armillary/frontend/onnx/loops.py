@@ -73,8 +73,8 @@ def branches(walk: Walk, view: OnnxNode, scope: Scope, opsets: Opsets) -> Values
             hint="fix the inputs that the condition depends on with static_inputs=, or simplify the model",
         )
     yes, no = (Tuple(tuple(p for r in row for p in parts_of(r))) for row in results)
-    made = If(condition, yes, no, walk.span(view))
-    return _unpacked(made, types[0])
+    choice = If(condition, yes, no, walk.span(view))
+    return _unpacked(choice, types[0])
 
 
 def _of_common_sizes(walk: Walk, view: OnnxNode, condition: Expr, results: list[Values]) -> list[Values]:
@@ -155,7 +155,7 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     carried = _next_states(walk, view, first, results[: len(first)])
     params = (number, flag, *variables, *inside.variables)
     ends = Tuple((again, *carried, *rows))
-    made = Loop(
+    loop = Loop(
         Function(params, ends),
         _limit(view, limit),
         Constant(np.array(True)) if view.missing(1) else as_scalar(view.input(1)),
@@ -164,11 +164,11 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
         trips,
         walk.span(view),
     )
-    scans: Values = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
+    scans: Values = [TupleGetItem(loop, len(variables) + k) for k in range(len(rows))]
     if not _is_steady(walk, view, again, flag):
-        count = TupleGetItem(made, len(variables) + len(rows))
+        count = TupleGetItem(loop, len(variables) + len(rows))
         scans = [cut(walk, view, scan, 0, count) for scan in scans]
-    values = _unpacked(made, [value.checked_type for value in first])
+    values = _unpacked(loop, [value.checked_type for value in first])
     for k, scan in zip(grown, scans[len(scans) - len(grown) :], strict=True):
         values.insert(k, _appended(view.input(2 + k), scan))
     return [*values, *scans[: len(scans) - len(grown)]]
@@ -337,7 +337,7 @@ def running_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opset
     carried = _next_states(walk, view, parts.states, results[: len(states)])
     rows = _rows(walk, view, results[len(states) :])
     params = (number, flag, *variables, *sources, *inside.variables)
-    made = Loop(
+    loop = Loop(
         Function(params, Tuple((flag, *carried, *rows))),
         Constant(np.array(parts.length, np.int64)),
         Constant(np.array(True)),
@@ -347,10 +347,10 @@ def running_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opset
         walk.span(view),
     )
     scans = [
-        _placed(TupleGetItem(made, len(variables) + k), axis, back)
+        _placed(TupleGetItem(loop, len(variables) + k), axis, back)
         for k, (axis, back) in enumerate(zip(parts.out_axes, parts.out_backwards, strict=True))
     ]
-    return [*_unpacked(made, [s.checked_type for s in parts.states]), *scans]
+    return [*_unpacked(loop, [s.checked_type for s in parts.states]), *scans]
 
 
 def _placed(scan: Expr, axis: int, backwards: int) -> Expr:

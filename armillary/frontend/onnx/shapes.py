@@ -89,13 +89,13 @@ def check_shapes(op_type: str, domain: str, inputs: Sequence[object]) -> None:
     for index, (choices, ty) in enumerate(zip(_row(op_type, domain), inputs, strict=False)):
         if not isinstance(ty, TensorType):
             continue
-        found = next((new for choice in choices if (new := _fitted(choice, ty.shape, bound)) is not None), None)
-        if found is None:
+        fitted = next((new for choice in choices if (new := _fitted(choice, ty.shape, bound)) is not None), None)
+        if fitted is None:
             wanted = " or ".join(f"({', '.join(choice)})" for choice in choices)
             sizes = ", ".join(f"{name} = {size}" for name, size in bound.items())
             message = f"{op_type}: input {index} has shape {ty.shape}, wanted {wanted}"
             raise TypeMismatch(f"{message} where {sizes}" if sizes else message)
-        bound = found
+        bound = fitted
 
 
 @cache

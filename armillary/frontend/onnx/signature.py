@@ -68,7 +68,7 @@ def table_text(schemas: object, newest: int) -> str:  # OpSchemas
 
 def _lines(schemas: Any) -> Iterator[str]:
     for schema in schemas:
-        found = _from_schema(schema)
+        lines = _from_schema(schema)
         name = f"{schema.domain}.{schema.name}".lstrip(".")
-        attributes = [f"{key}:{kind}{'!' * must}" for key, (kind, must) in sorted(found.attributes.items())]
-        yield " ".join([name, str(schema.since_version), str(found.min_input), str(found.max_input), *attributes])
+        attributes = [f"{key}:{kind}{'!' * must}" for key, (kind, must) in sorted(lines.attributes.items())]
+        yield " ".join([name, str(schema.since_version), str(lines.min_input), str(lines.max_input), *attributes])

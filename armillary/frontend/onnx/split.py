@@ -88,10 +88,10 @@ def _large_content(file: int, tensor: _Field) -> _Field | None:
         raise Unusual
     if tensor.end - tensor.begin < LARGE:
         return None
-    found = [field for field in _fields(file, tensor.begin, tensor.end) if field.number == _TENSOR_RAW_DATA]
-    if len(found) > 1 or any(field.wire != BYTES for field in found):
+    fields = [field for field in _fields(file, tensor.begin, tensor.end) if field.number == _TENSOR_RAW_DATA]
+    if len(fields) > 1 or any(field.wire != BYTES for field in fields):
         raise Unusual
-    return next((field for field in found if field.end - field.begin >= LARGE), None)
+    return next((field for field in fields if field.end - field.begin >= LARGE), None)
 
 
 def _fields(file: int, at: int, end: int) -> Iterator[_Field]:

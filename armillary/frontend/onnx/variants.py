@@ -25,7 +25,9 @@ def variant_shapes(
     if not variants:
         raise TypeMismatch("variants= is empty", hint='variants=[{"batch": 1}, {"batch": 4}]')
     dims = {value.name: _declared(value) for value in inputs}
-    dims.update({name: tuple(given) if isinstance(given, tuple | list) else given for name, given in shape.items()})
+    dims.update(
+        {name: tuple(numbers) if isinstance(numbers, tuple | list) else numbers for name, numbers in shape.items()}
+    )
     return [_resolved(dims, set(shape), dict(variant)) for variant in variants]
 
 

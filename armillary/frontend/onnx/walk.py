@@ -118,8 +118,8 @@ def import_model(
         elif notice is not None:
             shapes = list(assumed_shapes(free, shape, notice))
         open_sizes = OpenSizes(loaded.source, free, bounds, hint)
-        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs, open_sizes), freeze) for s in shapes]
-        return _joined([walk.run() for walk in made])
+        walks = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs, open_sizes), freeze) for s in shapes]
+        return _joined([walk.run() for walk in walks])
     except UnicodeDecodeError as error:
         raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
 
@@ -188,8 +188,8 @@ class _Walk:
                 check_declared(declared, scope[declared.name].checked_type, Span(source, declared.name))
         inputs = self.binder.bind([v for v in graph.input if v.name not in scope])
         for name, value in inputs.items():
-            given = self.folder.give(value) if isinstance(value, Constant) else value
-            scope[name] = self.folder.settle(given, Span(source, name))
+            constant = self.folder.give(value) if isinstance(value, Constant) else value
+            scope[name] = self.folder.settle(constant, Span(source, name))
             self.folder.outer.update(id(part) for part in _parts(value))
         for node in nodes:
             self._convert(node, scope, self.model.opsets)
@@ -570,17 +570,17 @@ def _check_node(node: NodeProto, standard: Signature) -> None:
     least, most = standard.min_input, standard.max_input
     if not least <= len(node.input) <= most:
         raise ModelError(f"{node.op_type} takes {least} to {most} inputs, got {len(node.input)}")
-    given = {a.name: a for a in node.attribute}
-    if len(given) != len(node.attribute):
+    attributes = {a.name: a for a in node.attribute}
+    if len(attributes) != len(node.attribute):
         raise ModelError(f"{node.op_type} has an attribute twice")
     for name, (kind, is_required) in standard.attributes.items():
-        if name not in given and is_required:
+        if name not in attributes and is_required:
             raise ModelError(f"{node.op_type} lacks the required attribute {name!r}")
-        got = AttributeType(given[name].type).name if name in given and given[name].type else kind
+        got = AttributeType(attributes[name].type).name if name in attributes and attributes[name].type else kind
         if got != kind:
             raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {kind}")
-        if name in given and kind == "STRING":
-            check_word(node.op_type, name, given[name].s)
+        if name in attributes and kind == "STRING":
+            check_word(node.op_type, name, attributes[name].s)
 
 
 def _summary(node: NodeProto, scope: Scope) -> str:

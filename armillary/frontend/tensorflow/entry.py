@@ -164,11 +164,13 @@ class _Importer:
         span = Span(node.name)
         inputs = [self.result(name, index, node.name) for name, index in node.inputs]
         try:
-            found = TENSORFLOW_RULES[node.op](TensorflowNode(node.op, node.name, inputs, node.attrs, self.folder, span))
+            output = TENSORFLOW_RULES[node.op](
+                TensorflowNode(node.op, node.name, inputs, node.attrs, self.folder, span)
+            )
         except (IndexError, ValueError, ArithmeticError) as error:
             message = f"{node.op} {node.name!r} does not fit its {len(inputs)} inputs: {error}"
             raise TypeMismatch(message, span=span) from None
-        return [self.folder.settle(value, span) for value in (found if isinstance(found, list) else [found])]
+        return [self.folder.settle(value, span) for value in (output if isinstance(output, list) else [output])]
 
     def result(self, name: str, index: int, reader: str) -> Expr:
         values = self.values[name]

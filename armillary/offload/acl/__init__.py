@@ -44,13 +44,13 @@ _LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "qnn.conv2d": ["NHWC", "default"],
 def _kernel(call: Call) -> Kernel:
     if isinstance(call.op, Function):
         composite = str(call.op.get_attr("Composite", ""))
-        found = next((row.kernel for row in COMPOSITES if f"{NAME}.{row.name}" == composite), None)
+        kernel = next((row.kernel for row in COMPOSITES if f"{NAME}.{row.name}" == composite), None)
     else:
         composite = call.op.name
-        found = next((row.kernel for row in SIMPLE if row.operator == composite), None)
-    if found is None:
+        kernel = next((row.kernel for row in SIMPLE if row.operator == composite), None)
+    if kernel is None:
         raise InternalError(f"{NAME} was given {composite}, which it has no row for", span=call.span)
-    return found(call)
+    return kernel(call)
 
 
 def generate(function: Function) -> JsonModule:

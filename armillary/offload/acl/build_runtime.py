@@ -31,31 +31,31 @@ def build_runtime(
     path = Path(output)
     path = path / FILE_NAME if path.is_dir() else path
     compiler = compiler_of(cxx)
-    found = find_library(library, compiler)
+    library_place = find_library(library, compiler)
     make_folder(path.resolve().parent)
-    command = [*_compile(compiler, found, flags), "-shared", str(_SOURCE)]
-    links = [flag for folder in found.libraries for flag in (f"-L{folder}", f"-Wl,-rpath,{folder}")]
+    command = [*_compile(compiler, library_place, flags), "-shared", str(_SOURCE)]
+    links = [flag for folder in library_place.libraries for flag in (f"-L{folder}", f"-Wl,-rpath,{folder}")]
     links += ["-larm_compute", "-ldl", "-lpthread"]
     try:
         return run_compiler([*command, *links, _CORE], path)
     except TargetError as error:
         if f"cannot find {_CORE}" not in error.message:
-            raise _build_error(error, found) from None
+            raise _build_error(error, library_place) from None
     try:
         return run_compiler([*command, *links], path)
     except TargetError as error:
-        raise _build_error(error, found) from None
+        raise _build_error(error, library_place) from None
 
 
 def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Path = "") -> tuple[str, ...]:
     """Compile the runtime to an object; what a static program is linked with, the object first."""
     compiler = compiler_of(cxx)
-    found = find_library(library, compiler)
+    library_place = find_library(library, compiler)
     try:
-        run_compiler([*_compile(compiler, found, ()), "-c", str(_SOURCE)], output)
+        run_compiler([*_compile(compiler, library_place, ()), "-c", str(_SOURCE)], output)
     except TargetError as error:
-        raise _build_error(error, found) from None
-    folders = found.libraries or tuple(system_folders(compiler))
+        raise _build_error(error, library_place) from None
+    folders = library_place.libraries or tuple(system_folders(compiler))
     names = ("libarm_compute-static.a", "libarm_compute_core-static.a")
     archives = [str(folder / name) for name in names for folder in folders if (folder / name).exists()]
     if not archives:

@@ -49,14 +49,14 @@ class Parts(ConvolutionMatch):
 
 
 def _parts(root: Expr, with_pad: bool) -> Parts:
-    found = steps(root, _AFTER)
-    expr: Expr = list(found.values())[-1].args[0] if found else root
+    parts = steps(root, _AFTER)
+    expr: Expr = list(parts.values())[-1].args[0] if parts else root
     assert isinstance(expr, Call), "the pattern has a convolution"
     above = expr.args[0]
     pad = above if with_pad and isinstance(above, Call) and name_of(above) == "nn.pad" else None
-    bias = found.get("nn.bias_add", found.get("add"))
+    bias = parts.get("nn.bias_add", parts.get("add"))
     data = pad.args[0] if pad is not None else above
-    return Parts(expr, data, pad, bias, found.get("nn.relu"), found.get("qnn.requantize"))
+    return Parts(expr, data, pad, bias, parts.get("nn.relu"), parts.get("qnn.requantize"))
 
 
 def _padded(with_pad: bool) -> DFPattern:
@@ -199,13 +199,13 @@ def _kernel_scale(parts: Parts) -> Constant:
 
 def _attrs(parts: Parts) -> dict[str, tuple[str, ...]]:
     attrs, size = parts.conv.attrs, parts.kernel
-    found = attributes(attrs) | {
+    settings = attributes(attrs) | {
         "kernel_layout": ("IHWO" if parts.is_depthwise else "OHWI",),
         "channels": (str(size["O"]),),
         "kernel_size": (str(size["H"]), str(size["W"])),
         "padding": tuple(map(str, parts.padding)),
     }
-    return found | ({"activation_type": ("relu",)} if parts.relu is not None else {})
+    return settings | ({"activation_type": ("relu",)} if parts.relu is not None else {})
 
 
 def _weight(parts: Parts) -> Constant:

@@ -30,10 +30,10 @@ _AFTER = ("qnn.requantize", "nn.bias_add", "add")
 
 def _parts(root: Expr) -> tuple[Call, Call | None, Call | None]:
     """The dense layer, its bias and its requantize."""
-    found = steps(root, _AFTER)
-    expr: Expr = list(found.values())[-1].args[0] if found else root
+    parts = steps(root, _AFTER)
+    expr: Expr = list(parts.values())[-1].args[0] if parts else root
     assert isinstance(expr, Call), "the pattern has a dense layer"
-    return expr, found.get("nn.bias_add", found.get("add")), found.get("qnn.requantize")
+    return expr, parts.get("nn.bias_add", parts.get("add")), parts.get("qnn.requantize")
 
 
 def _biased(dense: DFPattern) -> DFPattern:

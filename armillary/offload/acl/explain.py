@@ -19,11 +19,11 @@ def explain(runtime: Path, library: str = "", cxx: str = "") -> str:
     lines = [f"processor of this machine: {platform.machine()}; the library is for aarch64"]
     try:
         compiler = compiler_of(cxx)
-        found = find_library(library, compiler)
-        where = found.libraries or tuple(system_folders(compiler))
+        library_place = find_library(library, compiler)
+        where = library_place.libraries or tuple(system_folders(compiler))
         lines.append(f"compiler: {' '.join(compiler)}")
         lines.append(
-            f"library: version {found.version or 'unknown'} in {', '.join(map(str, where))}"
+            f"library: version {library_place.version or 'unknown'} in {', '.join(map(str, where))}"
             if where
             else "library: none"
         )

@@ -69,8 +69,8 @@ def _in_folder(root: Path, triple: str) -> Found:
 
 def _choices(root: Path) -> str:
     """Say which folders a release has, one for each architecture."""
-    found = sorted({path.parent for name in _FILES for path in root.glob(f"lib/*/{name}")})
-    return f"name one: --library {', '.join(map(str, found))}" if found else ""
+    folders = sorted({path.parent for name in _FILES for path in root.glob(f"lib/*/{name}")})
+    return f"name one: --library {', '.join(map(str, folders))}" if folders else ""
 
 
 def _triple(compiler: Sequence[str]) -> str:
@@ -79,8 +79,8 @@ def _triple(compiler: Sequence[str]) -> str:
 
 def system_folders(compiler: Sequence[str]) -> list[Path]:
     """The folders in which the compiler finds the library by itself."""
-    found = [_compiler_answer(compiler, f"-print-file-name={name}") for name in _FILES]
-    return list(dict.fromkeys(Path(text).resolve().parent for text in found if Path(text).is_absolute()))
+    paths = [_compiler_answer(compiler, f"-print-file-name={name}") for name in _FILES]
+    return list(dict.fromkeys(Path(text).resolve().parent for text in paths if Path(text).is_absolute()))
 
 
 def _compiler_answer(compiler: Sequence[str], option: str) -> str:
@@ -96,7 +96,7 @@ def _version(folders: Sequence[Path]) -> str:
     for path in (folder / name for folder in folders for name in _FILES):
         if path.is_file() and path.stat().st_size > 0:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-                found = _VERSION.search(text)
-                if found is not None:
-                    return found[1].decode()
+                match = _VERSION.search(text)
+                if match is not None:
+                    return match[1].decode()
     return ""

@@ -63,10 +63,10 @@ def check(call: Call, dtypes: tuple[str, ...]) -> str | None:
 
 
 def _node(pool: Call, data: Expr, name: str) -> Kernel:
-    found = attributes(pool.attrs)
-    if "padding" in found:
-        found["padding"] = tuple(map(str, four(pool.attrs.padding)))
-    return Kernel(name, (data,), found)
+    settings = attributes(pool.attrs)
+    if "padding" in settings:
+        settings["padding"] = tuple(map(str, four(pool.attrs.padding)))
+    return Kernel(name, (data,), settings)
 
 
 def kernel(call: Call) -> Kernel:

@@ -36,16 +36,16 @@ PREPARE = (
 
 def _kernel(call: Call) -> Kernel:
     composite = str(call.op.get_attr("Composite", "")) if isinstance(call.op, Function) else ""
-    found = next((row.kernel for row in COMPOSITES if f"{NAME}.{row.name}" == composite), None)
-    if found is None:
+    kernel = next((row.kernel for row in COMPOSITES if f"{NAME}.{row.name}" == composite), None)
+    if kernel is None:
         raise InternalError(f"{NAME} was given {composite or call.op}, which it has no row for", span=call.span)
-    return found(call)
+    return kernel(call)
 
 
 def generate(function: Function) -> JsonModule:
     """The JSON of a partitioned function."""
-    made = as_json(function, _kernel, constants=f"{NAME}_")
-    return JsonModule(made.source, made.constants, device="opencl")
+    code = as_json(function, _kernel, constants=f"{NAME}_")
+    return JsonModule(code.source, code.constants, device="opencl")
 
 
 OFFLOAD = register_offload(

@@ -44,8 +44,8 @@ def sdk_version(sdk: str | Path = "") -> int:
     if not sdk and not setting("ADRENO_OPENCL"):
         return _DEFAULT_VERSION
     text = (include_folder(sdk) / HEADER).read_text("utf-8", "replace")
-    found = re.search(r"^\s*#\s*define\s+CL_QCOM_ML_OPS_H_MAJOR_VERSION\s+\(?(\d+)", text, re.M)
-    return int(found[1]) if found else _DEFAULT_VERSION
+    match = re.search(r"^\s*#\s*define\s+CL_QCOM_ML_OPS_H_MAJOR_VERSION\s+\(?(\d+)", text, re.M)
+    return int(match[1]) if match else _DEFAULT_VERSION
 
 
 def build_runtime(
@@ -64,5 +64,5 @@ def build_runtime(
 def _library_flags(include: Path) -> list[str]:
     """Flags for the driver's library, in the SDK or where the compiler looks."""
     places = (include.parent / "lib64", include.parent / "lib", include.parent, include)
-    found = [f"-L{folder}" for folder in places if (folder / "libOpenCL.so").is_file()]
-    return [*found, "-lOpenCL"]
+    flags = [f"-L{folder}" for folder in places if (folder / "libOpenCL.so").is_file()]
+    return [*flags, "-lOpenCL"]

@@ -98,14 +98,14 @@ def _is_per_channel(expr: Expr) -> bool:
 
 def pattern(operator: str, with_pad: bool) -> DFPattern:
     """nn.pad? -> operator -> cast? -> nn.bias_add? -> add? -> nn.batch_norm? -> nn.relu? -> clip to [0, 6]?"""
-    made: DFPattern = is_op(operator)(is_op("nn.pad")(wildcard()) if with_pad else wildcard(), is_constant())
-    made = made.optional(lambda p: is_op("cast")(p).has_attr({"dtype": "float16"}))
-    made = made.optional(lambda p: is_op("nn.bias_add")(p, is_constant()))
-    made = made.optional(lambda p: is_op("add")(p, CheckPattern(is_constant(), _is_per_channel)))
+    matched: DFPattern = is_op(operator)(is_op("nn.pad")(wildcard()) if with_pad else wildcard(), is_constant())
+    matched = matched.optional(lambda p: is_op("cast")(p).has_attr({"dtype": "float16"}))
+    matched = matched.optional(lambda p: is_op("nn.bias_add")(p, is_constant()))
+    matched = matched.optional(lambda p: is_op("add")(p, CheckPattern(is_constant(), _is_per_channel)))
     constants = [is_constant() for _ in range(4)]
-    made = made.optional(lambda p: is_tuple_get_item(is_op("nn.batch_norm")(p, *constants), 0))
-    made = made.optional(lambda p: is_op("nn.relu")(p))
-    return made.optional(lambda p: is_op("clip")(p).has_attr(RELU6))
+    matched = matched.optional(lambda p: is_tuple_get_item(is_op("nn.batch_norm")(p, *constants), 0))
+    matched = matched.optional(lambda p: is_op("nn.relu")(p))
+    return matched.optional(lambda p: is_op("clip")(p).has_attr(RELU6))
 
 
 def check(root: Expr, with_pad: bool) -> str | None:
@@ -166,18 +166,18 @@ def _check_added(parts: Parts) -> str | None:
 
 def _attrs(parts: Parts) -> dict[str, tuple[str, ...]]:
     attrs, size = parts.conv.attrs, parts.kernel
-    found = attributes(attrs) | {
+    settings = attributes(attrs) | {
         "kernel_layout": ("IOHW" if parts.is_depthwise else "OIHW",),
         "channels": (str(parts.channels),),
         "kernel_size": (str(size["H"]), str(size["W"])),
         "padding": tuple(map(str, parts.padding)),
     }
     if parts.rounding is not None:
-        found |= {"acc_dtype": ("float32",), "out_dtype": ("float16",)}
+        settings |= {"acc_dtype": ("float32",), "out_dtype": ("float16",)}
     if parts.norm is not None:
         norm = parts.norm.attrs
-        found["batchnorm"] = texts((norm.axis, norm.epsilon, norm.center, norm.scale))
-    return found | ({"activation_type": (parts.activation,)} if parts.activation else {})
+        settings["batchnorm"] = texts((norm.axis, norm.epsilon, norm.center, norm.scale))
+    return settings | ({"activation_type": (parts.activation,)} if parts.activation else {})
 
 
 def channel_vector(expr: Expr) -> Constant:

@@ -112,8 +112,8 @@ def fold_batch_norm(expr: Expr) -> Expr | None:
     dtype = weight.data.dtype  # type: ignore[attr-defined]
     along = tuple(-1 if letter == "O" else 1 for letter in layout)
     folded = const((weight.data * scale.reshape(along)).astype(dtype))  # type: ignore[attr-defined]
-    made = Call(conv.op, (conv.args[0], folded), conv.attrs, conv.span)
-    return call("add", made, const(shift.reshape(1, -1, 1, 1).astype(dtype)))
+    folded_call = Call(conv.op, (conv.args[0], folded), conv.attrs, conv.span)
+    return call("add", folded_call, const(shift.reshape(1, -1, 1, 1).astype(dtype)))
 
 
 def _pass(name: str, rule: Callable[[Expr], Expr | None]) -> Pass:

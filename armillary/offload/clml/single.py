@@ -71,9 +71,9 @@ def _check_pool(call: Call) -> str | None:
 
 
 def _pool_kernel(call: Call) -> Kernel:
-    made = _as_is()(call)
+    kernel = _as_is()(call)
     pool = _call(inside(call)[0])
-    return Kernel(made.name, made.inputs, {**made.attrs, "padding": texts(four(pool.attrs.padding))})
+    return Kernel(kernel.name, kernel.inputs, {**kernel.attrs, "padding": texts(four(pool.attrs.padding))})
 
 
 def _check_pad(call: Call) -> str | None:
@@ -91,9 +91,11 @@ def _check_pad(call: Call) -> str | None:
 
 
 def _pad_kernel(call: Call) -> Kernel:
-    made, attrs = _as_is()(call), _call(inside(call)[0]).attrs
+    kernel, attrs = _as_is()(call), _call(inside(call)[0]).attrs
     rows, columns = attrs.pad_width[2], attrs.pad_width[3]
-    return Kernel(made.name, made.inputs, {"pad_width": texts((*rows, *columns)), "pad_mode": texts(attrs.pad_mode)})
+    return Kernel(
+        kernel.name, kernel.inputs, {"pad_width": texts((*rows, *columns)), "pad_mode": texts(attrs.pad_mode)}
+    )
 
 
 def _clip_kernel(call: Call) -> Kernel:

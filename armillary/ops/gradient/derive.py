@@ -46,9 +46,9 @@ def gradient(expr: object, mod: IRModule | None = None, mode: str = "higher_orde
     infer_type(body)
     grads = _walk_back(body, _seed(body.checked_type, body))
     result = Tuple((body, Tuple(tuple(_filled(grads.get(id(p)), p) for p in function.params))))
-    made = Function(function.params, result)
-    infer_type(made)
-    return made
+    primal = Function(function.params, result)
+    infer_type(primal)
+    return primal
 
 
 # --- opening calls of functions and lets ----------------------------------------------------------------------------
@@ -127,14 +127,14 @@ def _walk_back(body: Expr, start: Grad) -> dict[int, Grad]:
 def _of_call(call: Call, grad: Grad) -> Sequence[Grad]:
     if not isinstance(call.op, Op):
         raise UnsupportedError(f"gradient: a call of a {type(call.op).__name__} that is not known when compiling")
-    found = GRADIENTS.get(call.op.name)
-    if found is None and Fact.FLAT in call.op.facts:
+    rule = GRADIENTS.get(call.op.name)
+    if rule is None and Fact.FLAT in call.op.facts:
         return [None] * len(call.args)
-    if found is None:
+    if rule is None:
         hint = f"say how with relay.op.register_gradient({call.op.name!r}, rule)"
         raise UnsupportedError(f"operator {call.op.name} has no gradient", span=call.span, hint=hint)
-    given = _filled_fields(grad, call)
-    grads = found[1](call, given)
+    fields = _filled_fields(grad, call)
+    grads = rule[1](call, fields)
     if len(grads) != len(call.args):
         raise TypeMismatch(f"gradient of {call.op.name}: its rule gave {len(grads)}, wanted {len(call.args)}")
     return grads
@@ -211,5 +211,5 @@ def _filled(grad: Grad, like: Expr) -> Expr:
     if isinstance(ty, TensorType):
         return op("zeros_like", like) if grad is None else grad
     fields = _tuple(like).fields
-    given = grad if isinstance(grad, list | tuple) else [None] * len(fields)
-    return Tuple(tuple(_filled(g, TupleGetItem(like, k)) for k, g in enumerate(given)))
+    values = grad if isinstance(grad, list | tuple) else [None] * len(fields)
+    return Tuple(tuple(_filled(g, TupleGetItem(like, k)) for k, g in enumerate(values)))

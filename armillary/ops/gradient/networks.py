@@ -92,9 +92,9 @@ def batch_norm(call: Call, grads: Any) -> Grads:
 
 def _pads(padding: Any) -> tuple[int, int, int, int]:
     """Top, left, bottom, right."""
-    given = (padding,) if isinstance(padding, int) else tuple(padding)
-    given = given * 2 if len(given) == 1 else given
-    return given * 2 if len(given) == 2 else given
+    pads = (padding,) if isinstance(padding, int) else tuple(padding)
+    pads = pads * 2 if len(pads) == 1 else pads
+    return pads * 2 if len(pads) == 2 else pads
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -218,8 +218,8 @@ class Windows:
 
 
 def _full(value: Any, rank: int) -> tuple[int, ...]:
-    given = (value,) if isinstance(value, int) else tuple(value)
-    return given * rank if len(given) == 1 else given
+    sizes = (value,) if isinstance(value, int) else tuple(value)
+    return sizes * rank if len(sizes) == 1 else sizes
 
 
 def _sum(terms: Sequence[Expr]) -> Expr:

@@ -64,19 +64,19 @@ def _as_rule(function: AnyFunction) -> Rule:
         return None if item is None or text in ("", "__undef__") else layout(text)
 
     def rule(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
-        found = function(attrs, [] if new is None else list(new), list(old), list(types))
-        if found is None:
+        inferred = function(attrs, [] if new is None else list(new), list(old), list(types))
+        if inferred is None:
             return None
-        inputs, outputs = (tuple(map(known, side)) for side in (found.input_layouts, found.output_layouts))
-        return Inferred(inputs, outputs, found.new_attrs)
+        inputs, outputs = (tuple(map(known, side)) for side in (inferred.input_layouts, inferred.output_layouts))
+        return Inferred(inputs, outputs, inferred.new_attrs)
 
     return rule
 
 
 def any_layout(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
     """Elements are where they were: the layout of the first input."""
-    found = new[0] if new is not None else next((one for one in old if one is not None), None)
-    return Inferred((found,) * len(old), (found,), attrs)
+    known = new[0] if new is not None else next((one for one in old if one is not None), None)
+    return Inferred((known,) * len(old), (known,), attrs)
 
 
 def broadcast(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
@@ -88,11 +88,11 @@ def broadcast(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seque
         return None
     if None in sides:
         unknown = sides.index(None)
-        given = sides[1 - unknown]
-        if given is None or len(shapes[1 - unknown]) < len(shapes[unknown]) or len(given.parts) < len(shapes[unknown]):
+        side = sides[1 - unknown]
+        if side is None or len(shapes[1 - unknown]) < len(shapes[unknown]) or len(side.parts) < len(shapes[unknown]):
             return None
-        sides[unknown] = last(given, len(shapes[unknown]))
-        output: Known = given
+        sides[unknown] = last(side, len(shapes[unknown]))
+        output: Known = side
     else:
         output = sides[larger]
     if new is None or None in (*sides, *new[:2]):
@@ -164,16 +164,16 @@ def _followed(own: str, new: Layouts | None, *, moves: bool) -> Layout:
 
 def upsampling(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
     """Enlarging follows where rows and columns stay in place."""
-    found = _followed(attrs.layout, new, moves=False)
-    return Inferred((found,), (found,), dataclasses.replace(attrs, layout=found.text))
+    followed = _followed(attrs.layout, new, moves=False)
+    return Inferred((followed,), (followed,), dataclasses.replace(attrs, layout=followed.text))
 
 
 def resize(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
     """Resizing follows where axes are in another order."""
     own = layout(attrs.layout or {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(len(shape_of(types[0])), "NCHW"))
-    found = new[0] if new else None
-    follows = found is not None and own == old[0] and len(found.parts) == len(own.parts)
-    own = found if follows and found is not None else own
+    wanted = new[0] if new else None
+    follows = wanted is not None and own == old[0] and len(wanted.parts) == len(own.parts)
+    own = wanted if follows and wanted is not None else own
     return Inferred((own,), (own,), dataclasses.replace(attrs, layout=own.text))
 
 
@@ -197,16 +197,22 @@ def _axis(attrs: Attributes, new: Layouts | None, old: Layouts, rank: int) -> tu
 
 def normalization(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """Data, and vectors along one of its axes. Of blocks the axis is the outer part, so those are refused."""
-    found, moved = _axis(attrs, new, old, len(shape_of(types[0])))
-    if found is not None and found.is_blocked and found.axes[moved.axis % len(found.parts)].lower() in found.axes:
+    followed, moved = _axis(attrs, new, old, len(shape_of(types[0])))
+    if (
+        followed is not None
+        and followed.is_blocked
+        and followed.axes[moved.axis % len(followed.parts)].lower() in followed.axes
+    ):
         return None
-    return Inferred((found, *(CHANNELS,) * (len(old) - 1)), (found,), moved)
+    return Inferred((followed, *(CHANNELS,) * (len(old) - 1)), (followed,), moved)
 
 
 def batch_norm(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """A normalisation that gives the moments as well."""
-    found = normalization(attrs, new, old, types)
-    return None if found is None else Inferred(found.inputs, (*found.outputs, CHANNELS, CHANNELS), found.attrs)
+    followed = normalization(attrs, new, old, types)
+    return (
+        None if followed is None else Inferred(followed.inputs, (*followed.outputs, CHANNELS, CHANNELS), followed.attrs)
+    )
 
 
 def keeps(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
@@ -232,10 +238,10 @@ def concatenate(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seq
         at = place(new[0], first.axes[attrs.axis % rank])
         if at is not None:
             return Inferred((new[0],) * fields + rest, (new[0],), dataclasses.replace(attrs, axis=at))
-    found = next((one for one in old[:fields] if one is not None), None)
-    if found is None or len(found.parts) <= attrs.axis % rank or found.axes[attrs.axis % rank].islower():
+    known = next((one for one in old[:fields] if one is not None), None)
+    if known is None or len(known.parts) <= attrs.axis % rank or known.axes[attrs.axis % rank].islower():
         return None
-    return Inferred((found,) * fields + rest, (found,), attrs)
+    return Inferred((known,) * fields + rest, (known,), attrs)
 
 
 def split(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
@@ -243,34 +249,34 @@ def split(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[
     rank = len(shape_of(types[0]))
     cuts = attrs.indices_or_sections
     count = cuts if isinstance(cuts, int) else len(cuts) + 1
-    found, moved = _axis(attrs, new, old, rank)
-    if found is None:
+    followed, moved = _axis(attrs, new, old, rank)
+    if followed is None:
         return None
-    block = found.block(found.axes[moved.axis % len(found.parts)]) if new is not None else 0
+    block = followed.block(followed.axes[moved.axis % len(followed.parts)]) if new is not None else 0
     if block:
         sizes = [shape_of(types[0])[attrs.axis % rank] // cuts] if isinstance(cuts, int) else list(cuts)
         if any(size % block for size in sizes):
-            found, moved = old[0], attrs
+            followed, moved = old[0], attrs
         elif not isinstance(cuts, int):
             moved = dataclasses.replace(moved, indices_or_sections=tuple(cut // block for cut in cuts))
-    return Inferred((found,), (found,) * count, moved)
+    return Inferred((followed,), (followed,) * count, moved)
 
 
 def topk(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
     """The largest along an axis, wherever it lies."""
-    found, moved = _axis(attrs, new, old, len(shape_of(types[0])))
-    return Inferred((found,), (found,) * (2 if attrs.ret_type == "both" else 1), moved)
+    followed, moved = _axis(attrs, new, old, len(shape_of(types[0])))
+    return Inferred((followed,), (followed,) * (2 if attrs.ret_type == "both" else 1), moved)
 
 
 def l2_normalize(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """Over the same axes, where they are whole."""
-    first, found = old[0], new[0] if new is not None else None
-    if found is None or first is None or attrs.axis is None:
+    first, wanted = old[0], new[0] if new is not None else None
+    if wanted is None or first is None or attrs.axis is None:
         return Inferred((first,), (first,), attrs)
-    moved = [place(found, first.axes[axis % len(first.parts)]) for axis in attrs.axis]
-    if None in moved or found.is_blocked:
+    moved = [place(wanted, first.axes[axis % len(first.parts)]) for axis in attrs.axis]
+    if None in moved or wanted.is_blocked:
         return None
-    return Inferred((found,), (found,), dataclasses.replace(attrs, axis=tuple(moved)))
+    return Inferred((wanted,), (wanted,), dataclasses.replace(attrs, axis=tuple(moved)))
 
 
 def transpose(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
@@ -281,11 +287,11 @@ def transpose(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seque
     rank = len(first.parts)
     axes = tuple(axis % rank for axis in attrs.axes) if attrs.axes else tuple(range(rank))[::-1]
     output = from_parts([first.parts[axis] for axis in axes])
-    found = new[0] if new is not None else None
-    if found is None or sorted(found.axes) != sorted(first.axes):
+    wanted = new[0] if new is not None else None
+    if wanted is None or sorted(wanted.axes) != sorted(first.axes):
         return Inferred((first,), (output,), dataclasses.replace(attrs, axes=axes))
-    moved = tuple(found.axes.index(first.axes[axis]) for axis in axes)
-    return Inferred((found,), (output,), dataclasses.replace(attrs, axes=moved))
+    moved = tuple(wanted.axes.index(first.axes[axis]) for axis in axes)
+    return Inferred((wanted,), (output,), dataclasses.replace(attrs, axes=moved))
 
 
 def squeeze(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
@@ -296,13 +302,13 @@ def squeeze(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequenc
     shape = shape_of(types[0])
     given = range(len(shape)) if attrs.axis is None else attrs.axis
     axes = [axis % len(shape) for axis in given if attrs.axis is not None or shape[axis] == 1]
-    found = new[0] if new is not None and new[0] is not None else first
-    moved = [place(found, first.axes[axis]) for axis in axes]
+    wanted = new[0] if new is not None and new[0] is not None else first
+    moved = [place(wanted, first.axes[axis]) for axis in axes]
     if None in moved:
         return None
-    output = from_parts([part for at, part in enumerate(found.parts) if at not in moved])
+    output = from_parts([part for at, part in enumerate(wanted.parts) if at not in moved])
     changed = attrs if new is None else dataclasses.replace(attrs, axis=tuple(moved))
-    return None if output is None else Inferred((found,), (output,), changed)
+    return None if output is None else Inferred((wanted,), (output,), changed)
 
 
 def slice_like(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred:
@@ -317,17 +323,17 @@ def slice_like(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequ
 
 def strided_slice(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """The same cuts along the same axes; of blocks, whole ones."""
-    first, found = old[0], new[0] if new is not None else None
-    if first is None or found is None or found == first:
+    first, wanted = old[0], new[0] if new is not None else None
+    if first is None or wanted is None or wanted == first:
         return Inferred((first,), (first,), attrs)
     shape = shape_of(types[0])
-    attrs = filled(attrs) if found.is_blocked else _every_axis(attrs, shape)
+    attrs = filled(attrs) if wanted.is_blocked else _every_axis(attrs, shape)
     axes = tuple(range(len(attrs.begin))) if attrs.axes is None else attrs.axes
     steps = attrs.strides or (1,) * len(axes)
     cuts: dict[int, Cut] = {}
     for axis, begin, end, step in zip(axes, attrs.begin, attrs.end, (*steps, *(1,) * len(axes)), strict=False):
         letter = first.axes[axis % len(first.parts)]
-        at, block = place(found, letter), found.block(letter)
+        at, block = place(wanted, letter), wanted.block(letter)
         if at is None or letter.lower() in first.axes:
             return None
         if block and not first.block(letter):
@@ -336,7 +342,7 @@ def strided_slice(attrs: Attributes, new: Layouts | None, old: Layouts, types: S
                 return None
             begin, end, step = span
         cuts[at] = (begin, end, step)
-    return Inferred((found,), (found,), _cut(attrs, cuts, found))
+    return Inferred((wanted,), (wanted,), _cut(attrs, cuts, wanted))
 
 
 def _every_axis(attrs: Attributes, shape: Sequence[Dim]) -> Attributes:
@@ -389,43 +395,43 @@ def reduction(attrs: Attributes, new: Layouts | None, old: Layouts, types: Seque
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     named = {first.axes[axis % rank] for axis in axes}
     gone = set(first.whole) - named if attrs.exclude and attrs.axis is not None else named
-    found = new[0] if new is not None and new[0] is not None and gone else first
+    wanted = new[0] if new is not None and new[0] is not None and gone else first
     retained: list[tuple[str, int]] = []
-    for letter, size in found.parts:
+    for letter, size in wanted.parts:
         if letter.upper() not in gone:
             retained.append((letter, size))
         elif attrs.keepdims:
             retained.append((letter, 1 if size else 0))
     output = from_parts(retained)
     if new is None or not gone or attrs.axis is None:
-        return Inferred((found,) * len(old), (output,), attrs)
+        return Inferred((wanted,) * len(old), (output,), attrs)
     message = set(named) if attrs.exclude else gone
-    moved = tuple(at for at, (letter, _) in enumerate(found.parts) if letter.upper() in message)
-    return Inferred((found,) * len(old), (output,), dataclasses.replace(attrs, axis=moved))
+    moved = tuple(at for at, (letter, _) in enumerate(wanted.parts) if letter.upper() in message)
+    return Inferred((wanted,) * len(old), (output,), dataclasses.replace(attrs, axis=moved))
 
 
 def pad(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """Axes that are whole take their margins along; one in blocks has none."""
-    first, found = old[0], new[0] if new is not None else None
+    first, wanted = old[0], new[0] if new is not None else None
     value = (SCALAR,) * (len(old) - 1)
-    if first is None or found is None or len(attrs.pad_width) != len(first.parts):
+    if first is None or wanted is None or len(attrs.pad_width) != len(first.parts):
         return Inferred((first, *value), (first,), attrs)
     width = dict(zip(first.axes, attrs.pad_width, strict=True))
     moved = []
-    for letter, size in found.parts:
+    for letter, size in wanted.parts:
         margins = width.get(letter if not size else letter.upper())
         if margins is None or (size and tuple(margins) != (0, 0)):
             return Inferred((first, *value), (first,), attrs)
         moved.append(margins)
-    return Inferred((found, *value), (found,), dataclasses.replace(attrs, pad_width=tuple(moved)))
+    return Inferred((wanted, *value), (wanted,), dataclasses.replace(attrs, pad_width=tuple(moved)))
 
 
 def qnn_binary(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequence[Type]) -> Inferred | None:
     """Like other binary operators, with scales and zero points along channels."""
-    found = broadcast(attrs, None if new is None else new[:2], old[:2], types[:2])
-    if found is None:
+    inferred = broadcast(attrs, None if new is None else new[:2], old[:2], types[:2])
+    if inferred is None:
         return None
-    return Inferred((*found.inputs, *(CHANNELS,) * (len(old) - 2)), found.outputs, found.attrs)
+    return Inferred((*inferred.inputs, *(CHANNELS,) * (len(old) - 2)), inferred.outputs, inferred.attrs)
 
 
 RULES: dict[Follows, Rule] = {

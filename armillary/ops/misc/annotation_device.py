@@ -77,9 +77,9 @@ class DeviceCopyAttrs:
 
 def _separate(attrs: OnDeviceAttrs | DeviceCopyAttrs, kind: str, place: str) -> None:
     """Keep a device as the number of its type and, of a VirtualDevice, the rest."""
-    given = getattr(attrs, kind)
-    object.__setattr__(attrs, kind, _type_number(given))
-    rest = getattr(given, "place", None)
+    setting = getattr(attrs, kind)
+    object.__setattr__(attrs, kind, _type_number(setting))
+    rest = getattr(setting, "place", None)
     if rest is not None:
         object.__setattr__(attrs, place, rest)
 

@@ -175,9 +175,9 @@ def _reference(attrs: StftAttrs, data: Array, window: Array) -> Array:
     left = (attrs.n_fft - attrs.win_length) // 2
     whole = np.pad(window.astype(np.float64), (left, attrs.n_fft - attrs.win_length - left))
     frames = data[:, starts[:, None] + np.arange(attrs.n_fft)].astype(np.float64) * whole
-    found = np.fft.fft(frames)[..., : attrs.n_fft // 2 + 1 if attrs.onesided else attrs.n_fft]
+    spectrum = np.fft.fft(frames)[..., : attrs.n_fft // 2 + 1 if attrs.onesided else attrs.n_fft]
     scale = 1 / math.sqrt(attrs.n_fft) if attrs.normalized else 1.0
-    turned = np.stack([found.real, found.imag], -1).transpose(0, 2, 1, 3) * scale
+    turned = np.stack([spectrum.real, spectrum.imag], -1).transpose(0, 2, 1, 3) * scale
     result: Array = turned.astype(data.dtype)
     return result
 

@@ -318,9 +318,9 @@ def multinomial(key: Expr, probs: Expr, num_samples: int) -> TupleWrapper:
     after, numbers = _standard(key, (*ty.static[:-1], num_samples), str(ty.dtype))
     bounds = call("expand_dims", call("divide", sums, total), axis=-2)
     passed = call("greater_equal", call("expand_dims", numbers, axis=-1), bounds)
-    found = call("sum", call("cast", passed, dtype="int32"), axis=(-1,))
+    counts = call("sum", call("cast", passed, dtype="int32"), axis=(-1,))
     most = const(np.asarray(ty.static[-1] - 1, "int32"))
-    return TupleWrapper(Tuple((after, call("minimum", found, most))), 2)
+    return TupleWrapper(Tuple((after, call("minimum", counts, most))), 2)
 
 
 FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {

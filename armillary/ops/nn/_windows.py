@@ -284,8 +284,8 @@ def letters(layout: str) -> str:
 
 def block_of(layout: str, letter: str) -> int:
     """The block size of an axis, 0 when the layout does not split it: ("NCHW8c", "C") -> 8."""
-    found = next((size for size, name in _PART.findall(layout) if name == letter.lower()), "")
-    return int(found) if found else 0
+    digits = next((size for size, name in _PART.findall(layout) if name == letter.lower()), "")
+    return int(digits) if digits else 0
 
 
 def need_layout(op: str, layout: str, axes: str, ty: TensorType, what: str = "data") -> str:
@@ -300,11 +300,11 @@ def need_layout(op: str, layout: str, axes: str, ty: TensorType, what: str = "da
 
 def spatial_axes(op: str, layout: str, rank: int) -> tuple[int, ...]:
     """Where the spatial axes are in a layout; they must not be split into blocks."""
-    found = letters(layout)
+    axes = letters(layout)
     names = SPATIAL[rank]
-    if any(n not in found or n.lower() in found for n in names):
+    if any(n not in axes or n.lower() in axes for n in names):
         raise UnsupportedError(f"{op}: layout {layout!r} must have the whole axes {', '.join(names)}")
-    return tuple(found.index(n) for n in names)
+    return tuple(axes.index(n) for n in names)
 
 
 # --- numpy ---------------------------------------------------------------------------------------------------------

@@ -80,24 +80,24 @@ masked_attention.macs(_macs)
 
 
 def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type) -> TensorType:
-    given = [need_tensor(name, ty, what) for ty, what in ((query, "query"), (key, "key"), (value, "value"))]
-    first = need_float(name, given[0])
+    types = [need_tensor(name, ty, what) for ty, what in ((query, "query"), (key, "key"), (value, "value"))]
+    first = need_float(name, types[0])
     if sorted(attrs.out_layout) != sorted(LETTERS):
         raise TypeMismatch(f"{name}: the layout of the result is {attrs.out_layout!r}", hint="an order of B, T, H, D")
-    for ty, text, what in zip(given, layouts(attrs), ("query", "key", "value"), strict=True):
+    for ty, text, what in zip(types, layouts(attrs), ("query", "key", "value"), strict=True):
         need_rank(name, ty, 4, what)
         need_dtype(name, first, ty)
         if sorted(text) != sorted(LETTERS):
             raise TypeMismatch(f"{name}: the layout of {what} is {text!r}", hint="an order of B, T, H, D")
-    q, k, v = (dict(zip(text, ty.static, strict=True)) for text, ty in zip(layouts(attrs), given, strict=True))
+    q, k, v = (dict(zip(text, ty.static, strict=True)) for text, ty in zip(layouts(attrs), types, strict=True))
     if min(attrs.heads, attrs.shared - 1, *attrs.offsets) < 0:
         wanted = "heads and offsets from 0 on, at least 1 shared"
         raise TypeMismatch(f"{name}: {attrs.heads} heads at {attrs.offsets}, {attrs.shared} shared: wanted {wanted}")
     heads = attrs.heads or q["H"]
     if (k["B"], k["D"], v["B"], v["T"]) != (q["B"], q["D"], q["B"], k["T"]):
-        raise TypeMismatch(f"{name}: query {given[0]}, key {given[1]} and value {given[2]} do not fit together")
+        raise TypeMismatch(f"{name}: query {types[0]}, key {types[1]} and value {types[2]} do not fit together")
     if k["T"] == 0:
-        raise TypeMismatch(f"{name}: there are no keys: {given[1]}", hint="a softmax needs at least one score")
+        raise TypeMismatch(f"{name}: there are no keys: {types[1]}", hint="a softmax needs at least one score")
     for part, offset, count in zip((q, k, v), attrs.offsets, (heads, *[-(-heads // attrs.shared)] * 2), strict=True):
         if offset + count > part["H"] or bool(count) != bool(part["H"]):
             raise TypeMismatch(f"{name}: heads {offset} to {offset + count} of an operand that has {part['H']}")
@@ -113,10 +113,10 @@ def _infer_masked(attrs: AttentionAttrs, query: Type, key: Type, value: Type, ma
     name = "nn.masked_attention"
     result = _shape(name, attrs, query, key, value)
     shapes = [need_tensor(name, ty).static for ty in (query, key, value)]
-    s, given = sizes_of(attrs, shapes), need_tensor(name, mask, "mask")
-    need_rank(name, given, 4, "mask")
-    if any(have not in (1, want) for have, want in zip(given.static, (s.b, s.h, s.t, s.s), strict=True)):
-        raise TypeMismatch(f"{name}: mask {given} does not broadcast to {(s.b, s.h, s.t, s.s)}")
+    s, mask_type = sizes_of(attrs, shapes), need_tensor(name, mask, "mask")
+    need_rank(name, mask_type, 4, "mask")
+    if any(have not in (1, want) for have, want in zip(mask_type.static, (s.b, s.h, s.t, s.s), strict=True)):
+        raise TypeMismatch(f"{name}: mask {mask_type} does not broadcast to {(s.b, s.h, s.t, s.s)}")
     return result
 
 

@@ -140,8 +140,8 @@ def image_size(op: str, attrs: WindowAttrs, x: TensorType, kernel: Sequence[Dim]
 
 def result_dtype(attrs: OutDtypeAttrs, data: Array | TensorType | Tensor) -> DType:
     """`out_dtype`, or that of the data."""
-    given = attrs.out_dtype or data.dtype
-    return DType(given.name if isinstance(given, np.dtype) else given)
+    dtype = attrs.out_dtype or data.dtype
+    return DType(dtype.name if isinstance(dtype, np.dtype) else dtype)
 
 
 def _split_weight(op: str, attrs: ConvAttrs, channels: Dim, w: dict[str, Dim]) -> Dim:
@@ -348,12 +348,12 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
         names = letters(attrs.kernel_layout)
         blocks = {name: block_of(attrs.kernel_layout, name) or 1 for name in "IO"}
         spatial = [n for n in names if n.isupper() and n not in blocks]
-        given = attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * len(spatial)
-        if channels is None or len(given) != len(spatial):
+        kernel = attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * len(spatial)
+        if channels is None or len(kernel) != len(spatial):
             return (data, weight, *others)
         sizes: dict[str, Dim] = {"I": channels, "O": attrs.channels}
         sizes[grouped] = sizes[grouped] // attrs.groups
-        whole = {name: sizes[name] // blocks[name] for name in blocks} | dict(zip(spatial, given, strict=True))
+        whole = {name: sizes[name] // blocks[name] for name in blocks} | dict(zip(spatial, kernel, strict=True))
         inside = {name.lower(): block for name, block in blocks.items()}
         return (data, TensorType(tuple((whole | inside)[n] for n in names), data.dtype), *others)
 

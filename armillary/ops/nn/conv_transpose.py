@@ -233,10 +233,10 @@ def _swapped(op: Op, rank: int, attrs: TransposeAttrs, data: Expr, weight: Expr)
         channels=None,
         kernel_size=None,
     )
-    made = Call(op, (w, x), more)
-    units, both, *sizes = type_of(made).static
+    swapped = Call(op, (w, x), more)
+    units, both, *sizes = type_of(swapped).static
     batch = both // groups
-    apart = call("transpose", reshape_to(made, (units, groups, batch, *sizes)), axes=(2, 1, 0, *range(3, rank + 3)))
+    apart = call("transpose", reshape_to(swapped, (units, groups, batch, *sizes)), axes=(2, 1, 0, *range(3, rank + 3)))
     return reshape_to(apart, (batch, units * groups, *sizes))
 
 

@@ -78,13 +78,13 @@ def _complete(
         return (data, offset, weight)
     sizes = dict(zip("HW", per_axis(NAME, "kernel_size", attrs.kernel_size, 2), strict=True))
     inputs = data.static[layout.index("C")] // attrs.groups
-    made = TensorType(tuple(placed(kernel, {**sizes, "O": attrs.channels, "I": inputs})), data.dtype)
+    completed = TensorType(tuple(placed(kernel, {**sizes, "O": attrs.channels, "I": inputs})), data.dtype)
     wanted = {"N": data.shape[0], "C": 2 * attrs.deformable_groups * sizes["H"] * sizes["W"]}
     strides, dilation = (per_axis(NAME, n, getattr(attrs, n), 2) for n in ("strides", "dilation"))
     for k, axis in enumerate("HW"):
         pad = pad_pairs(NAME, attrs.padding, 2)[k]
         wanted[axis] = out_dim(NAME, data.shape[layout.index(axis)], pad, sizes[axis], strides[k], dilation[k])
-    return (data, offset or TensorType(tuple(placed(layout, wanted)), data.dtype), weight or made)
+    return (data, offset or TensorType(tuple(placed(layout, wanted)), data.dtype), weight or completed)
 
 
 @deformable_conv2d.infer

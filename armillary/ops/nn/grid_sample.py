@@ -227,10 +227,10 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 
     def neighbours(*at: te.Expr) -> list[list[tuple[te.Expr, te.Expr | None]]]:
-        given = [_coordinate(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
+        coordinates = [_coordinate(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
         along = [
             _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
-            for p, s in zip(given, sizes, strict=True)
+            for p, s in zip(coordinates, sizes, strict=True)
         ]
         return [list(corner) for corner in itertools.product(*along)]
 

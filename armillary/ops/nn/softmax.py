@@ -112,10 +112,10 @@ def _stages(
 def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
     if total.dtype != x.dtype:
-        found: Tensor = te.compute(
+        sums: Tensor = te.compute(
             x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax"
         )
-        return found
+        return sums
     inverse = te.compute(
         total.shape, lambda *i: T.const(1.0, x.dtype) / total(*i), name="softmax_inverse", tag="softmax_inverse"
     )

@@ -34,8 +34,8 @@ standardize.attrs(StandardizeAttrs)
 
 
 def _axes(attrs: StandardizeAttrs, ndim: int) -> tuple[int, ...]:
-    given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
-    return tuple(sorted(axis_of("nn.standardize", a, ndim) for a in given))
+    axes = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    return tuple(sorted(axis_of("nn.standardize", a, ndim) for a in axes))
 
 
 @standardize.infer

@@ -97,12 +97,12 @@ def quantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) -> Ex
     if not to_single and x.limits != NO_LIMITS:
         return None
     if x.dtype == dtype and np.array_equal(x.scale, scale) and np.array_equal(x.zero, zero):
-        made = x.data
+        data = x.data
     elif to_single:
-        made = _requantized(x, scale, zero, -1 if x.is_single else x.axis, dtype)
+        data = _requantized(x, scale, zero, -1 if x.is_single else x.axis, dtype)
     else:
-        made = _requantized(x, scale, zero, axis, dtype)
-    return _limited(made, x.limits, scale, zero, DType(dtype))
+        data = _requantized(x, scale, zero, axis, dtype)
+    return _limited(data, x.limits, scale, zero, DType(dtype))
 
 
 def _requantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) -> Expr:
@@ -164,10 +164,14 @@ def _operands(args: Sequence[Value]) -> tuple[Affine, Affine] | None:
 
 def _product(name: str, attrs: Mapping[str, object], args: Sequence[Value], channel: int, axis: int) -> Affine | None:
     """qnn's product; `channel`: the weight's axis of output channels, `axis`: that of the result."""
-    found = _operands(args)
-    if found is None or not (found[1].is_single or found[1].axis == channel) or attrs["out_dtype"] not in _FLOATS:
+    operands = _operands(args)
+    if (
+        operands is None
+        or not (operands[1].is_single or operands[1].axis == channel)
+        or attrs["out_dtype"] not in _FLOATS
+    ):
         return None
-    data, weight = found
+    data, weight = operands
     if not may_multiply(data.scale.reshape(()), weight.scale):
         return None
     parameters = (Constant(p) for p in (data.zero, weight.zero, data.scale, weight.scale))
@@ -228,8 +232,8 @@ def _conv1d(expr: Call, args: Sequence[Value]) -> Affine | None:
         "out_dtype": attrs.out_dtype,
         "kernel_size": None if attrs.kernel_size is None else (1, *attrs.kernel_size),
     }
-    found = _product("qnn.conv2d", named, wide, 0, 1)
-    return None if found is None else dataclasses.replace(found, data=call("squeeze", found.data, axis=(2,)))
+    product = _product("qnn.conv2d", named, wide, 0, 1)
+    return None if product is None else dataclasses.replace(product, data=call("squeeze", product.data, axis=(2,)))
 
 
 def _dense(expr: Call, args: Sequence[Value]) -> Affine | None:
@@ -238,10 +242,10 @@ def _dense(expr: Call, args: Sequence[Value]) -> Affine | None:
 
 
 def _batch_matmul(expr: Call, args: Sequence[Value]) -> Affine | None:
-    found = _operands(args)
-    if found is None or not found[1].is_single or expr.attrs.out_dtype not in _FLOATS:
+    operands = _operands(args)
+    if operands is None or not operands[1].is_single or expr.attrs.out_dtype not in _FLOATS:
         return None
-    x, y = found
+    x, y = operands
     if not may_multiply(x.scale.reshape(()), y.scale.reshape(())):
         return None
     left = call("transpose", x.data, axes=(0, 2, 1)) if expr.attrs.transpose_a else x.data
@@ -269,8 +273,8 @@ def _plus_bias(expr: Call, args: Sequence[Value]) -> Affine | None:
 
 def _bias_axis(expr: Call, bias: Affine) -> int | None:
     """The axis of the result along which a bias of one axis lies."""
-    ty, given = tensor(expr), tensor(bias.data)
-    if ty is None or given is None or given.ndim != 1 or tensor(expr.args[0]) != ty:
+    ty, bias_type = tensor(expr), tensor(bias.data)
+    if ty is None or bias_type is None or bias_type.ndim != 1 or tensor(expr.args[0]) != ty:
         return None
     return int(getattr(expr.attrs, "axis", -1)) % ty.ndim
 
@@ -285,10 +289,10 @@ def _moved(expr: Call, args: Sequence[Value]) -> Affine | None:
         return None
     axis = x.axis
     if not x.is_single:
-        found = _axis_after(expr, axis)
-        if found is None:
+        place = _axis_after(expr, axis)
+        if place is None:
             return None
-        axis = found
+        axis = place
     data = _settled(Call(expr.op, (x.data, *rest), expr.attrs, expr.span))  # type: ignore[arg-type]
     return dataclasses.replace(x, data=data, axis=axis)
 
@@ -358,8 +362,8 @@ def _split(expr: Call, args: Sequence[Value]) -> tuple[Affine, ...] | None:
     (x,) = args
     if not isinstance(x, Affine) or not x.is_single:
         return None
-    made = Call(expr.op, (x.data,), expr.attrs, expr.span)
-    return tuple(dataclasses.replace(x, data=part) for part in made)
+    parts = Call(expr.op, (x.data,), expr.attrs, expr.span)
+    return tuple(dataclasses.replace(x, data=part) for part in parts)
 
 
 def _joined(expr: Call, args: Sequence[Value]) -> Affine | None:
@@ -389,8 +393,8 @@ def _maximum(expr: Call, args: Sequence[Value]) -> Affine | None:
 
 def _position(expr: Call, args: Sequence[Value]) -> Expr | None:
     """argmax, argmin: a position, of integers or of what they stand for."""
-    found = _maximum(expr, args)
-    return None if found is None or found.limits != NO_LIMITS else found.data
+    reduced = _maximum(expr, args)
+    return None if reduced is None or reduced.limits != NO_LIMITS else reduced.data
 
 
 # --- clips and means --------------------------------------------------------------------------------------------------

@@ -20,13 +20,13 @@ def _name(expr: Expr) -> str:
 def list_fake_quantized_op_freqs(mod: IRModule | Expr) -> dict[str, int]:
     """How often each operator is computed in floats between integers."""
     roots = [f for _, f in mod.items() if isinstance(f, Expr)] if isinstance(mod, IRModule) else [mod]
-    found: dict[int, str] = {}
+    operators: dict[int, str] = {}
     for root in roots:
         for expr in post_order(root):
             if isinstance(expr, Call) and _name(expr) == "qnn.quantize":
-                found |= _region(expr.args[0])
+                operators |= _region(expr.args[0])
     counts: dict[str, int] = {}
-    for name in found.values():
+    for name in operators.values():
         counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
 

@@ -99,8 +99,8 @@ def _written(data: Expr, multiplier: Expr, left: Expr | None, right: Expr) -> Ex
     wide = wide if left is None else call("left_shift", wide, left)
     shift = call("add", right, _number(_FRACTION))
     half = call("left_shift", _number(1), call("subtract", shift, _number(1)))
-    made = call("right_shift", call("add", call("multiply", wide, multiplier), half), shift)
-    return call("cast", made, dtype="int32")
+    scaled = call("right_shift", call("add", call("multiply", wide, multiplier), half), shift)
+    return call("cast", scaled, dtype="int32")
 
 
 @fixed_point_multiply.decompose

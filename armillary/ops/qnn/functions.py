@@ -70,8 +70,8 @@ def _table(function: Callable[[Array], Array], dtype: DType, parameters: list[Ar
     """The result for every value of the dtype, from the lowest on."""
     scale, zero, to, to_zero = (np.float64(np.reshape(p, ())) for p in parameters)
     values = np.arange(dtype.min_value, dtype.max_value + 1, dtype=np.float64)
-    found = function((values - zero) * scale)
-    ratio = np.asarray(found) / to
+    table = function((values - zero) * scale)
+    ratio = np.asarray(table) / to
     steps = np.where(np.isnan(ratio), 0.0, np.round(ratio)) + to_zero
     return np.asarray(np.clip(steps, dtype.min_value, dtype.max_value)).astype(dtype.numpy)
 
@@ -181,8 +181,8 @@ def infer_softmax(attrs: QSoftmaxAttrs, x: TensorType, *parameters: TensorType) 
 def _powers(scale: Array) -> Array:
     """exp(-k * scale) for k from 0 to 255, as integers; 0 where that is no number."""
     places = np.arange(256.0)
-    found = np.round(np.exp(np.where(places == 0, 0, -places * float(np.reshape(scale, ())))) * _EXP_ONE)
-    return np.where(np.isnan(found), 0, np.minimum(found, _LARGEST)).astype(np.int32)
+    powers = np.round(np.exp(np.where(places == 0, 0, -places * float(np.reshape(scale, ())))) * _EXP_ONE)
+    return np.where(np.isnan(powers), 0, np.minimum(powers, _LARGEST)).astype(np.int32)
 
 
 def _step(scale: Array, to: Array) -> float:

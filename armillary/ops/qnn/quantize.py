@@ -316,8 +316,8 @@ def requantize_config(rounding: str = "UPWARD", compute_dtype: str = "int64") ->
 def _mode(attrs: RequantizeAttrs) -> tuple[str, str]:
     """(rounding, compute dtype), with the defaults filled in."""
     rounding, compute = _DEFAULTS.get()
-    given = attrs.compute_dtype
-    return rounding if attrs.rounding == "None" else attrs.rounding, compute if given == "None" else given
+    dtype = attrs.compute_dtype
+    return rounding if attrs.rounding == "None" else attrs.rounding, compute if dtype == "None" else dtype
 
 
 @requantize.infer

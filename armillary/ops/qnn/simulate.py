@@ -41,9 +41,9 @@ simulated_quantize.attrs(SimulatedQuantizeAttrs)
 def _infer(attrs: SimulatedQuantizeAttrs, data: Type, scale: Type, least: Type, largest: Type) -> TensorType:
     x = need_float(NAME, need_tensor(NAME, data))
     for what, ty in (("dom_scale", scale), ("clip_min", least), ("clip_max", largest)):
-        given = need_tensor(NAME, ty, what)
-        if given.ndim > x.ndim or given.dtype != x.dtype:
-            raise TypeMismatch(f"{NAME}: {what} is {given}, the data {x}", hint="a number of the data's dtype")
+        data_type = need_tensor(NAME, ty, what)
+        if data_type.ndim > x.ndim or data_type.dtype != x.dtype:
+            raise TypeMismatch(f"{NAME}: {what} is {data_type}, the data {x}", hint="a number of the data's dtype")
     return x
 
 

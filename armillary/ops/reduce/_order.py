@@ -208,16 +208,16 @@ def above(keys: Buffer, count: Index, threshold: Expr, into: Buffer) -> Stmt:
 
 def select_largest(keys: Buffer, place_at: Callable[[Expr], Expr], count: Index, k: int, pairs: Pairs) -> Stmt:
     """The k largest keys with their places, in the order in which they lie; of equal ones the first."""
-    found, greater = scratch("found", 2, str(keys.dtype), "local"), scratch("greater", 1, "int32", "local")
-    threshold = load(found, 0)
+    extreme, greater = scratch("found", 2, str(keys.dtype), "local"), scratch("greater", 1, "int32", "local")
+    threshold = load(extreme, 0)
 
     def collect(low: Var) -> Stmt:
         taken = Collector(pairs, low, T.sub(k, load(greater, 0)))
         every = taken.around(loop("i", count, lambda i: taken.offer_above(load(keys, i), place_at(i))))
         first = taken.around(loop("i", count, lambda i: taken.offer(load(keys, i), place_at(i))))
-        return S.IfThenElse(T.equal(load(found, 1), 1), every, S.seq(above(keys, count, low, greater), first))
+        return S.IfThenElse(T.equal(load(extreme, 1), 1), every, S.seq(above(keys, count, low, greater), first))
 
-    return allocate([found, greater], kth_largest(keys, count, k, found), let(threshold, collect))
+    return allocate([extreme, greater], kth_largest(keys, count, k, extreme), let(threshold, collect))
 
 
 # --- sorting ------------------------------------------------------------------------------------------------------
@@ -322,11 +322,11 @@ def _merge_of(source: Pairs, target: Pairs, width: int) -> Callable[[Var], Stmt]
             return let(load(source.keys, left), lambda a: let(load(source.keys, right), lambda b: put(a, b)))
 
         def step(n: Var) -> Stmt:
-            given, returned = load(front, 0), load(back, 0)
-            left = T.sub(T.add(start, n), given)
+            key, returned = load(front, 0), load(back, 0)
+            left = T.sub(T.add(start, n), key)
             behind = T.sub(T.add(T.sub(middle, 1), returned), n)
             return S.seq(
-                move(left, T.add(middle, given), T.add(start, n), front, T.greater),
+                move(left, T.add(middle, key), T.add(start, n), front, T.greater),
                 move(behind, T.sub(last, returned), T.sub(last, n), back, T.less_equal),
             )
 

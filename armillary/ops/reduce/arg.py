@@ -89,8 +89,8 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
         is_lost = T.greater_equal(place, beyond) if last else T.less(place, 0)
         return T.select(is_lost, T.sub(place, T.const(beyond, "int32")), place)
 
-    made: te.Tensor = elements(result, back, name=name, tag="elemwise")
-    return made
+    pairs: te.Tensor = elements(result, back, name=name, tag="elemwise")
+    return pairs
 
 
 def _add_samples(op: Op, largest: bool) -> None:
@@ -136,9 +136,9 @@ def _define(name: str, largest: bool) -> Op:
         count = math.prod(data.shape[a] for a in axes)
         rows = data.transpose([*retained, *axes]).reshape([*(data.shape[a] for a in retained), count])
         extreme = np.argmax if largest else np.argmin
-        found = count - 1 - extreme(rows[..., ::-1], axis=-1) if attrs.select_last_index else extreme(rows, axis=-1)
+        places = count - 1 - extreme(rows[..., ::-1], axis=-1) if attrs.select_last_index else extreme(rows, axis=-1)
         shape = [int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)]
-        return np.asarray(found).reshape(shape).astype(np.int32)
+        return np.asarray(places).reshape(shape).astype(np.int32)
 
     @op.compute
     def compute(attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:

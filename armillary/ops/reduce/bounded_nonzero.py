@@ -48,9 +48,9 @@ def infer(attrs: None, data: Type) -> TupleType:
 
 @bounded_nonzero.reference
 def reference(attrs: None, data: Array) -> tuple[Array, Array]:
-    found, places = np.array(np.nonzero(data), np.int64), np.zeros((data.ndim, data.size), np.int64)
-    places[:, : found.shape[1]] = found
-    return places, np.array([found.shape[1]], np.int64)
+    coordinates, places = np.array(np.nonzero(data), np.int64), np.zeros((data.ndim, data.size), np.int64)
+    places[:, : coordinates.shape[1]] = coordinates
+    return places, np.array([coordinates.shape[1]], np.int64)
 
 
 @bounded_nonzero.compute
@@ -78,7 +78,7 @@ def _is_nonzero(data: Buffer, *index: Index) -> Scalar:
 
 def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length: Known) -> Stmt:
     """What a row holds, along the last axis, and then along the others."""
-    last, found = len(row), scratch("found", LANES, "int32", "local")
+    last, coordinates = len(row), scratch("found", LANES, "int32", "local")
 
     def offer(i: Scalar) -> Stmt:
         here = store(places, i, last, load(count, 0))
@@ -86,11 +86,11 @@ def _row(data: Buffer, places: Buffer, count: Buffer, row: list[Scalar], length:
 
     def vector(v: Var) -> Stmt:
         def lane(n: Var) -> Stmt:
-            return store(found, _is_nonzero(data, *row, v * LANES + n), n)
+            return store(coordinates, _is_nonzero(data, *row, v * LANES + n), n)
 
         some = loop("n", LANES, lambda n: offer(v * LANES + n), S.LoopKind.UNROLLED)
-        tested = S.IfThenElse(T.greater(lanes_sum(found), 0), some)
-        return allocate([found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), tested)
+        tested = S.IfThenElse(T.greater(lanes_sum(coordinates), 0), some)
+        return allocate([coordinates], loop("n", LANES, lane, S.LoopKind.VECTORIZED), tested)
 
     def filled(before: Var) -> Stmt:
         more = T.sub(load(count, 0), before)

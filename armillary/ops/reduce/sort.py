@@ -136,7 +136,7 @@ def _best_of_blocks(
 ) -> Stmt:
     """The k first keys of a row, of which `maximum` gives the largest of each block, with their places."""
     blocks, dtype = -(-size // block), str(best.keys.dtype)
-    maxima, found = scratch("maxima", blocks + LANES, dtype), scratch("reached", 2, dtype, "local")
+    maxima, reached = scratch("maxima", blocks + LANES, dtype), scratch("reached", 2, dtype, "local")
     pool = pairs_of("pool", (k - 1) * block + k + LANES, dtype)
 
     def look(low: Var) -> Stmt:
@@ -154,8 +154,8 @@ def _best_of_blocks(
         best_of_pool = select_largest(pool.keys, lambda i: load(pool.places, i), count, k, best)
         return taken.around(loop("b", blocks, block_of), lowest_behind(pool.keys, count), best_of_pool)
 
-    steps = fill_keys(maxima, maximum, blocks), kth_largest(maxima, blocks, k, found), let(load(found, 0), look)
-    return allocate([maxima, found, pool.keys, pool.places], *steps)
+    steps = fill_keys(maxima, maximum, blocks), kth_largest(maxima, blocks, k, reached), let(load(reached, 0), look)
+    return allocate([maxima, reached, pool.keys, pool.places], *steps)
 
 
 def _first_pairs(
@@ -177,8 +177,8 @@ def _emit(
 
     def one(j: Scalar) -> Stmt:
         def values(place: Scalar) -> Stmt:
-            found = {"values": load(data, *at(place)), "indices": place}
-            chosen = found.values() if wanted == "both" else (found[wanted],)
+            sources = {"values": load(data, *at(place)), "indices": place}
+            chosen = sources.values() if wanted == "both" else (sources[wanted],)
             return S.seq(*(store(out, value, *at(j)) for out, value in zip(outs, chosen, strict=True)))
 
         return let(place_of(j), values)
@@ -244,8 +244,8 @@ def ordered(
     is_few = 0 < k <= SMALL_K and k < size <= SHORT
     is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
     if by_lanes and is_many and 0 < k <= ACROSS and size <= SHORT:
-        made: list[te.Tensor] = _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
-        return made
+        across: list[te.Tensor] = _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
+        return across
     block = 1 if is_few or k in (0, size) else _block_length(size, k)
     inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
 
@@ -262,17 +262,17 @@ def ordered(
                 return allocate([order], _keep_best(ins[0], order, size, k, at, ascending), emit(order))
             room = max(k + 1, sorted_size(k))
             best, spare = (pairs_of(name, room, key_dtype(data.dtype)) for name in ("best", "spare"))
-            found = _first_pairs(
+            results = _first_pairs(
                 lambda p: key_of(load(ins[0], *at(p)), ascending), lambda b: load(ins[-1], *at(b)), size, block, k, best
             )
             in_order, where = sort_pairs(best, spare, k)
             scratches = [best.keys, best.places, spare.keys, spare.places]
-            return allocate(scratches, found, in_order, emit(where.places))
+            return allocate(scratches, results, in_order, emit(where.places))
 
         return rows([*shape[:axis], *shape[axis + 1 :]], row)
 
-    found: list[te.Tensor] = te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
-    return found
+    results: list[te.Tensor] = te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
+    return results
 
 
 def _ordered_open(
@@ -295,8 +295,8 @@ def _ordered_open(
 
         return rows([*shape[:axis], *shape[axis + 1 :]], row)
 
-    found: list[te.Tensor] = te.extern([result] * len(dtypes), [data], body, name=name, dtype=dtypes)
-    return found
+    results: list[te.Tensor] = te.extern([result] * len(dtypes), [data], body, name=name, dtype=dtypes)
+    return results
 
 
 # --- argsort, sort ------------------------------------------------------------------------------------------------

@@ -60,9 +60,15 @@ def _reference(attrs: UniqueAttrs, data: Array) -> tuple[Array, ...]:
     order = np.arange(len(first)) if attrs.is_sorted else np.argsort(first)
     behind = (0, len(data) - len(first))
     places = [np.pad(v[order], behind).astype(np.int32) for v in (first, count)]
-    found = np.pad(data[first[order]], behind)
+    distinct = np.pad(data[first[order]], behind)
     number = np.argsort(order)[group.reshape(-1)].astype(np.int32)
-    return (found, places[0], number, np.array([len(first)], np.int32), *([places[1]] if attrs.return_counts else []))
+    return (
+        distinct,
+        places[0],
+        number,
+        np.array([len(first)], np.int32),
+        *([places[1]] if attrs.return_counts else []),
+    )
 
 
 @unique.compute
@@ -82,7 +88,7 @@ def _compute(attrs: UniqueAttrs, data: te.Tensor) -> list[te.Tensor]:
 def _groups(attrs: UniqueAttrs, size: int, ins: list[Buffer], outs: list[Buffer]) -> Stmt:
     """Number the groups of equal elements in order; give them their places; write what each holds."""
     data, order = ins
-    found, where, inverse, total = outs[:4]
+    distinct, where, inverse, total = outs[:4]
     count, next_place = (scratch(name, 1, "int32", "local") for name in ("count", "next"))
     first, often, place, opens = (scratch(name, size, "int32") for name in ("first", "often", "place", "opens"))
 
@@ -105,11 +111,11 @@ def _groups(attrs: UniqueAttrs, size: int, ins: list[Buffer], outs: list[Buffer]
     def put(group: Index) -> Stmt:
         to = load(place, group)
         rest = [store(outs[4], load(often, group), to)] if attrs.return_counts else []
-        value = store(found, load(data, load(first, group)), to)
+        value = store(distinct, load(data, load(first, group)), to)
         return S.seq(value, store(where, load(first, group), to), *rest)
 
     def clear(i: Index) -> Stmt:
-        return S.seq(store(found, T.const(0, data.dtype), i), *(store(out, 0, i) for out in (where, *outs[4:])))
+        return S.seq(store(distinct, T.const(0, data.dtype), i), *(store(out, 0, i) for out in (where, *outs[4:])))
 
     return allocate(
         [count, next_place, first, often, place, opens],

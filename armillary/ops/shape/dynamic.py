@@ -93,14 +93,14 @@ def _infer(attrs: DynamicAttrs, inputs: Type) -> Type:
     values = {name: _dummy(attrs.op, name, ty) for name, ty in zip(attrs.names, fields[count:], strict=True)}
     if attrs.op == "squeeze":  # the axes that go must have size 1
         return TensorType((ANY_DIM,) * (own[0].ndim - fields[count].size), own[0].dtype)
-    given = op.make_attrs((), {**dict(attrs.settings), **values})
+    own_attrs = op.make_attrs((), {**dict(attrs.settings), **values})
     if Fact.PICKS in op.facts and _ENDS.issuperset(attrs.names):
         return _cut(attrs, own[0], [ty.size for ty in fields[count:]])
     if _SIZES.issuperset(attrs.names):
         return _unchanged_type(op, attrs, values, own)
     with suppress(TypeMismatch):
-        return _unknown(op.infer_type(given, [TensorType((1,) * ty.ndim, ty.dtype) for ty in own]))
-    return _unknown(op.infer_type(given, list(own)))  # sizes that say something of the others
+        return _unknown(op.infer_type(own_attrs, [TensorType((1,) * ty.ndim, ty.dtype) for ty in own]))
+    return _unknown(op.infer_type(own_attrs, list(own)))  # sizes that say something of the others
 
 
 def _cut(attrs: DynamicAttrs, data: TensorType, counts: Sequence[int]) -> TensorType:

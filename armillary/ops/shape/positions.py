@@ -118,11 +118,11 @@ def infer_unravel_index(attrs: None, indices: TensorType, shape: TensorType) -> 
 @unravel_index.reference
 def unravel_index_reference(attrs: None, indices: Array, shape: Array) -> Array:
     rest = indices.astype(np.int64)
-    found: list[Array] = []
+    columns: list[Array] = []
     for size in reversed([int(v) for v in shape]):
-        found.insert(0, rest % max(size, 1))
+        columns.insert(0, rest % max(size, 1))
         rest = rest // max(size, 1)
-    return np.stack(found).astype(indices.dtype) if found else np.zeros((0, *indices.shape), indices.dtype)
+    return np.stack(columns).astype(indices.dtype) if columns else np.zeros((0, *indices.shape), indices.dtype)
 
 
 @unravel_index.compute

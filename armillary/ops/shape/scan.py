@@ -161,7 +161,7 @@ def _beside(
     group: Scalar,
 ) -> Stmt:
     """Some rows along the last axis at a time, so that a sum need not wait for the one before."""
-    found, last = scratch("found", count, str(out.dtype), "local"), shape[-1] - 1
+    row, last = scratch("found", count, str(out.dtype), "local"), shape[-1] - 1
 
     def each(body: Callable[[Scalar, list[Scalar]], Stmt]) -> Stmt:
         kind = S.LoopKind.UNROLLED
@@ -171,14 +171,14 @@ def _beside(
         place = T.sub(last, k) if attrs.reverse else k
 
         def one(r: Scalar, head: list[Scalar]) -> Stmt:
-            after = store(found, combine(load(found, r), convert(load(data, *head, place), out.dtype)), r)
-            retained = store(out, load(found, r), *head, place)
+            after = store(row, combine(load(row, r), convert(load(data, *head, place), out.dtype)), r)
+            retained = store(out, load(row, r), *head, place)
             return S.seq(retained, after) if attrs.exclusive else S.seq(after, retained)
 
         return each(one)
 
-    start = each(lambda r, head: store(found, T.const(neutral, out.dtype), r))
-    return S.Allocate(found, S.seq(start, loop("k", shape[-1], step)))
+    start = each(lambda r, head: store(row, T.const(neutral, out.dtype), r))
+    return S.Allocate(row, S.seq(start, loop("k", shape[-1], step)))
 
 
 ROWS_TOGETHER = (8, 4, 2, 1)  # rows that are summed side by side; the sum of one stays in a register, too

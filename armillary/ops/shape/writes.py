@@ -61,8 +61,8 @@ def _slices(attrs: StridedSetAttrs, shape: Sequence[int]) -> list[range]:
     strides = strides if len(strides) > 1 else strides * len(begin)
     if not len(begin) == len(end) == len(strides) <= len(shape) or 0 in strides:
         raise TypeMismatch(f"strided_set: begin {begin}, end {end} and strides {strides} do not fit shape {shape}")
-    found = [range(*slice(b, e, s).indices(n)) for b, e, s, n in zip(begin, end, strides, shape)]
-    return [*found, *(range(n) for n in shape[len(begin) :])]
+    ranges = [range(*slice(b, e, s).indices(n)) for b, e, s, n in zip(begin, end, strides, shape)]
+    return [*ranges, *(range(n) for n in shape[len(begin) :])]
 
 
 @strided_set.infer

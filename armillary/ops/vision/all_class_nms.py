@@ -70,13 +70,13 @@ def _reference(attrs: AllClassAttrs, *inputs: Array) -> tuple[Array, ...]:
     if attrs.output_format == "onnx":
         behind = ((0, batch * classes * size - len(rows)), (0, 0))
         return np.pad(rows, behind).astype(np.int64), np.array([len(rows)], np.int64)
-    places, found = np.zeros((batch, classes * size, 2), np.int64), np.zeros((batch, classes * size), scores.dtype)
+    places, scores_of = np.zeros((batch, classes * size, 2), np.int64), np.zeros((batch, classes * size), scores.dtype)
     counts = np.zeros(batch, np.int64)
     for b in range(batch):
         own = rows[rows[:, 0] == b, 1:]
         places[b, : len(own)], counts[b] = own, len(own)
-        found[b, : len(own)] = scores[b][own[:, 0], own[:, 1]]
-    return places, found, counts
+        scores_of[b, : len(own)] = scores[b][own[:, 0], own[:, 1]]
+    return places, scores_of, counts
 
 
 @all_class.decompose
@@ -102,9 +102,9 @@ def _image(scores: Expr, picks: Expr, stays: Expr, b: int, size: int) -> tuple[E
     rows, total = _listed(*(_one(x, b) for x in (picks, stays)))
     rows = _padded(call("strided_slice", rows, begin=(1,), end=(3,), strides=(1,), axes=(1,)), size)
     where = call("transpose", rows, axes=(1, 0))
-    found = call("gather_nd", call("squeeze", _one(scores, b), axis=(0,)), where)
+    picked = call("gather_nd", call("squeeze", _one(scores, b), axis=(0,)), where)
     counted = call("less", iota(size), total)
-    return rows, call("where", counted, found, call("zeros_like", found)), total
+    return rows, call("where", counted, picked, call("zeros_like", picked)), total
 
 
 def _one(x: Expr, b: int) -> Expr:
@@ -117,8 +117,8 @@ def _i64(values: object) -> Constant:
 
 def _listed(picks: Expr, stays: Expr) -> tuple[Expr, Expr]:
     """Rows (image, class, box) of what stays, zeros behind them, and their number, (1,)."""
-    found = call("bounded_nonzero", stays)
-    places, total = TupleGetItem(found, 0), TupleGetItem(found, 1)
+    listed = call("bounded_nonzero", stays)
+    places, total = TupleGetItem(listed, 0), TupleGetItem(listed, 1)
     counted = call("less", iota(type_of(places).static[1]), total)
     box = call("where", counted, call("gather_nd", picks, places), _i64(0))
     head = [call("take", places, const(k, "int32"), axis=0) for k in range(2)]
@@ -145,8 +145,10 @@ def all_class_suppressed(
     """`relay.vision.all_class_non_max_suppression`: limits may be numbers."""
     limits: Sequence[Expr | float] = (max_output_boxes_per_class, iou_threshold, score_threshold)
     dtypes = ("int32", "float32", "float32")
-    given = [x if isinstance(x, Expr) else const(x, dtype) for x, dtype in zip(limits, dtypes, strict=True)]
-    return TupleWrapper(all_class(boxes, scores, *given, output_format=output_format), 2 + (output_format != "onnx"))
+    limits_given = [x if isinstance(x, Expr) else const(x, dtype) for x, dtype in zip(limits, dtypes, strict=True)]
+    return TupleWrapper(
+        all_class(boxes, scores, *limits_given, output_format=output_format), 2 + (output_format != "onnx")
+    )
 
 
 @all_class.samples

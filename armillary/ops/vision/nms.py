@@ -244,15 +244,15 @@ def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
 
     if not one.attrs.has_least:
         return loop("i", T.convert(one.size), offer)
-    found = scratch("found", LANES, "int32", "local")
+    taken = scratch("found", LANES, "int32", "local")
 
     def vector(v: Var) -> Stmt:
         def lane(n: Var) -> Stmt:
-            return store(found, T.cast(T.greater(one.score(v * LANES + n), one.least), "int32"), n)
+            return store(taken, T.cast(T.greater(one.score(v * LANES + n), one.least), "int32"), n)
 
-        total = lanes_sum(found)
+        total = lanes_sum(taken)
         some = loop("n", LANES, lambda n: offer(v * LANES + n))
-        return allocate([found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some))
+        return allocate([taken], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some))
 
     whole = one.size // LANES
     rest = one.size - whole * LANES

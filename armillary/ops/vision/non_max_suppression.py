@@ -128,8 +128,8 @@ def _compute(
 
     shapes: list[tuple[int, ...]] = [(batch, size), (batch, 1)] if attrs.return_indices else [(batch, size, width)]
     types = ["int32", "int32"] if attrs.return_indices else [dtype]
-    given = [data, count, indices, most, iou, order]
-    result: Tensor | list[Tensor] = te.extern(shapes, given, body, name="suppress", dtype=types)
+    operands = [data, count, indices, most, iou, order]
+    result: Tensor | list[Tensor] = te.extern(shapes, operands, body, name="suppress", dtype=types)
     return result
 
 

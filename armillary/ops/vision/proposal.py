@@ -154,8 +154,8 @@ def _decompose(attrs: ProposalAttrs, cls_prob: Expr, bbox_pred: Expr, im_info: E
     turns = call("floor_mod", Constant(np.tile(np.arange(post, dtype=np.int64), (batch, 1))), counts)
     chosen = call("gather", picks, turns, axis=1)
     images = Constant(np.repeat(np.arange(batch, dtype=np.float32), post)[:, None])
-    found = call("concatenate", Tuple(tuple(_picked(boxes, chosen, b) for b in range(batch))), axis=0)
-    return call("concatenate", Tuple((images, found)), axis=1)
+    joined = call("concatenate", Tuple(tuple(_picked(boxes, chosen, b) for b in range(batch))), axis=0)
+    return call("concatenate", Tuple((images, joined)), axis=1)
 
 
 def _picked(table: Expr, places: Expr, b: int) -> Expr:

@@ -96,12 +96,12 @@ def _places(
 def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     lines, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)
-    found = np.zeros((len(rois), data.shape[1], lines, columns), np.float32)
+    pooled = np.zeros((len(rois), data.shape[1], lines, columns), np.float32)
     for region, box in enumerate(rois.astype(np.float32)):
         y, x = (_grid(attrs, box[n], box[n + 2], count) for n, count in ((2, lines), (1, columns)))
         if y.size and x.size:
-            found[region] = _pooled(attrs.mode, data[image[region]].astype(np.float32), y, x)
-    return found.astype(data.dtype)
+            pooled[region] = _pooled(attrs.mode, data[image[region]].astype(np.float32), y, x)
+    return pooled.astype(data.dtype)
 
 
 def _grid(attrs: RoiAlignAttrs, first: Array, last: Array, cells: int) -> Array:

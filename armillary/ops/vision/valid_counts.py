@@ -146,7 +146,7 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
     offered = np.where(cls_prob > -1, cls_prob, cls_prob.dtype.type(-1))[:, first:]  # others are no scores
     score = offered.max(1)
     best = np.where((score > -1) & (score >= cls_prob.dtype.type(attrs.threshold)), offered.argmax(1) + first, 0)
-    found = np.full((*score.shape, 6), -1, cls_prob.dtype)
+    rows = np.full((*score.shape, 6), -1, cls_prob.dtype)
     counts = np.zeros(len(score), np.int32)
     low, high = anchor[0, :, :2], anchor[0, :, 2:]
     moved, v = loc_pred.reshape(len(score), -1, 4), np.array(attrs.variances, cls_prob.dtype)
@@ -158,10 +158,8 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
         retained = np.flatnonzero((best[b] > 0) | attrs.keep_background)
         counts[b] = len(retained)
         numbers = best[b, retained] - first
-        found[b, : len(retained)] = np.concatenate(
-            [numbers[:, None], score[b, retained][:, None], ends[b, retained]], 1
-        )
-    return found, counts
+        rows[b, : len(retained)] = np.concatenate([numbers[:, None], score[b, retained][:, None], ends[b, retained]], 1)
+    return rows, counts
 
 
 @transform_loc.compute

@@ -149,10 +149,10 @@ def map_pattern(pattern: Pattern, get: Callable[[Expr], Expr]) -> Pattern:
         return pattern if var is pattern.var else PatternVar(var)
     if not isinstance(pattern, PatternConstructor | PatternTuple):
         return pattern
-    made = tuple(map_pattern(p, get) for p in pattern.patterns)
-    if all(a is b for a, b in zip(made, pattern.patterns, strict=True)):
+    parts = tuple(map_pattern(p, get) for p in pattern.patterns)
+    if all(a is b for a, b in zip(parts, pattern.patterns, strict=True)):
         return pattern
-    return PatternTuple(made) if isinstance(pattern, PatternTuple) else PatternConstructor(pattern.constructor, made)
+    return PatternTuple(parts) if isinstance(pattern, PatternTuple) else PatternConstructor(pattern.constructor, parts)
 
 
 # --- what walks do with them ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class CallGraph:
     def ref_count(self, var: GlobalVar | str) -> int:
         """How often a function is named in the module."""
         name = self._name(var)
-        return sum(found.count(name) for found in self._named.values())
+        return sum(names.count(name) for names in self._named.values())
 
     def is_recursive(self, var: GlobalVar | str) -> bool:
         """Whether a function names itself."""

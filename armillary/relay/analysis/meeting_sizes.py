@@ -26,16 +26,16 @@ def with_meeting_sizes(module: IRModule) -> IRModule:
     Raises TypeMismatch where the bounds of sizes that meet have no number in common.
     """
     main = module["main"]
-    given = parameter_sizes(main) if isinstance(main, Function) else {}
-    if not given:
+    sizes = parameter_sizes(main) if isinstance(main, Function) else {}
+    if not sizes:
         return module
     anew, meetings = meetings_of(main, module)
     always = {id(e) for e in always_computed(anew.body)}
-    equal = _united([m for m in meetings if id(m.where) in always], given)
+    equal = _united([m for m in meetings if id(m.where) in always], sizes)
     if all(known == size(name) for name, known in equal.items()):
         return module
     result = module.copy()
-    result["main"] = _with_sizes(anew, {name: _narrowed(known, equal, given) for name, known in equal.items()})
+    result["main"] = _with_sizes(anew, {name: _narrowed(known, equal, sizes) for name, known in equal.items()})
     return result
 
 

@@ -32,8 +32,8 @@ class BlockRows:
         used = parts.any(axis=(2, 3))
         row, column = np.nonzero(used)
         begins = np.searchsorted(row, np.arange(rows // high + 1))
-        made = np.ascontiguousarray(parts[row, column])
-        return BlockRows(made, column.astype(np.int32), begins.astype(np.int32), (rows, columns))
+        blocks = np.ascontiguousarray(parts[row, column])
+        return BlockRows(blocks, column.astype(np.int32), begins.astype(np.int32), (rows, columns))
 
     @property
     def density(self) -> float:
@@ -43,8 +43,8 @@ class BlockRows:
     def todense(self) -> Array:
         """The matrix with its zeros."""
         (rows, columns), (_, high, wide) = self.shape, self.data.shape
-        made = np.zeros((rows // high, columns // wide, high, wide), self.data.dtype)
-        made[np.repeat(np.arange(rows // high), np.diff(self.indptr)), self.indices] = self.data
-        return made.transpose(0, 2, 1, 3).reshape(rows, columns)
+        blocks = np.zeros((rows // high, columns // wide, high, wide), self.data.dtype)
+        blocks[np.repeat(np.arange(rows // high), np.diff(self.indptr)), self.indices] = self.data
+        return blocks.transpose(0, 2, 1, 3).reshape(rows, columns)
 
     toarray = todense

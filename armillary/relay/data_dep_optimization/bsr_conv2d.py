@@ -57,8 +57,8 @@ def convert2(
         if not _fits(call, layout, kernel_size) or (filter_func is not None and not filter_func(call)):
             return None
         rows = weight.reshape(len(weight), -1) if layout == "NCHW" else weight.reshape(-1, weight.shape[-1]).T
-        found = blocks_of(np.ascontiguousarray(rows), blocksize, sparsity_threshold)
-        return None if found is None else sparse_conv2d(call.args[0], *named(found, new), layout, kernel_size)
+        blocks = blocks_of(np.ascontiguousarray(rows), blocksize, sparsity_threshold)
+        return None if blocks is None else sparse_conv2d(call.args[0], *named(blocks, new), layout, kernel_size)
 
     return rewritten("bsr_conv2d.convert", func, params, (conv2d.name,), rule)
 

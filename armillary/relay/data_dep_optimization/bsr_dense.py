@@ -43,7 +43,7 @@ def convert(
     def rule(call: Call, weight: Array, new: New) -> Expr | None:
         if filter_func is not None and not filter_func(call):
             return None
-        found = blocks_of(weight, blocksize, sparsity_threshold)
-        return None if found is None else sparse_dense(call.args[0], *named(found, new))
+        blocks = blocks_of(weight, blocksize, sparsity_threshold)
+        return None if blocks is None else sparse_dense(call.args[0], *named(blocks, new))
 
     return rewritten("bsr_dense.convert", func, params, (dense.name,), rule)

@@ -332,13 +332,13 @@ class Op(Expr):
     def __call__(self, *args: object, **attrs: object) -> Call:  # expressions, arrays, numbers; attribute values
         """A Call: tensor arguments first, then attributes, by position in field order or by name."""
         count = len(self.inputs)
-        given = list(args[:count])
-        for name in self.inputs[len(given) :]:
+        positional = list(args[:count])
+        for name in self.inputs[len(positional) :]:
             if name.lstrip("*") in attrs:
-                given.append(attrs.pop(name.lstrip("*")))
-        if len(given) != count:
-            raise TypeMismatch(f"{self.name}: expected {count} tensor arguments {self.inputs}, got {len(given)}")
-        tensors = self._tensors(given)
+                positional.append(attrs.pop(name.lstrip("*")))
+        if len(positional) != count:
+            raise TypeMismatch(f"{self.name}: expected {count} tensor arguments {self.inputs}, got {len(positional)}")
+        tensors = self._tensors(positional)
         if any(isinstance(value, Expr) for value in (*args[count:], *attrs.values())) and self.attrs_class is not None:
             return self._of_values(tensors, args[count:], attrs)
         return Call(self, tensors, self.make_attrs(args[count:], attrs))

@@ -26,12 +26,12 @@ class OperatorFunction(Protocol):
 
 def signature(op: Op) -> inspect.Signature:
     """Inputs, then attributes with their defaults."""
-    found = [_parameter(name.lstrip("*")) for name in op.inputs]
+    parameters = [_parameter(name.lstrip("*")) for name in op.inputs]
     for field in dataclasses.fields(op.attrs_class) if op.attrs_class is not None else ():
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        found.append(_parameter(field.name, default, field.type))
-    found.sort(key=lambda p: p.kind)
-    return inspect.Signature(found, return_annotation="Call")
+        parameters.append(_parameter(field.name, default, field.type))
+    parameters.sort(key=lambda p: p.kind)
+    return inspect.Signature(parameters, return_annotation="Call")
 
 
 def _parameter(

@@ -48,5 +48,5 @@ def _shape(e: Call) -> tuple[int, ...]:
 
 def static_attribute(expr: Expr) -> Any:  # Any: a number or nested lists of numbers; None where it is not known
     """The same as an attribute has it: a number, or tuples of numbers."""
-    found = static_value(expr)
-    return None if found is None else found.tolist()
+    value = static_value(expr)
+    return None if value is None else value.tolist()

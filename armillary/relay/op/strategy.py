@@ -107,8 +107,8 @@ def __getattr__(name: str) -> object:
     """Strategies by the names of scripts: `conv2d_strategy`, `conv2d_strategy_cpu`; `x86` and the like are this."""
     if name in _FAMILIES:
         return sys.modules[__name__]
-    operator, found, family = name.partition("_strategy")
-    op_name = next((place + operator for place in _PLACES if found and place + operator in OPS), None)
+    operator, suffix, family = name.partition("_strategy")
+    op_name = next((place + operator for place in _PLACES if suffix and place + operator in OPS), None)
     if op_name is None or (family and family[0] != "_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if family:

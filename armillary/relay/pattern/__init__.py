@@ -366,8 +366,8 @@ def match(pattern: DFPattern, expr: object) -> Bindings | None:
 def _match(pattern: DFPattern, expr: Any, have: Bindings) -> Bindings | None:
     if pattern in have:
         return have if have[pattern] is expr else None
-    found = _MATCHERS[type(pattern)](pattern, expr, have)
-    return None if found is None else {**found, pattern: expr}
+    bindings = _MATCHERS[type(pattern)](pattern, expr, have)
+    return None if bindings is None else {**bindings, pattern: expr}
 
 
 def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[object], have: Bindings) -> Bindings | None:
@@ -442,8 +442,8 @@ def _as_written(p: CallPattern, e: Call, have: Bindings) -> Bindings | None:
 def _function(p: FunctionPattern, e: object, have: Bindings) -> Bindings | None:
     if not isinstance(e, Function):
         return None
-    found = have if p.params is None else _match_all(p.params, e.params, have)
-    return None if found is None else _match(p.body, e.body, found)
+    bindings = have if p.params is None else _match_all(p.params, e.params, have)
+    return None if bindings is None else _match(p.body, e.body, bindings)
 
 
 def _tuple(p: TuplePattern, e: object, have: Bindings) -> Bindings | None:
@@ -559,8 +559,8 @@ def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) 
     memo: dict[int, Expr] = {}
     for pre in post_order(root):
         post = map_children(pre, lambda e: memo.get(id(e), e))
-        found = match(rule.pattern, post)
-        if found is not None:
-            post = as_expr(rule.callback(pre, post, {pattern: [e] for pattern, e in found.items()}))
+        bindings = match(rule.pattern, post)
+        if bindings is not None:
+            post = as_expr(rule.callback(pre, post, {pattern: [e] for pattern, e in bindings.items()}))
         memo[id(pre)] = post
     return memo[id(root)]

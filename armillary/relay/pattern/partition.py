@@ -45,8 +45,8 @@ def outline_matches(
     taken: set[int] = set()
     groups: dict[int, list[Expr]] = {}
     for root in reversed(order):
-        found = match(root) if id(root) not in taken else None
-        inside = _inner_nodes(found) if found is not None else {}
+        bindings = match(root) if id(root) not in taken else None
+        inside = _inner_nodes(bindings) if bindings is not None else {}
         if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
             continue
         if check is None or refusal(check(root)) is None:
@@ -89,8 +89,10 @@ def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[s
     memo: dict[int, Expr] = {}
     for expr in order:
         members = groups.get(id(expr))
-        made = map_children(expr, lambda e: memo.get(id(e), e)) if members is None else _outlined(members, memo, attrs)
-        memo[id(expr)] = made
+        rebuilt = (
+            map_children(expr, lambda e: memo.get(id(e), e)) if members is None else _outlined(members, memo, attrs)
+        )
+        memo[id(expr)] = rebuilt
     return memo[id(order[-1])]
 
 

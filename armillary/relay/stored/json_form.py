@@ -299,12 +299,12 @@ class _Reader:
             if not isinstance(callee, Expr | GlobalVar):
                 raise self.damaged(f"calls a {type(callee).__name__}")
             return Call(callee, args)
-        op, given = get_op(name), node.get("attrs", {})
-        if not isinstance(given, dict):
+        op, attributes = get_op(name), node.get("attrs", {})
+        if not isinstance(attributes, dict):
             raise self.damaged("has attributes that are no object")
-        if op.attrs_class is None and not given:
+        if op.attrs_class is None and not attributes:
             return Call(op, args)
-        return Call(op, args, op.make_attrs((), {key: self.value(value) for key, value in given.items()}))
+        return Call(op, args, op.make_attrs((), {key: self.value(value) for key, value in attributes.items()}))
 
     def read_parts(self, node: dict[str, Json]) -> Expr:
         cls = _BY_PARTS[node["kind"]]

@@ -62,7 +62,7 @@ def check_grad(
         forward, derived = make.evaluate(func), make.evaluate(back)
         _, grads = derived(*inputs)
         for x in moved:
-            place = next(k for k, given in enumerate(inputs) if given is x)
+            place = next(k for k, value in enumerate(inputs) if value is x)
             differences = _differences(forward, inputs, place, eps)
             np.testing.assert_allclose(grads[place].numpy(), differences, atol=atol, rtol=rtol)
 

@@ -78,9 +78,9 @@ def get_net(iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = 
     for n in range(iterations):
         own = [var(f"{part}_{n}_{what}", ty) for part in ("i2h", "h2h") for what, ty in parameters]
         params += own
-        made = scope.let(f"call_{n}", Call(lstm_cell(num_hidden, batch_size, dtype, f"lstm_{n}"), (data, states, *own)))
-        out = scope.let(f"out_{n}", TupleGetItem(made, 0))
-        states = scope.let(f"states_{n}", TupleGetItem(made, 1))
+        let = scope.let(f"call_{n}", Call(lstm_cell(num_hidden, batch_size, dtype, f"lstm_{n}"), (data, states, *own)))
+        out = scope.let(f"out_{n}", TupleGetItem(let, 0))
+        states = scope.let(f"states_{n}", TupleGetItem(let, 1))
     return Function(tuple(params), scope.let_in(out))
 
 

@@ -42,10 +42,10 @@ def enabled_targets() -> list[tuple[str, Device]]:
 
 def run_infer_type(expr: Expr) -> Expr:
     """The expression after its types were inferred, a function with its result's; TypeMismatch where ill-typed."""
-    found = infer_type(expr)
-    if not isinstance(expr, Function) or expr.ret_type is not None or not isinstance(found, FuncType):
+    ty = infer_type(expr)
+    if not isinstance(expr, Function) or expr.ret_type is not None or not isinstance(ty, FuncType):
         return expr
-    typed = replace(expr, ret_type=found.ret_type)
+    typed = replace(expr, ret_type=ty.ret_type)
     infer_type(typed)
     return typed
 

@@ -58,8 +58,8 @@ def flexible_shape_dispatch(
     branch: Expr | None = None
     for bucket in reversed(sizes):
         name = GlobalVar(f"main_{bucket}")
-        result[name] = made = with_types(main, axes.types(main, bucket))
-        checked = infer_type(made, result)
+        result[name] = bucket_function = with_types(main, axes.types(main, bucket))
+        checked = infer_type(bucket_function, result)
         assert isinstance(checked, FuncType), "a function has a function's type"
         given = checked.ret_type
 

@@ -37,23 +37,23 @@ _TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4, "ext_dev"
 def device_targets(given: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
     """Of a mapping from devices (numbers, names, Devices) to whatever Target accepts, or of targets alone."""
     pairs = given.items() if isinstance(given, Mapping) else [(as_target(t).kind.device_type, t) for t in given]
-    found: dict[int, Target] = {}
+    targets: dict[int, Target] = {}
     for key, value in pairs:
         device, target = _device_type(key), as_target(value)
         if device != target.kind.device_type:
             message = f"the target {target} is for device type {target.kind.device_type}, given for device {key!r}"
             raise TargetError(message, hint="as in {'cpu': 'llvm', 'opencl': 'opencl'}")
-        if device in found:
-            raise TargetError(f"two targets for device type {device}: {found[device]} and {target}")
-        found[device] = target
-    if not found:
+        if device in targets:
+            raise TargetError(f"two targets for device type {device}: {targets[device]} and {target}")
+        targets[device] = target
+    if not targets:
         raise TargetError("no target is given", hint="as in {'cpu': 'llvm', 'opencl': 'opencl'}")
-    cpu = found.get(CPU, host)
-    found = {d: t if d == CPU or cpu is None else Target(t, host=cpu) for d, t in found.items()}
-    main = _main_device(list(found))
-    for target in found.values():
+    cpu = targets.get(CPU, host)
+    targets = {d: t if d == CPU or cpu is None else Target(t, host=cpu) for d, t in targets.items()}
+    main = _main_device(list(targets))
+    for target in targets.values():
         backend_of(target)  # which refuses targets of families without one
-    return DeviceTargets(found[main], tuple((d, t) for d, t in found.items() if d != main))
+    return DeviceTargets(targets[main], tuple((d, t) for d, t in targets.items() if d != main))
 
 
 def _main_device(given: list[int]) -> int:
@@ -102,9 +102,9 @@ def _joined(function: Function, targets: DeviceTargets) -> Function:
         if id(expr.op) not in regions:
             regions[id(expr.op)] = _kernels_of(expr.op, device, targets.target_of(device))
         region = regions[id(expr.op)]
-        given = [memo.get(id(a), a) for a in expr.args]
+        arguments = [memo.get(id(a), a) for a in expr.args]
         place = device if targets.target_of(device).kind.codegen else CPU  # where its memory is
-        sent = [_moved(a, p.checked_type, main, place) for a, p in zip(given, region.params, strict=True)]
+        sent = [_moved(a, p.checked_type, main, place) for a, p in zip(arguments, region.params, strict=True)]
         body = substitute(region.body, {id(p): a for p, a in zip(region.params, sent, strict=True)})
         memo[id(expr)] = _moved(body, region.body.checked_type, place, main)
     joined = memo[id(function)]

@@ -176,7 +176,7 @@ class _Builder:
         for k, text in folded:
             label = names[k].lstrip("*") if k < len(names) and not text.startswith("%") else ""
             labels.setdefault(text, []).append(label)
-        notes = (_shortened(f"{' '.join(found)} {text}".strip()) for text, found in labels.items())
+        notes = (_shortened(f"{' '.join(labels_of)} {text}".strip()) for text, labels_of in labels.items())
         rows += [Row("", "", note, is_note=True) for note in notes]
         self.sources[id(expr)] = self._box(Box(kind, rows, _tooltip(expr)), reads, expr.checked_type)
 

@@ -178,12 +178,12 @@ def _adjoint(
     reduced: tuple[IterVar, ...],
 ) -> Tensor | None:
     """What one operation hands to one tensor: a sum for each place where it reads it."""
-    found: list[Tensor] = []
+    adjoints: list[Tensor] = []
     for load in _loads(body, source):
         local = times(weight, derivative(body, load))
         if local is not None:
-            found.append(_scattered(tensor, adjoint, lead, load, T.cast(local, source.dtype), condition, reduced))
-    return _sum(found, source) if found else None
+            adjoints.append(_scattered(tensor, adjoint, lead, load, T.cast(local, source.dtype), condition, reduced))
+    return _sum(adjoints, source) if adjoints else None
 
 
 def _scattered(
@@ -201,17 +201,17 @@ def _scattered(
     places = [Var(f"p{k}", T.convert(extent).dtype) for k, extent in enumerate(source.shape)]
     shifted = {a.var: T.add(a.var, a.dom.min) for a in reduced if a.dom is not None and T.as_int(a.dom.min) != 0}
     from_zero = rewriter(shifted) if shifted else (lambda item: item)
-    found = solve(list(zip(map(from_zero, load.indices), places, strict=True)), axes)
-    fresh = {var: reduce_axis((0, extent), var.name) for var, extent in found.left.items()}
+    places_of = solve(list(zip(map(from_zero, load.indices), places, strict=True)), axes)
+    fresh = {var: reduce_axis((0, extent), var.name) for var, extent in places_of.left.items()}
     indices = [a.var for a in tensor.op.axis]
 
     def element(*at: Expr) -> Expr:
         known = dict(zip(places, at[lead:], strict=True)) | {var: axis.var for var, axis in fresh.items()}
         put = rewriter({v: T.convert(value) for v, value in known.items()})
         move = rewriter(
-            {v: put(value) for v, value in found.values.items()} | {v: T.convert(x) for v, x in known.items()}
+            {v: put(value) for v, value in places_of.values.items()} | {v: T.convert(x) for v, x in known.items()}
         )
-        conditions = [*(put(c) for c in found.conditions), move(from_zero(condition))]
+        conditions = [*(put(c) for c in places_of.conditions), move(from_zero(condition))]
         value = T.mul(adjoint(*at[:lead], *(move(i) for i in indices)), move(from_zero(local)))
         guarded = T.if_then_else(T.all_of(*conditions), value, _zero(source))
         return total(guarded, axis=list(fresh.values())) if fresh else guarded

@@ -108,7 +108,7 @@ def _joined(equations: list[Equation], conditions: list[Expr]) -> list[Equation]
     """Equations of one number's digits as one: f // m % a == p and f // (m * a) == q say f // m == q * a + p."""
     rows = [(*_digit(index), wanted) for index, wanted in equations]
     while True:
-        pair = next((found for row in rows if (found := _partner(row, rows)) is not None), None)
+        pair = next((partner for row in rows if (partner := _partner(row, rows)) is not None), None)
         if pair is None:
             break
         low, high = pair

@@ -55,8 +55,8 @@ class Script:
         return tree
 
     def _free(self) -> Mapping[str, object]:
-        found = inspect.getclosurevars(self.function)
-        return {**found.globals, **found.nonlocals}
+        closure = inspect.getclosurevars(self.function)
+        return {**closure.globals, **closure.nonlocals}
 
     def parse_into(self, builder: IRBuilder, args: Sequence[object]) -> list[Buffer]:
         """The statements of a call inside another script, written into that one's."""

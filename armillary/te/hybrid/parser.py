@@ -87,9 +87,9 @@ class Parser:
 
     def _returned(self, node: ast.Return) -> list[Buffer]:
         parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] if node.value else []
-        found = [self._value(part) for part in parts]
-        buffers = [b for b in found if isinstance(b, Buffer)]
-        if not found or len(buffers) != len(found):
+        values = [self._value(part) for part in parts]
+        buffers = [b for b in values if isinstance(b, Buffer)]
+        if not values or len(buffers) != len(values):
             self._refuse(node, "a script returns tensors made by output_tensor")
         return buffers
 
@@ -143,15 +143,15 @@ class Parser:
 
     def _memory(self, kind: str, node: ast.Call, name: str) -> Buffer:
         """The buffer of `output_tensor(shape, dtype)` or `allocate(shape, dtype, scope)`."""
-        given = {n: self._value(a) for n, a in zip(("shape", "dtype", "scope"), node.args, strict=False)}
-        given |= {str(k.arg): self._value(k.value) for k in node.keywords}
-        shape, dtype = given.get("shape"), str(given.get("dtype", "float32"))
+        arguments = {n: self._value(a) for n, a in zip(("shape", "dtype", "scope"), node.args, strict=False)}
+        arguments |= {str(k.arg): self._value(k.value) for k in node.keywords}
+        shape, dtype = arguments.get("shape"), str(arguments.get("dtype", "float32"))
         sizes = T.as_shape(tuple(shape) if isinstance(shape, tuple | list) else (shape,), name)  # type: ignore[arg-type]
         if kind == "output_tensor" and not self.inline:
             result = Buffer(name, sizes, DType(dtype))
             self.outputs.append(result)
             return result
-        return self.builder.allocate(dtype, sizes, name, str(given.get("scope", "global"))).buffer
+        return self.builder.allocate(dtype, sizes, name, str(arguments.get("scope", "global"))).buffer
 
     def _define(self, name: str, value: Value) -> None:
         self.scopes[-1][name] = value
@@ -171,9 +171,9 @@ class Parser:
             self.builder.emit(BufferStore(known.buffer, stored, (T.const(0),)))
         elif isinstance(value, Expr | int | float) and (target.id in self.changing or _loads(value)):
             first = T.convert(value)
-            made = self.builder.allocate(str(first.dtype), (1,), target.id, "local").buffer
-            self._define(target.id, Local(made))
-            self.builder.emit(BufferStore(made, first, (T.const(0),)))
+            memory = self.builder.allocate(str(first.dtype), (1,), target.id, "local").buffer
+            self._define(target.id, Local(memory))
+            self.builder.emit(BufferStore(memory, first, (T.const(0),)))
         else:
             self._define(target.id, value)
 
@@ -201,8 +201,8 @@ class Parser:
             self._body(body)
         last_made = self.builder._blocks[-1][-1]
         if tag and isinstance(last_made, For):
-            made = For(last_made.var, last_made.min, last_made.extent, LoopKind.THREAD, last_made.body, str(tag))
-            self.builder._blocks[-1][-1] = made
+            loop = For(last_made.var, last_made.min, last_made.extent, LoopKind.THREAD, last_made.body, str(tag))
+            self.builder._blocks[-1][-1] = loop
 
     def _if(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         condition = T.convert(self._scalar(test))
@@ -305,8 +305,8 @@ class Parser:
         inner = self.free.get(name)
         parse = getattr(inner, "parse_into", None)
         if parse is not None:
-            found = parse(self.builder, args)
-            return found[0] if len(found) == 1 else tuple(found)
+            output = parse(self.builder, args)
+            return output[0] if len(output) == 1 else tuple(output)
         numbers = [self._number(node, a) for a in args]
         if name in ("min", "max") and len(numbers) >= 2:
             return (T.minimum if name == "min" else T.maximum)(*numbers)

@@ -54,8 +54,8 @@ class _Writer:
 
     def function(self, function: S.PrimFunc, name: str, outputs: int) -> str:
         count = len(function.params) - outputs
-        given, made = function.params[:count], function.params[count:]
-        self.lines.append(f"def {name}({', '.join(self.name(p) for p in given)}):")
+        outer, made = function.params[:count], function.params[count:]
+        self.lines.append(f"def {name}({', '.join(self.name(p) for p in outer)}):")
         for buffer in function.params:
             if isinstance(buffer, S.Buffer):
                 self._sizes(buffer)
@@ -77,10 +77,10 @@ class _Writer:
         if item not in self.names:
             base = re.sub(r"\W", "_", item.name) or "v"
             base = f"{base}_" if base[0].isdigit() or keyword.iskeyword(base) or base in HYBRID_GLOBALS else base
-            made, number, taken = base, 1, set(self.names.values())
-            while made in taken:
-                made, number = f"{base}_{number}", number + 1
-            self.names[item] = made
+            candidate, number, taken = base, 1, set(self.names.values())
+            while candidate in taken:
+                candidate, number = f"{base}_{number}", number + 1
+            self.names[item] = candidate
         return self.names[item]
 
     def _shape(self, buffer: S.Buffer) -> str:

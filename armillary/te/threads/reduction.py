@@ -192,13 +192,13 @@ class SharedReduction:
         if tags & set(self.plan.threads):
             message = f"bind on stage {self.nest.stage.key}: {', '.join(sorted(tags))} is bound around it already"
             raise ScheduleError(message, hint="compute it at a loop outside of that one")
-        found = {t: (var, size.value) for t, (var, size) in self.plan.threads.items() if t.startswith(ITEM)}
+        threads = {t: (var, size.value) for t, (var, size) in self.plan.threads.items() if t.startswith(ITEM)}
         for axis in self.nest.leaf:
             thread, var = notes(axis).thread, self.plan.loop_var(axis)
             if axis.kind != "reduce" and thread is not None and thread.thread_tag.startswith(ITEM) and var is not None:
-                found.setdefault(thread.thread_tag, (var, self._constant(axis)))
-        known = [(var, size) for var, size in found.values() if size is not None]
-        if len(known) < len(found):
+                threads.setdefault(thread.thread_tag, (var, self._constant(axis)))
+        known = [(var, size) for var, size in threads.values() if size is not None]
+        if len(known) < len(threads):
             raise ScheduleError(f"bind on stage {self.nest.stage.key}: the number of work-items is not constant")
         return known
 

@@ -24,22 +24,22 @@ Span = tuple[E.Expr, E.Expr]  # the least and the largest value
 
 def block_regions(block: Block) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """What a block reads and what it writes."""
-    found = _Detector({m.buffer for m in block.match_buffers} | set(block.alloc_buffers))
+    detector = _Detector({m.buffer for m in block.match_buffers} | set(block.alloc_buffers))
     if block.init is not None:
-        found.stmt(block.init)
-    found.stmt(block.body)
+        detector.stmt(block.init)
+    detector.stmt(block.body)
     for match in block.match_buffers:
-        found.reads.setdefault(match.source.buffer, _spans_of(match.source))
-    written = found.writes if block.init is not None else {}
-    reads = {buffer: spans for buffer, spans in found.reads.items() if buffer not in written}
-    return found.regions(reads), found.regions(found.writes)
+        detector.reads.setdefault(match.source.buffer, _spans_of(match.source))
+    written = detector.writes if block.init is not None else {}
+    reads = {buffer: spans for buffer, spans in detector.reads.items() if buffer not in written}
+    return detector.regions(reads), detector.regions(detector.writes)
 
 
 def read_spans(item: S.Stmt, buffer: S.Buffer) -> list[Span]:
     """Which elements of a buffer a statement reads, a span along each dimension, over all its loops."""
-    found = _Detector(set())
-    found.stmt(item)
-    return found.reads[buffer]
+    detector = _Detector(set())
+    detector.stmt(item)
+    return detector.reads[buffer]
 
 
 def _spans_of(region: BufferRegion) -> list[Span]:
@@ -77,10 +77,10 @@ class _Detector:
         """The values of an index over the loops inside the block."""
         if not isinstance(index, E.Ramp) and not uses_any(index, set(self.loops)):
             return index, index
-        found = self._span(index)
-        if found is None:
+        interval = self._span(index)
+        if interval is None:
             return build.const(0, size.dtype), build.sub(size, 1)
-        return simplify(found[0]), simplify(found[1])
+        return simplify(interval[0]), simplify(interval[1])
 
     def _span(self, item: E.Expr) -> Span | None:
         if isinstance(item, E.Var):
@@ -126,14 +126,14 @@ class _Detector:
         """A block inside counts by its own regions, at the values of its axes."""
         self.expr(item.predicate)
         values = {a.var: v for a, v in zip(item.block.iter_vars, item.iter_values, strict=True)}
-        for regions, found in ((item.block.reads, self.reads), (item.block.writes, self.writes)):
+        for regions, touched_regions in ((item.block.reads, self.reads), (item.block.writes, self.writes)):
             for region in regions:
                 spans = []
                 for one, size in zip(region.region, region.buffer.shape, strict=True):
                     low = self.span(substitute_expr(one.min, values), size)
                     last = build.sub(build.add(one.min, one.extent), 1)
                     spans.append((low[0], self.span(simplify(substitute_expr(last, values)), size)[1]))
-                self.touch(found, region.buffer, spans)
+                self.touch(touched_regions, region.buffer, spans)
 
 
 def _expressions(value: object) -> list[E.Expr]:

@@ -55,17 +55,17 @@ class _Addresses:
             return None if buffer is None else _address(buffer, None, _READ_AND_WRITTEN)
         if not isinstance(item, E.Call) or item.name not in ("tvm_access_ptr", "tvm_stack_make_array"):
             return None
-        found = item.args[1 if item.name == "tvm_access_ptr" else 0]
-        if not isinstance(found, E.Call) or found.name != "address_of":
+        pointer = item.args[1 if item.name == "tvm_access_ptr" else 0]
+        if not isinstance(pointer, E.Call) or pointer.name != "address_of":
             return None
-        load = found.args[0]
+        load = pointer.args[0]
         assert isinstance(load, E.BufferLoad), "made above"
         if item.name == "tvm_access_ptr":
             lanes = item.args[0].dtype.lanes
             offset = build.mul(item.args[2], build.const(lanes, item.args[2].dtype))
             mask = build.as_int(item.args[4])
             return _address(load.buffer, offset, _READ_AND_WRITTEN if mask is None else mask)
-        return E.Call(item.dtype, item.name, (found, *item.args[1:5], build.const(0)))
+        return E.Call(item.dtype, item.name, (pointer, *item.args[1:5], build.const(0)))
 
 
 def _address(buffer: S.Buffer, offset: E.Expr | None, mask: int) -> E.Expr:

@@ -144,8 +144,8 @@ def parts_of(func: S.PrimFunc) -> list[S.Stmt]:
 def of_parts(func: S.PrimFunc, parts: list[S.Stmt], buffer: S.Buffer) -> S.PrimFunc:
     """The function of other outermost statements, with one more buffer of its own."""
     root = _outermost(func) or Block((), (), (), "root", func.body)
-    made = replace(root, body=S.seq(*parts), alloc_buffers=(*root.alloc_buffers, buffer))
-    return func.with_body(BlockRealize((), build.const(True), made))
+    rebuilt = replace(root, body=S.seq(*parts), alloc_buffers=(*root.alloc_buffers, buffer))
+    return func.with_body(BlockRealize((), build.const(True), rebuilt))
 
 
 def cached_in_place(func: S.PrimFunc, buffer: S.Buffer, block: Block, scope: str) -> tuple[S.PrimFunc, list[str]]:

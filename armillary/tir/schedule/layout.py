@@ -65,18 +65,18 @@ def _shape(message: str, buffer: S.Buffer, index_map: IndexMap) -> list[int]:
     if not known or len(known) < len(sizes) or np.prod(known, dtype=np.float64) > _MOST:
         raise ScheduleError(f"{message} has shape {buffer.shape}, wanted known sizes of at most {_MOST} elements")
     try:
-        given = index_map(*np.indices(known, np.int64))
-        if not isinstance(given, tuple | list):
-            raise ScheduleError(f"{message}: the map gives a {type(given).__name__}, wanted a tuple of indices")
-        found = [np.broadcast_to(np.asarray(i), known).reshape(-1) for i in given]
+        image = index_map(*np.indices(known, np.int64))
+        if not isinstance(image, tuple | list):
+            raise ScheduleError(f"{message}: the map gives a {type(image).__name__}, wanted a tuple of indices")
+        places = [np.broadcast_to(np.asarray(i), known).reshape(-1) for i in image]
     except (TypeError, ValueError, AttributeError) as error:
         raise ScheduleError(f"{message}: the map takes no arrays of {len(known)} indices: {error}") from None
-    if not found or any(i.dtype.kind not in "iu" or i.min() < 0 for i in found):
+    if not places or any(i.dtype.kind not in "iu" or i.min() < 0 for i in places):
         raise ScheduleError(f"{message}: the map gives places that are no integers from 0 on", hint="use // and %")
-    lengths = [int(i.max()) + 1 for i in found]
+    lengths = [int(i.max()) + 1 for i in places]
     if np.prod(lengths, dtype=np.float64) > 2 * _MOST:
         raise ScheduleError(f"{message}: the map needs {lengths}, more than {2 * _MOST} elements")
-    flat: NDArray[np.int64] = np.ravel_multi_index([i.astype(np.int64) for i in found], lengths)
+    flat: NDArray[np.int64] = np.ravel_multi_index([i.astype(np.int64) for i in places], lengths)
     if np.unique(flat).size < flat.size:
         raise ScheduleError(f"{message}: the map puts {flat.size} elements in {np.unique(flat).size} places")
     return lengths

@@ -230,10 +230,10 @@ class LoopPrimitives(State):
     @primitive
     def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: ValueRV) -> None:
         """Leave a note on a block or a loop."""
-        found = self.get(block_or_loop)
-        assert isinstance(found, Block | S.For), "a schedule names blocks and loops"
-        retained = tuple(pair for pair in found.annotations if pair[0] != ann_key)
-        self._put(block_or_loop.function, found, replace(found, annotations=(*retained, (ann_key, ann_val))))
+        target = self.get(block_or_loop)
+        assert isinstance(target, Block | S.For), "a schedule names blocks and loops"
+        retained = tuple(pair for pair in target.annotations if pair[0] != ann_key)
+        self._put(block_or_loop.function, target, replace(target, annotations=(*retained, (ann_key, ann_val))))
 
     @primitive
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:

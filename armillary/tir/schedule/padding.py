@@ -114,10 +114,10 @@ def padded(func: S.PrimFunc, path: Sequence[S.Stmt], padding: Sequence[int], nam
     at = next((k for k, part in enumerate(parts) if part is loops[0]), None)
     if at is None or leaves(parts[at]) != [block]:
         raise ScheduleError(f"{message} does not stand alone in its loops, outside of other loops")
-    made = of_parts(func, [*parts[:at], *before, nest, last, *parts[at + 1 :]], result)
+    rebuilt = of_parts(func, [*parts[:at], *before, nest, last, *parts[at + 1 :]], result)
     for copy in copies:
-        made = with_own(made, copy)
-    return made
+        rebuilt = with_own(rebuilt, copy)
+    return rebuilt
 
 
 def _axis(index: E.Expr) -> E.Var:

@@ -47,8 +47,8 @@ class BlockPrimitives(State):
         """Compute a block where what it reads is written; the block and the buffer that it read are gone."""
         func = self._function(block.function)
         path = self._path(block)
-        made = inline_reader.inlined_into_writer(func, path)
-        self._set(block.function, made)
+        rebuilt = inline_reader.inlined_into_writer(func, path)
+        self._set(block.function, rebuilt)
 
     @primitive
     def compute_at(self, block: BlockRV, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1) -> None:
@@ -64,8 +64,8 @@ class BlockPrimitives(State):
             return
         func = self._function(block.function)
         path = self._path(block)
-        made = compute_at.computed_at(func, path, self._loop("compute_at", loop))
-        self._set(block.function, made)
+        rebuilt = compute_at.computed_at(func, path, self._loop("compute_at", loop))
+        self._set(block.function, rebuilt)
 
     @primitive
     def reverse_compute_at(
@@ -84,8 +84,8 @@ class BlockPrimitives(State):
         func = self._function(block.function)
         path = self._path(block)
         to_loop = self._path(loop)
-        made = reverse_compute_at.computed_at_writer(func, path, to_loop)
-        self._set(block.function, made)
+        rebuilt = reverse_compute_at.computed_at_writer(func, path, to_loop)
+        self._set(block.function, rebuilt)
 
     @primitive
     def cache_read(
@@ -105,8 +105,8 @@ class BlockPrimitives(State):
             if consumer_blocks
             else {b.name_hint for b in inline.leaves(func.body) if buffer in inline.touched(b)[0]}
         )
-        made, name = cache.cached_read(func, buffer, readers, storage_scope)
-        return self._with_block(block.function, made, name)
+        rebuilt, name = cache.cached_read(func, buffer, readers, storage_scope)
+        return self._with_block(block.function, rebuilt, name)
 
     @primitive
     def cache_write(
@@ -124,8 +124,8 @@ class BlockPrimitives(State):
             raise ScheduleError("cache_write: readers of the copy are not chosen", hint="cache_read copies for readers")
         buffer = self._touched_by("cache_write", block, "writes", write_buffer_index)
         writer = self._leaf("cache_write", block)
-        made, name = cache.cached_write(self._function(block.function), buffer, writer, storage_scope)
-        return self._with_block(block.function, made, name)
+        rebuilt, name = cache.cached_write(self._function(block.function), buffer, writer, storage_scope)
+        return self._with_block(block.function, rebuilt, name)
 
     @primitive
     def set_scope(self, block: BlockRV, buffer_index: Which, storage_scope: str) -> None:
@@ -180,8 +180,8 @@ class BlockPrimitives(State):
         func = self._function(block.function)
         path = self._path(block)
         first = self._free_name(block.function, f"{block.name}_init")
-        made = reduction.decomposed(func, path, self._loop("decompose_reduction", loop), (first, block.name))
-        return self._with_block(block.function, made, first)
+        rebuilt = reduction.decomposed(func, path, self._loop("decompose_reduction", loop), (first, block.name))
+        return self._with_block(block.function, rebuilt, first)
 
     @primitive
     def rfactor(self, loop: LoopRV, factor_axis: int) -> BlockRV:
@@ -214,17 +214,17 @@ class BlockPrimitives(State):
 
         Whoever asks a block what it touches no longer hears of them: whether that is right is for the caller to know.
         """
-        found = self._block(block)
+        block_found = self._block(block)
         field = {"read": "reads", "write": "writes"}.get(buf_type)
         if field is None:
             raise ScheduleError(f"unsafe_hide_buffer_access: no kind {buf_type!r}", hint='there are "read" and "write"')
-        regions = getattr(found, field)
+        regions = getattr(block_found, field)
         wrong = [k for k in buf_index_array if not 0 <= k < len(regions)]
         if wrong:
             message = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
             raise ScheduleError(f"unsafe_hide_buffer_access: {message}")
         retained = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
-        self._put(block.function, found, replace(found, **{field: retained}))
+        self._put(block.function, block_found, replace(block_found, **{field: retained}))
 
 
 def _named(primitive: str, block: BlockRV, buffers: Sequence[S.Buffer], which: object) -> S.Buffer:

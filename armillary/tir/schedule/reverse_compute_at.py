@@ -51,13 +51,13 @@ def _writer(message: str, func: S.PrimFunc, block: Block, loop: S.For) -> tuple[
     if block in leaves(loop):
         raise ScheduleError(f"{message} stands in loop {loop.var.name} already")
     reads = touched(block)[0]
-    found = [(b, w) for b in leaves(loop) for w in touched(b)[1] if w in reads]
-    if len(found) != 1:
-        names = ", ".join(w.name for _, w in found)
+    writers = [(b, w) for b in leaves(loop) for w in touched(b)[1] if w in reads]
+    if len(writers) != 1:
+        names = ", ".join(w.name for _, w in writers)
         raise ScheduleError(
             f"{message} reads {names or 'nothing'} of what loop {loop.var.name} writes, wanted one buffer"
         )
-    writer, buffer = found[0]
+    writer, buffer = writers[0]
     if any(buffer in touched(b)[1] for b in leaves(func.body) if b is not writer):
         raise ScheduleError(f"{message} reads {buffer.name}, which several blocks write")
     return writer, buffer

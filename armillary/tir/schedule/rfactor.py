@@ -52,8 +52,8 @@ def factored(func: S.PrimFunc, path: Sequence[S.Stmt], loop: S.For, factor_axis:
     def visit(s: S.Stmt) -> S.Stmt:
         return S.seq(*nests) if s is path[own] else map_stmt(s, lambda e: e, visit)
 
-    made = with_own(func.with_body(visit(func.body)), parts)
-    return made.with_body(with_regions(made.body, {name, block.name_hint}))
+    rebuilt = with_own(func.with_body(visit(func.body)), parts)
+    return rebuilt.with_body(with_regions(rebuilt.body, {name, block.name_hint}))
 
 
 def _update(message: str, block: Block) -> tuple[S.BufferStore, _Joins, E.Expr]:
@@ -144,8 +144,8 @@ def _parts(
     indices.insert(at, places[loop.var])
     index = tuple(indices)
     body = S.BufferStore(parts, type(joined)(E.BufferLoad(parts, index), added), index)
-    made = Block(tuple(a for a, _ in axes), (), (), name, body, S.BufferStore(parts, init.value, index))
-    nest = BlockRealize(tuple(v for _, v in axes), predicate, made)
+    partial = Block(tuple(a for a, _ in axes), (), (), name, body, S.BufferStore(parts, init.value, index))
+    nest = BlockRealize(tuple(v for _, v in axes), predicate, partial)
     return _around(nest, [replace(s, var=fresh[s.var]) for s in loops])
 
 
@@ -166,8 +166,8 @@ def _joining(
     predicate: E.Expr = build.const(True)
     for condition in conditions:
         predicate = build.logical_and(predicate, condition)
-    made = replace(block, iter_vars=tuple(a for a, _ in pairs), body=replace(store, value=value))
-    return BlockRealize(tuple(v for _, v in pairs), predicate, made)
+    joining = replace(block, iter_vars=tuple(a for a, _ in pairs), body=replace(store, value=value))
+    return BlockRealize(tuple(v for _, v in pairs), predicate, joining)
 
 
 def _around(item: S.Stmt, loops: Sequence[S.For]) -> S.Stmt:

@@ -71,8 +71,8 @@ class Schedule(LoopPrimitives, Sampling):
         intrinsic = tensorize.TensorIntrin.get(tensor_intrin)
         assert intrinsic is not None, "get raises for a name that is not registered"
         block = self.blockize(block_or_loop) if isinstance(block_or_loop, LoopRV) else block_or_loop
-        made = tensorize.tensorized(self._function(block.function), self._block(block), intrinsic)
-        self._set(block.function, made)
+        rebuilt = tensorize.tensorized(self._function(block.function), self._block(block), intrinsic)
+        self._set(block.function, rebuilt)
 
     @primitive
     def transform_block_layout(self, block: BlockRV, index_map: _Map) -> None:
@@ -113,8 +113,8 @@ class Schedule(LoopPrimitives, Sampling):
             mapping = IndexMap.from_func(mapping, count)
         own = self._free_name(block.function, name)
         func = self._function(block.function)
-        made = reindex.reindexed(func, self._path(block), buffer, mapping, (own, scope))
-        return self._with_block(block.function, made, own)
+        rebuilt = reindex.reindexed(func, self._path(block), buffer, mapping, (own, scope))
+        return self._with_block(block.function, rebuilt, own)
 
     def _buffer(self, message: str, block: BlockRV, buffer: tuple[str, int] | S.Buffer | str) -> S.Buffer:
         if isinstance(buffer, tuple | list) and len(buffer) == 2 and buffer[0] in ("read", "write"):
@@ -128,16 +128,16 @@ class Schedule(LoopPrimitives, Sampling):
         """Let a block change a copy of a buffer that it reads and writes; the blocks that copy it there and back."""
         buffer = self._touched_by("cache_inplace", block, "writes", read_buffer_index)
         func = self._function(block.function)
-        made, names = cache.cached_in_place(func, buffer, self._leaf("cache_inplace", block), storage_scope)
-        self._set(block.function, made)
+        rebuilt, names = cache.cached_in_place(func, buffer, self._leaf("cache_inplace", block), storage_scope)
+        self._set(block.function, rebuilt)
         return [BlockRV(block.function, name) for name in names]
 
     @primitive
     def cache_index(self, block: BlockRV, storage_scope: str, cse_thresh: int = 0) -> list[BlockRV]:
         """Compute the indices of a block before it, those that occur `cse_thresh` times or more; the blocks that do."""
         func = self._function(block.function)
-        made, names = reindex.with_indices(func, self._leaf("cache_index", block), storage_scope, cse_thresh)
-        self._set(block.function, made)
+        rebuilt, names = reindex.with_indices(func, self._leaf("cache_index", block), storage_scope, cse_thresh)
+        self._set(block.function, rebuilt)
         return [BlockRV(block.function, name) for name in names]
 
     @primitive
@@ -159,8 +159,8 @@ class Schedule(LoopPrimitives, Sampling):
         """Write the constant of a padding before a loop, in the block given back; `block` copies what is inside."""
         name = self._free_name(block.function, f"{block.name}_pad_const")
         func, path = self._function(block.function), self._path(block)
-        made = padding.decomposed(func, path, self._loop("decompose_padding", loop), name)
-        return self._with_block(block.function, made, name)
+        rebuilt = padding.decomposed(func, path, self._loop("decompose_padding", loop), name)
+        return self._with_block(block.function, rebuilt, name)
 
     def can_decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> bool:
         """Whether `decompose_padding` would."""
@@ -179,8 +179,8 @@ class Schedule(LoopPrimitives, Sampling):
         item = self._leaf("pad_einsum", block)
         plain = [f"{r.buffer.name}_pad" for r in item.reads] + [f"{w.buffer.name}_pad" for w in item.writes]
         names = [self._free_name(block.function, name) for name in plain]
-        made = padding.padded(self._function(block.function), self._path(block), lengths, names)
-        self._set(block.function, made)
+        rebuilt = padding.padded(self._function(block.function), self._path(block), lengths, names)
+        self._set(block.function, rebuilt)
 
     # --- what is stated
 

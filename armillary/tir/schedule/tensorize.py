@@ -83,8 +83,8 @@ def tensorized(func: S.PrimFunc, block: Block, intrinsic: TensorIntrin) -> S.Pri
         region = tuple(E.Range.from_min_extent(s, build.cast(n, s.dtype)) for s, n in zip(start, lengths, strict=True))
         matches.append(MatchBufferRegion(own[param], BufferRegion(buffer, region)))
     allocated = tuple(own[b] for b in root.alloc_buffers)
-    made = replace(block, body=body, match_buffers=tuple(matches), alloc_buffers=allocated)
-    return with_statement(func, block, made)
+    rebuilt = replace(block, body=body, match_buffers=tuple(matches), alloc_buffers=allocated)
+    return with_statement(func, block, rebuilt)
 
 
 def _root(func: S.PrimFunc) -> Block:

@@ -157,13 +157,13 @@ def _rebuilt(item: E.Expr, rule: object) -> E.Expr:
 
 def _roots(body: S.Stmt) -> Iterator[E.Expr]:
     """The expressions that statements evaluate."""
-    found: list[E.Expr] = []
+    roots: list[E.Expr] = []
 
     def visit(item: S.Stmt) -> S.Stmt:
-        return map_stmt(item, lambda e: found.append(e) or e, visit)  # type: ignore[func-returns-value]
+        return map_stmt(item, lambda e: roots.append(e) or e, visit)  # type: ignore[func-returns-value]
 
     visit(body)
-    return iter(found)
+    return iter(roots)
 
 
 def _expressions(root: E.Expr) -> Iterator[E.Expr]:

@@ -125,8 +125,8 @@ class _Threads:
         if len(item.buffer.shape) != 1 or _concerns(item.buffer.shape, self.var, self.private):
             return self.copies(item)
         shape = (build.mul(item.buffer.shape[0], self.count),)
-        made = self.wide[item.buffer] = replace(item.buffer, shape=shape)
-        return S.Allocate(made, self.stmt(item.body))
+        widened = self.wide[item.buffer] = replace(item.buffer, shape=shape)
+        return S.Allocate(widened, self.stmt(item.body))
 
     def copies(self, item: S.Stmt) -> S.Stmt:
         """The statement once per thread."""
@@ -135,8 +135,8 @@ class _Threads:
             at = E.Var(self.var.name, dtype)
             zero, extent = build.const(0, dtype), build.const(self.count, dtype)
             return S.For(at, zero, extent, S.LoopKind.SERIAL, self.copy(fresh_copy(item), at))
-        made = (self.copy(fresh_copy(item) if k else item, build.const(k, dtype)) for k in range(self.count))
-        return S.seq(*made)
+        copied = (self.copy(fresh_copy(item) if k else item, build.const(k, dtype)) for k in range(self.count))
+        return S.seq(*copied)
 
     def copy(self, item: S.Stmt, thread: E.Expr) -> S.Stmt:
         """The statement of one thread, in its part of the private buffers."""

@@ -198,7 +198,7 @@ class _Partitioner:
         if likely(v % 63 * 8 + r < 500)   ->   v % 63 < 62, for every r in range(8)
         """
         simplifier = Simplifier({**self.ranges, **_inner_ranges(item.body), item.var: _loop_range(item)})
-        found: dict[E.Expr, Interval] = {}
+        intervals: dict[E.Expr, Interval] = {}
         decided: dict[E.Expr, set[int]] = {}
         for node in post_order(item.body):
             tested = _condition_of(node)
@@ -209,9 +209,9 @@ class _Partitioner:
                 if term is None or bound is None or value is None:
                     continue
                 decided.setdefault(term, set()).add(id(comparison))
-                low, high = found.get(term, simplifier.bound(term))
-                found[term] = (max(low, value), high) if bound[0] else (low, min(high, value - 1))
-        terms = [_Term(t, simplifier.bound(t), main, frozenset(decided[t])) for t, main in found.items()]
+                low, high = intervals.get(term, simplifier.bound(term))
+                intervals[term] = (max(low, value), high) if bound[0] else (low, min(high, value - 1))
+        terms = [_Term(t, simplifier.bound(t), main, frozenset(decided[t])) for t, main in intervals.items()]
         return [] if any(t.main[0] > t.main[1] for t in terms) else [t for t in terms if t.main != t.all]
 
     def inside(self, item: S.For, only_likely: bool) -> S.Stmt:
@@ -235,10 +235,10 @@ class _Partitioner:
     def split(self, item: S.For, only_likely: bool) -> list[tuple[S.For, bool]] | None:
         """The loops that replace `item`, each with whether it is the main one; None to leave it."""
         decided: set[int] = set()
-        found = self.main_range(item, only_likely, decided)
-        if found is None:
+        main = self.main_range(item, only_likely, decided)
+        if main is None:
             return None
-        low, high, stop = found
+        low, high, stop = main
         is_idle = self.is_idle_outside(item, decided)
         main_body = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
         parts: list[tuple[S.For, bool]] = []
@@ -471,10 +471,10 @@ def _is_same(left: E.Expr, right: E.Expr) -> bool:
 def _term_of(item: object, var: E.Var, s: Simplifier) -> E.Expr | None:
     """The variable, or the quotient or rest of it, that alone of its terms decides a comparison."""
     form = _below_zero(item, s)
-    found = [] if form is None else [atom for atom in form.terms if var in free_vars(atom)]
-    if len(found) != 1 or free_vars(found[0]) != (var,):
+    terms = [] if form is None else [atom for atom in form.terms if var in free_vars(atom)]
+    if len(terms) != 1 or free_vars(terms[0]) != (var,):
         return None
-    return found[0] if isinstance(found[0], E.Var | E.FloorDiv | E.FloorMod) else None
+    return terms[0] if isinstance(terms[0], E.Var | E.FloorDiv | E.FloorMod) else None
 
 
 def _below_zero(item: Any, s: Simplifier) -> Linear | None:

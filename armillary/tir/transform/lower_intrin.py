@@ -80,8 +80,8 @@ class _Lowerer:
         return None
 
     def call(self, item: E.Call) -> E.Expr | None:
-        found = LOWERINGS.get((self.target, item.name)) or LOWERINGS.get(("default", item.name))
-        result = found[1](item) if found is not None else None
+        rule = LOWERINGS.get((self.target, item.name)) or LOWERINGS.get(("default", item.name))
+        result = rule[1](item) if rule is not None else None
         return None if result is None or result is item else build.cast(result, item.dtype)
 
     def divide(self, item: E.FloorDiv | E.FloorMod) -> E.Expr | None:

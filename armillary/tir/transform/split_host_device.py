@@ -125,8 +125,8 @@ def _serial(item: S.Stmt) -> S.Stmt:
 
 def _with_own_memory(item: S.Stmt) -> S.Stmt:
     """A body that one work-item runs alone: nothing that it allocates is shared with the others of its group."""
-    found = {n.buffer for n in all_statements(item) if isinstance(n, S.Allocate) and n.buffer.scope == "shared"}
-    own = {buffer: replace(buffer, scope="local") for buffer in found}
+    shared = {n.buffer for n in all_statements(item) if isinstance(n, S.Allocate) and n.buffer.scope == "shared"}
+    own = {buffer: replace(buffer, scope="local") for buffer in shared}
 
     def visit(s: S.Stmt) -> S.Stmt:
         mapped = map_stmt(s, lambda e: e, visit)
@@ -238,9 +238,9 @@ def _check_private(body: S.Stmt, name: str) -> None:
 
 def _places(buffers: list[S.Buffer]) -> tuple[dict[S.Buffer, Known], Known]:
     """One after another: launches follow each other, but what they leave may be read by any later one."""
-    found: dict[S.Buffer, Known] = {}
+    places: dict[S.Buffer, Known] = {}
     total: Known = 0
     for buffer in buffers:
-        found[buffer] = total
+        places[buffer] = total
         total = total + ceil_div(most(1, buffer_bytes(buffer)), ALIGN) * ALIGN
-    return found, total
+    return places, total

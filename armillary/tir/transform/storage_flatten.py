@@ -65,9 +65,9 @@ def is_long(buffer: S.Buffer) -> bool:
 def known_size(buffer: S.Buffer) -> int | None:
     """Elements from the first address to the last used one, where all sizes are known."""
     offset = build.const(0) if buffer.elem_offset is None else buffer.elem_offset
-    found = [build.as_int(e) for e in (*buffer.shape, *buffer.strides, offset)]
-    known = [n for n in found if n is not None]
-    if len(known) < len(found):
+    sizes = [build.as_int(e) for e in (*buffer.shape, *buffer.strides, offset)]
+    known = [n for n in sizes if n is not None]
+    if len(known) < len(sizes):
         return None
     shape, strides = known[: len(buffer.shape)], known[len(buffer.shape) : -1]
     if not strides:

@@ -48,8 +48,8 @@ def unroll_loop(func: S.PrimFunc, long_code: int = LONG_CODE) -> S.PrimFunc:
 
     for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
     """
-    given = PassContext.current().get(UNROLL_LOOP)
-    body, _ = _Unroller(long_code).stmt(func.body, UnrollOptions(**given))
+    settings = PassContext.current().get(UNROLL_LOOP)
+    body, _ = _Unroller(long_code).stmt(func.body, UnrollOptions(**settings))
     return with_body(func, body)
 
 

@@ -80,15 +80,15 @@ def _loop(item: S.For, visit: Callable[[S.Stmt], S.Stmt], is_enabled: bool, size
 
 
 def _has_vector_loop(item: S.Stmt) -> bool:
-    found = False
+    has_vectors = False
 
     def look(s: S.Stmt) -> S.Stmt:
-        nonlocal found
-        found = found or (isinstance(s, S.For) and s.kind is S.LoopKind.VECTORIZED)
+        nonlocal has_vectors
+        has_vectors = has_vectors or (isinstance(s, S.For) and s.kind is S.LoopKind.VECTORIZED)
         return map_stmt(s, _same, look)
 
     look(item)
-    return found
+    return has_vectors
 
 
 def _split(item: S.For, width: int, lanes: int) -> S.Stmt:
@@ -369,16 +369,16 @@ def _masked_store(v: Vectorizer, condition: E.Expr, store: S.BufferStore) -> S.S
     a, b = v.expr(test.a), v.expr(test.b)
     if not (isinstance(a, E.Ramp) and (build.as_int(a.stride) or 0) > 0 and b.dtype.lanes == 1):
         return None
-    made = _store(v, store)
-    index, mask = made.indices[-1], E.LT(a, E.Broadcast(b, v.lanes))
+    stored = _store(v, store)
+    index, mask = stored.indices[-1], E.LT(a, E.Broadcast(b, v.lanes))
     if not (isinstance(index, E.Ramp) and build.as_int(index.stride) == 1):
         return None
-    value = _under_mask(v, mask, made.value)
-    if made.buffer.scope == "local":  # all of it is there: it stays in registers
-        value = E.Select(mask, value, E.BufferLoad(made.buffer, made.indices))
+    value = _under_mask(v, mask, stored.value)
+    if stored.buffer.scope == "local":  # all of it is there: it stays in registers
+        value = E.Select(mask, value, E.BufferLoad(stored.buffer, stored.indices))
     else:
         value = E.Call(value.dtype, "masked_value", (mask, value))
-    return S.IfThenElse(build.less(a.base, b), S.BufferStore(made.buffer, value, made.indices), None)
+    return S.IfThenElse(build.less(a.base, b), S.BufferStore(stored.buffer, value, stored.indices), None)
 
 
 def _while(v: Vectorizer, s: S.While) -> S.Stmt:

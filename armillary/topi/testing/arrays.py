@@ -73,14 +73,14 @@ def batch_norm(
         moved_var = moving_var * (1 - momentum) + var * momentum
 
     def normal(data: Expr, by: Expr, plus: Expr, middle: Expr, spread: Expr) -> Expr:
-        made = relay.nn.batch_norm(
+        output = relay.nn.batch_norm(
             data, by, plus, middle, spread, axis=axis, epsilon=epsilon, center=center, scale=scale
         )
-        first: Expr = made[0]
+        first: Expr = output[0]
         return first
 
-    made = value_of(normal, [x, gamma, beta, mean, var])
-    return [made, moved_mean, moved_var]
+    output = value_of(normal, [x, gamma, beta, mean, var])
+    return [output, moved_mean, moved_var]
 
 
 def _over(data: Array, axes: Numbers) -> tuple[int, ...]:
@@ -146,8 +146,8 @@ def dilate_python(
     input_np: Array, strides: Sequence[int], dilation_value: float = 0.0, out_dtype: str | None = None
 ) -> Array:
     """Elements `strides` apart, a number between them."""
-    given = input_np if out_dtype is None else input_np.astype(out_dtype)
-    return np.asarray(value_of(relay.nn.dilate, [given], strides=tuple(strides), dilation_value=dilation_value))
+    data = input_np if out_dtype is None else input_np.astype(out_dtype)
+    return np.asarray(value_of(relay.nn.dilate, [data], strides=tuple(strides), dilation_value=dilation_value))
 
 
 def _resize(rank: int, layout_by_default: str) -> AnyFunction:
@@ -189,8 +189,8 @@ def crop_and_resize_python(
 ) -> Array:
     """Boxes of images, each brought to one size."""
     named = {"crop_size": tuple(crop_size), "layout": layout, "method": method}
-    given = [image, boxes, box_indices]
-    return np.asarray(value_of(relay.image.crop_and_resize, given, **named, extrapolation_value=extrapolation_value))
+    operands = [image, boxes, box_indices]
+    return np.asarray(value_of(relay.image.crop_and_resize, operands, **named, extrapolation_value=extrapolation_value))
 
 
 def affine_grid_python(data: Array, target_shape: Sequence[int]) -> Array:
@@ -238,8 +238,8 @@ def _roi_align(layout: str) -> AnyFunction:
     ) -> Array:
         named = {"spatial_scale": spatial_scale, "sample_ratio": sample_ratio}
         kind = mode.decode() if isinstance(mode, bytes) else mode
-        given, size = [moved(a_np, layout, "NCHW"), rois_np], numbers(pooled_size, 2)
-        return moved(value_of(relay.vision.roi_align, given, pooled_size=size, mode=kind, **named), "NCHW", layout)
+        operands, size = [moved(a_np, layout, "NCHW"), rois_np], numbers(pooled_size, 2)
+        return moved(value_of(relay.vision.roi_align, operands, pooled_size=size, mode=kind, **named), "NCHW", layout)
 
     roi_align.__doc__ = f"Regions of {layout}, each brought to one size."
     return roi_align
@@ -300,8 +300,8 @@ def gather_nd_python(a_np: Array, indices_np: Array) -> Array:
 
 def one_hot(indices: Array, on_value: float, off_value: float, depth: int, axis: int, dtype: str) -> Array:
     """One number at an index along a new axis, another elsewhere."""
-    given = [indices, np.array(on_value, dtype), np.array(off_value, dtype)]
-    return np.asarray(value_of(relay.one_hot, given, depth=depth, axis=axis, dtype=dtype))
+    operands = [indices, np.array(on_value, dtype), np.array(off_value, dtype)]
+    return np.asarray(value_of(relay.one_hot, operands, depth=depth, axis=axis, dtype=dtype))
 
 
 def sequence_mask(data: Array, valid_length: Array, mask_value: float, axis: int) -> Array:

@@ -28,11 +28,13 @@ def dispatch(target: str | Target, dispatch_map: Mapping[str, Entry]) -> Entry:
 
     Raises TypeMismatch where neither is there.
     """
-    found = as_target(target)
-    for key in (*found.keys, "generic"):
+    target_of_scope = as_target(target)
+    for key in (*target_of_scope.keys, "generic"):
         if key in dispatch_map:
             return dispatch_map[key]
-    raise TypeMismatch(f"dispatch: none of {sorted(dispatch_map)} is for {found}", hint="add an entry 'generic'")
+    raise TypeMismatch(
+        f"dispatch: none of {sorted(dispatch_map)} is for {target_of_scope}", hint="add an entry 'generic'"
+    )
 
 
 def _schedule_for(target: str | Target) -> AnyFunction:
@@ -57,10 +59,10 @@ def compare_numpy_tvm(
 ) -> None:
     """Fail unless what `compute` makes of tensors, built and run, is `output` (to 1e-5)."""
     tensors = [te.placeholder(a.shape, str(a.dtype), name=f"input{k}") for k, a in enumerate(inputs)]
-    made = compute(*tensors)
+    tensors_out = compute(*tensors)
     with as_target(target):
-        function = build(schedule([made]), [*tensors, made], target)
-    result = nd.array(np.zeros(get_const_tuple(made.shape), output.dtype), device)
+        function = build(schedule([tensors_out]), [*tensors, tensors_out], target)
+    result = nd.array(np.zeros(get_const_tuple(tensors_out.shape), output.dtype), device)
     function(*(nd.array(a, device) for a in inputs), result)
     testing.assert_allclose(result.numpy(), output, rtol=1e-5, atol=1e-5)
 

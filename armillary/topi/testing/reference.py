@@ -17,9 +17,9 @@ from armillary.relay.expr import Constant, TupleWrapper
 
 def value_of(function: AnyFunction, arrays: Sequence[Array], /, **named: object) -> Array:
     """What an operator gives for arrays."""
-    given = [Constant(np.asarray(a, order="C")) for a in arrays]
-    made = function(*given, **named)
-    expr = made.astuple() if isinstance(made, TupleWrapper) else made
+    constants = [Constant(np.asarray(a, order="C")) for a in arrays]
+    output = function(*constants, **named)
+    expr = output.astuple() if isinstance(output, TupleWrapper) else output
     _ = expr.checked_type  # refuses what the operator does not admit
     result: Array = evaluate(expr)
     return result

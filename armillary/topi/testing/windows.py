@@ -112,8 +112,8 @@ def conv2d_transpose_nhwc_python(
         message = f"conv2d_transpose_nhwc_python: the weight's layout is {weight_format!r}"
         raise TypeMismatch(message, hint="HWIO, HWOI, OIHW or IOHW")
     data, kernel = moved(a_nhwc, "NHWC", "NCHW"), moved(weight, weight_format, "IOHW")
-    made: Array = _NCHW_TRANSPOSED(data, kernel, stride, padding, output_padding)
-    return moved(made, "NCHW", "NHWC")
+    output: Array = _NCHW_TRANSPOSED(data, kernel, stride, padding, output_padding)
+    return moved(output, "NCHW", "NHWC")
 
 
 def _depthwise(layout: str, kernel: str) -> AnyFunction:
@@ -124,8 +124,8 @@ def _depthwise(layout: str, kernel: str) -> AnyFunction:
         if padding == "SAME":  # as many results as steps begin inside the image
             padding = _same(data.shape[2:], size, steps)
         spread = weight.reshape(channels * copies, 1, *size)
-        made = _convolution(data, spread, steps, padding, ("NCHW", "OIHW"), channels)
-        return moved(made, "NCHW", layout)
+        output = _convolution(data, spread, steps, padding, ("NCHW", "OIHW"), channels)
+        return moved(output, "NCHW", layout)
 
     convolution.__doc__ = f"The depthwise convolution of {layout} and {kernel} (M: results of a channel)."
     return convolution
@@ -144,8 +144,8 @@ def depthwise_conv2d_python_nchwc(input_np: Array, filter_np: Array, stride: Num
     data = input_np.transpose(0, 1, 4, 2, 3).reshape(n, blocks * lanes, h, w)
     weight = filter_np.transpose(0, 5, 1, 4, 2, 3).reshape(outer * inner * one, 1, kh, kw)
     grouped = weight.reshape(blocks * lanes, -1, kh, kw)
-    made = _depthwise("NCHW", "CMHW")(data, grouped, stride, padding)
-    return np.asarray(made).reshape(n, outer, inner, *made.shape[2:]).transpose(0, 1, 3, 4, 2)
+    output = _depthwise("NCHW", "CMHW")(data, grouped, stride, padding)
+    return np.asarray(output).reshape(n, outer, inner, *output.shape[2:]).transpose(0, 1, 3, 4, 2)
 
 
 def _deformable(layout: str, kernel: str) -> AnyFunction:
@@ -162,7 +162,7 @@ def _deformable(layout: str, kernel: str) -> AnyFunction:
         weight = moved(w_np, kernel, "OIHW")
         spread = numbers(dilation, 2)
         size = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], spread, strict=True)]
-        made: Array = value_of(
+        output: Array = value_of(
             relay.nn.deformable_conv2d,
             [moved(a_np, layout, "NCHW"), moved(offset_np, layout, "NCHW"), weight],
             strides=numbers(stride, 2),
@@ -173,7 +173,7 @@ def _deformable(layout: str, kernel: str) -> AnyFunction:
             channels=weight.shape[0],
             kernel_size=tuple(weight.shape[2:]),
         )
-        return moved(made, "NCHW", layout)
+        return moved(output, "NCHW", layout)
 
     convolution.__doc__ = f"The deformable convolution of {layout} and {kernel}."
     return convolution
@@ -218,7 +218,7 @@ def poolnd_python(
     """The largest ("max") or the mean ("avg") of windows over the axes behind N and C, or as `layout` says."""
     rank = len(kernel)
     named: dict[str, object] = {"count_include_pad": count_include_pad} if pool_type == "avg" else {}
-    made: Array = value_of(
+    output: Array = value_of(
         getattr(relay.nn, f"{pool_type}_pool{rank}d"),
         [np_data],
         pool_size=tuple(kernel),
@@ -229,7 +229,7 @@ def poolnd_python(
         layout=layout or f"NC{_SPATIAL[rank]}",
         **named,
     )
-    return made.astype(dtype)
+    return output.astype(dtype)
 
 
 def adaptive_pool(np_data: Array, out_size: Numbers, pool_type: str, layout: str) -> Array:

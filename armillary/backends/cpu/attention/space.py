@@ -44,9 +44,9 @@ def plan_of(size: Sizes, cpu: CpuModel, lanes: int, given: Config = ()) -> Plan:
     """The block of rows and the tiles, among those that agree with what is given: by the cost model on two FMA ports;
     one is busy with any, so padding decides."""
     if given:
-        found = [plan for plan, _ in ranked_plans(size, cpu, lanes) if set(given) <= set(plan.config())]
-        if found:
-            return found[0]
+        agreeing = [plan for plan, _ in ranked_plans(size, cpu, lanes) if set(given) <= set(plan.config())]
+        if agreeing:
+            return agreeing[0]
     return _default(size, cpu, lanes)
 
 
@@ -55,14 +55,14 @@ def ranked_plans(size: Sizes, cpu: CpuModel, lanes: int) -> tuple[tuple[Plan, fl
     """Every plan with its cycles, first the default, then the least."""
     own, (width, blocks, chunks) = _default(size, cpu, lanes), _extents(size, lanes)
     least = _cycles(size, cpu, own, blocks, chunks)
-    found = {own: least}
+    best = {own: least}
     for rows in range(1, _most_rows(size, cpu) + 1):
         for keys in _fitting(rows, blocks, cpu):
             for features in _fitting(rows, chunks, cpu):
                 plan = Plan(rows, keys, features, lanes, width)
                 cycles = _cycles(size, cpu, plan, blocks, chunks)
-                found.setdefault(plan, max(cycles, RANKED_AFTER * least))
-    return tuple(sorted(found.items(), key=lambda row: row[1]))
+                best.setdefault(plan, max(cycles, RANKED_AFTER * least))
+    return tuple(sorted(best.items(), key=lambda row: row[1]))
 
 
 def _extents(size: Sizes, lanes: int) -> tuple[int, int, int]:
@@ -87,13 +87,13 @@ def _default(size: Sizes, cpu: CpuModel, lanes: int) -> Plan:
         rows = min(range(min(most, limit // 2), min(most, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
         keys, features = (_widest(count, rows, cpu) for count in (blocks, chunks))
         return Plan(rows, keys, features, lanes, width)
-    found: list[tuple[float, int, Plan]] = []
+    plans: list[tuple[float, int, Plan]] = []
     for rows in range(1, _most_rows(size, cpu) + 1):
         scores, keys = _best_tile(size, cpu, rows, blocks, size.d)
         mixing, features = _best_tile(size, cpu, rows, chunks, size.s)
         cycles = scores + mixing + _softmax(size, rows, blocks)
-        found.append((cycles, -rows, Plan(rows, keys, features, lanes, width)))
-    return min(found, key=lambda row: row[:2])[2]
+        plans.append((cycles, -rows, Plan(rows, keys, features, lanes, width)))
+    return min(plans, key=lambda row: row[:2])[2]
 
 
 def _softmax(size: Sizes, rows: int, blocks: int) -> float:

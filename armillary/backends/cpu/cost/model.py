@@ -162,8 +162,8 @@ def asked_tile(fitting: Sequence[Tile]) -> Tile | None:
 @lru_cache(maxsize=4096)
 def ranked_tiles(nest: Nest, cpu: CpuModel) -> tuple[tuple[Tile, Estimate], ...]:
     """Every tile that fits the registers, the cheapest first; of equal ones the one with most rows."""
-    found = [(tile, tile_estimate(nest, tile, cpu)) for tile in tiles(nest, cpu)]
-    return tuple(sorted(found, key=lambda row: (row[1].cycles, -row[0].rows)))
+    estimates = [(tile, tile_estimate(nest, tile, cpu)) for tile in tiles(nest, cpu)]
+    return tuple(sorted(estimates, key=lambda row: (row[1].cycles, -row[0].rows)))
 
 
 def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:

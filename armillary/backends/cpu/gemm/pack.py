@@ -39,8 +39,8 @@ def pack_blocks(
 
 def _transposed(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> int:
     """How many steps a tile turns, 0 if steps do not lie side by side or no tile divides them."""
-    found = transposed_axis(schedule, tensor.op) if tensor.dtype.bits == 32 else None
+    axis = transposed_axis(schedule, tensor.op) if tensor.dtype.bits == 32 else None
     step = tensor.op.axis[-2]
-    if found is None or found[0] is not step:
+    if axis is None or axis[0] is not step:
         return 0
-    return next((n for n in STRETCHES if n <= min(found[1], lanes) and static_extent(step) % n == 0), 0)
+    return next((n for n in STRETCHES if n <= min(axis[1], lanes) and static_extent(step) % n == 0), 0)

@@ -88,9 +88,9 @@ def _contraction(expr: Expr, names: Collection[str]) -> Call | None:
         return None
     calls = [e for e in post_order(expr.op.body) if isinstance(e, Call)]
     heavy = [e for e in calls if not isinstance(e.op, Op) or e.op.kind > Kind.BROADCAST]
-    found = heavy[0] if len(heavy) == 1 and op_name(heavy[0]) in names else None
+    anchor = heavy[0] if len(heavy) == 1 and op_name(heavy[0]) in names else None
     result = shape_of(expr)
-    if found is None or result is None:
+    if anchor is None or result is None:
         return None
-    made = infer_type(found)
-    return found if getattr(made, "shape", None) == result else None
+    types_known = infer_type(anchor)
+    return anchor if getattr(types_known, "shape", None) == result else None

@@ -240,11 +240,11 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, channels: int)
     weight = expr.args[1]
     if block < 2 or not isinstance(weight, Constant):
         return None
-    found = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
+    blocks = blocked("cpu.depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     cpu = cpu_of(request)
     taken = 1 if cpu is not None and cpu.widens_bytes else BYTES
     words, size = Constant(pack_taps(weight.data, block, taken), weight.span), weight.data.shape[2:]
-    return _with_dot_weight(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
+    return _with_dot_weight(blocks, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{taken}w"})
 
 
 def _pads_itself(expr: Call) -> Call:

@@ -55,8 +55,8 @@ class _Fit:
 
     def widened(self) -> Expr:
         """The weight again, from the narrow one; flat, so that weights of one size share a kernel."""
-        made = call("cpu.widen", Constant(self._flat(), self.weight.span))
-        return call("reshape", made, newshape=self.weight.held.shape)
+        wide = call("cpu.widen", Constant(self._flat(), self.weight.span))
+        return call("reshape", wide, newshape=self.weight.held.shape)
 
     def _flat(self) -> Array | Deferred:
         held = self.narrow().held
@@ -92,16 +92,16 @@ def narrow_weights(
 def _change(function: Function, cpu: CpuModel, smallest: int) -> Expr | None:
     order = post_order(function, not_primitive)
     weights = {id(e): e for e in order if isinstance(e, Constant)}
-    found = {key: fit for key, w in weights.items() if (fit := _fitting(w, smallest)) is not None}
+    fits = {key: fit for key, w in weights.items() if (fit := _fitting(w, smallest)) is not None}
     whole = sum(w.nbytes for w in weights.values())
     memo: dict[int, Expr] = {}
-    for key in _as_they_are(order, found, whole, cpu):
-        memo[key] = found.pop(key).narrow()
-    for key in _inside(function, order) & found.keys():
-        del found[key]
-    left = sum(fit.weight.nbytes // 2 for fit in found.values())
+    for key in _as_they_are(order, fits, whole, cpu):
+        memo[key] = fits.pop(key).narrow()
+    for key in _inside(function, order) & fits.keys():
+        del fits[key]
+    left = sum(fit.weight.nbytes // 2 for fit in fits.values())
     limit = SHARE * (whole - left)
-    for key, fit in sorted(found.items(), key=lambda item: -item[1].weight.nbytes):
+    for key, fit in sorted(fits.items(), key=lambda item: -item[1].weight.nbytes):
         if left > limit:
             memo[key] = fit.widened()
             left -= fit.weight.nbytes // 2
@@ -155,11 +155,11 @@ def _rewritten(order: list[Expr], memo: dict[int, Expr]) -> Expr:
     for expr in order:
         if id(expr) in memo:
             continue
-        made = map_children(expr, new)
-        if op_name(made) == PRODUCT and isinstance(made, Call) and _reads_narrow(made):
-            attrs = dataclasses.replace(made.attrs, out_dtype="float32")
-            made = Call(made.op, made.args, attrs, made.span)
-        memo[id(expr)] = copy_type(made, expr)
+        rebuilt = map_children(expr, new)
+        if op_name(rebuilt) == PRODUCT and isinstance(rebuilt, Call) and _reads_narrow(rebuilt):
+            attrs = dataclasses.replace(rebuilt.attrs, out_dtype="float32")
+            rebuilt = Call(rebuilt.op, rebuilt.args, attrs, rebuilt.span)
+        memo[id(expr)] = copy_type(rebuilt, expr)
     return memo[id(order[-1])]
 
 

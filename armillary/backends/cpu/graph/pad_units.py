@@ -56,8 +56,8 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     width = -(-units // whole) * whole
     wider = call("nn.pad", expr.args[1], pad_width=((0, width - units), (0, 0)))
     attrs = dataclasses.replace(expr.attrs, units=None if expr.attrs.units is None else width)
-    made = Call(expr.op, (expr.args[0], wider), attrs, expr.span)
-    return call("strided_slice", made, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))
+    padded = Call(expr.op, (expr.args[0], wider), attrs, expr.span)
+    return call("strided_slice", padded, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))
 
 
 def _whole_operands(expr: Call, terms: int, whole: int) -> Expr:

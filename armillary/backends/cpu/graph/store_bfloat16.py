@@ -53,13 +53,13 @@ def _change(function: Function) -> Expr | None:
         return None
     new: dict[int, Expr] = {}
     for expr in order:
-        made = map_children(expr, lambda e: new.get(id(e), e))
+        rebuilt = map_children(expr, lambda e: new.get(id(e), e))
         kernel = _kernel(expr)
-        if kernel is not None and isinstance(expr, Call) and isinstance(made, Call):
+        if kernel is not None and isinstance(expr, Call) and isinstance(rebuilt, Call):
             places = [k for k, arg in enumerate(expr.args) if id(arg) in stored]
             changed = _with_bfloat16(kernel, places, gives=id(expr) in stored)
-            made = made if changed is kernel else Call(changed, made.args, None, expr.span)
-        new[id(expr)] = made
+            rebuilt = rebuilt if changed is kernel else Call(changed, rebuilt.args, None, expr.span)
+        new[id(expr)] = rebuilt
     return new[id(function)]
 
 

@@ -80,9 +80,9 @@ def _change(function: Function) -> Expr | None:
     order = post_order(function, not_primitive)
     limit = SHARE * sum(e.nbytes for e in order if isinstance(e, Constant))
     weights = {id(w): w for e in order if (w := _weight(e)) is not None}
-    found = {key: ragged for key, w in weights.items() if (ragged := _ragged(w)) is not None}
-    left, taken = sum(ragged.zeros for ragged in found.values()), dict[int, _Ragged]()
-    for key, ragged in sorted(found.items(), key=lambda item: -item[1].zeros):
+    trimmed = {key: ragged for key, w in weights.items() if (ragged := _ragged(w)) is not None}
+    left, taken = sum(ragged.zeros for ragged in trimmed.values()), dict[int, _Ragged]()
+    for key, ragged in sorted(trimmed.items(), key=lambda item: -item[1].zeros):
         if left <= limit:
             break
         taken[key] = ragged

@@ -119,8 +119,8 @@ class _Widener:
 
     def _wide(self, expr: Expr) -> Expr:
         """The new form of an old node, in float32 where it has 16-bit floats."""
-        made = self._get(expr)
-        return self._as_type(made, _widened(made.checked_type))
+        wide = self._get(expr)
+        return self._as_type(wide, _widened(wide.checked_type))
 
     def _visit(self, expr: Expr) -> Expr:
         if isinstance(expr, Tuple | TupleGetItem):

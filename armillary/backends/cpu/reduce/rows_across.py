@@ -68,8 +68,8 @@ def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
         parts = (i[: axes[0]], i[axes[0] : axes[-1] + 1], i[axes[-1] + 1 :])
         return result(*(raveled(part, sizes) for part, sizes in zip(parts, groups, strict=True)))
 
-    made: te.Tensor = te.compute(shape, back, name="columns", tag="injective")
-    return made
+    columns_of_rows: te.Tensor = te.compute(shape, back, name="columns", tag="injective")
+    return columns_of_rows
 
 
 @implement_rows("across", _is_across, _flattened, priority=9)

@@ -24,29 +24,29 @@ def with_bound_blocks(function: Function, plain: Layout, blocked: Layout) -> Fun
     infer_type(function)
     order = post_order(function, not_primitive)
     readers = users(order)
-    found: dict[int, Var] = {}
+    variables: dict[int, Var] = {}
     for expr in order:
-        given = _moved(expr.value, blocked, plain) if isinstance(expr, Let) else None
-        if given is None or not isinstance(expr, Let):
+        moved_value = _moved(expr.value, blocked, plain) if isinstance(expr, Let) else None
+        if moved_value is None or not isinstance(expr, Let):
             continue
         if any(_moved(reader, plain, blocked) is not None for reader in readers[id(expr.var)]):
-            found[id(expr.var)] = var(expr.var.name_hint, given.checked_type)
-    if not found:
+            variables[id(expr.var)] = var(expr.var.name_hint, moved_value.checked_type)
+    if not variables:
         return function
     new: dict[int, Expr] = {}
 
     def child(expr: Expr) -> Expr:
-        bound = found.get(id(expr))
+        bound = variables.get(id(expr))
         return new.get(id(expr), expr) if bound is None else transform(bound, blocked, plain)
 
     for expr in order:
         source = _moved(expr, plain, blocked)
-        if isinstance(expr, Let) and id(expr.var) in found:
+        if isinstance(expr, Let) and id(expr.var) in variables:
             value = _moved(expr.value, blocked, plain)
             assert value is not None, "such are found"
-            new[id(expr)] = Let(found[id(expr.var)], new.get(id(value), value), child(expr.body), expr.span)
-        elif source is not None and id(source) in found:
-            new[id(expr)] = found[id(source)]
+            new[id(expr)] = Let(variables[id(expr.var)], new.get(id(value), value), child(expr.body), expr.span)
+        elif source is not None and id(source) in variables:
+            new[id(expr)] = variables[id(source)]
         else:
             new[id(expr)] = map_children(expr, child)
     result = new[id(function)]

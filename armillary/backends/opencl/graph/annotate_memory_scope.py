@@ -59,8 +59,8 @@ class _Annotator:
         self.readers = users(self.order)
         self.lets = [expr for expr in self.order if isinstance(expr, Let) and isinstance(expr.value, Call)]
         for let in self.lets:  # who reads a variable reads its value
-            found = [*self.readers[id(let.value)], *self.readers[id(let.var)]]
-            self.readers[id(let.value)] = [reader for reader in found if reader is not let]
+            uses = [*self.readers[id(let.value)], *self.readers[id(let.var)]]
+            self.readers[id(let.value)] = [reader for reader in uses if reader is not let]
         self.scopes: dict[int, str] = {}
         self.too_large: list[tuple[int, ...]] = []
         self.made: dict[tuple[int, str], Function] = {}
@@ -83,8 +83,8 @@ class _Annotator:
             return None
         new: dict[int, Expr] = {}
         for expr in self.order:
-            made = map_children(expr, lambda e: new.get(id(e), e))
-            new[id(expr)] = self.with_scopes(expr, made) if _kernel(expr) is not None else made
+            rebuilt = map_children(expr, lambda e: new.get(id(e), e))
+            new[id(expr)] = self.with_scopes(expr, rebuilt) if _kernel(expr) is not None else rebuilt
         return new[id(self.function)]
 
     def scope_of(self, expr: Expr) -> str:

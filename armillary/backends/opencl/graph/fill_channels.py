@@ -58,6 +58,6 @@ def _filled(function: Function) -> Expr | None:
         joined |= rounded(members, cuts, PIXEL)
     alone = {id(c): Channels(((n, -n % PIXEL),)) for c in calls if absorbs(c) and (n := channels_of(c)) % PIXEL}
     small = {id(c) for c in calls if channels_of(c) < LEAST or stored_choice(c)}
-    chosen = {key: found for key, found in (alone | joined).items() if key not in small}
+    chosen = {key: filled for key, filled in (alone | joined).items() if key not in small}
     wide = find_regions(function, lambda c: chosen.get(id(c)), lambda c: False, chosen.keys(), lambda c: 1)
     return widen(function, wide) if wide else None

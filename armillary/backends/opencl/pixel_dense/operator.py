@@ -43,8 +43,8 @@ def _infer(attrs: DensePixelsAttrs, data: Type, weight: Type) -> TensorType:
 @dense_pixels.reference
 def _reference(attrs: DensePixelsAttrs, data: Array, weight: Array) -> Array:
     rows, terms, blocks = len(data), len(weight), weight.shape[1]
-    made = wide(data).reshape(rows, terms).astype(np.float64) @ wide(weight).reshape(terms, blocks * PIXEL)
-    result: Array = made.reshape(rows, blocks, PIXEL).astype(attrs.out_dtype or data.dtype)
+    product = wide(data).reshape(rows, terms).astype(np.float64) @ wide(weight).reshape(terms, blocks * PIXEL)
+    result: Array = product.reshape(rows, blocks, PIXEL).astype(attrs.out_dtype or data.dtype)
     return result
 
 

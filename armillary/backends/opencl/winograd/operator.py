@@ -64,8 +64,8 @@ def _infer_weight(attrs: WeightAttrs, weight: Type) -> TensorType:
 @weight_transform.reference
 def _reference_weight(attrs: WeightAttrs, weight: Array) -> Array:
     g = matrices(attrs.tile_size).weight
-    made = np.einsum("ay,oiyx,bx->abio", g, weight.astype(np.float64), g, optimize=True)
-    return np.ascontiguousarray(made).astype(weight.dtype)
+    transformed = np.einsum("ay,oiyx,bx->abio", g, weight.astype(np.float64), g, optimize=True)
+    return np.ascontiguousarray(transformed).astype(weight.dtype)
 
 
 @weight_transform.compute

@@ -95,18 +95,18 @@ def in_parts(m: Emitter, lanes: int, width: int, part: Part, operands: tuple[tup
     """
     if lanes == width:
         return part(*(value for _, value in operands))
-    made = []
+    parts = []
     for first in range(0, lanes, width):
         taken = [min(first + k, lanes - 1) for k in range(width)]
-        made.append(part(*(shuffle(m, v, v, dtype.with_lanes(lanes), taken) for dtype, v in operands)))
+        parts.append(part(*(shuffle(m, v, v, dtype.with_lanes(lanes), taken) for dtype, v in operands)))
     have, element = width, operands[0][0]
-    while len(made) > 1:
-        if len(made) % 2:
-            made.append(made[-1])
+    while len(parts) > 1:
+        if len(parts) % 2:
+            parts.append(parts[-1])
         kind = element.with_lanes(have)
-        made = [shuffle(m, made[k], made[k + 1], kind, list(range(2 * have))) for k in range(0, len(made), 2)]
+        parts = [shuffle(m, parts[k], parts[k + 1], kind, list(range(2 * have))) for k in range(0, len(parts), 2)]
         have *= 2
-    return made[0] if have == lanes else shuffle(m, made[0], made[0], element.with_lanes(have), list(range(lanes)))
+    return parts[0] if have == lanes else shuffle(m, parts[0], parts[0], element.with_lanes(have), list(range(lanes)))
 
 
 def _flipped(m: Emitter, value: str, lanes: int) -> str:

@@ -64,16 +64,16 @@ def _strided_places(m: Emitter, e: E.Call, step: int) -> tuple[S.Buffer, Linear,
     first = e.args[0]
     if m.mask is not None or not isinstance(first, E.BufferLoad) or first.buffer in m.files:
         return None
-    found = []
+    places = []
     for arg in e.args:
         if not isinstance(arg, E.BufferLoad) or arg.buffer is not first.buffer or arg.buffer.dtype.lanes > 1:
             return None
         pattern = _pattern(m, flat_index(arg.buffer, arg.indices))
         if pattern is None:
             return None
-        found.append(pattern)
-    base, offsets = found[0]
-    for k, (other, others) in enumerate(found):
+        places.append(pattern)
+    base, offsets = places[0]
+    for k, (other, others) in enumerate(places):
         moved = other.constant + others[0] - base.constant - offsets[0]
         alike = [x - others[0] for x in others] == [x - offsets[0] for x in offsets]
         if other.terms != base.terms or moved != k * step or not alike:
@@ -99,10 +99,10 @@ def _joined(m: Emitter, e: E.Call) -> str:
         return parts[0]
     order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
     while len(values) > 1:
-        kind, made = DType(f"int{bits}").with_lanes(lanes), []
+        kind, joined = DType(f"int{bits}").with_lanes(lanes), []
         bits *= 2
         for a, b in zip(values[::2], values[1::2], strict=True):
             both = shuffle(m, a, b, kind, order)
-            made.append(m.pure(f"bitcast <{2 * lanes} x i{bits // 2}> {both} to <{lanes} x i{bits}>", both))
-        values = made
+            joined.append(m.pure(f"bitcast <{2 * lanes} x i{bits // 2}> {both} to <{lanes} x i{bits}>", both))
+        values = joined
     return values[0]

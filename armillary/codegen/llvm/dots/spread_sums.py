@@ -97,15 +97,15 @@ def _held(m: Emitter, words: list[E.Call], order: Order) -> list[str]:
     Assembly of no instructions says so. LLVM would multiply all rows before it adds their products up, in registers
     that it does not have; and it would make halves of a word in all lanes where instructions take the upper half.
     """
-    given = [m.value(E.Broadcast(word, QUAD.lanes)) for word in words]
-    names = list(dict.fromkeys(given))
+    values = [m.value(E.Broadcast(word, QUAD.lanes)) for word in words]
+    names = list(dict.fromkeys(values))
     operands = ", ".join(f"{_SUMS} {value}" for value in (*(order.words.get(n, n) for n in names), *order.sums))
     outputs, inputs = ["=w"] * len(names), [str(k) for k in range(len(names))] + ["w"] * len(order.sums)
     kind = _SUMS if len(names) == 1 else f"{{ {', '.join([_SUMS] * len(names))} }}"
-    made = m.here(f'call {kind} asm "", "{",".join(outputs + inputs)}"({operands})')
+    held = m.here(f'call {kind} asm "", "{",".join(outputs + inputs)}"({operands})')
     for k, name in enumerate(names):
-        order.words[name] = made if len(names) == 1 else m.here(f"extractvalue {kind} {made}, {k}")
-    return [order.words[name] for name in given]
+        order.words[name] = held if len(names) == 1 else m.here(f"extractvalue {kind} {held}, {k}")
+    return [order.words[name] for name in values]
 
 
 def _half(m: Emitter, words: str, lanes: int, pair: int) -> str:

@@ -110,11 +110,11 @@ def _product(kind: DataType, saturates: bool, is_real: bool) -> Pixel:
             return T.mul(T.mul(a, b), scale)
         product = T.mul(T.cast(a, "int32"), T.cast(b, "int32"))
         if is_real:
-            found = T.cast(tir.nearbyint(T.mul(T.cast(product, "float32"), scale)), "int32")
+            rounded = T.cast(tir.nearbyint(T.mul(T.cast(product, "float32"), scale)), "int32")
         else:
             up = T.select(T.less(product, T.const(0, "int32")), bias, T.const(0, "int32"))
-            found = T.shift_right(T.add(product, up), shift)
-        return saturated(found, kind.dtype) if saturates else T.cast(found, kind.dtype)
+            rounded = T.shift_right(T.add(product, up), shift)
+        return saturated(rounded, kind.dtype) if saturates else T.cast(rounded, kind.dtype)
 
     return plain(rule, 2)
 
@@ -193,8 +193,8 @@ def _looked_up(count: int, offset: int) -> Pixel:
         place = T.add(T.cast(value, "int32"), T.const(offset, "int32"))
         inside = T.all_of(T.greater_equal(place, T.const(0)), T.less(place, T.const(count)))
         near = T.minimum(T.maximum(place, T.const(0)), T.const(count - 1))
-        found = read(1, T.const(0), near)
-        return [found if (count, offset) == (256, 0) else T.select(inside, found, value)]
+        entry = read(1, T.const(0), near)
+        return [entry if (count, offset) == (256, 0) else T.select(inside, entry, value)]
 
     return pixel
 

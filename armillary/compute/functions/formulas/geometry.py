@@ -172,8 +172,8 @@ def _bilinear_row(place: Place, border: str) -> EmitRow:
                 with ib.for_range(0, pixels, "pixel") as k:
                     for n, row_of in enumerate(words):
                         spot = T.add(spots[k], T.mul(planes.pitch(0), T.const(n)))
-                        found = four_bytes(*(planes.read(0, T.const(0), T.add(spot, T.const(b))) for b in range(4)))
-                        row_of[k] = T.cast(found, "int32")
+                        taps = four_bytes(*(planes.read(0, T.const(0), T.add(spot, T.const(b))) for b in range(4)))
+                        row_of[k] = T.cast(taps, "int32")
                 vectors(count, from_words)
             with ib.else_scope():
                 vectors(count, anywhere)

@@ -84,8 +84,8 @@ class NeuralFunction(ConfiguredFunction):
 
 def status_of(name: str, *objections: str) -> Status:
     """The first objection as a status."""
-    found = next((text for text in objections if text), "")
-    return Status(f"{name}: {found}" if found else "")
+    objection_text = next((text for text in objections if text), "")
+    return Status(f"{name}: {objection_text}" if objection_text else "")
 
 
 def wrong_type(what: str, info: TensorInfo, wanted: Iterable[DataType]) -> str:
@@ -116,11 +116,11 @@ def wrong_scales(output: TensorInfo | None, *factors: TensorInfo) -> str:
     if not all(info.data_type.is_quantized for info in infos):
         return ""
     every = [info.quantization_info().all_scales() for info in infos]
-    for found in (list(scales) for scales in itertools.product(*every)):
-        if any(not 0 < scale < math.inf for scale in found):
-            return f"scales are {found}, wanted positive numbers"
-        target = found.pop() if output is not None else found[0]
-        ratio = math.prod(found) / target
+    for row in (list(scales) for scales in itertools.product(*every)):
+        if any(not 0 < scale < math.inf for scale in row):
+            return f"scales are {row}, wanted positive numbers"
+        target = row.pop() if output is not None else row[0]
+        ratio = math.prod(row) / target
         if not 2.0**-31 <= ratio < 2.0**31:
             return f"a ratio of scales is {ratio:g}, wanted within 2^-31 and 2^31"
     return ""

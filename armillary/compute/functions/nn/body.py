@@ -62,9 +62,9 @@ class Body:
         """The expression over others: inputs, then weights, of the tensors' shapes; in the output's shape."""
         named = zip(values, self.shapes.items(), strict=True)
         tensors = {**self.inputs, **self.weights}
-        given = [_reshaped(v, shape_of(tensors[name].info()), shape) for v, (name, shape) in named]
+        operands = [_reshaped(v, shape_of(tensors[name].info()), shape) for v, (name, shape) in named]
         variables = self._variables()
-        body = substitute(self._build(*variables), {id(v): g for v, g in zip(variables, given, strict=True)})
+        body = substitute(self._build(*variables), {id(v): g for v, g in zip(variables, operands, strict=True)})
         return relay.reshape(body, newshape=shape_of(self.output.info()))
 
     def values_of(self, name: str) -> Array:

@@ -140,15 +140,15 @@ class Pipeline:
     def _places(self) -> tuple[int, ...] | None:
         """Where inputs and output lie, unless one has padding or an input is the output."""
         places = tuple([t.dense_address() for t in self._tensors])
-        found = self._apart.get(places)
-        if found is None:
+        apart = self._apart.get(places)
+        if apart is None:
             if len(self._apart) >= _MOST_BOUND:
                 self._apart.clear()
             ends = [at + t.info().total_size() for at, t in zip(places, self._tensors, strict=True)]
             inputs = zip(places[:-1], ends[:-1], strict=True)
             are_apart = all(at >= ends[-1] or end <= places[-1] for at, end in inputs)
-            found = self._apart[places] = are_apart and all(places)
-        return places if found else None
+            apart = self._apart[places] = are_apart and all(places)
+        return places if apart else None
 
     def _check_threads(self, plan: _Plan) -> None:
         threads = Scheduler.get().num_threads()

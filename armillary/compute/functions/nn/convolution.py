@@ -111,11 +111,11 @@ class _Convolution(base.NeuralFunction):
         _, channels, height, width = base.nchw(input.info())
         kernels = weights.info().in_nchw()
         kernel = Size2D(kernels.dimension(0), kernels.dimension(1))
-        made = conv_info.scaled((width, height), kernel, dilation)
+        scaled = conv_info.scaled((width, height), kernel, dilation)
         outputs = channels * multiplier if multiplier else kernels.dimension(3)
         kind = input.info().data_type
-        base.init_like(output, input.info(), *made, outputs, *input.info().shape[3:])
-        attrs = _attrs(conv_info, dilation, (width, height), kernel, made, outputs, groups)
+        base.init_like(output, input.info(), *scaled, outputs, *input.info().shape[3:])
+        attrs = _attrs(conv_info, dilation, (width, height), kernel, scaled, outputs, groups)
         per_group = 1 if multiplier else channels // groups
         shapes: dict[str, tuple[int, ...]] = {"x": base.nchw(input.info())}
         filters = (outputs, per_group, kernel.height, kernel.width)
@@ -132,13 +132,13 @@ class _Convolution(base.NeuralFunction):
             value = self._product(x, w, per_group, attrs)
             return base.activated(value if b is None else relay.nn.bias_add(value, b), act_info)
 
-        given = {"w": weights} | ({"b": biases} if biases is not None else {})
+        operands = {"w": weights} | ({"b": biases} if biases is not None else {})
         if self._stages:
-            moves = _moves(input.info(), kernel, made, outputs, asked)
-            self._pipeline = self._staged(Body({"x": input}, given, output, body, shapes), moves, groups)
+            moves = _moves(input.info(), kernel, scaled, outputs, asked)
+            self._pipeline = self._staged(Body({"x": input}, operands, output, body, shapes), moves, groups)
             return
         self._pipeline = self._pipeline_type(
-            {"x": input}, given, output, body, shapes, self._config, self._memory_manager
+            {"x": input}, operands, output, body, shapes, self._config, self._memory_manager
         )
 
     def _staged(self, body: Body, moves: Moves, groups: int) -> base.RunsKernels:

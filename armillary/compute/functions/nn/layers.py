@@ -148,11 +148,11 @@ def _pooled(input: TensorInfo, info: PoolingLayerInfo) -> tuple[int, int, Size2D
     if info.is_global_pooling:
         return 1, 1, Size2D(width, height)
     pads = info.pad_stride_info
-    made = list(pads.scaled((width, height), info.pool_size))
+    scaled = list(pads.scaled((width, height), info.pool_size))
     for n, (extent, before) in enumerate(((width, pads.pad_left()), (height, pads.pad_top()))):
-        if pads.round is DimensionRoundingType.CEIL and (made[n] - 1) * pads.stride()[n] >= extent + before:
-            made[n] -= 1  # the last window would lie in the padding alone
-    return made[0], made[1], info.pool_size
+        if pads.round is DimensionRoundingType.CEIL and (scaled[n] - 1) * pads.stride()[n] >= extent + before:
+            scaled[n] -= 1  # the last window would lie in the padding alone
+    return scaled[0], scaled[1], info.pool_size
 
 
 class NENormalizationLayer(base.NeuralFunction):
@@ -252,8 +252,8 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
         )
         target = input if output is None else output
         base.init_like(target, input.info())
-        given = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
-        weights = {name: tensor for name, tensor in given.items() if tensor is not None}
+        operands = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
+        weights = {name: tensor for name, tensor in operands.items() if tensor is not None}
         channels = base.nchw(input.info())[1]
 
         def body(x: Node, *others: Node) -> Node:
@@ -285,14 +285,14 @@ class NEQuantizationLayer(base.NeuralFunction):
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the tensors; the output's information has the scale."""
         self._refuse(self.validate(input.info(), output.info()))
-        found, kind = output.info().quantization_info(), output.info().data_type
+        quantization, kind = output.info().quantization_info(), output.info().data_type
         low, high = limits(kind)
 
         def body(x: Node) -> Node:
-            scaled = x * relay.const(1.0 / found.scale, "float32")
+            scaled = x * relay.const(1.0 / quantization.scale, "float32")
             zero, below, above = (relay.const(v, "float32") for v in (0.0, -0.5, 0.5))
             half = relay.where(relay.less(scaled, zero), below, above)
-            rounded = relay.trunc(scaled + half) + relay.const(float(found.offset), "float32")
+            rounded = relay.trunc(scaled + half) + relay.const(float(quantization.offset), "float32")
             return relay.cast(relay.clip(rounded, a_min=float(low), a_max=float(high)), kind.dtype)
 
         self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
@@ -316,10 +316,10 @@ class NEDequantizationLayer(base.NeuralFunction):
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), outer))
         base.init_output(output, input.info().shape, base.FLOATS[0], layout=input.info().data_layout())
-        found = input.info().quantization_info()
+        quantization = input.info().quantization_info()
 
         def body(x: Node) -> Node:
-            integers = relay.cast(x, "int32") - relay.const(found.offset, "int32")
-            return relay.cast(integers, "float32") * relay.const(found.scale, "float32")
+            integers = relay.cast(x, "int32") - relay.const(quantization.offset, "int32")
+            return relay.cast(integers, "float32") * relay.const(quantization.scale, "float32")
 
         self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)

@@ -229,9 +229,9 @@ class NEFullyConnectedLayer(base.NeuralFunction):
             value = relay.nn.dense(x, rows)
             return base.activated(value if b is None else relay.nn.bias_add(value, b), info.activation_info)
 
-        given = {"w": weights} | ({"b": biases} if biases is not None else {})
+        operands = {"w": weights} | ({"b": biases} if biases is not None else {})
         shapes = {"x": base.nchw(image) if is_other else (batch, terms), "w": _matrix(weights.info())}
-        self._pipeline = self._pipeline_type({"x": input}, given, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, operands, output, body, shapes, None, self._memory_manager)
 
 
 def _connected(input: TensorInfo, weights: TensorInfo, info: FullyConnectedLayerInfo) -> tuple[int, int, int]:

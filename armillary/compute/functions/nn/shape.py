@@ -53,8 +53,8 @@ class NEConcatenateLayer(base.NeuralFunction):
         def body(*values: Node) -> Node:
             return relay.concatenate(list(values), axis=rank - 1 - axis)
 
-        given = {f"x{k}": t for k, t in enumerate(inputs)}
-        self._pipeline = self._pipeline_type(given, {}, output, body, shapes, None, self._memory_manager)
+        operands = {f"x{k}": t for k, t in enumerate(inputs)}
+        self._pipeline = self._pipeline_type(operands, {}, output, body, shapes, None, self._memory_manager)
 
 
 def _without(info: TensorInfo, axis: int) -> tuple[int, ...]:
@@ -203,8 +203,8 @@ class _Arithmetic(base.NeuralFunction):
         self._refuse(self.validate(input1.info(), input2.info(), outer))
         base.init_like(output, input1.info())
         rule: Callable[[Node, Node], Node] = getattr(relay, self._name)
-        given = {"a": input1, "b": input2}
-        self._pipeline = self._pipeline_type(given, {}, output, rule, memory_manager=self._memory_manager)
+        operands = {"a": input1, "b": input2}
+        self._pipeline = self._pipeline_type(operands, {}, output, rule, memory_manager=self._memory_manager)
 
 
 class NEElementwiseMax(_Arithmetic):

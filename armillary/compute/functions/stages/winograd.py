@@ -97,11 +97,14 @@ def _transform_weights(body: Body, panel: Expr) -> None:
             row = T.mul(T.add(T.mul(T.const(tap), n["whole_channels"]), channel), n["whole_outputs"])
             with body.lanes() as lane:
                 taps[lane + tap * LANES] = weights[T.add(row, panel * LANES + lane)]
-        made, panels = _combined(body, SIDE, KERNEL, _OF_WEIGHTS, taps), T.floordiv(n["whole_outputs"], T.const(LANES))
+        combined, panels = (
+            _combined(body, SIDE, KERNEL, _OF_WEIGHTS, taps),
+            T.floordiv(n["whole_outputs"], T.const(LANES)),
+        )
         for at in range(PRODUCTS):
             place = T.mul(T.add(T.mul(T.const(at), panels), panel), n["whole_channels"])
             with body.lanes() as lane:
-                out[T.add(T.mul(T.add(place, channel), T.const(LANES)), lane)] = made[lane + at * LANES]
+                out[T.add(T.mul(T.add(place, channel), T.const(LANES)), lane)] = combined[lane + at * LANES]
 
 
 def _transform_input(body: Body, line: Expr) -> None:
@@ -121,12 +124,12 @@ def _transform_input(body: Body, line: Expr) -> None:
                 with body.lanes() as lane:
                     value = image[T.add(T.mul(pixel, n["whole"]), step * LANES + lane)]
                     values[lane + (i * SIDE + j) * LANES] = T.select(is_inside, value, _ZERO)
-        made = _combined(body, SIDE, SIDE, _OF_INPUT, values)
+        combined = _combined(body, SIDE, SIDE, _OF_INPUT, values)
         tile = T.add(T.mul(line, n["tile_columns"]), tile_x)
         for at in range(PRODUCTS):
             row = T.mul(T.add(T.mul(T.const(at), n["whole_tiles"]), tile), n["whole"])
             with body.lanes() as lane:
-                out[T.add(row, step * LANES + lane)] = made[lane + at * LANES]
+                out[T.add(row, step * LANES + lane)] = combined[lane + at * LANES]
 
 
 def _within(at: Expr, extent: Expr) -> Expr:
@@ -161,14 +164,14 @@ def _transform_output(body: Body, line: Expr) -> None:
             row = T.mul(T.add(T.mul(T.const(at), n["whole_tiles"]), tile), n["whole"])
             with body.lanes() as lane:
                 values[lane + at * LANES] = product[T.add(row, step * LANES + lane)]
-        made = _combined(body, OUTPUT_TILE, SIDE, _OF_OUTPUT, values)
+        combined = _combined(body, OUTPUT_TILE, SIDE, _OF_OUTPUT, values)
         for at in range(OUTPUT_TILE * OUTPUT_TILE):
             y = T.add(T.mul(tile_y, T.const(OUTPUT_TILE)), T.const(at // OUTPUT_TILE))
             x = T.add(T.mul(tile_x, T.const(OUTPUT_TILE)), T.const(at % OUTPUT_TILE))
             is_inside = T.logical_and(T.less(y, n["rows"]), T.less(x, n["columns"]))
             pixel = T.add(T.mul(T.add(T.mul(batch, n["rows"]), y), n["columns"]), x)
             with body.builder.if_scope(is_inside), body.lanes() as lane:
-                value = made[lane + at * LANES] + biases[step * LANES + lane]
+                value = combined[lane + at * LANES] + biases[step * LANES + lane]
                 place = T.add(T.mul(pixel, n["whole"]), step * LANES + lane)
                 out[place] = T.maximum(n["low"], T.minimum(n["high"], value))
 

@@ -200,8 +200,8 @@ def refuse(status: Status) -> None:
 
 def objection(name: str, *texts: str) -> Status:
     """The first text that is not empty, as a status."""
-    found = next((text for text in texts if text), "")
-    return Status(f"{name}: {found}" if found else "")
+    objection_text = next((text for text in texts if text), "")
+    return Status(f"{name}: {objection_text}" if objection_text else "")
 
 
 def wrong_type(what: str, info: TensorInfo, *kinds: DataType) -> str:

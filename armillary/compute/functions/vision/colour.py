@@ -205,15 +205,15 @@ class NEChannelExtract(VisionFunction):
             known = ", ".join(c.name for c in _PLACES.get(source, {})) or "none"
             return Status(f"{cls.__name__}: {source.name} has no {channel.name}, it has {known}")
         plane, _, spread = place
-        given = input.plane(plane).info() if isinstance(input, MultiImage) else input
-        return objection(cls.__name__, _no_image("the output", output, (given.shape[0] // spread, given.shape[1])))
+        info = input.plane(plane).info() if isinstance(input, MultiImage) else input
+        return objection(cls.__name__, _no_image("the output", output, (info.shape[0] // spread, info.shape[1])))
 
     def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
         """Set the images and the channel."""
         refuse(self.validate(_info(input), channel, output.info()))
         plane, at, spread = _PLACES[_format(_info(input))][channel]
-        given = _planes(input)[plane]
-        self._configure([given], [output], formula=_extraction(given.info().num_channels() * spread, at))
+        planes = _planes(input)[plane]
+        self._configure([planes], [output], formula=_extraction(planes.info().num_channels() * spread, at))
 
 
 @once
@@ -255,13 +255,13 @@ class NEChannelCombine(VisionFunction):
     ) -> Status:
         """Whether planes and a picture of this information can be configured."""
         target, (width, height) = _format(output), _size(output)
-        given = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
+        planes = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
         wide = 2 if target in (F.YUYV422, F.UYVY422, F.NV12, F.NV21, F.IYUV) else 1
         high = 2 if target in (F.NV12, F.NV21, F.IYUV) else 1
-        sizes = [(width // wide, height // high) if n else (width, height) for n in range(len(given))]
-        is_known = target in _PLACES and len(given) == (4 if target is F.RGBA8888 else 3)
-        message = f"{target.name} from {len(given)} planes, there are {', '.join(f.name for f in _PLACES)}"
-        wrong = (_no_image(f"plane {n}", *pair) for n, pair in enumerate(zip(given, sizes, strict=True)))
+        sizes = [(width // wide, height // high) if n else (width, height) for n in range(len(planes))]
+        is_known = target in _PLACES and len(planes) == (4 if target is F.RGBA8888 else 3)
+        message = f"{target.name} from {len(planes)} planes, there are {', '.join(f.name for f in _PLACES)}"
+        wrong = (_no_image(f"plane {n}", *pair) for n, pair in enumerate(zip(planes, sizes, strict=True)))
         return objection(cls.__name__, "" if is_known else message, *wrong)
 
     def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:

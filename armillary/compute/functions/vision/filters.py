@@ -109,15 +109,15 @@ class _Gradient(VisionFunction):
         refuse(self.validate(input.info(), *(t.info() if t is not None else None for t in given)))
         outputs = []
         for tensor in given:
-            made = tensor
-            if made is None:
-                made = self._unused = Tensor()
-                made.allocator().init(TensorInfo(input.info().shape, 1, self.formula.outputs[0]))
-            outputs.append(made)
+            last = tensor
+            if last is None:
+                last = self._unused = Tensor()
+                last.allocator().init(TensorInfo(input.info().shape, 1, self.formula.outputs[0]))
+            outputs.append(last)
         self._configure([input], outputs, border_mode, constant_border_value)
-        for tensor, made in zip(given, outputs, strict=True):
+        for tensor, last in zip(given, outputs, strict=True):
             if tensor is None:
-                made.allocator().allocate()
+                last.allocator().allocate()
 
 
 class NESobel3x3(_Gradient):
@@ -276,15 +276,15 @@ class NENonLinearFilter(VisionFunction):
         mask: Sequence[int] | None = None,
     ) -> Status:
         """Whether tensors of this information can be configured."""
-        given = len(mask) if mask is not None else 0
-        is_wrong = pattern is MatrixPattern.OTHER and (given != mask_size**2 or not any(mask or ()))
+        length = len(mask) if mask is not None else 0
+        is_wrong = pattern is MatrixPattern.OTHER and (length != mask_size**2 or not any(mask or ()))
         return objection(
             "non_linear_filter",
             wrong_type("tensor 0", input, DataType.U8),
             wrong_type("tensor 1", output, DataType.U8),
             wrong_size("tensor 1", output, *size_of(input)),
             "" if mask_size in (3, 5) else f"the mask is of side {mask_size}, wanted 3 or 5",
-            f"a mask has {mask_size**2} values, some of them not 0, got {given}" if is_wrong else "",
+            f"a mask has {mask_size**2} values, some of them not 0, got {length}" if is_wrong else "",
         )
 
     def configure(

@@ -124,8 +124,8 @@ class NEOpticalFlow(VisionFunction):
         if len(old) > self._points.info().dimension(1):
             self._hold(len(old))
         table = np.full((self._points.info().dimension(1), flow.WIDTH), -1, np.float32)  # outside of every image
-        given = [(a.x, a.y, b.x, b.y) for a, b in zip(old, guess, strict=True)]
-        table[: len(old), : flow.IS_FOUND] = np.array(given, np.float32).reshape(-1, flow.IS_FOUND) * self._top
+        pairs = [(a.x, a.y, b.x, b.y) for a, b in zip(old, guess, strict=True)]
+        table[: len(old), : flow.IS_FOUND] = np.array(pairs, np.float32).reshape(-1, flow.IS_FOUND) * self._top
         is_found = [self._estimates is None or p.tracking_status == 1 for p in guess]
         table[: len(old), flow.IS_FOUND] = is_found
         self._points.write(table)
@@ -133,8 +133,8 @@ class NEOpticalFlow(VisionFunction):
         table = self._points.read()
         new = table[: len(old), flow.NEW : flow.NEW + 2]
         places = np.copysign(np.floor(np.abs(new) + np.float32(0.5)), new).astype(int).tolist()
-        found = zip(places, (table[: len(old), flow.IS_FOUND] != 0).tolist(), strict=True)
-        self._new[:] = [KeyPoint(x, y, 0.0, int(status)) for (x, y), status in found]
+        tracked = zip(places, (table[: len(old), flow.IS_FOUND] != 0).tolist(), strict=True)
+        self._new[:] = [KeyPoint(x, y, 0.0, int(status)) for (x, y), status in tracked]
 
     def _wrong_points(self) -> str:
         if self._estimates is None or len(self._estimates) == len(self._old):

@@ -177,11 +177,11 @@ class HOGFunction(VisionFunction):
         """The histograms of all cells, allocated, and the kernel that makes them."""
         width, height = size_of(gradients.length.info())
         cell, bins = info.cell_size, info.num_bins
-        found = self._image(width // cell.width * bins, height // cell.height, F32)
+        image = self._image(width // cell.width * bins, height // cell.height, F32)
         loops = binning(cell.width, cell.height, bins, info.phase_type is PhaseType.SIGNED)
-        kernel = self._loops(loops, [found, gradients.length, gradients.turn])
-        found.allocator().allocate()
-        return found, kernel
+        kernel = self._loops(loops, [image, gradients.length, gradients.turn])
+        image.allocator().allocate()
+        return image, kernel
 
     def _descriptors(self, votes: Tensor, info: HOGInfo, found: Tensor) -> IKernel:
         """The kernel that makes the descriptors of blocks of votes."""
@@ -348,9 +348,9 @@ class NEHOGMultiDetection(HOGFunction):
                 blocks.allocator().init(info.tensor_info(*size_of(input.info())))
                 descriptors[info] = (blocks, self._descriptors(spaces[key][0], info, blocks))
             detector.configure(descriptors[info][0], model, detection_windows, stride, threshold, index)
-        made = [*spaces.values(), *descriptors.values()]
+        owned = [*spaces.values(), *descriptors.values()]
         scores = [kernel for detector in self._detectors for kernel in detector.kernels()]
-        self._set_kernels([*gradients.kernels, *(kernel for _, kernel in made), *scores])
+        self._set_kernels([*gradients.kernels, *(kernel for _, kernel in owned), *scores])
         self._suppression = CPPDetectionWindowNonMaximaSuppressionKernel() if non_maxima_suppression else None
         if self._suppression is not None:
             self._suppression.configure(detection_windows, min_distance)

@@ -247,7 +247,7 @@ class NELaplacianReconstruct(VisionFunction):
         del border_mode, constant_border_value
         refuse(self.validate(pyramid, input.info(), output.info()))
         kernels: list[IKernel] = []
-        below, made = input, []
+        below, levels = input, []
         for n in reversed(range(pyramid.num_levels())):
             level = pyramid.get_pyramid_level(n)
             total, add = self._image(*size_of(level.info()), S16), self._part(NEArithmeticAddition)
@@ -255,12 +255,12 @@ class NELaplacianReconstruct(VisionFunction):
                 wide, scale = self._image(*size_of(level.info()), S16), self._part(NEScale)
                 scale.configure(below, wide, InterpolationPolicy.NEAREST_NEIGHBOR)
                 kernels += scale.kernels()
-                made.append(wide)
+                levels.append(wide)
                 below = wide
             add.configure(below, level, total, ConvertPolicy.WRAP)
             kernels += add.kernels()
-            made.append(total)
+            levels.append(total)
             below = total
         self._set_kernels([*kernels, *self._step(formulas.converted(S16, U8), [below], [output])])
-        for tensor in made:
+        for tensor in levels:
             tensor.allocator().allocate()

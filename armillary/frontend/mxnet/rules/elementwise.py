@@ -213,8 +213,8 @@ def _number(node: MxnetNode, value: float) -> Expr:
 
 def dtype_attr(node: MxnetNode, default: str = "float32") -> str:
     """The attribute `dtype`: a name, or a number in old files."""
-    found = node.text("dtype", default)
-    name = DTYPES.get(int(found), "") if found.isdecimal() else found
+    text = node.text("dtype", default)
+    name = DTYPES.get(int(text), "") if text.isdecimal() else text
     return (
-        name if name in DTYPES.values() else node.refuse(f"dtype is {found!r}", f"one of {', '.join(DTYPES.values())}")
+        name if name in DTYPES.values() else node.refuse(f"dtype is {text!r}", f"one of {', '.join(DTYPES.values())}")
     )

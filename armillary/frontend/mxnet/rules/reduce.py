@@ -66,8 +66,8 @@ def place(node: MxnetNode) -> Expr:
     is_channel = node.op == "argmax_channel"
     (axis,) = (1,) if is_channel else node.axes("axis", (None,))
     x = node.x if axis is not None else reshape_to(node.x, (math.prod(node.shape),))
-    found = op(name, x, axis=axis or 0, keepdims=node.flag("keepdims") and axis is not None)
-    return _shaped(node, cast(found, "int64" if node.op.startswith("_np") else "float32"))
+    position = op(name, x, axis=axis or 0, keepdims=node.flag("keepdims") and axis is not None)
+    return _shaped(node, cast(position, "int64" if node.op.startswith("_np") else "float32"))
 
 
 def _order(node: MxnetNode) -> tuple[Expr, int]:

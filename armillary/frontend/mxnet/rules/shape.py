@@ -284,8 +284,8 @@ def arange_like(node: MxnetNode) -> Expr:
     count = math.prod(node.shape) if axis is None else node.shape[axis]
     times = node.whole("repeat", 1)
     values = node.number("start", 0.0) + node.number("step", 1.0) * np.arange(-(-count // times))
-    made = values.repeat(times)[:count].astype(dtype_of(node.x))
-    return const(made.reshape(node.shape) if axis is None else made)
+    repeated = values.repeat(times)[:count].astype(dtype_of(node.x))
+    return const(repeated.reshape(node.shape) if axis is None else repeated)
 
 
 @mxnet("shape_array")

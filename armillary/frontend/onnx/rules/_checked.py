@@ -31,9 +31,9 @@ def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[Known, Known]], w
     known = node.constants[index] if index < len(node.constants) else None
     fixed = [(low, high) for low, high in bounds if isinstance(low, int) and isinstance(high, int)]
     if known is not None and len(fixed) == len(bounds):
-        found = violation(np.asarray(known), attrs)
-        if found:
-            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {found.partition(': ')[2]}")
+        problem = violation(np.asarray(known), attrs)
+        if problem:
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {problem.partition(': ')[2]}")
         return value
     if 0 in ty.shape or any(high < low for low, high in fixed if (low, high) != NOT_ZERO):
         return value  # nothing to check, or an axis without elements, which other rules refuse

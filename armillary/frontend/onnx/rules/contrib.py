@@ -29,9 +29,9 @@ DOMAIN = "com.microsoft"
 
 def refuse_inputs(node: OnnxNode, numbers: range, what: str) -> None:
     """Refuse a node that gives one of those inputs."""
-    given = [k for k in numbers if not node.missing(k)]
-    if given:
-        raise UnsupportedError(f"{node.op_type} node {node.name!r}: input {given[0]} ({what}) is not supported")
+    stated = [k for k in numbers if not node.missing(k)]
+    if stated:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: input {stated[0]} ({what}) is not supported")
 
 
 # --- activations and products -----------------------------------------------------------------------------------------
@@ -95,18 +95,18 @@ def fused_conv(node: OnnxNode) -> Expr:
     """Conv, plus an optional further summand, then an activation."""
     conv = onnx_rule("", "Conv", 11)
     assert conv is not None, "Conv has a rule"
-    made: Expr = conv(node)
-    if not node.missing(3) and node.type_of(3).shape != type_of(made).shape:
-        raise TypeMismatch(f"FusedConv node {node.name!r}: adds {node.type_of(3)} to {type_of(made)}")
-    return _activated(node, made if node.missing(3) else made + node.input(3), "")
+    convolved: Expr = conv(node)
+    if not node.missing(3) and node.type_of(3).shape != type_of(convolved).shape:
+        raise TypeMismatch(f"FusedConv node {node.name!r}: adds {node.type_of(3)} to {type_of(convolved)}")
+    return _activated(node, convolved if node.missing(3) else convolved + node.input(3), "")
 
 
 @from_onnx("FusedGemm", domain=DOMAIN)
 def fused_gemm(node: OnnxNode) -> Expr:
     gemm = onnx_rule("", "Gemm", 13)
     assert gemm is not None, "Gemm has a rule"
-    made: Expr = gemm(node)
-    return _activated(node, made, "activation_")
+    product: Expr = gemm(node)
+    return _activated(node, product, "activation_")
 
 
 # --- normalisations ---------------------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def attended(node: OnnxNode, projected: Expr, mask: int, past: int, bias: int) -
     (batch, heads, _, _), keys = type_of(q).static, type_of(k).static[2]
     added = _padding_bias(node, mask, batch, keys)
     if not node.missing(bias):
-        given = one_way(node, bias, (batch, heads, length, keys))
-        added = given if added is None else added + given
+        bias_sum = one_way(node, bias, (batch, heads, length, keys))
+        added = bias_sum if added is None else added + bias_sum
     if node.flag("unidirectional", False):
         node.check_elements(length * keys)
         ahead = np.triu(np.full((length, keys), -1e30, np.float32), keys - length + 1)[None, None]
@@ -264,8 +264,8 @@ def multi_head_attention(node: OnnxNode) -> list[Expr]:
     (batch, _, length, _), keys = type_of(q).static, type_of(k).static[2]
     bias = _padding_bias(node, 4, batch, keys)
     if not node.missing(5):
-        given = one_way(node, 5, (batch, int(node.int("num_heads", 0)), length, keys))
-        bias = given if bias is None else bias + given
+        bias_sum = one_way(node, 5, (batch, int(node.int("num_heads", 0)), length, keys))
+        bias = bias_sum if bias is None else bias + bias_sum
     if node.flag("unidirectional", False):
         node.check_elements(length * keys)
         ahead = const(np.triu(np.full((length, keys), -1e30, np.float32), past + 1)[None, None])

@@ -68,8 +68,8 @@ def _channels_first(is_last: bool, x: Expr, rule: Callable[[Expr], Expr]) -> Exp
     if not is_last:
         return rule(x)
     ndim = type_of(x).ndim
-    made = rule(call("transpose", x, axes=(0, ndim - 1, *range(1, ndim - 1))))
-    return call("transpose", made, axes=(0, *range(2, ndim), 1))
+    output = rule(call("transpose", x, axes=(0, ndim - 1, *range(1, ndim - 1))))
+    return call("transpose", output, axes=(0, *range(2, ndim), 1))
 
 
 # --- elementwise, pools, softmax --------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def sequence_fields(node: OnnxNode, index: int = 0) -> tuple[Expr, ...]:
 
 def _position(node: OnnxNode, index: int, length: int, default: int, past_end: bool = False) -> int:
     """A constant position, counted from the front."""
-    given = node.optional_const(index, "position")
-    position = default if given is None else int(given.reshape(-1)[0])
+    place = node.optional_const(index, "position")
+    position = default if place is None else int(place.reshape(-1)[0])
     if not -length <= position < length + past_end:
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: position {position} of a sequence of {length}")
     return position + length if position < 0 else position

@@ -115,8 +115,8 @@ def from_onnx_split_attribute(node: OnnxNode) -> list[Expr]:
     sizes = node.ints("split", default=None)
     if sizes is None and not node.missing(1):  # opset 1 allowed an input
         sizes = node.const(1, "split")
-    given = None if sizes is None else int_list(sizes)
-    return _split(node, given, node.int("axis", default=0), len(node.outputs))
+    parts = None if sizes is None else int_list(sizes)
+    return _split(node, parts, node.int("axis", default=0), len(node.outputs))
 
 
 @from_onnx("Split", since=13)

@@ -29,8 +29,8 @@ def _what(node: OnnxNode) -> str:
 
 
 def _length(node: OnnxNode, index: int, what: str) -> int | None:
-    given = node.optional_const(index, what)
-    return None if given is None else int(given.reshape(-1)[0])
+    length = node.optional_const(index, what)
+    return None if length is None else int(length.reshape(-1)[0])
 
 
 def _dft(node: OnnxNode, axis: int) -> Expr:

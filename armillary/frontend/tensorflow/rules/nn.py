@@ -16,8 +16,8 @@ from armillary.relay.expr import Expr, TupleGetItem, const
 
 def _spatial(node: TensorflowNode, name: str, rank: int = 2) -> tuple[int, ...]:
     """The inner numbers of an attribute that has one for each axis of the data."""
-    found = node.wholes(name, (1,) * (rank + 2))
-    return found[1 : rank + 1]
+    numbers = node.wholes(name, (1,) * (rank + 2))
+    return numbers[1 : rank + 1]
 
 
 def _padding(node: TensorflowNode) -> str | channels_last.Pairs:

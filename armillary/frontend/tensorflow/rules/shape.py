@@ -223,5 +223,5 @@ def matrix_diag(node: TensorflowNode) -> Expr:
 
 @tensorflow("BroadcastArgs")
 def broadcast_args(node: TensorflowNode) -> Expr:
-    found = np.broadcast_shapes(node.numbers(0, "a shape"), node.numbers(1, "a shape"))
-    return const(np.array(found, dtype_of(node.x)))
+    shape = np.broadcast_shapes(node.numbers(0, "a shape"), node.numbers(1, "a shape"))
+    return const(np.array(shape, dtype_of(node.x)))

@@ -119,8 +119,8 @@ def strided_slice(node: TfliteNode) -> Expr:
 
 
 def _zero_point(node: TfliteNode, index: int = 0) -> int:
-    found = node.read(index)
-    return int(found.zero[0]) if found.is_quantised else 0
+    values = node.read(index)
+    return int(values.zero[0]) if values.is_quantised else 0
 
 
 @tflite("PAD", "PADV2")
@@ -152,8 +152,8 @@ def broadcast_to(node: TfliteNode) -> Expr:
 
 @tflite("BROADCAST_ARGS")
 def broadcast_args(node: TfliteNode) -> Expr:
-    found = np.broadcast_shapes(node.wholes(0, "a shape"), node.wholes(1, "a shape"))
-    return const(np.array(found, node.writes[0].dtype))
+    shape = np.broadcast_shapes(node.wholes(0, "a shape"), node.wholes(1, "a shape"))
+    return const(np.array(shape, node.writes[0].dtype))
 
 
 @tflite("REVERSE_V2")

@@ -90,8 +90,8 @@ def pool1d(expr: Expr) -> Expr | None:
     }
     if hasattr(attrs, "count_include_pad"):
         named["count_include_pad"] = attrs.count_include_pad
-    made = call(expr.op.wider, reshape_to(expr.args[0], (n, c, 1, w)), **named)
-    return reshape_to(made, result.static) if tensor(made) is not None else None
+    pooled = call(expr.op.wider, reshape_to(expr.args[0], (n, c, 1, w)), **named)
+    return reshape_to(pooled, result.static) if tensor(pooled) is not None else None
 
 
 def conv3d(expr: Expr) -> Expr | None:
@@ -132,11 +132,11 @@ def conv3d(expr: Expr) -> Expr | None:
         )
 
     if attrs.groups == c > 1:
-        made = functools.reduce(operator.add, (images(part, weight[:, :, k]) for k, part in enumerate(parts)))
+        total = functools.reduce(operator.add, (images(part, weight[:, :, k]) for k, part in enumerate(parts)))
     else:
         stacked = _side_by_side(parts, axis, attrs.groups)
-        made = images(stacked, weight.transpose(0, 2, 1, 3, 4).reshape(o, -1, *weight.shape[3:]))
-    return transposed(reshape_to(made, (n, depth, o, oh, ow)), (0, 2, 1, 3, 4))
+        total = images(stacked, weight.transpose(0, 2, 1, 3, 4).reshape(o, -1, *weight.shape[3:]))
+    return transposed(reshape_to(total, (n, depth, o, oh, ow)), (0, 2, 1, 3, 4))
 
 
 def conv3d_transpose(expr: Expr) -> Expr | None:
@@ -167,7 +167,7 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
     for k in range(weight.shape[2]):
         flat[k * step // stride, :, k * step % stride] = weight[:, :, k]
     flat = flat.reshape(reach, groups, c // groups, *flat.shape[2:]).swapaxes(0, 1)
-    made: Expr = call(
+    convolved: Expr = call(
         "nn.conv2d_transpose",
         reshape_to(stacked, (n * count, reach * c, h, w)),
         _constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])),
@@ -180,8 +180,8 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
         kernel_size=tuple(weight.shape[3:]),
     )
     if groups > 1:
-        made = transposed(reshape_to(made, (n * count, groups, stride, o, oh, ow)), (0, 2, 1, 3, 4, 5))
-    images = reshape_to(made, (n, count * stride, groups * o, oh, ow))
+        convolved = transposed(reshape_to(convolved, (n * count, groups, stride, o, oh, ow)), (0, 2, 1, 3, 4, 5))
+    images = reshape_to(convolved, (n, count * stride, groups * o, oh, ow))
     return transposed(_every(images, 1, front, depth, 1), (0, 2, 1, 3, 4))
 
 
@@ -202,9 +202,9 @@ def _is_plain(expr: Expr, name: str, kernel_layout: str) -> TypeGuard[Call]:
 
 def _weight_of(call: Call) -> Array:
     """The weights of such a convolution."""
-    found = call.args[1]
-    assert isinstance(found, Constant), "constant weights"
-    return found.data
+    weight = call.args[1]
+    assert isinstance(weight, Constant), "constant weights"
+    return weight.data
 
 
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:
@@ -286,12 +286,12 @@ def pool3d(expr: Expr) -> Expr | None:
     parts = _slices_at(images, axis, places, 0 if is_mean else lowest(str(data.dtype)))
     if is_mean:
         least, most = (-front, d + back) if attrs.count_include_pad else (0, d)
-        found = _mean_of(parts, axis, ((places >= least) & (places < most)).sum(axis=1))
+        mean = _mean_of(parts, axis, ((places >= least) & (places < most)).sum(axis=1))
     else:
-        found = functools.reduce(functools.partial(call, "maximum"), parts)
+        mean = functools.reduce(functools.partial(call, "maximum"), parts)
     if is_plain:
-        return reshape_to(found, result.static)
-    return transposed(reshape_to(found, (n, depth, c, oh, ow)), (0, 2, 1, 3, 4))
+        return reshape_to(mean, result.static)
+    return transposed(reshape_to(mean, (n, depth, c, oh, ow)), (0, 2, 1, 3, 4))
 
 
 def _is_of_images(expr: Expr) -> bool:

@@ -90,10 +90,10 @@ def _from_image(expr: Expr, readers: Readers) -> Found | None:
         return None
 
     def make(y: Expr) -> Expr:
-        made = _convolved(y, expr, units, c)
+        convolved = _convolved(y, expr, units, c)
         if axes_of(data) == (0, 2, 1):
-            return transposed(reshape_to(made, (n, units, h * w)), (0, 2, 1))
-        moved = transposed(made, (0, 2, 3, 1))
+            return transposed(reshape_to(convolved, (n, units, h * w)), (0, 2, 1))
+        moved = transposed(convolved, (0, 2, 3, 1))
         return moved if result.ndim == 4 else reshape_to(moved, result.static)
 
     return Found((image,), make)

@@ -45,19 +45,19 @@ def fold_margins(module: IRModule) -> IRModule:
 def _folded(function: Function) -> Expr:
     order = list(post_order(function, not_primitive))
     readers = users(order)
-    sole = {key for key, found in readers.items() if len(found) == 1}
+    sole = {key for key, uses in readers.items() if len(uses) == 1}
     memo: dict[int, Expr] = {}
     for expr in order:
         rebuilt = map_children(expr, lambda e: memo.get(id(e), e))
-        made = _padded(rebuilt)
+        padded = _padded(rebuilt)
         if (
-            made is None
+            padded is None
             and is_call(expr, "strided_slice")
             and _is_own(expr.args[0], sole)
             and isinstance(rebuilt, Call)
         ):
-            made = _cropped(rebuilt)
-        memo[id(expr)] = rebuilt if made is None else made
+            padded = _cropped(rebuilt)
+        memo[id(expr)] = rebuilt if padded is None else padded
     return memo[id(function)]
 
 

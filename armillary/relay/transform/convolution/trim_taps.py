@@ -94,13 +94,13 @@ def _axes(expr: Call, rank: int) -> list[_Axis] | None:
     if data is None or weight is None or result is None or any(len(text) != rank + 2 for text in layouts):
         return None
     win = window(name, attrs, rank)
-    found = []
+    axes = []
     for n, axis in enumerate(_AXES[rank]):
         sizes = (data.static[layouts[0].index(axis)], result.static[layouts[2].index(axis)])
         reach, moves = sizes[::-1] if name.endswith("_transpose") else sizes
         taps = weight.static[layouts[1].index(axis)]
-        found.append(_Axis(moves, reach, taps, win.strides[n], win.dilation[n], win.pads[n]))
-    return found
+        axes.append(_Axis(moves, reach, taps, win.strides[n], win.dilation[n], win.pads[n]))
+    return axes
 
 
 def _fewer_taps(attrs: Any, axes: list[_Axis], kept: list[tuple[int, int]]) -> object:  # a convolution's attrs

@@ -24,10 +24,10 @@ def joined(first: Call, second: Call, place: int) -> Found:
 def _kernel(first: Function, second: Function, place: int) -> Function:
     """The second kernel, with the first's result as its parameter at `place`."""
     params = [*first.params, *(p for k, p in enumerate(second.params) if k != place)]
-    made = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
-    named: dict[int, Expr] = {id(p): v for p, v in zip(params, made, strict=True)}
+    variables = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
+    named: dict[int, Expr] = {id(p): v for p, v in zip(params, variables, strict=True)}
     body = substitute(first.body, named)
     named[id(second.params[place])] = body
-    kernel = Function(tuple(made), substitute(second.body, named), second.ret_type, second.attrs, second.span)
+    kernel = Function(tuple(variables), substitute(second.body, named), second.ret_type, second.attrs, second.span)
     infer_type(kernel)
     return kernel

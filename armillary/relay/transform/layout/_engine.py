@@ -169,14 +169,14 @@ class LayoutEngine(LayoutWalk):
         choice = rule(expr, [self._change(part) for part in parts], self.request)
         if choice is None:
             return False
-        made = choice.build([self._wanted(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
+        rebuilt = choice.build([self._wanted(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
         output = choice.output
         if isinstance(expr.checked_type, TupleType):  # the others are vectors
-            first = TupleGetItem(made, 0)
-            rest = [Value(TupleGetItem(made, index)) for index in range(1, len(expr.checked_type.fields))]
+            first = TupleGetItem(rebuilt, 0)
+            rest = [Value(TupleGetItem(rebuilt, index)) for index in range(1, len(expr.checked_type.fields))]
             self.fields[id(expr)] = [Value(first, output.old, output.new) if output else Value(first), *rest]
         else:
-            self.values[id(expr)] = Value(made) if output is None else Value(made, output.old, output.new)
+            self.values[id(expr)] = Value(rebuilt) if output is None else Value(rebuilt, output.old, output.new)
         return True
 
     def _moves_out_of_blocks(self, expr: Call) -> bool:

@@ -51,8 +51,8 @@ class InferenceWalk(LayoutWalk):
         ]
         rule = rule_of(op)
         if rule is None:
-            made = self.write(expr, expr.attrs, arguments) if all(v.old is None for g in values for v in g) else None
-            return made is not None and self._keep(expr, made, ())
+            rebuilt = self.write(expr, expr.attrs, arguments) if all(v.old is None for g in values for v in g) else None
+            return rebuilt is not None and self._keep(expr, rebuilt, ())
         try:
             return self._follow(expr, rule, [v for group in values for v in group], arguments)
         except Impossible:
@@ -76,12 +76,12 @@ class InferenceWalk(LayoutWalk):
         if after is None or not after.is_known or len(after.inputs) != len(values):
             return False
         try:
-            made = self._moved_call(expr, target, values, before.inputs, after)
-            _check(expr, made, before.outputs, after.outputs)
+            moved = self._moved_call(expr, target, values, before.inputs, after)
+            _check(expr, moved, before.outputs, after.outputs)
         except ArmillaryError:  # an operator that does not know the layout
             return False
         pairs = list(zip(before.outputs, after.outputs, strict=True))
-        return self._keep(expr, made, pairs)
+        return self._keep(expr, moved, pairs)
 
     def _keep(self, expr: Call, made: Expr, pairs: Sequence[tuple[Known, Known]]) -> bool:
         if pairs and isinstance(expr.checked_type, TupleType):

@@ -28,15 +28,15 @@ class _Shuffle:
 
 def channel_shuffle(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     """A shuffle of blocks gives blocks whose size is a multiple of the number of groups."""
-    found, change = _shuffle(expr), have[0]
-    if found is None or change is None or change.old.text != "NCHW" or not change.new.text.startswith("NCHW"):
+    shuffle, change = _shuffle(expr), have[0]
+    if shuffle is None or change is None or change.old.text != "NCHW" or not change.new.text.startswith("NCHW"):
         return None
     block = change.new.block("C")
-    part = _part(found, block, request.plan.common(expr, found.shape[1]), request.lanes)
+    part = _part(shuffle, block, request.plan.common(expr, shuffle.shape[1]), request.lanes)
     if not part:
         return None
-    n, c, h, w = found.shape
-    g, k = found.groups, found.per_group
+    n, c, h, w = shuffle.shape
+    g, k = shuffle.groups, shuffle.per_group
 
     def build(args: Sequence[Expr]) -> Expr:
         split = reshape_to(args[0], (n, g, k // block, h, w, block // part, part))

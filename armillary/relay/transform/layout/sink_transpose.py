@@ -55,11 +55,11 @@ def _sunk(function: Function) -> Expr:
     memo: dict[int, Expr] = {}
     for expr in order:
         rebuilt = map_children(expr, lambda e: memo.get(id(e), e))
-        made = None
+        sunk = None
         if isinstance(expr, Call) and isinstance(rebuilt, Call):
             is_free = id(expr) in ahead and all(_all_move(a, readers) for a in _data(expr))
-            made = _cancelled(rebuilt) if op_name(expr) == "transpose" else _moved(rebuilt) if is_free else None
-        memo[id(expr)] = rebuilt if made is None else made
+            sunk = _cancelled(rebuilt) if op_name(expr) == "transpose" else _moved(rebuilt) if is_free else None
+        memo[id(expr)] = rebuilt if sunk is None else sunk
     return memo[id(function)]
 
 

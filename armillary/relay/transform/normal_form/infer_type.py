@@ -28,9 +28,9 @@ def infer_type(module: IRModule) -> IRModule:
         ty = infer(function, module)
         if not isinstance(ty, FuncType) or function.ret_type == ty.ret_type:
             return None
-        made = Function(
+        typed = Function(
             function.params, function.body, ty.ret_type, function.attrs, function.span, function.type_params
         )
-        return keep_device(copy_type(made, function), function)
+        return keep_device(copy_type(typed, function), function)
 
     return module.map_functions(annotate)

@@ -196,8 +196,8 @@ class Domains:
         if is_call(call, COPY):
             source, target = call.attrs.src_virtual_device, call.attrs.dst_virtual_device
             ty = call.checked_type
-            made = [domain_of(ty, self.config.canonical(source))]
-            return Domain(OPEN, made, domain_of(ty, self.config.canonical(target)))
+            domains = [domain_of(ty, self.config.canonical(source))]
+            return Domain(OPEN, domains, domain_of(ty, self.config.canonical(target)))
         if has(call, Fact.TYPE_ONLY):  # nothing is read of the data
             return Domain(OPEN, [domain_of(a.checked_type) for a in call.args], Domain(self.config.host_virtual_device))
         if isinstance(call.op, Op | Constructor):

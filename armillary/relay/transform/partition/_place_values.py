@@ -67,8 +67,8 @@ def _notes_moved(expr: Expr) -> Expr | None:
     if isinstance(expr, Let) and _is_normal(expr.value):
         return Let(expr.var, _fixed(expr.value), expr.body, expr.span)
     if isinstance(expr, Function) and _is_normal(expr.body):
-        made = Function(expr.params, _fixed(expr.body), expr.ret_type, expr.attrs, expr.span, expr.type_params)
-        return keep_device(made, expr)
+        stripped = Function(expr.params, _fixed(expr.body), expr.ret_type, expr.attrs, expr.span, expr.type_params)
+        return keep_device(stripped, expr)
     return None
 
 
@@ -88,18 +88,18 @@ class _Placer:
         params = {id(p) for e in order if isinstance(e, Function) and not_primitive(e) for p in e.params}
         for expr in order:
             if isinstance(expr, Var) and id(expr) in params:
-                made: Expr = self._param(expr)
+                placed: Expr = self._param(expr)
             else:
-                made = self._visit(expr)
-            self.memo[id(expr)] = made
+                placed = self._visit(expr)
+            self.memo[id(expr)] = placed
         whole = self.memo[id(order[-1])]
         if not isinstance(whole, Function):
             raise InternalError("placing values turned a function into something else")
         return whole
 
     def _param(self, var: Var) -> Expr:
-        made = Var(var.name_hint, var.type_annotation, var.span)
-        return copy_type(on_virtual_device(made, self.domains.device(var)), var)
+        param = Var(var.name_hint, var.type_annotation, var.span)
+        return copy_type(on_virtual_device(param, self.domains.device(var)), var)
 
     def _visit(self, expr: Expr) -> Expr:
         if isinstance(expr, Var | Constant | Op | Constructor) or not not_primitive(expr):
@@ -122,8 +122,8 @@ class _Placer:
         here = self.domains.device(function)
         params = tuple(p for p in map(self._new, function.params) if isinstance(p, Var))
         body = self._child(function.body, here, here)
-        made = Function(params, body, function.ret_type, function.attrs, function.span, function.type_params)
-        return on_virtual_device(made, here)
+        rebuilt = Function(params, body, function.ret_type, function.attrs, function.span, function.type_params)
+        return on_virtual_device(rebuilt, here)
 
     def _call(self, call: Call, here: VirtualDevice) -> Expr:
         if is_call(call, ON_DEVICE):

@@ -42,7 +42,7 @@ class AnnotatedRegionSet:
         members: dict[int, list[Expr]] = {}
         for expr in order:
             members.setdefault(regions.of(expr), []).append(expr)
-        self._regions = [AnnotatedRegion(n, tuple(found)) for r, found in members.items() if (n := regions.library[r])]
+        self._regions = [AnnotatedRegion(n, tuple(calls)) for r, calls in members.items() if (n := regions.library[r])]
 
     def __len__(self) -> int:
         return len(self._regions)

@@ -95,10 +95,10 @@ class Regions:
         while pending:
             region = pending.pop()
             for user in self.users[region]:
-                found = self.find(user)
-                if found == target:
+                regions = self.find(user)
+                if regions == target:
                     return True
-                if found not in seen and found != source and self.first[found] < self.last[target]:
-                    seen.add(found)
-                    pending.append(found)
+                if regions not in seen and regions != source and self.first[regions] < self.last[target]:
+                    seen.add(regions)
+                    pending.append(regions)
         return False

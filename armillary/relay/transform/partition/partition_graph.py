@@ -56,16 +56,16 @@ class _Region:
 @define_pass("partition-graph")
 def partition_graph(module: IRModule, *, mod_name: str = "default", bind_constants: bool = True) -> IRModule:
     """Lift regions out of every function."""
-    made: dict[GlobalVar | str, Function] = {}
+    functions: dict[GlobalVar | str, Function] = {}
     result = module
     for name, function in list(module.items()):
         if isinstance(function, Function) and not_primitive(function):
             infer_type(function, module)
-            changed = _Partition(f"tvmgen_{mod_name}", name, function, bind_constants, made).run()
+            changed = _Partition(f"tvmgen_{mod_name}", name, function, bind_constants, functions).run()
             if isinstance(changed, Function) and changed is not function:
                 result = result.copy() if result is module else result
                 result[name] = changed
-    for key, lifted in made.items():
+    for key, lifted in functions.items():
         result[key] = lifted
     return result
 
@@ -83,11 +83,11 @@ class _Partition:
         self._collect(post_order(function, not_primitive))
 
     def _collect(self, order: Sequence[Expr]) -> None:
-        found = Regions(order)
+        regions = Regions(order)
         for expr in order:
-            library = found.library[found.of(expr)]
+            library = regions.library[regions.of(expr)]
             if library and not isinstance(expr, Var | Constant | Function):
-                region = self.regions.setdefault(found.of(expr), _Region(library))
+                region = self.regions.setdefault(regions.of(expr), _Region(library))
                 region.nodes.append(expr)
                 self.region_of[id(expr)] = region
         for region in self.regions.values():
@@ -155,8 +155,8 @@ class _Partition:
             local[id(value)] = params[-1]
         for expr in region.nodes:
             wrapped = isinstance(expr, Call) and (compiler_of(expr, BEGIN) or compiler_of(expr, END))
-            made = map_children(expr, lambda e: local.get(id(e), e))
-            local[id(expr)] = made.args[0] if wrapped and isinstance(made, Call) else made
+            rebuilt = map_children(expr, lambda e: local.get(id(e), e))
+            local[id(expr)] = rebuilt.args[0] if wrapped and isinstance(rebuilt, Call) else rebuilt
         results = [local[id(end)] for end in region.ends]
         body = results[0] if len(results) == 1 else Tuple(tuple(results))
         ret_type: Type = body.checked_type

@@ -162,8 +162,8 @@ class _Rewriter:
 
     def run(self, order: list[Expr]) -> Expr:
         for expr in order:
-            made = self._visit(expr)
-            self.memo[id(expr)] = made
+            placed = self._visit(expr)
+            self.memo[id(expr)] = placed
         function = self.function
         body = self._on(function.body, self.fallback)
         return Function(function.params, body, function.ret_type, function.attrs, function.span)

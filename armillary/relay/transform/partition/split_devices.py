@@ -57,8 +57,10 @@ def _annotated(function: Function, main: int, known: Collection[int]) -> Expr | 
         missing = set(devices_of(note)) - set(known) - {main}
         if known and missing:
             message = f"{op_name(note)} asks for device type {min(missing)}"
-            given = ", ".join(map(str, sorted({*known, main})))
-            raise TargetError(f"{message}, targets are given for {given}", span=note.span, hint="give a target for it")
+            targets = ", ".join(map(str, sorted({*known, main})))
+            raise TargetError(
+                f"{message}, targets are given for {targets}", span=note.span, hint="give a target for it"
+            )
     domains, memo = Domains(order, function, main), dict[int, Expr]()
 
     def get(expr: Expr) -> Expr:

@@ -63,32 +63,37 @@ class _Walk:
             self._other(expr)
 
     def _other(self, expr: Expr) -> None:
-        made = self._by_rule(expr)
-        if isinstance(made, Expr):
-            self.new[id(expr)] = made
+        rebuilt = self._by_rule(expr)
+        if isinstance(rebuilt, Expr):
+            self.new[id(expr)] = rebuilt
             return
-        if made is not None:
-            self.steps[id(expr)] = made
-        if made is None or not self.use_qat:
+        if rebuilt is not None:
+            self.steps[id(expr)] = rebuilt
+        if rebuilt is None or not self.use_qat:
             self.new[id(expr)] = map_children(expr, self.get)
 
     def _dequantized(self, expr: Call) -> None:
         """Bytes and int32 of constant parameters; the float form is the call itself."""
-        made = map_children(expr, self.get)
-        self.new[id(expr)] = made
-        found = _parameters(made)
+        rebuilt = map_children(expr, self.get)
+        self.new[id(expr)] = rebuilt
+        parameters = _parameters(rebuilt)
         ty = tensor(expr.args[0])
-        if found is not None and ty is not None and expr.attrs.out_dtype == "float32" and _is_stored(str(ty.dtype)):
-            scale, zero = found
-            self.steps[id(expr)] = Affine(made.args[0], scale, zero, _axis(expr, ty.ndim))  # type: ignore[attr-defined]
+        if (
+            parameters is not None
+            and ty is not None
+            and expr.attrs.out_dtype == "float32"
+            and _is_stored(str(ty.dtype))
+        ):
+            scale, zero = parameters
+            self.steps[id(expr)] = Affine(rebuilt.args[0], scale, zero, _axis(expr, ty.ndim))  # type: ignore[attr-defined]
 
     def _quantized(self, expr: Call) -> Expr | None:
         """The integers of a quantised result, where integers gave it."""
-        found, source = _parameters(expr), expr.args[0]
+        parameters, source = _parameters(expr), expr.args[0]
         ty = tensor(source)
-        if found is None or ty is None:
+        if parameters is None or ty is None:
             return None
-        (scale, zero), axis, dtype = found, _axis(expr, ty.ndim), str(expr.attrs.out_dtype)
+        (scale, zero), axis, dtype = parameters, _axis(expr, ty.ndim), str(expr.attrs.out_dtype)
         steps = self.steps.get(id(source))
         if isinstance(source, Constant):
             return Constant(np.asarray(evaluate_call(expr)), expr.span)  # weights that training quantises
@@ -134,9 +139,13 @@ class _Walk:
         parts = self.steps.get(id(source.args[0]))
         if not isinstance(parts, tuple):
             return None
-        made = [quantized(p, scale, zero, 0, dtype) for p in parts]
-        fields = tuple(m for m in made if m is not None)
-        return Call(source.op, (Tuple(fields),), source.attrs, source.span) if len(fields) == len(made) else None
+        parts_quantized = [quantized(p, scale, zero, 0, dtype) for p in parts]
+        fields = tuple(m for m in parts_quantized if m is not None)
+        return (
+            Call(source.op, (Tuple(fields),), source.attrs, source.span)
+            if len(fields) == len(parts_quantized)
+            else None
+        )
 
     def _optional(self, source: Call, scale: Array, zero: Array, dtype: str) -> Expr | None:
         steps = [self.steps.get(id(a)) for a in source.args]
@@ -169,10 +178,10 @@ def _parameters(expr: Expr) -> tuple[Array, Array] | None:
     scale, zero = expr.args[1:]
     if not isinstance(scale, Constant) or not isinstance(zero, Constant):
         return None
-    found = scale.data.astype(np.float32), zero.data.astype(np.int32)
-    if not np.all((found[0] >= _LEAST) & np.isfinite(found[0])):
+    values = scale.data.astype(np.float32), zero.data.astype(np.int32)
+    if not np.all((values[0] >= _LEAST) & np.isfinite(values[0])):
         return None
-    flat = tuple(p.reshape(()) if p.size == 1 else p for p in found)
+    flat = tuple(p.reshape(()) if p.size == 1 else p for p in values)
     return None if any(p.ndim > 1 for p in flat) else (flat[0], flat[1])
 
 

@@ -73,17 +73,17 @@ class Divider:
             sides = [self.divided(expr.args[0], depth)]
         else:
             return None
-        found = [s for s in sides if s is not None]
-        return Call(expr.op, tuple(found), expr.attrs, expr.span) if len(found) == len(expr.args) else None
+        stepped = [s for s in sides if s is not None]
+        return Call(expr.op, tuple(stepped), expr.attrs, expr.span) if len(stepped) == len(expr.args) else None
 
     def _one_side(self, expr: Call, depth: int) -> list[Expr | None]:
         """Of a product one side is divided: a constant, else whichever can be without a factor more."""
         lhs, rhs = expr.args
         order = (1, 0) if isinstance(rhs, Constant) else (0, 1)
         for side in order:
-            made = self._inside(expr.args[side], depth)
-            if made is not None:
-                return [made, self.get(rhs)] if side == 0 else [self.get(lhs), made]
+            rebuilt = self._inside(expr.args[side], depth)
+            if rebuilt is not None:
+                return [rebuilt, self.get(rhs)] if side == 0 else [self.get(lhs), rebuilt]
         return [None]
 
     def _normalized(self, expr: TupleGetItem) -> Expr | None:

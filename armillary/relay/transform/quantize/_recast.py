@@ -31,7 +31,7 @@ def recast(
     skip_layers: Sequence[int] | None = None,
 ) -> Expr:
     """Compute the operators `ops` (convolutions) of `dtype` inputs, those with an `out_dtype` in that type."""
-    wanted, given = frozenset(ops or (conv2d.name,)), DType(dtype)
+    wanted, result_dtype = frozenset(ops or (conv2d.name,)), DType(dtype)
     infer_type(expr)
     order = post_order(expr)
     layers = [e for e in order if op_name(e) in wanted]
@@ -42,10 +42,10 @@ def recast(
     chosen = {id(e) for e in layers} - skipped
     memo: dict[int, Expr] = {}
     for e in order:
-        made = map_children(e, lambda child: memo.get(id(child), child))
-        if isinstance(made, Call) and id(e) in chosen:
-            made = _recast_call(made, e.checked_type, given, out_dtype)
-        memo[id(e)] = made
+        rebuilt = map_children(e, lambda child: memo.get(id(child), child))
+        if isinstance(rebuilt, Call) and id(e) in chosen:
+            rebuilt = _recast_call(rebuilt, e.checked_type, result_dtype, out_dtype)
+        memo[id(e)] = rebuilt
     result = memo[id(expr)]
     infer_type(result)
     return result

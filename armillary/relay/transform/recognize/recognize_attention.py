@@ -153,10 +153,10 @@ def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | N
     }
     inputs = (query.expr, key.expr, value.expr)
     if scores.mask is None:
-        made = call("nn.attention", *inputs, **attrs)
+        attention = call("nn.attention", *inputs, **attrs)
     else:
-        made = call("nn.masked_attention", *inputs, scores.mask, **attrs)
-    return reshape_to(transposed(made, (0, 2, 1, 3)), result.static)
+        attention = call("nn.masked_attention", *inputs, scores.mask, **attrs)
+    return reshape_to(transposed(attention, (0, 2, 1, 3)), result.static)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def _scores(expr: Expr, shape: tuple[int, int, int, int]) -> Scores | None:
         return Scores(expr, between=(expr,)) if ty is not None and ty.static == flat else None
     if has(expr, Fact.VIEW):
         inner = _scores(expr.args[0], shape)
-    elif (found := factor_of(expr)) is not None:
-        return _scaled(expr, *found, shape)
+    elif (factor := factor_of(expr)) is not None:
+        return _scaled(expr, *factor, shape)
     elif name == "add":
         return _masked(expr, shape)
     elif name == "where":
@@ -243,10 +243,10 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
     scale, shape = 1.0, (batch, heads, *ty.static[1:])
     source = expr
     while isinstance(source, Call):
-        found, have = (source.args[0], 1.0) if has(source, Fact.VIEW) else factor_of(source), tensor(source)
-        if found is None or have is None or have.static == shape:
+        scaled, have = (source.args[0], 1.0) if has(source, Fact.VIEW) else factor_of(source), tensor(source)
+        if scaled is None or have is None or have.static == shape:
             break
-        source, scale = found[0], scale * found[1]
+        source, scale = scaled[0], scale * scaled[1]
     inner = tensor(source)
     if inner is None or inner.size != math.prod(shape):
         return Operand(reshape_to(expr, shape), "BH" + matrix)
@@ -283,16 +283,16 @@ def _repeated(found: Operand) -> Operand | None:
         return None
     heads, times = shape.static[at : at + 2]
     before, after = ty.static[:at], ty.static[at + 1 :]
-    given = (1,) * (shape.ndim - source.ndim) + source.static
-    if (shape.static, given) != ((*before, heads, times, *after), (*before, heads, 1, *after)):
+    dims_known = (1,) * (shape.ndim - source.ndim) + source.static
+    if (shape.static, dims_known) != ((*before, heads, times, *after), (*before, heads, 1, *after)):
         return None
     single, dims = wide.args[0], (*before, heads, *after)
     if isinstance(single, Call) and has(single, Fact.VIEW):
         inner = tensor(single.args[0])
         single = single.args[0] if inner is not None and inner.static == dims else single
     same = tensor(single)
-    made = single if same is not None and same.static == dims else reshape_to(single, dims)
-    return replace(found, expr=made, shared=found.shared * times)
+    repeated = single if same is not None and same.static == dims else reshape_to(single, dims)
+    return replace(found, expr=repeated, shared=found.shared * times)
 
 
 def _before(expr: Call, layout: str) -> str:

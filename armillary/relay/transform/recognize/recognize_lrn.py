@@ -47,13 +47,13 @@ def _rule(expr: Expr) -> Expr | None:
     x, below = expr.args[0], _unshaped(expr.args[1])
     if x.checked_type != expr.checked_type or str(ty.dtype) != "float32" or 0 in ty.shape:
         return None
-    found = [_constant(below, "power", False)]
+    constants = [_constant(below, "power", False)]
     for name in ("add", "multiply"):
-        found.append(None if found[-1] is None else _constant(found[-1][0], name, True))
-    if found[-1] is None:
+        constants.append(None if constants[-1] is None else _constant(constants[-1][0], name, True))
+    if constants[-1] is None:
         return None
-    beta, bias, alpha = (number for row in found if row is not None for number in row[1:])
-    size = _window(found[-1][0], x, ty.static)
+    beta, bias, alpha = (number for row in constants if row is not None for number in row[1:])
+    size = _window(constants[-1][0], x, ty.static)
     if size is None:
         return None
     n, channels, *inner = ty.static

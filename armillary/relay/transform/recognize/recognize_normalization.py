@@ -37,10 +37,10 @@ def recognize_normalization(module: IRModule) -> IRModule:
 def _rule(expr: Expr) -> Expr | None:
     """y / sqrt(mean(y * y) + c)  ->  nn.standardize(y)   of x instead, if y = x - mean(x)"""
     for value, spread in _quotients(expr):
-        found = _spread(spread, value)
-        if found is None or value.checked_type != expr.checked_type:
+        spread_parts = _spread(spread, value)
+        if spread_parts is None or value.checked_type != expr.checked_type:
             continue
-        axes, epsilon = found
+        axes, epsilon = spread_parts
         source = _centred(value, axes)
         center = source is not None
         return call("nn.standardize", value if source is None else source, axis=axes, epsilon=epsilon, center=center)
@@ -83,9 +83,9 @@ def _spread(expr: Expr, value: Expr) -> tuple[Axes, float] | None:
     if op_name(expr) != "add" or not isinstance(expr, Call):
         return None
     for moment, constant in (expr.args, expr.args[::-1]):
-        epsilon, found = splat(constant), _mean(moment)
-        if epsilon is not None and found is not None and is_square_of(found[0], value):
-            return found[1], float(epsilon)
+        epsilon, mean = splat(constant), _mean(moment)
+        if epsilon is not None and mean is not None and is_square_of(mean[0], value):
+            return mean[1], float(epsilon)
     return None
 
 
@@ -116,5 +116,5 @@ def _centred(value: Expr, axes: Axes) -> Expr | None:
     """x of x - mean(x) over these axes."""
     if op_name(value) != "subtract" or not isinstance(value, Call):
         return None
-    found = _mean(value.args[1])
-    return value.args[0] if found is not None and found[0] is value.args[0] and found[1] == axes else None
+    mean = _mean(value.args[1])
+    return value.args[0] if mean is not None and mean[0] is value.args[0] and mean[1] == axes else None

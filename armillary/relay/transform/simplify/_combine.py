@@ -34,14 +34,14 @@ class ParallelBranch:
 def groups(function: Function, kind: ParallelBranch, least: int) -> list[list[Call]]:
     """Calls that may join, at least so many together."""
     of = scopes(function)[0]
-    found: dict[Hashable, list[Call]] = {}
+    groups_by_key: dict[Hashable, list[Call]] = {}
     for expr in post_order(function, not_primitive):
         if not isinstance(expr, Call) or op_name(expr) != kind.name or tensor(expr) is None:
             continue
         key = kind.key(expr)
         if key is not None:
-            found.setdefault((id(expr.args[0]), _scope(of, expr), key), []).append(expr)
-    return [siblings for siblings in found.values() if len(siblings) >= least and _independent(siblings)]
+            groups_by_key.setdefault((id(expr.args[0]), _scope(of, expr), key), []).append(expr)
+    return [siblings for siblings in groups_by_key.values() if len(siblings) >= least and _independent(siblings)]
 
 
 def combine(function: Function, kind: ParallelBranch, min_num_branches: int) -> Expr | None:
@@ -98,22 +98,22 @@ def _joined_tail(
     siblings: list[Call], joined: Call, axis: int, readers: dict[int, list[Expr]]
 ) -> tuple[list[Call], Call] | None:
     """The only readers of the siblings, if they do the same with each, and that on the joined value."""
-    found = same_readers(siblings, readers)
-    if found is None:
+    tails = same_readers(siblings, readers)
+    if tails is None:
         return None
-    first = found[0]
+    first = tails[0]
     args: list[Expr] = []
     for k in range(len(first.args)):
-        column = [t.args[k] for t in found]
+        column = [t.args[k] for t in tails]
         if all(a is s for a, s in zip(column, siblings, strict=True)):
             args.append(joined)
             continue
-        other = _joined_argument(column, found, axis)
+        other = _joined_argument(column, tails, axis)
         if other is None:
             return None
         args.append(other)
     made = Call(first.op, tuple(args), first.attrs, first.span)
-    return (found, made) if any(a is joined for a in args) and _fits(made, joined) else None
+    return (tails, made) if any(a is joined for a in args) and _fits(made, joined) else None
 
 
 def same_readers(siblings: list[Call], readers: dict[int, list[Expr]]) -> list[Call] | None:
@@ -132,8 +132,8 @@ def same_readers(siblings: list[Call], readers: dict[int, list[Expr]]) -> list[C
 
 def _only_reader(expr: Call, readers: dict[int, list[Expr]]) -> Call | None:
     """The elementwise or broadcasting call of an operator that alone reads `expr`."""
-    found = readers.get(id(expr), [])
-    reader = found[0] if len(found) == 1 else None
+    users = readers.get(id(expr), [])
+    reader = users[0] if len(users) == 1 else None
     if not isinstance(reader, Call) or not isinstance(reader.op, Op) or reader.op.kind > Kind.BROADCAST:
         return None
     same = tensor(reader) is not None and tensor(expr) is not None
@@ -158,8 +158,8 @@ def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr |
 
 def computed(expr: Expr) -> list[Call]:
     """The calls that an operand is made of besides moves and arithmetic: none, for a parameter of the network."""
-    found = [e for e in post_order(expr) if isinstance(e, Call)]
-    return [e for e in found if e.op.kind > Kind.BROADCAST and not has(e, Fact.REARRANGES)]
+    calls = [e for e in post_order(expr) if isinstance(e, Call)]
+    return [e for e in calls if e.op.kind > Kind.BROADCAST and not has(e, Fact.REARRANGES)]
 
 
 def _fits(made: Call, joined: Call) -> bool:

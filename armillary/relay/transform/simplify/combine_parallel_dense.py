@@ -92,12 +92,12 @@ def _as_batch(siblings: list[Call]) -> Call:
 
 def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Expr]]) -> tuple[list[Call], Call] | None:
     """What follows each alike, once for all: other operands stand behind one another."""
-    found = same_readers(siblings, readers)
-    if found is None:
+    tails = same_readers(siblings, readers)
+    if tails is None:
         return None
     args: list[Expr] = []
-    for k in range(len(found[0].args)):
-        column = [t.args[k] for t in found]
+    for k in range(len(tails[0].args)):
+        column = [t.args[k] for t in tails]
         if all(a is s for a, s in zip(column, siblings, strict=True)):
             args.append(joined)
             continue
@@ -105,8 +105,8 @@ def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Ex
         if any(t is None or t != types[0] for t in types) or any(map(computed, column)):
             return None
         args.append(_stacked(column, 2))
-    made = Call(found[0].op, tuple(args), found[0].attrs, found[0].span)
-    return (found, made) if any(a is joined for a in args) and made.checked_type == joined.checked_type else None
+    made = Call(tails[0].op, tuple(args), tails[0].attrs, tails[0].span)
+    return (tails, made) if any(a is joined for a in args) and made.checked_type == joined.checked_type else None
 
 
 def _stacked(column: list[Expr], ndim: int) -> Expr:

@@ -78,8 +78,8 @@ def _fits(attrs: Any, pads: list[tuple[int, int]]) -> bool:  # Any: attributes o
 
 
 def _each(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    given = (value,) if isinstance(value, int) else tuple(value)
-    return given * rank if len(given) == 1 else given
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * rank if len(values) == 1 else values
 
 
 def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of the reader
@@ -97,7 +97,7 @@ def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of
 
 
 def _pairs(padding: int | tuple[int, ...], rank: int) -> list[tuple[int, int]]:
-    given = (padding,) if isinstance(padding, int) else tuple(padding)
-    given = given * rank if len(given) == 1 else given
-    given = given * 2 if len(given) == rank else given
-    return list(zip(given[:rank], given[rank:], strict=True))
+    pads = (padding,) if isinstance(padding, int) else tuple(padding)
+    pads = pads * rank if len(pads) == 1 else pads
+    pads = pads * 2 if len(pads) == rank else pads
+    return list(zip(pads[:rank], pads[rank:], strict=True))

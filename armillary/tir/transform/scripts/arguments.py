@@ -26,13 +26,13 @@ def settle_arguments(func: S.PrimFunc, dimensions: bool = True) -> S.PrimFunc:
     known: set[E.Var] = {p for p in func.params if isinstance(p, E.Var)}
     known.update(size for b in buffers for size in b.shape if isinstance(size, E.Var))
     layouts = _Layouts(known)
-    made = {b: layouts.settled(b, dimensions) for b in buffers}
-    if all(old is new for old, new in made.items()):
+    settled = {b: layouts.settled(b, dimensions) for b in buffers}
+    if all(old is new for old, new in settled.items()):
         return func
-    body = rename_buffers(substitute(func.body, layouts.values), made)
+    body = rename_buffers(substitute(func.body, layouts.values), settled)
     for condition, message in reversed(layouts.checks):
         body = S.AssertStmt(condition, message, body)
-    params = tuple(made[p] if isinstance(p, S.Buffer) else p for p in func.params)
+    params = tuple(settled[p] if isinstance(p, S.Buffer) else p for p in func.params)
     result: S.PrimFunc = replace(func, params=params, body=body)
     return result
 

@@ -31,11 +31,11 @@ def return_values(func: S.PrimFunc) -> S.PrimFunc:
         raise TypeMismatch(f"a function returns values of several types: {kinds}", hint="cast them to one")
     result = S.Buffer(RETURNED, (E.IntImm(E.INT32, 1),), values[0].dtype)
     body = _Returns(result).function(func.body)
-    made = S.PrimFunc((*func.params, result), body, func.attrs)
+    rebuilt = S.PrimFunc((*func.params, result), body, func.attrs)
     shapes = func.get_attr("tensor_shapes")
     if shapes is None:
-        return made
-    lowered: S.PrimFunc = made.with_attr("tensor_shapes", (*shapes, result.shape))
+        return rebuilt
+    lowered: S.PrimFunc = rebuilt.with_attr("tensor_shapes", (*shapes, result.shape))
     return lowered
 
 
@@ -87,18 +87,18 @@ class _Returns:
 
     def sequence(self, item: S.SeqStmt, is_last: bool) -> tuple[S.Stmt, bool]:
         """Statements in order; what stands behind one that may return runs unless it did."""
-        made: list[S.Stmt] = []
+        statements: list[S.Stmt] = []
         for number, part in enumerate(item.statements):
             rest = item.statements[number + 1 :]
             ends = isinstance(part, S.Evaluate)  # if it returns, it always does
             one, returns = self.stmt(part, is_last and (ends or not rest))
-            made.append(one)
+            statements.append(one)
             if returns and rest and not ends:
                 behind, _ = self.stmt(S.seq(*rest), is_last)
-                made.append(self.unless_returned(behind))
+                statements.append(self.unless_returned(behind))
             if returns:
-                return S.seq(*made), True
-        return S.seq(*made), False
+                return S.seq(*statements), True
+        return S.seq(*statements), False
 
 
 ReturnValues = prim_pass("return-values", "tir.ReturnValues")(return_values)

@@ -64,8 +64,8 @@ class Block:
 @lru_cache(maxsize=512)
 def ranked_blocks(shape: Shape, cpu: CpuModel) -> tuple[tuple[Block, float], ...]:
     """Blocks with their cycles, the best first."""
-    found = [(block, _cycles(shape, block, cpu)) for block in _blocks(shape)]
-    return tuple(sorted(found, key=lambda row: row[1]))
+    blocks = [(block, _cycles(shape, block, cpu)) for block in _blocks(shape)]
+    return tuple(sorted(blocks, key=lambda row: row[1]))
 
 
 def _blocks(shape: Shape) -> Iterator[Block]:

@@ -73,8 +73,8 @@ def depthwise_tiles(nest: DepthwiseNest, cpu: CpuModel) -> list[Tile]:
 @lru_cache(maxsize=4096)
 def ranked_depthwise(nest: DepthwiseNest, cpu: CpuModel) -> tuple[tuple[Tile, Estimate], ...]:
     """Every tile, the cheapest first; of equal ones that of fewest vectors, that divides a line, with most columns."""
-    found = [(tile, depthwise_estimate(nest, tile, cpu)) for tile in depthwise_tiles(nest, cpu)]
-    ranked = sorted(found, key=lambda row: _rank(nest, *row))
+    estimates = [(tile, depthwise_estimate(nest, tile, cpu)) for tile in depthwise_tiles(nest, cpu)]
+    ranked = sorted(estimates, key=lambda row: _rank(nest, *row))
     if ranked[0][1].bound == MOVING and not goes_by_column(nest, cpu):  # sorting is stable
         ranked.sort(key=lambda row: row[0].rows * row[0].vectors > MOVING_COLUMNS)
     return tuple(ranked)

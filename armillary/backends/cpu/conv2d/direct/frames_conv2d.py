@@ -37,7 +37,7 @@ def _gathering(expr: Expr) -> Expr | None:
     if not is_call(joined, "concatenate") or not isinstance(joined, Call) or joined.attrs.axis != 1:
         return None
     parts = joined.args[0].fields if isinstance(joined.args[0], Tuple) else ()
-    slices = [found for found in map(_slice, parts) if found is not None]
+    slices = [cut for cut in map(_slice, parts) if cut is not None]
     if len(slices) < 2 or len(slices) < len(parts):
         return None
     source, first, stride = slices[0]

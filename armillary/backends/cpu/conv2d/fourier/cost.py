@@ -152,5 +152,5 @@ def estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float, tile: Tile 
 
 def direct_estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Estimate:
     """Cycles of the direct convolution with its best tile."""
-    found = ranked_tiles(direct_nest(layer, cpu, weights_far), cpu)[0][1]
-    return replace(found, name=f"direct, {found.name}")
+    cost = ranked_tiles(direct_nest(layer, cpu, weights_far), cpu)[0][1]
+    return replace(cost, name=f"direct, {cost.name}")

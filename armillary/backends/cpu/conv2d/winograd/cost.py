@@ -242,8 +242,8 @@ def _direct(layer: Layer, cpu: CpuModel, rate: float) -> Estimate:
             weights = FLOAT * KERNEL**2 * layer.inputs * layer.outputs / rate
             bound = hidden.bound if hidden.cycles * rows > weights else "memory bandwidth"
             return Estimate(f"direct, tile {tile}", max(hidden.cycles * rows, weights), bound)
-    tile, found = ranked_tiles(nest, cpu)[0]
-    return Estimate(f"direct, tile {tile}", found.cycles, found.bound)
+    tile, least = ranked_tiles(nest, cpu)[0]
+    return Estimate(f"direct, tile {tile}", least.cycles, least.bound)
 
 
 def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, float]:
@@ -310,9 +310,9 @@ def best_plan(layer: Layer, tile: int, cpu: CpuModel, network: int = 0) -> Plan:
 
 def ranked_plans(layer: Layer, cpu: CpuModel, limit: int, network: int = 0) -> list[tuple[Plan, Estimate]]:
     """Direct and the best form of every allowed tile, the cheapest first."""
-    found = [Plan(0), *(best_plan(layer, tile, cpu, network) for tile in TILES if tile <= limit)]
-    found.sort(key=lambda plan: _score(layer, plan, cpu, network))
-    return [(plan, estimate(layer, plan, cpu, network)) for plan in found]
+    plans = [Plan(0), *(best_plan(layer, tile, cpu, network) for tile in TILES if tile <= limit)]
+    plans.sort(key=lambda plan: _score(layer, plan, cpu, network))
+    return [(plan, estimate(layer, plan, cpu, network)) for plan in plans]
 
 
 def _score(layer: Layer, plan: Plan, cpu: CpuModel, network: int) -> float:

@@ -49,13 +49,13 @@ def _once(weight: Weight, shape: tuple[int, int, int], dtype: NumpyDtype, pack: 
     if result is not None and source is owner:
         return result
     units, lanes, read = weight.shape[0], shape[2], rows_of(weight)
-    made: Weight = in_rows(shape, dtype, lambda b, e: pack(read(b * lanes, min(e * lanes, units))))
+    packed: Weight = in_rows(shape, dtype, lambda b, e: pack(read(b * lanes, min(e * lanes, units))))
     if not isinstance(weight, Deferred) or weight.rows is None or lanes % weight.step:
-        made = aligned(pack(looked_at(weight)))
-    _known[key] = weakref.ref(owner), weakref.ref(made)
+        packed = aligned(pack(looked_at(weight)))
+    _known[key] = weakref.ref(owner), weakref.ref(packed)
     for old in [k for k, refs in _known.items() if any(ref() is None for ref in refs)]:
         del _known[old]
-    return made
+    return packed
 
 
 def _packed(weight: Array, bits: int, lanes: int) -> Array:

@@ -21,9 +21,9 @@ from armillary.relay.expr import Expr, const
 
 
 def _refuse_strings(node: OnnxNode, *names: str) -> None:
-    given = [name for name in names if node.attributes.get(name)]
-    if given:
-        raise UnsupportedError(f"{node.op_type} node {node.name!r}: {given[0]}: strings are not supported")
+    stated = [name for name in names if node.attributes.get(name)]
+    if stated:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: {stated[0]}: strings are not supported")
 
 
 @from_onnx("Binarizer", domain=ML)
@@ -88,12 +88,14 @@ def imputer(node: OnnxNode) -> Expr:
     """A value for each element that is missing: NaN, or equal to a number."""
     x, ty = node.input(0), node.type_of(0)
     kind = "float" if ty.dtype.is_float else "int64"
-    given = np.asarray(node.floats(f"imputed_value_{kind}s", ()), np.float32 if ty.dtype.is_float else np.int64)
-    filled, fits = _as(given, ty.dtype.numpy)
+    values_imputed = np.asarray(
+        node.floats(f"imputed_value_{kind}s", ()), np.float32 if ty.dtype.is_float else np.int64
+    )
+    filled, fits = _as(values_imputed, ty.dtype.numpy)
     if filled.size not in (1, ty.static[-1]):
         raise ModelError(f"{node.op_type} node {node.name!r}: {filled.size} values for {ty.static[-1]} features")
     if not fits.all():
-        raise ModelError(f"{node.op_type} node {node.name!r}: {given[~fits][0]} is none of {ty.dtype}")
+        raise ModelError(f"{node.op_type} node {node.name!r}: {values_imputed[~fits][0]} is none of {ty.dtype}")
     missing, may_be = _as(np.asarray(node.float(f"replaced_value_{kind}", 0)), ty.dtype.numpy)
     for name in ("float", "int64"):
         node.attributes.get(f"imputed_value_{name}s"), node.attributes.get(f"replaced_value_{name}")
@@ -106,9 +108,9 @@ def imputer(node: OnnxNode) -> Expr:
 def _as(values: Array, dtype: NumpyDtype) -> tuple[Array, Array]:
     """Values in another type, and which of them that type has; NaN is a value of each floating-point type."""
     with np.errstate(invalid="ignore"):
-        made = values.astype(dtype)
-        is_same = made.astype(values.dtype) == values
-    return made, is_same | (np.isnan(values) & (made.dtype.kind == "f"))
+        cast_values = values.astype(dtype)
+        is_same = cast_values.astype(values.dtype) == values
+    return cast_values, is_same | (np.isnan(values) & (cast_values.dtype.kind == "f"))
 
 
 @from_onnx("LabelEncoder", domain=ML)
@@ -136,8 +138,8 @@ def label_encoder(node: OnnxNode) -> Expr:
     result = call("broadcast_to", default, shape=node.type_of(0).static)
     if table.size:
         place = _place(x, table)
-        found = call("equal", call("take", const(table), place, axis=0), x)
-        result = call("where", found, call("take", const(values[: table.size]), place, axis=0), default)
+        equal = call("equal", call("take", const(table), place, axis=0), x)
+        result = call("where", equal, call("take", const(values[: table.size]), place, axis=0), default)
     return call("where", call("not_equal", x, x), const(values[-1]), result) if is_nan else result
 
 
@@ -157,9 +159,9 @@ def _place(x: Expr, table: Array) -> Expr:
 def _mapping(node: OnnxNode, side: str) -> Array:
     """Keys or values, whichever type the node gives them in."""
     for name, dtype in (("tensor", None), ("int64s", np.int64), ("floats", np.float32)):
-        found = node.attributes.get(f"{side}_{name}")
-        if found is not None and len(found):
-            return np.asarray(found, dtype).reshape(-1)
+        entries = node.attributes.get(f"{side}_{name}")
+        if entries is not None and len(entries):
+            return np.asarray(entries, dtype).reshape(-1)
     raise UnsupportedError(f"{node.op_type} node {node.name!r}: it has no {side} that are numbers")
 
 

@@ -136,13 +136,13 @@ def _pair_weights(node: OnnxNode, coefficients: Array, sizes: list[int], classes
     table = coefficients[: (classes - 1) * count].reshape(classes - 1, count)
     ends = np.cumsum(sizes)
     parts = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
-    made = []
+    weights = []
     for i in range(classes):
         for j in range(i + 1, classes):
             row = np.zeros(count, np.float32)
             row[parts[i]], row[parts[j]] = table[j - 1, parts[i]], table[i, parts[j]]
-            made.append(row)
-    return np.stack(made)
+            weights.append(row)
+    return np.stack(weights)
 
 
 def _votes(scores: Expr, classes: int) -> Expr:

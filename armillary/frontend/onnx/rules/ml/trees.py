@@ -98,13 +98,13 @@ def _table(trees: _Trees) -> _Table:
 
 def _ask_equal(table: _Table, place: int, feature: int, sought: Array, ends: tuple[int, int], nan: int) -> None:
     """Whether x is one of the values: for each, x <= value, and then x <= the float before it."""
-    found, other = ends
+    low, other = ends
     for k, value in enumerate(sought):
         at, behind = place + 2 * k, place + 2 * k + 2 if k + 1 < len(sought) else other
         table.features[at : at + 2] = feature
         table.values[at : at + 2] = value, _before(np.asarray(value))
         table.children[at] = at + 1, behind, nan
-        table.children[at + 1] = behind, found, nan
+        table.children[at + 1] = behind, low, nan
 
 
 def _before(values: Array) -> Array:
@@ -290,8 +290,8 @@ def _members(node: OnnxNode, count: int, dtype: str) -> list[Array]:
     tensor = node.attributes.get("membership_values")
     flat = np.asarray([] if tensor is None else tensor).reshape(-1).astype(dtype)
     ends = np.flatnonzero(np.isnan(flat))
-    found = np.split(flat, ends + 1)[: len(ends)]
-    sets = [part[:-1] for part in found]
+    members = np.split(flat, ends + 1)[: len(ends)]
+    sets = [part[:-1] for part in members]
     if len(sets) != count or any(not len(part) for part in sets):
         raise ModelError(f"{node.op_type} node {node.name!r}: {len(sets)} sets of members for {count} questions")
     return sets

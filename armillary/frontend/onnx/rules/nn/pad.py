@@ -26,8 +26,8 @@ def from_onnx_pad(node: OnnxNode) -> Expr:
     else:
         lengths = node.sizes(1, "pads")
         pads = [p for p in lengths if isinstance(p, int)]
-        given = node.optional_const(2, "constant_value")
-        value = given.reshape(-1)[0].item() if given is not None and given.size else 0
+        stated = node.optional_const(2, "constant_value")
+        value = stated.reshape(-1)[0].item() if stated is not None and stated.size else 0
         chosen = node.optional_const(3, "axes")
         if chosen is not None:
             axes = tuple(axis_of("Pad", int(a), ndim) for a in chosen.reshape(-1))

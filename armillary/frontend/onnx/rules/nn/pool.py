@@ -125,7 +125,7 @@ def max_unpool(node: OnnxNode) -> Expr:
     if shape != tiled and ty.size and isinstance(node.input(1), Var):
         windows = tuple((s, -b, k - b) for s, b, k in zip(strides, pads, kernel))
         at = _counted_in(at, ty.static, windows, tiled, shape)
-    values, places = (call("reshape", given, newshape=(-1,)) for given in (node.input(0), at))
+    values, places = (call("reshape", operand, newshape=(-1,)) for operand in (node.input(0), at))
     zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
     return reshape_to(call("scatter_elements", zeros, places, values, axis=0), shape)
 

@@ -65,8 +65,8 @@ class Step:
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
     a, b = (
-        float(np.float32(defaults.get(name, 0.0))) if given is None else given
-        for defaults, given in ((ALPHA, alpha), (BETA, beta))
+        float(np.float32(defaults.get(name, 0.0))) if stated is None else stated
+        for defaults, stated in ((ALPHA, alpha), (BETA, beta))
     )
     table: dict[str, Activation] = {
         "Relu": lambda x: call("nn.relu", x),
