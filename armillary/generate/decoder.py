@@ -18,7 +18,7 @@ from armillary.relay.expr import Call, Expr, Function, Tuple, Var
 from armillary.relay.op import is_call
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.types import TensorType
-from armillary.relay.walk import post_order, substitute
+from armillary.relay.walk import post_order, rewrite
 
 TOKENS, POSITIONS, START, TOTAL, LAST, MASK = "tokens", "positions", "start", "total", "last", "mask"
 LONGEST, ROWS = "longest", "rows"
@@ -50,7 +50,6 @@ def in_place(module: IRModule) -> tuple[IRModule, dict[str, TensorType]]:
     if len(others) != 1 or not updates:
         message = f"{len(others)} outputs that are no caches and {len(updates)} caches"
         raise ModelError(f"a decoder has {message}, wanted one, the logits, and some", hint="see docs/limits.md")
-    memo: dict[int, Expr] = {}
     caches: dict[str, TensorType] = {}
     for update in updates:
         assert isinstance(update, Call), "it updates"
@@ -61,12 +60,21 @@ def in_place(module: IRModule) -> tuple[IRModule, dict[str, TensorType]]:
         ty = cache.checked_type
         assert isinstance(ty, TensorType), "caches are tensors"
         caches[cache.name_hint] = ty
-        attrs = dataclasses.replace(update.attrs, in_place=True)
-        memo[id(update)] = Call(update.op, update.args, attrs, update.span)
     body = Tuple((others[0], *updates))
-    changed = substitute(Function(main.params, body, None, main.attrs, main.span), memo)
+    changed = rewrite(Function(main.params, body, None, main.attrs, main.span), _written_in_place)
     assert isinstance(changed, Function), "it stays a function"
     return infer_type(IRModule({"main": changed})), caches
+
+
+def _written_in_place(expr: Expr) -> Expr | None:
+    """An update of an input in place.
+
+    Updates depend on updates of the layers before: each is changed where those are changed already, or layers would be
+    computed twice.
+    """
+    if not isinstance(expr, Call) or not _is_update(expr) or not isinstance(expr.args[0], Var):
+        return None
+    return Call(expr.op, expr.args, dataclasses.replace(expr.attrs, in_place=True), expr.span)
 
 
 def _is_update(expr: Expr) -> bool:

@@ -16,7 +16,11 @@ from reference import EXACT, FAMILIES, Shape, config_of, logits, weights_of, wri
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, UnsupportedError
 from armillary.generate import Generator
 from armillary.generate.blocks import quantized
+from armillary.generate.decoder import in_place
+from armillary.generate.hugging_face import folder_decoder
 from armillary.generate.sampling import Sampling, probabilities, select_token
+from armillary.relay.expr import Call
+from armillary.relay.walk import post_order
 
 SHAPE = Shape()
 TOKENS = [int(t) for t in np.random.default_rng(11).integers(0, SHAPE.words, 29)]
@@ -95,6 +99,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Generator:
     folder = tmp_path_factory.mktemp("small")
     write_folder(folder, "llama", SHAPE, weights_of("llama", SHAPE))
     return Generator(folder, capacity=32, chunk=8)
+
+
+def test_caches_in_place_compute_each_layer_once(tmp_path: Path) -> None:
+    shape = Shape(layers=3)
+    write_folder(tmp_path, "llama", shape, weights_of("llama", shape))
+    module = folder_decoder(tmp_path, 32, 0, "float32").make(1, 1, 1)
+    changed, caches = in_place(module)
+    before, after = ([e for e in post_order(m["main"]) if isinstance(e, Call)] for m in (module, changed))
+    assert len(after) == len(before)
+    assert sum(getattr(e.attrs, "in_place", False) for e in after) == len(caches) == 6
 
 
 def test_rewinding_and_common_beginnings_change_nothing(small: Generator) -> None:
