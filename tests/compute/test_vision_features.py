@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -11,6 +14,7 @@ import pytest
 
 from armillary import compute
 from armillary.compute import BorderMode, Distribution1D, Format, Image, KeyPoint, Pyramid, Scalar, TensorInfo
+from armillary.compute.functions.vision.sorting import descending_order
 from armillary.errors import TypeMismatch
 
 Array = npt.NDArray[Any]  # Any: of an image's type
@@ -253,3 +257,43 @@ def test_of_close_windows_the_best_is_kept() -> None:
         assert close == [window] if window in windows else any(w.score >= window.score for w in close)
     with pytest.raises(TypeMismatch, match="windows are at least -1"):
         kernel.configure(windows, -1.0)
+
+
+_SORT = """
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+extern "C" void sort_values(const float *values, int32_t *order, int32_t count)
+{
+    std::vector<std::pair<int32_t, float>> all;
+    for(int32_t n = 0; n < count; n++) all.emplace_back(n, values[n]);
+    std::sort(all.begin(), all.end(), [](const auto &a, const auto &b) { return a.second > b.second; });
+    for(int32_t n = 0; n < count; n++) order[n] = all[size_t(n)].first;
+}
+"""
+
+
+def _worst_for_medians(count: int) -> list[int]:
+    """Values of which medians of three cut off two at a time, so that the sort falls back to a heap."""
+    half = count // 2
+    values = [0] * count
+    for n in range(1, half + 1):
+        if n % 2:
+            values[n - 1], values[n] = n, half + n
+        values[half + n - 1] = 2 * n
+    return values
+
+
+def test_equal_values_are_in_the_order_of_the_c_plus_plus_library(tmp_path: Path) -> None:
+    """Which of equally strong corners comes first decides which of them hides the others."""
+    (tmp_path / "s.cpp").write_text(_SORT)
+    command = ["g++", "-std=c++14", "-O1", "-shared", "-fPIC", str(tmp_path / "s.cpp"), "-o", str(tmp_path / "s.so")]
+    subprocess.run(command, check=True)
+    library, rng = ctypes.CDLL(str(tmp_path / "s.so")), np.random.default_rng(4)
+    drawn = [rng.integers(0, int(rng.integers(1, 60)), int(rng.integers(1, 400))) for _ in range(500)]
+    worst = [sign * np.array(_worst_for_medians(n) + [1] * 50) for n in (200, 1000) for sign in (1, -1)]
+    for values in [v.astype(np.float32) for v in (*drawn, *worst)]:
+        wanted = np.empty(len(values), np.int32)
+        library.sort_values(ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(wanted.ctypes.data), len(values))
+        assert descending_order(values) == wanted.tolist()

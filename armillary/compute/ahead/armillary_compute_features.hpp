@@ -134,7 +134,7 @@ public:
     detail::LoopsKernel counter("count_values", {{input_, 0}}, {part.x().start(), part.y().start(), part.x().end(), part.y().end()}, 1);
     counter.set_partial(counts, 256 * detail::COPIES);
     counter.run(counter.window(), ThreadInfo());
-    std::lock_guard<std::mutex> lock(joining_);
+    Lock lock(joining_);
     for (size_t n = 0; n < 256 * detail::COPIES; n++)
       if (bins_[n % 256] < output_->num_bins()) output_->buffer()[bins_[n % 256]] += uint32_t(counts[n]);
   }
@@ -143,7 +143,7 @@ private:
   const IImage *input_ = nullptr;
   IDistribution1D *output_ = nullptr;
   uint32_t *local_ = nullptr, *bins_ = nullptr;
-  std::mutex joining_;
+  Mutex joining_{};
 };
 
 class NEHistogram : public detail::Counting<int32_t> {
@@ -364,22 +364,25 @@ public:
     const std::string side = std::to_string(gradient_size);
     step("sobel" + side + "x" + side, {input}, {gx, gy}, border_mode, constant_border_value);
     const double norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0);
-    step("harris_" + std::to_string(block_size) + "_" + detail::name_of(type), {gx, gy}, {strengths}, border_mode, 0,
-         {norm * norm, sensitivity, threshold});
+    step("harris_" + std::to_string(block_size) + "_" + detail::name_of(type), {gx, gy}, {strengths}, border_mode, constant_border_value,
+         {norm, sensitivity, threshold});
     step("non_maxima_F32", {strengths}, {kept_}, BorderMode::CONSTANT);
+    const detail::Sides sides = detail::sides_of(strengths->info()->valid_region());
+    if (border_mode == BorderMode::UNDEFINED) // the neighbours at the edge are not all known
+      kept_->info()->set_valid_region(detail::region_of(detail::eroded(sides, 1, 1), like.tensor_shape()));
     finish();
   }
   void run() override {
     VisionFunction::run();
     std::vector<KeyPoint> found;
     detail::points_of<float>(*kept_, [&](int x, int y, float strength) { found.push_back({x, y, strength, 1}); });
-    std::stable_sort(found.begin(), found.end(), [](const KeyPoint &a, const KeyPoint &b) { return a.strength > b.strength; });
+    std::sort(found.begin(), found.end(), [](const KeyPoint &a, const KeyPoint &b) { return a.strength > b.strength; }); // ties as Arm's library
     corners_->clear();
     for (const KeyPoint &each : found) {
       bool is_near = false;
       for (size_t n = 0; n < corners_->num_values() && !is_near; n++) {
-        const double dx = each.x - corners_->at(n).x, dy = each.y - corners_->at(n).y;
-        is_near = dx * dx + dy * dy < double(distance_) * double(distance_);
+        const float dx = float(each.x - corners_->at(n).x), dy = float(each.y - corners_->at(n).y);
+        is_near = dx * dx + dy * dy < distance_ * distance_;
       }
       if (!is_near) corners_->push_back(each);
     }

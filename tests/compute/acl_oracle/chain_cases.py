@@ -188,32 +188,14 @@ def other(values: Array) -> Array:
     return -values - 1 if values.dtype.kind == "f" else ~values
 
 
-def _by_place(numbers: Sequence[float]) -> list[float]:
-    """Corners (x, y, strength) from left to right."""
-    return [value for corner in sorted(zip(*(iter(numbers),) * 3, strict=True)) for value in corner]
-
-
-def _are_ties(found: Sequence[float], wanted: Sequence[float]) -> bool:
-    """Whether corners differ where two within the distance are alike but for rounding: either hides the other."""
-    sides = [{(x, y): s for x, y, s in np.reshape(numbers, (-1, 3)).tolist()} for numbers in (found, wanted)]
-    common, count = sides[0].keys() & sides[1].keys(), max(map(len, sides))
-    return count - len(common) <= 1 + count // 100 and all(
-        np.isclose(sides[0][at], sides[1][at], rtol=1e-4, atol=1e-6) for at in common
-    )
-
-
 def differences(case: ChainCase, mine: Result, theirs: Result) -> list[str]:
     """Where valid regions, pixels in the library's, or numbers differ."""
     message, ends = [], 4 * len(case.tensors)
     regions = [[tuple(map(int, r.numbers[n : n + 4])) for n in range(0, ends, 4)] for r in (mine, theirs)]
     steps = case.steps(regions[1])
     found, wanted = (r.numbers[ends:] for r in (mine, theirs))
-    if "Corners" in case.links[-1].name:  # strongest first: two that are alike may change places
-        found, wanted = (_by_place(numbers) for numbers in (found, wanted))
     if case.has_known_numbers(regions[1]):
-        is_near = len(found) == len(wanted) and np.allclose(found, wanted, rtol=1e-4, atol=1e-6)  # strengths are F32
-        is_near = is_near or (case.links[-1].name == "NEHarrisCorners" and _are_ties(found, wanted))
-        message += [] if is_near else [f"numbers {found[:9]}, the library's {wanted[:9]}"]
+        message += [] if found == wanted else [f"numbers {found[:9]}, the library's {wanted[:9]}"]
     for n, (tensor, step) in enumerate(zip(case.tensors, steps, strict=True)):
         x, y, width, height = regions[1][n]
         if regions[0][n] != regions[1][n] and not case.is_whole(n):

@@ -255,8 +255,8 @@ def _mean(rng: Rng) -> Case:
 
 
 def _harris(rng: Rng) -> Case:
-    sizes, (mode, constant, params) = (int(rng.integers(24, 64)), int(rng.integers(24, 48))), border(rng, BORDERS[2:])
-    gradient, block = (int(n) for n in rng.choice([3, 5], 2))
+    sizes, (mode, constant, params) = (int(rng.integers(24, 64)), int(rng.integers(24, 48))), border(rng)
+    gradient, block = (int(n) for n in rng.choice([3, 5, 7], 2))
     threshold, distance = float(np.float32(rng.uniform(1e-5, 1e-3))), float(rng.integers(1, 8))
 
     def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
@@ -266,9 +266,10 @@ def _harris(rng: Rng) -> Case:
 
     more = [threshold, distance, 0.05, gradient, block]
     tensors = [drawn(rng, "U8", sizes)]
-    return Case(
-        "NEHarrisCorners", tensors, [*params, *more], Calling(configure), bound=1e-3, outputs=(), has_region=False
-    )
+    if rng.integers(2):  # corners that are equally strong
+        squares = np.kron(rng.integers(0, 2, (6, 8)) * 200, np.ones((8, 8)))
+        tensors[0].planes[0] = squares.astype(np.uint8)[: sizes[1], : sizes[0]].copy()
+    return Case("NEHarrisCorners", tensors, [*params, *more], Calling(configure), outputs=(), has_region=False)
 
 
 FEATURES: dict[str, Build] = {

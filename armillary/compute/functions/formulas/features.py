@@ -52,6 +52,10 @@ FAST = Formula("fast_corners", (U8,), (U8,), _fast, 3, numbers=("int32",), lanes
 
 
 def _harris(block: int) -> Pixel:
+    """As Arm's library: gradients are scaled, squares added one by one, each product and sum rounded.
+
+    Negative sums, as a difference takes in no product: a fused multiply-add would round once.
+    """
     half = block // 2
 
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
@@ -59,10 +63,10 @@ def _harris(block: int) -> Pixel:
         sums: list[Expr] = [f32(0.0)] * 3
         for dy in range(-half, half + 1):
             for dx in range(-half, half + 1):
-                gx, gy = (f32(read(n, y + dy, x + dx)) for n in (0, 1))
+                gx, gy = (T.mul(f32(read(n, y + dy, x + dx)), factor) for n in (0, 1))
                 for n, product in enumerate((T.mul(gx, gx), T.mul(gx, gy), T.mul(gy, gy))):
-                    sums[n] = T.add(sums[n], product)
-        xx, xy, yy = (T.mul(v, factor) for v in sums)
+                    sums[n] = T.sub(sums[n], product)
+        xx, xy, yy = sums
         trace = T.add(xx, yy)
         strength = T.sub(T.sub(T.mul(xx, yy), T.mul(xy, xy)), T.mul(sensitivity, T.mul(trace, trace)))
         return [T.select(T.greater(strength, threshold), strength, f32(0.0))]

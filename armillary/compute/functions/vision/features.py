@@ -28,6 +28,7 @@ from armillary.compute.functions.vision.base import (
     wrong_type,
 )
 from armillary.compute.functions.vision.filters import NENonMaximaSuppression3x3, NESobel3x3, NESobel5x5, NESobel7x7
+from armillary.compute.functions.vision.sorting import descending_order
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
@@ -141,9 +142,12 @@ class NEHarrisCorners(VisionFunction):
         sobel, formula = self._part(_SOBEL[gradient_size][0]), formulas.harris(block_size, kind)
         sobel.configure(input, gx, gy, border_mode, constant_border_value)
         norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0)
-        score = self._step(formula, [gx, gy], [strengths], border_mode, 0, (norm * norm, sensitivity, threshold))
+        numbers = (norm, sensitivity, threshold)
+        score = self._step(formula, [gx, gy], [strengths], border_mode, constant_border_value, numbers)
         suppression = self._part(NENonMaximaSuppression3x3)
         suppression.configure(strengths, retained, BorderMode.CONSTANT)
+        if border_mode is BorderMode.UNDEFINED:  # the neighbours at the edge are not all known
+            retained.info().set_valid_region(eroded(strengths.info().valid_region(), BorderSize(1, 1, 1, 1)))
         self._set_kernels([*sobel.kernels(), *score, *suppression.kernels()])
         for tensor in (gx, gy, strengths, retained):
             tensor.allocator().allocate()
@@ -153,16 +157,16 @@ class NEHarrisCorners(VisionFunction):
         """Find the corners."""
         super().run()
         values, x, y = _valid(self._kept)
-        rows, columns = np.nonzero(values > 0)
-        order = np.argsort(-values[rows, columns], kind="stable")
-        found: list[KeyPoint] = []
-        taken = np.zeros((0, 2))
-        for at in order:
-            place = np.array([x + columns[at], y + rows[at]], float)
-            if not len(taken) or ((taken - place) ** 2).sum(1).min() >= self._distance**2:
-                found.append(KeyPoint(int(place[0]), int(place[1]), float(values[rows[at], columns[at]])))
-                taken = np.vstack([taken, place])
-        self._corners[:] = found
+        rows, columns = np.nonzero(values)
+        order = descending_order(values[rows, columns])
+        rows, columns = rows[order], columns[order]
+        is_left, bound = np.ones(len(order), bool), np.float32(self._distance) ** 2
+        for n in range(len(order)):
+            if is_left[n]:
+                apart = (columns[n + 1 :] - columns[n]) ** 2 + (rows[n + 1 :] - rows[n]) ** 2
+                is_left[n + 1 :] &= apart >= bound
+        found = zip(*((v[is_left]).tolist() for v in (columns, rows, values[rows, columns])), strict=True)
+        self._corners[:] = [KeyPoint(x + column, y + row, strength) for column, row, strength in found]
 
 
 def _follow(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
