@@ -101,6 +101,7 @@ def zig_triple(triple: str) -> str:
     system = next((part for part in parts[1:] if part.startswith(("linux", "windows", "darwin", "macos"))), "linux")
     abi = parts[-1] if len(parts) > 2 else "gnu"
     abi = "gnueabi" if abi == "eabi" else abi  # zig's "eabi" is a machine without a system
+    arch = "x86" if arch == "i386" else arch
     return f"{arch}-{'macos' if system.startswith('darwin') else system}-{abi}"
 
 

@@ -232,6 +232,8 @@ def test_build_options_say_what_they_cannot_do() -> None:
         ("arch=sparc", "there is no target for arch=sparc"),
         ("debug=yes", "is no flag"),
         ("speed=1", "there is no build option 'speed'"),
+        ("os=bare_metal", "has no threads"),
+        ("os=android", "arch is not said"),
         ("neon=0", "leave nothing to build"),
         ("build_dir=../x", "no sub-folder"),
     ):

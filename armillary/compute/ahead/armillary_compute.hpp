@@ -21,11 +21,13 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <typeinfo>
 #include <vector>
 
 #include "armillary_compute_kernels.hpp"
+#ifndef NO_MULTI_THREADING
+#include <thread>
+#endif
 #if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
 #include <omp.h>
 #endif

@@ -5,10 +5,29 @@
 // group has a pool of its own, and waits while there is none.
 #pragma once
 
+#ifndef NO_MULTI_THREADING
 #include <condition_variable>
 #include <mutex>
+#endif
 
 namespace armillary { namespace compute {
+
+#ifdef NO_MULTI_THREADING
+using Mutex = int;
+struct Lock {
+  explicit Lock(Mutex &) {}
+};
+struct Condition { // nobody else can make it true
+  template <class Test> void wait(Lock &, Test &&is_true) {
+    if (!is_true()) throw std::runtime_error("all pools of the memory manager are taken, and there is one thread");
+  }
+  void notify_one() {}
+};
+#else
+using Mutex = std::mutex;
+using Lock = std::unique_lock<std::mutex>;
+using Condition = std::condition_variable;
+#endif
 
 class IAllocator {
 public:
@@ -75,14 +94,14 @@ private:
   }
   Pool *take() {
     if (!is_finalized_) throw std::runtime_error("the memory manager is not finalized");
-    std::unique_lock<std::mutex> lock(mutex_);
+    Lock lock(mutex_);
     freed_.wait(lock, [this] { return !idle_.empty(); });
     Pool *pool = idle_.back();
     idle_.pop_back();
     return pool;
   }
   void give(Pool *pool) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    Lock lock(mutex_);
     idle_.push_back(pool);
     freed_.notify_one();
   }
@@ -94,8 +113,8 @@ private:
   std::vector<size_t> sizes_;
   std::vector<Pool> all_;
   std::vector<Pool *> idle_;
-  std::mutex mutex_;
-  std::condition_variable freed_;
+  Mutex mutex_{};
+  Condition freed_;
 };
 
 // Tensors that are needed together; without a manager each has memory of its own.

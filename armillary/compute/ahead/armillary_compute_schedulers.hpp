@@ -58,6 +58,7 @@ public:
   }
 };
 
+#ifndef NO_MULTI_THREADING
 // Splits windows over threads; the calling thread takes the last part, and an error of any part reaches the caller.
 class CPPScheduler final : public IScheduler {
 public:
@@ -95,6 +96,7 @@ private:
   static unsigned int cores() { return std::max(1u, std::thread::hardware_concurrency()); }
   unsigned int threads_ = cores();
 };
+#endif
 
 #if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
 // Splits windows over OpenMP's threads.
@@ -138,6 +140,7 @@ public:
   static void set(Type type) {
     if (type == Type::OMP && !is_available(type))
       throw std::invalid_argument("there is no OpenMP: build with openmp=1, and compile programs with -fopenmp");
+    if (type == Type::CPP && !is_available(type)) throw std::invalid_argument("there are no threads: Type::ST");
     if (type == Type::CUSTOM) throw std::invalid_argument("a scheduler of your own is set as an object");
     present() = {type, nullptr};
   }
@@ -147,7 +150,7 @@ public:
 #if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
     return type != Type::CUSTOM;
 #else
-    return type == Type::ST || type == Type::CPP;
+    return type == Type::ST || (type == Type::CPP && has_threads);
 #endif
   }
   static IScheduler &get() {
@@ -155,10 +158,18 @@ public:
 #if defined(ARM_COMPUTE_OPENMP_SCHEDULER) && defined(_OPENMP)
     if (present().first == Type::OMP) return OMPScheduler::get();
 #endif
-    return present().first == Type::ST ? static_cast<IScheduler &>(SingleThreadScheduler::get()) : CPPScheduler::get();
+#ifndef NO_MULTI_THREADING
+    if (present().first == Type::CPP) return CPPScheduler::get();
+#endif
+    return SingleThreadScheduler::get();
   }
 
 private:
+#ifdef NO_MULTI_THREADING
+  static constexpr bool has_threads = false;
+#else
+  static constexpr bool has_threads = true;
+#endif
   static std::pair<Type, std::shared_ptr<IScheduler>> &present() {
 #ifdef ARM_COMPUTE_CPP_SCHEDULER
     static std::pair<Type, std::shared_ptr<IScheduler>> it{Type::CPP, nullptr};

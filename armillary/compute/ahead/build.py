@@ -1,7 +1,7 @@
 """Functions of the compute library compiled ahead of time, for programs in C++ that have no Python where they run.
 
-In: names of functions, a target, a folder, the text's build options (`options.py`). Out: in the folder a static and a
-shared library, headers with the classes and one that lists what was built, OpenCL sources on request. Invariant: the
+In: names of functions, a target, a folder, the text's build options (`options.py`). Out: in the folder a static and,
+but for bare metal, a shared library, headers with the classes and one that lists what was built, OpenCL sources on request. Invariant: the
 kernels are those that the Python library runs (`functions.py`), of any
 size; each file is written whole. Archives: `archive.py`. OpenCL: `device.py`.
 """
@@ -77,8 +77,9 @@ def _write_library(folder: Path, kernels: Mapping[str, Kernel], target: object, 
     rows = library.descriptor.functions
     symbols = [phase.symbol for row in rows.values() for phase in row.phases]
     write_atomic(folder / "libarmillary_compute.a", archive(library.objects, symbols))
-    library.export_library(folder / options.library_name(), options=options.link_options())
-    options.link_names(folder)
+    if not options.is_bare_metal():
+        library.export_library(folder / options.library_name(), options=options.link_options())
+        options.link_names(folder)
     write_atomic(folder / "armillary_compute_kernels.hpp", _header(rows, kernels, options).encode())
     for name in _HEADERS:
         write_atomic(folder / name, files("armillary.compute.ahead").joinpath(name).read_bytes())
@@ -95,7 +96,7 @@ def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Kernel], opti
     lines = [
         "// Kernels of this library, their numbers by name, and how far each reads. Written by armillary.compute.build."
     ]
-    lines += ["#pragma once", "#include <cstdint>", *options.definitions(), ""]
+    lines += ["#pragma once", "#include <stdint.h>", *options.definitions(), ""]
     lines += ['#include "armillary_compute_cl_kernels.hpp"'] * options.opencl
     arguments = "(void *const *data, const int64_t *values, int64_t begin, int64_t end, int64_t thread)"
     lines += [f'extern "C" int32_t {row.phases[0].symbol}{arguments};' for row in rows.values()]

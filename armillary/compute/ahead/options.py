@@ -23,6 +23,10 @@ _TARGETS = {
     ("arm64-v8a", "android"): "llvm -mtriple=aarch64-linux-android",
     ("arm64-v8.2-a", "linux"): "llvm -mtriple=aarch64-linux-gnu -mattr=+v8.2a,+fullfp16,+dotprod",
     ("arm64-v8.2-a", "android"): "llvm -mtriple=aarch64-linux-android -mattr=+v8.2a,+fullfp16,+dotprod",
+    ("armv7a", "bare_metal"): "llvm -mtriple=armv7a-unknown-none-eabihf -mattr=+neon",
+    ("arm64-v8a", "bare_metal"): "llvm -mtriple=aarch64-unknown-none-elf",
+    ("arm64-v8.2-a", "bare_metal"): "llvm -mtriple=aarch64-unknown-none-elf -mattr=+v8.2a,+fullfp16,+dotprod",
+    ("x86_32", "linux"): "llvm -mtriple=i686-linux-gnu -mattr=+sse2",
     ("x86_64", "linux"): "llvm -mtriple=x86_64-linux-gnu",
     ("x86_64", "android"): "llvm -mtriple=x86_64-linux-android",
 }
@@ -80,9 +84,14 @@ class BuildOptions:
             raise ConfigError(
                 f"build=native is for this machine, arch={self.arch} is given", hint="build=cross_compile"
             )
+        if self.os != "linux" and not self.arch and self.neon:
+            raise ConfigError(f"os={self.os} is not this machine's: arch is not said", hint="arch=arm64-v8a")
         if self.arch and (self.arch, self.os) not in _TARGETS:
             known = ", ".join(f"{arch} {system}" for arch, system in _TARGETS)
             raise ConfigError(f"there is no target for arch={self.arch} os={self.os}", hint=f"known: {known}")
+        if self.is_bare_metal() and (self.cppthreads or self.openmp or self.opencl or self.examples):
+            message = "os=bare_metal has no threads, no libOpenCL and nothing that links a program"
+            raise ConfigError(message, hint="cppthreads=0, without openmp=1, opencl=1 and examples=1")
         if not self.neon and not self.opencl:
             raise ConfigError("neon=0 and opencl=0 leave nothing to build")
         if Path(self.build_dir).is_absolute() or ".." in Path(self.build_dir).parts:
@@ -91,6 +100,10 @@ class BuildOptions:
     def target(self) -> str:
         """The compiler's target."""
         return _TARGETS[self.arch, self.os] if self.arch else "llvm"
+
+    def is_bare_metal(self) -> bool:
+        """Whether there is no operating system: a static library alone, and one thread."""
+        return self.os == "bare_metal"
 
     def kernel_config(self) -> dict[str, object]:
         """Options of the passes that make kernels; `debug` forces what the text says."""
@@ -104,6 +117,7 @@ class BuildOptions:
             "ARM_COMPUTE_DEBUG_ENABLED": self.debug,
             "ARM_COMPUTE_ASSERTS_ENABLED": self.asserts or self.debug,
             "ARM_COMPUTE_LOGGING_ENABLED": self.logging or self.debug,
+            "NO_MULTI_THREADING": self.is_bare_metal(),
             "ARM_COMPUTE_CPP_SCHEDULER": self.cppthreads,
             "ARM_COMPUTE_OPENMP_SCHEDULER": self.openmp,
         }
