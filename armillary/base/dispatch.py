@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -115,3 +116,16 @@ def _installed() -> Sequence[DispatchContext]:
 
 _STACK: contextvars.ContextVar[tuple[DispatchContext, ...]] = contextvars.ContextVar("dispatch", default=())
 _NOTHING = InstalledRecords()
+
+
+def records_key() -> str | None:
+    """What installed records depend on, the packages that are there; None where a context of a script's own answers.
+
+    It looks at names and times of folders: to read what each package brings along takes twenty times as long.
+    """
+    if _STACK.get():
+        return None
+    folders = sorted({path for path in sys.path if os.path.isdir(path)})
+    entries = [entry for folder in folders for entry in os.scandir(folder) if entry.name.endswith("-info")]
+    rows = [(entry.path, entry.stat().st_mtime_ns) for entry in entries]
+    return repr((setting("ARMILLARY_INSTALLED_RECORDS"), sorted(rows)))

@@ -2,8 +2,8 @@
 
 Words are functions (all that can be built, without any) and the options of the library's own build, `name=value`:
 arch (armv7a, arm64-v8a, arm64-v8.2-a, x86_32, x86_64; default: this machine), os (linux, android, bare_metal), build
-(native, cross_compile, embed_only), neon, opencl, embed_kernels, debug, asserts, logging, openmp, cppthreads, set_soname,
-examples, Werror, standalone, build_dir, extra_cxx_flags.
+(native, cross_compile, embed_only), neon, opencl, embed_kernels, debug, asserts, logging, openmp, cppthreads,
+set_soname, examples, Werror, standalone, build_dir, extra_cxx_flags.
 
 examples:
   armc compute build -o sdk

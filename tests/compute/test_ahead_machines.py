@@ -136,7 +136,8 @@ int main()
     for(Image *each : {&source, &result}) each->allocator()->init(TensorInfo(64, 20, Format::U8));
     NEGaussian3x3 gaussian;
     gaussian.configure(&source, &result, BorderMode::UNDEFINED);
-    auto manager = std::make_shared<MemoryManagerOnDemand>(std::make_shared<BlobLifetimeManager>(), std::make_shared<PoolManager>());
+    auto lifetimes = std::make_shared<BlobLifetimeManager>();
+    auto manager = std::make_shared<MemoryManagerOnDemand>(lifetimes, std::make_shared<PoolManager>());
     Allocator allocator;
     manager->set_allocator(&allocator), manager->set_num_pools(1), manager->finalize();
     for(Image *each : {&source, &result}) each->allocator()->allocate();

@@ -94,18 +94,38 @@ src.write((np.arange(1200) % 251).astype(np.uint8).reshape(30, 40))
 f.run()
 print(int(dst.read().sum()), "armillary.driver.te_build" in sys.modules)
 """
+FRESH_LAYER = """
+import sys
+import numpy as np
+from armillary.compute import DataType, NEConvolutionLayer, PadStrideInfo, Tensor, TensorInfo, TensorShape
+tensors = []
+for shape in ((20, 12, 8), (3, 3, 8, 16), (16,), (20, 12, 16)):
+    tensors.append(Tensor())
+    tensors[-1].allocator().init(TensorInfo(TensorShape(*shape), 1, DataType.F32))
+layer = NEConvolutionLayer()
+layer.configure(*tensors, PadStrideInfo(1, 1, 1, 1))
+rng = np.random.default_rng(3)
+for tensor in tensors:
+    tensor.allocator().allocate()
+    tensor.array()[...] = rng.integers(-8, 9, tensor.array().shape)
+tensors[1].array()[0, 0, 0, 0] += float(sys.argv[1])
+layer.run()
+print(float(tensors[3].array().astype(np.float64).sum()), "armillary.driver.build" in sys.modules)
+"""
 
 
-def test_a_fresh_process_finds_what_was_compiled_before(tmp_path: Path) -> None:
-    """The second one neither lowers nor compiles; a damaged entry is compiled anew."""
+@pytest.mark.parametrize("program", [FRESH, FRESH_LAYER], ids=["loops", "layer"])
+def test_a_fresh_process_finds_what_was_compiled_before(program: str, tmp_path: Path) -> None:
+    """The second one neither optimises, lowers nor compiles; a damaged entry is compiled anew, as other weights are."""
     environment, printed = {**os.environ, "ARMILLARY_CACHE_DIR": str(tmp_path)}, []
-    for turn in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True, env=environment
-        )
+    for turn, more in enumerate(("0", "0", "0", "1")):
+        command = [sys.executable, "-c", program, more]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         printed.append(done.stdout.split())
         if turn == 1:
             for file in (file for file in (tmp_path / "kernels").rglob("*") if file.is_file()):
                 file.write_bytes(file.read_bytes()[:-7] + b"damaged")
-    assert [word for _, word in printed] == ["True", "False", "True"]
-    assert len({value for value, _ in printed}) == 1
+    is_layer = program is FRESH_LAYER
+    assert [word for _, word in printed] == ["True", "False", "True", str(is_layer)]
+    assert len({value for value, _ in printed[:3]}) == 1
+    assert (printed[3][0] != printed[0][0]) == is_layer

@@ -1,9 +1,9 @@
 """Functions of the compute library compiled ahead of time, for programs in C++ that have no Python where they run.
 
 In: names of functions, a target, a folder, the text's build options (`options.py`). Out: in the folder a static and,
-but for bare metal, a shared library, headers with the classes and one that lists what was built, OpenCL sources on request. Invariant: the
-kernels are those that the Python library runs (`functions.py`), of any
-size; each file is written whole. Archives: `archive.py`. OpenCL: `device.py`.
+but for bare metal, a shared library, headers with the classes and one that lists what was built, OpenCL sources on
+request. Invariant: the kernels are those that the Python library runs (`functions.py`), of any size; each file is
+written whole. Archives: `archive.py`. OpenCL: `device.py`.
 """
 
 from __future__ import annotations

@@ -1,32 +1,45 @@
-"""Loops that this machine has compiled before: found without lowering them, so without what lowers and compiles.
+"""Loops and layers that this machine has compiled before: found without what lowers, optimises and compiles.
 
-In: a function as it was written, options of passes. Out: its compiled objects with their descriptor, of the kernel
-cache, or nothing. Invariant: an entry is found by the function's text, the processor, the options, and the sizes and
-times of the compiler's own files, so a changed compiler finds none; what needs foreign functions is not stored.
+In: a function of loops, or of Relay with the weights that it is compiled for, and options of passes. Out: compiled
+objects with their descriptor (of a layer its graph and packed weights, too), of the kernel cache, or compiled and kept
+there. Invariant: an entry is found by the function's text, the weights' contents, the processor, the options, what is
+installed, and the sizes and times of the compiler's own files, so what has changed finds none. Not stored: what needs
+foreign functions, what records or a script's own rules for operators decide, layers of more than `_LARGEST` bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import armillary
 from armillary.artifact import Descriptor
+from armillary.artifact.params import load_params, save_params
+from armillary.base.aliases import Array
+from armillary.base.config import setting
+from armillary.base.digest import blake2b
+from armillary.base.dispatch import DispatchContext, records_key
 from armillary.base.lazy import deferred
 from armillary.base.once import once
-from armillary.codegen.workers.cache import cache_key, default_cache
-from armillary.driver.library import FunctionLibrary
+from armillary.codegen.workers.cache import Cache, cache_key, default_cache
+from armillary.driver.library import FunctionLibrary, GraphLibrary
+from armillary.ir import IRModule
 from armillary.target import Target
-from armillary.target.cpu import llvm_cpu
 from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 with deferred():
+    from armillary.codegen.llvm.target import machine_text
+    from armillary.driver.build import build as build_graph
     from armillary.driver.te_build import build
+    from armillary.relay.op import LEGALIZE_RULES
+    from armillary.relay.printer import astext
 
-_COMPILER = ("arith", "backends", "codegen", "driver", "target", "te", "tir")
+_COMPILER = ("arith", "backends", "codegen", "driver", "ops", "relay", "target", "te", "tir")
+_LARGEST = 4 << 20  # of a layer's weights: larger ones take longer to read and to compare than to compile for
 
 
 def _files(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -50,7 +63,7 @@ def _compiler_sum() -> str:
 def library_of(function: PrimFunc, config: Mapping[str, object]) -> FunctionLibrary:
     """A function for this machine: as it was stored, or compiled and stored."""
     target, cache = Target("llvm"), default_cache()
-    key = cache_key("loops", str(function), repr(llvm_cpu(target)), repr(sorted(config.items())), _compiler_sum())
+    key = cache_key("loops", str(function), machine_text(target), repr(sorted(config.items())), _compiler_sum())
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
         return _unpacked(stored, target)
@@ -59,6 +72,34 @@ def library_of(function: PrimFunc, config: Mapping[str, object]) -> FunctionLibr
     if cache is not None and not library.externs:
         cache.put(key, _packed(library))
     return library
+
+
+def layer_of(module: IRModule, weights: Mapping[str, Array], config: Mapping[str, object]) -> GraphLibrary:
+    """A layer for this machine, at level 3 and for these weights: as it was stored, or compiled and stored."""
+    target, cache = Target("llvm"), _cache_of_layers(weights)
+    key = _layer_key(module, weights, config, target) if cache is not None else ""
+    stored = cache.get(key) if cache is not None else None
+    if stored is not None:
+        return _unpacked_layer(stored, target)
+    with PassContext(opt_level=3, config=config):
+        library: GraphLibrary = build_graph(module, target=target, params=dict(weights))
+    if cache is not None and not library.externs and not DispatchContext.current.has_records():
+        params = save_params(library.params.held)
+        layer = json.dumps({"graph": library.graph_json, "params": len(params)}).encode()
+        cache.put(key, b"".join((struct.pack("<Q", len(layer)), layer, params, _packed(library))))
+        cache.trim_at_times()
+    return library
+
+
+def _cache_of_layers(weights: Mapping[str, Array]) -> Cache | None:
+    is_large = sum(value.nbytes for value in weights.values()) > _LARGEST
+    return None if is_large or records_key() is None or any(LEGALIZE_RULES.values()) else default_cache()
+
+
+def _layer_key(module: IRModule, weights: Mapping[str, Array], config: Mapping[str, object], target: Target) -> str:
+    rows = [f"{n} {v.dtype}{v.shape} {blake2b(v.reshape(-1).view('u1').data).hexdigest()}" for n, v in weights.items()]
+    options = repr((sorted(config.items()), records_key(), setting("ARMILLARY_CC")))
+    return cache_key("layer", astext(module), *rows, machine_text(target), options, _compiler_sum())
 
 
 def _packed(library: FunctionLibrary) -> bytes:
@@ -73,3 +114,11 @@ def _unpacked(data: bytes, target: Target) -> FunctionLibrary:
         objects.append(code[start : start + size])
         start += size
     return FunctionLibrary(target, objects, Descriptor.from_json(row["descriptor"]))
+
+
+def _unpacked_layer(data: bytes, target: Target) -> GraphLibrary:
+    (size,) = struct.unpack_from("<Q", data)
+    layer, start = json.loads(data[8 : 8 + size]), 8 + size
+    end = start + layer["params"]
+    code, params = _unpacked(data[end:], target), load_params(memoryview(data)[start:end])
+    return GraphLibrary(target, code.objects, code.descriptor, (), lambda form: "", layer["graph"], params)

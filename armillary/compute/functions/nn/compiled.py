@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from armillary import relay
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned, aligned_empty
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel, Program
+from armillary.compute.core.stored_loops import layer_of
 from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
@@ -29,7 +29,6 @@ from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
-from armillary.transform import PassContext
 
 _NOP = "__nop"
 _MOST_BOUND = 64  # sets of addresses whose kernels are kept
@@ -81,9 +80,7 @@ class Pipeline:
         return values
 
     def _compiled(self, weights: Mapping[str, Array]) -> GraphLibrary:
-        with PassContext(opt_level=3, config=self._config | kernel_config()):
-            library: GraphLibrary = relay.build(self._module, target="llvm", params=dict(weights))
-        return library
+        return layer_of(self._module, weights, self._config | kernel_config())
 
     def _planned(self) -> _Plan:
         """The plan for the weights as they are now."""
