@@ -72,6 +72,7 @@ RPC_SERVER_SOURCES = (
     *LIBRARY_SOURCES,
     "packages/arm_backtrace.c",
     "packages/arm_npy.c",
+    "rpc/armrpc_system.c",
     "rpc/armrpc_sha256.c",
     "rpc/armrpc_frames.c",
     "rpc/armrpc_files.c",

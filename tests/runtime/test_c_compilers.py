@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from armillary.base.config import setting
-from armillary.runtime.build_native import build_library, build_runner
+from armillary.runtime.build_native import build_library, build_rpc_server, build_runner
 
 STRICT = ("-Werror", "-O1")
 HIDDEN = ("-fPIC", "-fvisibility=hidden")  # as the library is built: what it shares with the runner is compiled once
@@ -38,3 +38,14 @@ def test_library_and_runner_build_without_a_warning(name: str, tmp_path: Path) -
     build_runner(compiler, tmp_path / "armrun", (*HIDDEN, *STRICT))
     printed = subprocess.run([tmp_path / "armrun", "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "usage: armrun" in printed.stdout
+
+
+def test_programs_build_for_macos_without_a_warning(tmp_path: Path) -> None:
+    """By zig, which has Apple's headers and stubs; nothing here runs them, and packages are ELF (docs/limits.md)."""
+    if importlib.util.find_spec("ziglang") is None:
+        assert not setting("CI"), "CI lacks zig"
+        pytest.skip("needs zig")
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-macos"]
+    for program, build in (("armrun", build_runner), ("armrpc", build_rpc_server)):
+        build(compiler, tmp_path / program, STRICT)
+        assert (tmp_path / program).read_bytes()[:4] == b"\xcf\xfa\xed\xfe", "a 64-bit Mach-O file"

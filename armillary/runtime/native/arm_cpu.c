@@ -10,10 +10,16 @@
 
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 int arm_cpu_count(void) {
+#if defined(__linux__)
   cpu_set_t allowed;
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+#else
+  long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count > 0 ? (int)count : 1;
+#endif
 }
 
 #if defined(__x86_64__)

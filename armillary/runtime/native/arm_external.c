@@ -86,12 +86,17 @@ static void *open_external(const arm_function *f, const char *name, arm_error *e
 }
 
 /* A library that is linked into the program itself; absent in most. */
+#if defined(__APPLE__) /* where a weak name has to be somewhere */
+static const arm_external_api *linked(void) { return NULL; }
+#else
 __attribute__((weak)) const arm_external_api *armillary_external(void);
+static const arm_external_api *linked(void) { return armillary_external != NULL ? armillary_external() : NULL; }
+#endif
 
 static const arm_external_api *load_external(const arm_function *f, arm_error *error) {
   char name[ARM_MAX_KIND + 64];
   snprintf(name, sizeof name, "libarmillary_external_%s.so", f->kind);
-  const arm_external_api *api = armillary_external != NULL ? armillary_external() : NULL;
+  const arm_external_api *api = linked();
   void *handle = NULL;
   external *row = NULL;
   if (api == NULL || strcmp(api->kind, f->kind) != 0) {

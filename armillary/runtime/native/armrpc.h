@@ -1,6 +1,6 @@
 /* What the files of the native RPC server share. The protocol they speak: armillary/rpc/protocol.py.
  *
- * armrpc_sha256.c: SHA-256 and HMAC. armrpc_frames.c: frames and handshakes. armrpc_files.c: a session's folder.
+ * armrpc_system.c: sockets and processes. armrpc_sha256.c: SHA-256 and HMAC. armrpc_frames.c: frames and handshakes. armrpc_files.c: a session's folder.
  * armrpc_session.c: what a session does. armrpc_serve.c: a connection. armrpc_tracker.c: registration. armrpc.c: the program.
  */
 #ifndef ARMRPC_H
@@ -32,6 +32,12 @@ void armrpc_hmac_end(armrpc_hmac *mac, unsigned char out[32]);
 int armrpc_equal(const void *a, const void *b, size_t size); /* in a time that does not depend on where they differ */
 int armrpc_random(void *out, size_t size);
 void armrpc_hex(const void *data, size_t size, char *out); /* terminated */
+
+/* ---- what systems call differently: descriptors close on exec; -1 and errno */
+int armrpc_socket(int family); /* a stream that does not block */
+int armrpc_take(int listening); /* the next connection */
+int armrpc_pair(int pair[2]); /* messages stay whole */
+void armrpc_end_with_parent(int signal_number);
 
 /* ---- text that grows; `failed` is set when memory or `limit` ran out */
 typedef struct { char *text; size_t size, capacity, limit; int failed; } armrpc_text;

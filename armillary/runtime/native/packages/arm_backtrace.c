@@ -14,9 +14,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
+#if defined(__APPLE__)
+#include <sys/ucontext.h>
+#else
+#include <ucontext.h>
+#endif
 
 enum { MOST_FRAMES = 64, STACK = 1 << 16 };
 typedef struct { int count; uintptr_t crash; int is_past; } walk;
@@ -59,7 +63,11 @@ static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *data) {
 }
 
 static uintptr_t program_counter(const ucontext_t *context) {
-#if defined(__x86_64__)
+#if defined(__APPLE__) && defined(__x86_64__)
+  return (uintptr_t)context->uc_mcontext->__ss.__rip;
+#elif defined(__APPLE__) && defined(__aarch64__)
+  return (uintptr_t)context->uc_mcontext->__ss.__pc;
+#elif defined(__x86_64__)
   return (uintptr_t)context->uc_mcontext.gregs[16]; /* REG_RIP, a name of glibc's */
 #elif defined(__aarch64__)
   return (uintptr_t)context->uc_mcontext.pc;

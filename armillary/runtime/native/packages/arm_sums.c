@@ -5,12 +5,14 @@
  * it; one whose sums do not fit is refused before the dynamic loader sees it. The Python twin: armillary/base/library_sums.py.
  */
 #define _GNU_SOURCE
-#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <elf.h>
+#endif
 
 #include "arm_internal.h"
 
@@ -66,6 +68,7 @@ static int were_sums(const sums *s, uint64_t size) {
          s->own_crc == arm_crc32(0, s, offsetof(sums, own_crc));
 }
 
+#if defined(__linux__)
 static void extend(uint64_t *end, uint64_t at, uint64_t size) {
   uint64_t behind = at > UINT64_MAX - size ? UINT64_MAX : at + size;
   if (behind > *end) *end = behind;
@@ -91,6 +94,9 @@ static uint64_t end_of_library(int file) {
   }
   return end;
 }
+#else
+static uint64_t end_of_library(int file) { return (void)file, 0; }
+#endif
 
 /* Whether a library without sums ends where its headers say. One that had them does not if a part of them is left. */
 static int ends_where_it_says(int file, uint64_t size) {

@@ -169,7 +169,7 @@ static int bound(const char *host, int port) {
   int one = 1;
   snprintf(service, sizeof service, "%d", port);
   if (getaddrinfo(host, service, &hints, &found) != 0) return -1;
-  int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int fd = armrpc_socket(found->ai_family);
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (fd >= 0 && (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 128) != 0)) {
     close(fd);
@@ -251,7 +251,7 @@ static void close_all(server *s) {
 
 static int start_registration(server *s, const char *secret) {
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return -1;
+  if (armrpc_pair(pair) != 0) return -1;
   pid_t pid = fork();
   if (pid < 0) return -1;
   if (pid == 0) {
@@ -289,11 +289,11 @@ static void make_room(server *s) {
 }
 
 static void welcome(server *s) {
-  int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC), pair[2], one = 1, at = 0;
+  int fd = armrpc_take(s->listening), pair[2], one = 1, at = 0;
   if (fd < 0) return;
   make_room(s);
   while (at < MAX_CHILDREN && s->children[at].state != NONE) at++;
-  if (at == MAX_CHILDREN || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+  if (at == MAX_CHILDREN || armrpc_pair(pair) != 0) {
     close(fd);
     return;
   }
@@ -463,10 +463,9 @@ int main(int argc, char **argv) {
   static server s = {.port = 9090, .port_end = 9199, .tracker = -1, .listening = -1};
   char text[1024], secret[1025];
   arm_error error = {text, sizeof text};
-  cpu_set_t cpus;
   s.options.max_session = 86400;
   s.options.idle = 3600;
-  s.options.threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  s.options.threads = arm_cpu_count();
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout) * 0;
     if (i == 1 && strcmp(argv[i], "server") == 0) continue; /* as of old */

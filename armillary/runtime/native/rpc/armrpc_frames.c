@@ -20,6 +20,10 @@
 
 #include "armrpc.h"
 
+#if defined(__APPLE__)
+#define TCP_KEEPIDLE TCP_KEEPALIVE /* its name there */
+#endif
+
 #define PREFIX 16
 #define TAG 32
 
@@ -306,7 +310,7 @@ static int dial(const char *host, int port, arm_error *error) {
   int status = getaddrinfo(host, service, &hints, &found), fd = -1;
   if (status != 0) return arm_fail(error, "%s: %s", host, gai_strerror(status));
   for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
-    fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = armrpc_socket(at->ai_family);
     if (fd < 0) continue;
     int failed = connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS;
     socklen_t size = sizeof failed;

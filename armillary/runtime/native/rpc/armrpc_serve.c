@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,7 +31,7 @@ static void say(int control, char letter, const char *text) {
 
 static void confine(void) {
   struct rlimit none = {0, 0}, file = {(rlim_t)1 << 33, (rlim_t)1 << 33};
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  armrpc_end_with_parent(SIGKILL);
   setrlimit(RLIMIT_CORE, &none);
   setrlimit(RLIMIT_FSIZE, &file);
 }
@@ -161,7 +160,7 @@ void armrpc_serve(int fd, int control, const armrpc_options *options) {
   armrpc_peer client = {.fd = fd};
   armrpc_frame frame;
   int64_t milliseconds = 0;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  armrpc_end_with_parent(SIGTERM);
   int status = armrpc_accept(&client, options->secret, &frame, &error);
   if (status != 0) {
     if (status == ARMRPC_AUTH) armrpc_log("a connection was refused: %s", text);

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -57,7 +56,7 @@ void armrpc_register(int control, const armrpc_tracker *tracker) {
   char text[1024], said[1024] = "";
   arm_error error = {text, sizeof text};
   double pause = 0.2;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  armrpc_end_with_parent(SIGKILL);
   for (;;) {
     armrpc_peer peer;
     armrpc_text want = {0};
