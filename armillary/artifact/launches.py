@@ -1,9 +1,10 @@
 """What a function of a device does when it is called: launches of kernels, in order.
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
-function, in a buffer or an image, a part of its workspace or one of its vars, by number, or, of kernels with asserts,
-where to say what they refuse and whose call it is; numbers of groups and parts of a workspace may be expressions over
-vars, sizes of groups are known when the package is made. The reader in C: `runtime/native/devices/arm_device.c`.
+function, in a buffer or an image, a part of its workspace, one of its vars, by number, or a number itself (of kernels
+that launches of several sizes share), or, of kernels with asserts, where to say what they refuse and whose call it is;
+numbers of groups and parts of a workspace may be expressions over vars, sizes of groups are known when the package is
+made. The reader in C: `runtime/native/devices/arm_device.c`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from armillary.artifact.json_form import Reader
 from armillary.base.record import record
 
 MAX_SIZE = 1 << 42
-_WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2, "status": 1, "call": 1}
+_WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2, "number": 2, "status": 1, "call": 1}
 Count = int | str  # a text: an expression over the function's vars
-# ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k), ("status",), ("call",)
+# ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k), ("number", n), ("status",), ("call",)
 KernelArg = tuple[str] | tuple[str, int] | tuple[str, Count, Count]
 
 

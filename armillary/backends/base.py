@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from armillary.base.record import record
@@ -20,10 +20,12 @@ from armillary.target import Target
 from armillary.transform import Pass
 
 if TYPE_CHECKING:
+    from armillary.artifact import FunctionRow
     from armillary.codegen.build import CompiledModule
     from armillary.codegen.workers.cache import Cache
     from armillary.tir.stmt import PrimFunc
 
+SourceRows = Mapping[str, "tuple[FunctionRow, str]"]  # of a device: how a function is launched, and its kernels' text
 PassList = Callable[[Target], Sequence[Pass]]
 DeviceCode = Any  # Any: each family's own: phases on a CPU, functions of host and device elsewhere
 
@@ -66,6 +68,11 @@ def nothing_needed(target: Target) -> Sequence[str]:
     return ()
 
 
+def joined(functions: SourceRows) -> tuple[dict[str, FunctionRow], str]:
+    """The texts of a device's functions one after another, with their rows."""
+    return {name: row for name, (row, _) in functions.items()}, "\n".join(text for _, text in functions.values())
+
+
 def as_it_is(function: Function, target: Target) -> Function:
     """The function that a kernel computes, for families that compute what the graph says."""
     return function
@@ -86,7 +93,7 @@ class Backend:
     alignment: int = 64  # bytes, of tensors that share an arena
     keeps_blocks: tuple[str, ...] = ()  # data layouts in blocks of operators of plain layouts that kernels compute
     sums_float16: bool = False  # products with out_dtype float16 are added in float16, not in float32
-    program: Callable[[Iterable[str]], str] = "\n".join  # the sources of all kernels as one, for a device
+    program: Callable[[SourceRows], tuple[dict[str, FunctionRow], str]] = joined  # of a device: all sources as one
     machine: Callable[[Target], str] = str  # what a target means on this machine, for keys of caches
     needs: Callable[[Target], Sequence[str]] = nothing_needed  # features of the processor that any code asks for
 

@@ -221,7 +221,9 @@ def merge_rows(
     for target, kernels in compiled.items():
         backend = backend_of(target)
         if backend.device:
-            code[backend.device] = backend.program(kernel.code.decode() for kernel in kernels.values())
+            sources = {name: (kernel.row, kernel.code.decode()) for name, kernel in kernels.items()}
+            shared, code[backend.device] = backend.program(sources)
+            rows |= shared
             continue
         needs.update(dict.fromkeys(backend.needs(target)))
         for kernel in kernels.values():

@@ -246,3 +246,17 @@ def test_a_group_reads_what_its_work_items_wrote_to_global_memory():
     a, b, c = (armillary.nd.array(one, device) for one in (data, 0 * data, 0 * data))
     library(a, b, c)
     np.testing.assert_array_equal(c.numpy(), 2 * data[::-1])
+
+
+def test_a_double_buffer_needs_one_barrier_in_a_turn() -> None:
+    place, turn = E.Var("item", E.INT32), E.Var("turn", E.INT32)
+    shared = S.Buffer("stages", (T.const(128),), DType("float32"), "shared")
+    held = S.Buffer("out", (T.const(64),), DType("float32"), "global")
+    half = [T.mul(T.floormod(T.add(turn, n), 2), 64) for n in (0, 1)]
+    read = S.BufferStore(held, E.BufferLoad(shared, (T.add(half[1], T.sub(63, place)),)), (place,))
+    write: S.Stmt = S.BufferStore(shared, T.const(1.0, DType("float32")), (T.add(half[0], place),))
+    counts = []
+    for noted in (write, S.AttrStmt("double_buffer_write", T.const(1), write, shared)):
+        body = S.For(turn, T.const(0), T.const(8), S.LoopKind.SERIAL, S.seq(read, noted))
+        counts.append(str(insert_barriers(S.Allocate(shared, body), frozenset([place]), "two")).count("thread_sync"))
+    assert counts == [2, 1]

@@ -18,7 +18,7 @@ from armillary.backends.opencl.graph.fill_channels import fill_channels
 from armillary.backends.opencl.graph.fuse_moves import fuse_moves
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
-from armillary.codegen.opencl.program import program
+from armillary.codegen.opencl.program import shared_program
 from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.normal_form.infer_type import infer_type
@@ -79,6 +79,6 @@ BACKEND = Backend(
     device="opencl",
     keeps_blocks=(LAST_CHANNELS,),
     sums_float16=True,
-    program=program,
+    program=shared_program,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits
 )

@@ -19,8 +19,8 @@
 typedef struct { int64_t number; arm_extent of; /* count 0: the number */ } arm_count;
 int64_t arm_count_value(const arm_count *count, const int64_t *vars); /* -1: negative, or too large */
 /* What a kernel takes: tensor argument k, in a buffer or in an image; `bytes` of the workspace from an offset on; the value
- * of a var. */
-typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_IMAGE, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
+ * of a var; a number as it is. */
+typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_IMAGE, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR, ARM_TAKES_NUMBER } arm_takes;
 typedef struct { arm_takes takes; arm_count at, bytes; } arm_kernel_arg;
 typedef struct arm_launch {
   char *kernel;

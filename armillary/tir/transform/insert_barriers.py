@@ -19,6 +19,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 
+DOUBLE_BUFFER_WRITE = "double_buffer_write"  # a note: stores to the copy that its iteration of a loop does not read
 Place = tuple[S.Buffer, E.Expr]
 
 
@@ -67,6 +68,13 @@ def global_buffers(body: S.Stmt, threads: frozenset[E.Var], groups: frozenset[E.
     return frozenset(met)
 
 
+def _seen(before: _Access, item: S.Stmt) -> _Access:
+    """What a statement may conflict with: not with reads of the copy of a double buffer that it does not write."""
+    if not isinstance(item, S.AttrStmt) or item.key != DOUBLE_BUFFER_WRITE:
+        return before
+    return _Access(tuple(place for place in before.reads if place[0] is not item.node), before.writes)
+
+
 @dataclass
 class _Inserter:
     threads: frozenset[E.Var]
@@ -95,6 +103,9 @@ class _Inserter:
         if isinstance(item, S.AssertStmt) and not self.varies(item.condition):
             inner, after = self.stmt(item.body, before)
             return replace(item, body=inner), after
+        if isinstance(item, S.AttrStmt) and item.key == DOUBLE_BUFFER_WRITE:
+            inner, after = self.stmt(item.body, _seen(before, item))
+            return replace(item, body=inner), before + after
         if isinstance(item, S.Allocate | S.AttrStmt | S.LetStmt):
             if isinstance(item, S.LetStmt) and self.varies(item.value):
                 self.varying.add(item.var)
@@ -107,7 +118,7 @@ class _Inserter:
     def sequence(self, item: S.SeqStmt, before: _Access) -> tuple[S.Stmt, _Access]:
         made: list[S.Stmt] = []
         for part in item.statements:
-            if self.conflict(before, self.accesses(part)):
+            if self.conflict(_seen(before, part), self.accesses(part)):
                 made.append(self.barrier())
                 before = _Access()
             inner, before = self.stmt(part, before)

@@ -9,12 +9,12 @@ not stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from armillary import te
 from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, extents
-from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, way_of
+from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, simplified, way_of
 from armillary.backends.opencl.gemm.tile import LANES, line
 from armillary.backends.opencl.tiles import Tile
 from armillary.backends.opencl.written.elements import Elements, Index
@@ -25,6 +25,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
 from armillary.tir.simplify import simplify
+from armillary.tir.transform.insert_barriers import DOUBLE_BUFFER_WRITE
 from armillary.tir.transform.unroll_loop import MAX_STATEMENTS
 
 ADDERS = 64  # work-items of a group that adds parts
@@ -59,10 +60,11 @@ class ProductKernel:
         self.left_part = buffer_of("left_part", self.own_rows, dtype, "local")
         self.right_part = buffer_of("right_part", self.own_columns, dtype, "local")
         self.sides = (self._side("left", dtype), self._side("right", dtype))
-        self.stages = [
-            [buffer_of(f"{s.name}_{n}", self.slices * tile.step * line(s.places), dtype, "shared") for s in self.sides]
-            for n in range(2)
-        ]
+        self.stages = [buffer_of(f"{s.name}_stages", 2 * self._stage(s), dtype, "shared") for s in self.sides]
+
+    def _stage(self, side: Side) -> int:
+        """Elements of a side that a stage of shared memory holds."""
+        return self.slices * self.tile.step * line(side.places)
 
     def _side(self, name: str, dtype: DType) -> Side:
         is_left = name == "left"
@@ -71,12 +73,13 @@ class ProductKernel:
         total, places = (rows, self.rows) if is_left else (columns, self.columns)
         batch = dict(zip((a.var for a in self.work.batch), unravel(self.batch, extents(self.work.batch)), strict=True))
 
-        def element(place: E.Expr, term: E.Expr) -> E.Expr:
+        def factor_at(place: E.Expr, term: E.Expr) -> E.Expr:
             variables = dict(batch)
             for group, flat in ((axes, place), (self.work.terms, term)):
                 variables |= zip((a.var for a in group), unravel(flat, extents(group)), strict=True)
             return self.elements.inside(factor, variables)
 
+        element = simplified(self.elements, factor_at, total, terms)
         way = way_of(self.elements, element, total, terms)
         begin = T.mul(self.block_y if is_left else self.block_x, places)
         if places * self.tile.step % (self.loaders * way.lanes):
@@ -145,7 +148,7 @@ class ProductKernel:
         statements = [self._clear(), self._sum(), *self._combine(), self._results(emit)]
         inside = S.seq(*statements)
         memory = [self.sums, self.left_part, self.right_part, *(side.registers for side in self.sides)]
-        for buffer in (*memory, *self.stages[0], *self.stages[1]):
+        for buffer in (*memory, *self.stages):
             inside = S.Allocate(buffer, inside)
         grid = (
             (self.thread, self.tile.items, "threadIdx.x"),
@@ -163,7 +166,11 @@ class ProductKernel:
         return S.seq(*(S.BufferStore(self.sums, zero, (vector(n * LANES),)) for n in range(count)))
 
     def _sum(self) -> S.Stmt:
-        """Two steps in each turn of the loop, so that each stage of shared memory has a name of its own."""
+        """A turn of the loop loads a step, adds the one before, and puts the loaded one into the other stage.
+
+        The first turn adds nothing and the last one loads zeros, so the text has each part once: a driver's compiler
+        takes a second for two hundred kernels of three copies.
+        """
         terms = self.work.sizes[3]
         each = self.tile.step * self.slices
         steps = ceil_div(terms, each * self.parts)
@@ -171,38 +178,33 @@ class ProductKernel:
         begin = T.mul(self.part, share)
         turn = E.Var("turn", E.INT32)
         end = T.minimum(T.add(begin, share), to_expr(terms)) if self.parts > 1 else to_expr(terms)
+        first = T.add(T.add(begin, T.mul(turn, each)), T.mul(self.slice, self.tile.step))
+        fetch = [load(side, first, end, whole=False) for side in self.sides]
+        add = S.IfThenElse(T.less(0, turn), self._step(self._offsets(T.add(turn, 1))))
+        keep = [
+            S.AttrStmt(DOUBLE_BUFFER_WRITE, T.const(1), put(side, stage, offset), stage)
+            for side, stage, offset in zip(self.sides, self.stages, self._offsets(turn), strict=True)
+        ]
+        return S.For(turn, T.const(0), to_expr(steps + 1), S.LoopKind.SERIAL, S.seq(*fetch, add, *keep))
 
-        def fetch(number: E.Expr, *, whole: bool) -> S.Stmt:
-            first = T.add(T.add(begin, T.mul(number, each)), T.mul(self.slice, self.tile.step))
-            return S.seq(*(load(side, first, end, whole=whole) for side in self.sides))
+    def _offsets(self, turn: E.Expr) -> list[E.Expr]:
+        """Where the stage of a turn begins in shared memory, of each side, for a slice."""
+        half = T.floormod(turn, 2)
+        own = (T.mul(self.slice, self.tile.step * line(side.places)) for side in self.sides)
+        return [T.add(T.mul(half, self._stage(side)), at) for side, at in zip(self.sides, own, strict=True)]
 
-        def keep(stage: int) -> S.Stmt:
-            offsets = (T.mul(self.slice, self.tile.step * line(side.places)) for side in self.sides)
-            return S.seq(*map(put, self.sides, self.stages[stage], offsets))
-
-        def step(stage: int, following: E.Expr) -> S.Stmt:
-            return S.seq(fetch(following, whole=False), self._step(stage), keep(1 - stage))
-
-        # what is fetched behind the last step is 0, and so is what an odd number of steps adds: no copy of the code
-        # for the rest, which would double the time of a driver's compiler
-        second = T.add(T.mul(turn, 2), 1)
-        pair = S.seq(step(0, second), step(1, T.add(second, 1)))
-        loop = S.For(turn, T.const(0), to_expr(ceil_div(steps, 2)), S.LoopKind.SERIAL, pair)
-        return S.seq(fetch(T.const(0), whole=terms == each * self.parts * steps), keep(0), loop)
-
-    def _step(self, stage: int) -> S.Stmt:
+    def _step(self, offsets: Sequence[E.Expr]) -> S.Stmt:
         """Add the products of a step that lies in shared memory."""
         term = E.Var("term", E.INT32)
-        left, right = self.stages[stage]
+        (left, right), (at_left, at_right) = self.stages, offsets
         statements: list[S.Stmt] = []
         at_rows, at_columns = T.mul(self.item_y, self.chunk), T.mul(self.item_x, LANES)
         for buffer, part, side, own, size, at, many in (
-            (left, self.left_part, self.sides[0], self.own_rows, self.chunk, at_rows, self.down),
-            (right, self.right_part, self.sides[1], self.own_columns, LANES, at_columns, self.across),
+            (left, self.left_part, self.sides[0], self.own_rows, self.chunk, T.add(at_left, at_rows), self.down),
+            (right, self.right_part, self.sides[1], self.own_columns, LANES, T.add(at_right, at_columns), self.across),
         ):
-            row = T.add(T.mul(self.slice, self.tile.step), term)
             for n in range(own // size):
-                base = T.add(T.mul(row, line(side.places)), T.add(at, n * size * many))
+                base = T.add(T.mul(term, line(side.places)), T.add(at, n * size * many))
                 statements += copied(part, n * size, buffer, base, size)
         for i in range(self.own_rows):
             for j in range(self.own_columns // LANES):

@@ -23,6 +23,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_var
 from armillary.tir.extents import to_expr
 from armillary.tir.simplify import Simplifier
+from armillary.tir.substitute import substitute_expr
 
 Factor = Callable[[E.Expr, E.Expr], E.Expr]  # of a place and a term
 
@@ -33,6 +34,14 @@ class Way:
 
     along_terms: bool
     lanes: int
+
+
+def simplified(elements: Elements, factor: Factor, places: Known, terms: Known) -> Factor:
+    """The factor, simplified while places and terms are variables: sums that they become hide what are neighbours."""
+    place, term = E.Var("place", E.INT32), E.Var("term", E.INT32)
+    ranges = {place: places_of(places), term: places_of(terms)}
+    form = elements.with_ranges(ranges, lambda: factor(place, term))
+    return lambda at, of: substitute_expr(form, {place: at, term: of})
 
 
 def way_of(elements: Elements, factor: Factor, places: Known, terms: Known) -> Way:

@@ -260,7 +260,7 @@ static int read_groups(const arm_json *json, int32_t list, const char *where, co
   return 0;
 }
 
-/* ["tensor", k], ["image", k], ["workspace", offset, bytes], ["var", k]; ["status"] and ["call"], where the data and vars of a
+/* ["tensor", k], ["image", k], ["workspace", offset, bytes], ["var", k], ["number", n]; ["status"] and ["call"], where the data and vars of a
  * call have them: arm_status.c */
 static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, const arm_function *f,
                            arm_kernel_arg *out, arm_error *error) {
@@ -275,11 +275,15 @@ static int read_kernel_arg(const arm_json *json, int32_t list, const char *where
     return 0;
   }
   int is_image = strcmp(name, "image") == 0, is_workspace = strcmp(name, "workspace") == 0;
-  int is_tensor = is_image || strcmp(name, "tensor") == 0;
-  if (!is_tensor && !is_workspace && strcmp(name, "var") != 0)
+  int is_tensor = is_image || strcmp(name, "tensor") == 0, is_number = strcmp(name, "number") == 0;
+  if (!is_tensor && !is_workspace && !is_number && strcmp(name, "var") != 0)
     return arm_fail(error, "%s: an argument of a launch is of kind \"%.40s\"", where, name);
-  out->takes = is_image ? ARM_TAKES_IMAGE : is_tensor ? ARM_TAKES_TENSOR : is_workspace ? ARM_TAKES_WORKSPACE : ARM_TAKES_VAR;
-  int64_t limit = is_tensor ? f->num_args - 1 : is_workspace ? ARM_MAX_BYTES : f->num_vars - 1;
+  out->takes = is_image       ? ARM_TAKES_IMAGE
+               : is_tensor    ? ARM_TAKES_TENSOR
+               : is_workspace ? ARM_TAKES_WORKSPACE
+               : is_number    ? ARM_TAKES_NUMBER
+                              : ARM_TAKES_VAR;
+  int64_t limit = is_tensor ? f->num_args - 1 : is_workspace || is_number ? ARM_MAX_BYTES : f->num_vars - 1;
   int32_t first = values[word].next;
   int is_out = values[list].count != (is_workspace ? 3 : 2);
   if (!is_out && is_workspace) is_out = read_count(json, first, 0, limit, f, &out->at, error) != 0;

@@ -429,6 +429,17 @@ static cl_kernel find_kernel(const built_programs *built, const char *name, cl_i
   return kernel;
 }
 
+/* The numbers that a kernel of several launches takes for this one. */
+static int set_numbers(const prepared_launch *p, arm_error *error) {
+  for (int32_t k = 0; k < p->launch->num_args; k++) {
+    const arm_kernel_arg *arg = &p->launch->args[k];
+    if (arg->takes != ARM_TAKES_NUMBER) continue;
+    cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &arg->at.number);
+    if (code != CL_SUCCESS) return failed(p, "setting a number of", code, error);
+  }
+  return 0;
+}
+
 int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error) {
   cl_int code;
   arm_cl_state *s = arm_cl_open(id, error);
@@ -443,7 +454,7 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
     free(made);
     return -1;
   }
-  if (check_items(made, error) != 0) {
+  if (check_items(made, error) != 0 || set_numbers(made, error) != 0) {
     arm_cl_forget(made);
     return -1;
   }
@@ -467,6 +478,7 @@ static int set_argument(prepared_launch *p, int32_t k, void *const *data, const 
                         arm_error *error) {
   const arm_kernel_arg *arg = &p->launch->args[k];
   int64_t at = arm_count_value(&arg->at, vars), size = arm_count_value(&arg->bytes, vars);
+  if (arg->takes == ARM_TAKES_NUMBER) return 0; /* set once, when the launch was prepared */
   if (arg->takes == ARM_TAKES_VAR) {
     cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &vars[at]);
     return code == CL_SUCCESS ? 0 : failed(p, "setting a number of", code, error);
