@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch_runs import leaves, torch
+from torch_runs import torch
 
 from armillary.base.aliases import Array
 from armillary.frontend.pytorch.exported import decomposed
@@ -21,6 +21,55 @@ from armillary.frontend.values import is_tensor
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import tensor_type
+
+_NOT_EXPORTED = "torch.export: "
+ALIASES = {  # operators that OpInfo has by what calls them; a variant behind the colon
+    "_adaptive_avg_pool2d": ("nn.functional.adaptive_avg_pool2d",),
+    "_adaptive_avg_pool3d": ("nn.functional.adaptive_avg_pool3d",),
+    "_cdist_forward": ("cdist",),
+    "_embedding_bag": ("nn.functional.embedding_bag",),
+    "_fft_c2r": ("fft.irfft", "fft.hfft"),
+    "_fft_r2c": ("fft.rfft", "fft.ihfft"),
+    "_local_scalar_dense": ("item",),
+    "_log_softmax": ("log_softmax",),
+    "_native_batch_norm_legit_no_training": ("nn.functional.batch_norm",),
+    "_pdist_forward": ("nn.functional.pdist",),
+    "_softmax": ("softmax",),
+    "_to_copy": ("to", "float", "long", "bool"),
+    "alias": ("alias_copy",),
+    "col2im": ("nn.functional.fold",),
+    "convolution": (
+        *("nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d"),
+        *(f"nn.functional.conv_transpose{n}d" for n in (1, 2, 3)),
+    ),
+    "index": ("__getitem__",),
+    "max_pool2d_with_indices": ("nn.functional.max_pool2d",),
+    "max_pool3d_with_indices": ("nn.functional.max_pool3d",),
+    **{f"reflection_pad{n}d": ("nn.functional.pad:reflect",) for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": ("nn.functional.pad:replicate",) for n in (2, 3)},
+    "upsample_bilinear2d": ("nn.functional.interpolate:bilinear",),
+    "upsample_nearest2d": ("nn.functional.interpolate:nearest",),
+}
+
+
+def core_operators() -> dict[str, list[str]]:
+    """Names of the operators of ATen's core set, with their overloads."""
+    names: dict[str, list[str]] = {}
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
+            if torch.Tag.core in getattr(packet, overload).tags:
+                names.setdefault(name, []).append(overload)
+    return names
+
+
+def infos_of(name: str) -> list[Any]:
+    """OpInfo's rows about an operator of ATen."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    wanted = [tuple(alias.partition(":")[::2]) for alias in ALIASES.get(name, ())]
+    rows = [op for op in op_db if name in (op.name, op.aten_name, op.name.removeprefix("nn.functional."))]
+    return rows or [op for op in op_db if (op.name, op.variant_test_name) in wanted or (op.name, "") in wanted]
 
 
 class Sampled(torch.nn.Module):
@@ -46,9 +95,9 @@ def samples_of(op: Any, dtype: Any, most: int) -> Iterator[tuple[Sampled, list[A
         yield Sampled(op.op, spec, others), tensors
 
 
-def imported(model: Sampled, tensors: Sequence[Any]) -> list[Array]:
+def imported(exported: Any, tensors: Sequence[Any]) -> list[Array]:
     """The results by our rules and the reference interpreter."""
-    program = decomposed(torch.export.export(model, tuple(tensors)))
+    program = decomposed(exported)
     walk = FxWalk("<sample>")
     values: list[Any] = []
     arrays: dict[str, Array] = {}
@@ -63,19 +112,40 @@ def imported(model: Sampled, tensors: Sequence[Any]) -> list[Array]:
         else:
             held = program.constants if spec.target in program.constants else program.state_dict
             values.append(walk.folder.give(Constant(array_of(held[spec.target]))))
-    results = [v for v in walk.run(program.graph_module, values) if is_tensor(v)]
+    rows = zip(program.graph_signature.output_specs, walk.run(program.graph_module, values), strict=True)
+    results = [v for spec, v in rows if is_tensor(v) and spec.kind.name == "USER_OUTPUT"]
     body: Expr = Tuple(tuple(results))
     params = tuple(v for v in values if isinstance(v, Var))
     got = evaluate(Function(params, body), arrays)
     return [np.asarray(v) for v in got]
 
 
-def difference(op: Any, model: Sampled, tensors: Sequence[Any]) -> str:
-    """What differs from eager; empty where nothing does."""
+def outcome(model: Sampled, tensors: Sequence[Any]) -> str:
+    """What differs from eager, or why it does not run; empty where nothing does."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        wanted = [array_of(t) for t in leaves(model(*(t.clone() for t in tensors)))]
-        got = imported(model, tensors)
+        try:
+            exported = torch.export.export(model, tuple(tensors))
+        except Exception as error:  # of PyTorch's own tracing, of any kind
+            return f"{_NOT_EXPORTED}{type(error).__name__}: {error}"
+        try:
+            results = torch.utils._pytree.tree_leaves(model(*(t.clone() for t in tensors)))
+            got = imported(exported, tensors)
+            wanted = [array_of(r) if isinstance(r, torch.Tensor) else np.asarray(r) for r in results]
+            if len(got) == len(results):  # numbers have no dtype
+                rows = zip(got, wanted, results, strict=True)
+                got = [g if isinstance(r, torch.Tensor) else g.astype(w.dtype) for g, w, r in rows]
+            return _difference(got, wanted)
+        except Exception as error:  # an error of ours, or a fault, which is a failure as well
+            return f"{type(error).__name__}: {error}"
+
+
+def is_exported(text: str) -> bool:
+    """Whether an outcome is ours: PyTorch's export took the sample."""
+    return not text.startswith(_NOT_EXPORTED)
+
+
+def _difference(got: Sequence[Array], wanted: Sequence[Array]) -> str:
     if [(g.shape, str(g.dtype)) for g in got] != [(w.shape, str(w.dtype)) for w in wanted]:
         return f"{[(g.shape, str(g.dtype)) for g in got]} instead of {[(w.shape, str(w.dtype)) for w in wanted]}"
     for ours, theirs in zip(got, wanted, strict=True):

@@ -8,7 +8,7 @@ derivatives, which inference has no use for.
 from __future__ import annotations
 
 import pytest
-from opinfo_runs import difference, samples_of
+from opinfo_runs import core_operators, infos_of, outcome, samples_of
 from torch_runs import torch
 
 from armillary.frontend.pytorch.table import aten_rule
@@ -62,17 +62,6 @@ WITHOUT = {
 }
 
 
-def core_operators() -> dict[str, list[str]]:
-    """Names of the operators of ATen's core set, with their overloads."""
-    found: dict[str, list[str]] = {}
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
-        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
-            if torch.Tag.core in getattr(packet, overload).tags:
-                found.setdefault(name, []).append(overload)
-    return found
-
-
 def test_core_operators_without_a_rule_are_those_with_a_reason() -> None:
     rows = [(name, overload) for name, overloads in core_operators().items() for overload in overloads]
     missing = {name for name, overload in rows if aten_rule(f"aten.{name}.{overload}") is None}
@@ -83,15 +72,13 @@ def test_core_operators_without_a_rule_are_those_with_a_reason() -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_samples_give_what_eager_gives(name: str) -> None:
-    from torch.testing._internal.common_methods_invocations import op_db
-
     torch.manual_seed(0)
-    rows = [op for op in op_db if name in (op.name, op.aten_name)]
+    rows = infos_of(name)
     assert rows, f"OpInfo has no {name}"
     wrong = []
     for op in rows:
         for dtype in (torch.float32, torch.int64, torch.bool):
             if dtype in op.supported_dtypes("cpu"):
-                differing = (difference(op, *sample) for sample in samples_of(op, dtype, MOST))
+                differing = (outcome(*sample) for sample in samples_of(op, dtype, MOST))
                 wrong += [f"{op.name} {op.variant_test_name} {dtype}: {text}" for text in differing if text]
     assert not wrong, "\n".join(wrong)

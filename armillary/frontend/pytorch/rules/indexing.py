@@ -259,7 +259,9 @@ def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *res
     if made is None:
         begins = op("strided_slice", offsets, begin=(0,), end=(count,)) if has_last else offsets
         made = _bags(weight, index, begins, (mode, factors, padding))
-    of_gradients = (total,) if mode else (0,), (count,), shape_of(made) if mode == 2 else (count,)
+    is_short = mode == 0 and padding < 0 and dtype_of(weight) in ("float32", "float16")
+    counts = shape_of(offsets) if "forward_only" in call.name else (count,)
+    of_gradients = (0,) if is_short else (total,), counts, shape_of(made) if mode == 2 else (count,)
     return [made, *(broadcast(scalar(0, dtype_of(index)), shape) for shape in of_gradients)]
 
 

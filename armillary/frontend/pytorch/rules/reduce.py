@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from armillary.base.extent import most
 from armillary.frontend.pytorch.rules.elementwise import logical_not
 from armillary.frontend.pytorch.sizes import has_open
@@ -223,6 +225,14 @@ def cdist(call: AtenCall, a: Expr, b: Expr, p: Value, mode: int | None = None) -
     """The p-norm of the difference of each row of `a` and each row of `b`."""
     rows = op("expand_dims", a, axis=rank_of(a) - 1), op("expand_dims", b, axis=rank_of(b) - 2)
     return norm_of(op("subtract", *rows), float(p), (-1,), False)
+
+
+@aten("_pdist_forward", "pdist")
+def pdist(call: AtenCall, x: Expr, p: Value = 2.0) -> Expr:
+    """The p-norm of the difference of each row and each row behind it."""
+    upper = np.triu_indices(shape_of(x)[0], 1)
+    first, second = (op("take", x, const(k.astype(np.int64)), axis=0) for k in upper)
+    return norm_of(op("subtract", first, second), float(p), (-1,), False)
 
 
 @aten("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
