@@ -3,9 +3,9 @@
 In: names of networks (none: all that can be built here); `--threads 1,2`, `--batch`, `--seconds`. Out: a line for each
 network and number of threads: milliseconds a call (the least of interleaved rounds), our part of Inductor's and of
 eager's, seconds of the first call (compiling, of empty caches, after a function of two operators has warmed up both
-compilers), the largest difference from eager; then medians and counts. Invariant: each network has a process and cache
-folders of its own; the weights are seeded, nothing is downloaded. Networks of torch alone need nothing else; others
-need torchvision and transformers.
+compilers), the largest difference from eager; then medians and counts; rows go to `--log`, which is read first.
+Invariant: each network has a process and cache folders of its own; the weights are seeded, nothing is downloaded.
+Networks of torch alone need nothing else; others need torchvision, timm and transformers.
 
     python benchmarks/torch_compile.py encoder resnet18 --threads 1,2
 """
@@ -21,12 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch_doors import TEXT, VISION, network
+from torch_doors import difference
 from torch_networks import ALONE, alone
+from torch_zoo import ROWS, Inputs, network
 
 import armillary.contrib.torch_backend
 
@@ -34,12 +36,18 @@ ROUNDS = 7
 Call = Callable[[], Any]
 
 
-def built(name: str, batch: int) -> tuple[nn.Module, torch.Tensor]:
-    """A network and its input."""
+def built(name: str, batch: int) -> tuple[nn.Module, Inputs]:
+    """A network and its inputs."""
     if name in ALONE:
-        return alone(name, batch)
+        model, x = alone(name, batch)
+        return model, (x,)
     model, example = network(name, is_small=False)
     return model, example(batch)
+
+
+def leaves(result: Any) -> list[torch.Tensor]:
+    """The tensors of what a network returns."""
+    return [v for v in torch.utils._pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
 
 
 def least(calls: dict[str, Call], seconds: float) -> dict[str, float]:
@@ -60,8 +68,8 @@ def measured(name: str, batch: int, threads: int, seconds: float) -> dict[str, A
     """One network at one number of threads."""
     armillary.contrib.torch_backend.register()  # also from a checkout that is not installed
     torch.set_num_threads(threads)
-    model, x = built(name, batch)
-    wanted = model(x)
+    model, inputs = built(name, batch)
+    wanted = leaves(model(*inputs))
     compiled: dict[str, Any] = {}
     for backend in ("armillary", "inductor"):
         torch.compile(lambda y: (y + 1).relu(), backend=backend)(torch.ones(7))
@@ -72,12 +80,11 @@ def measured(name: str, batch: int, threads: int, seconds: float) -> dict[str, A
         options: Any = {"threads": threads, "report": reports.append} if backend == "armillary" else {}
         compiled[backend] = torch.compile(model, backend=backend, options=options or None)
         start = time.perf_counter()
-        result = compiled[backend](x)
+        result = compiled[backend](*inputs)
         first[backend] = time.perf_counter() - start
         if backend == "armillary":
-            scale = max(float(wanted.abs().max()), 1e-6)
-            worst = float((result - wanted).abs().max()) / scale
-    calls: dict[str, Call] = {n: (lambda f=f: f(x)) for n, f in (*compiled.items(), ("eager", model))}
+            worst = difference(leaves(result), wanted)
+    calls: dict[str, Call] = {n: (lambda f=f: f(*inputs)) for n, f in (*compiled.items(), ("eager", model))}
     times = least(calls, seconds)
     return {"times": times, "first": first, "difference": worst, "reports": reports}
 
@@ -113,17 +120,22 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each network and engine")
+    parser.add_argument("--log", type=Path, default=Path("torch_compile.jsonl"))
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measured(options.names[0], options.batch, int(options.threads), options.seconds)))
         return
-    rows = []
-    for name in options.names or (*ALONE, *TEXT, *VISION):
-        for threads in map(int, options.threads.split(",")):
-            row = in_process(name, options.batch, threads, options.seconds)
+    rows = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log.exists() else []
+    had = {(row["name"], row["threads"]) for row in rows}
+    for name in options.names or (*ALONE, *ROWS):
+        for threads in (n for n in map(int, options.threads.split(",")) if (name, n) not in had):
+            row = {"name": name, "threads": threads, **in_process(name, options.batch, threads, options.seconds)}
+            with options.log.open("a") as file:
+                file.write(json.dumps(row) + "\n")
             print(shown(name, threads, row) if "times" in row else f"{name:20} {row['error'][:200]}", flush=True)
-            rows += [row] if "times" in row else []
+            rows.append(row)
+    rows = [row for row in rows if "times" in row]
     ratios = [row["times"]["armillary"] / row["times"]["inductor"] for row in rows]
     compile_ratios = [row["first"]["armillary"] / row["first"]["inductor"] for row in rows]
     if rows:

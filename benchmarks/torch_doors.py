@@ -1,130 +1,149 @@
-"""Networks of torchvision and small ones of transformers, random weights, through PyTorch's three doors, against eager.
+"""The networks of torch_zoo.py, small, through PyTorch's doors, against eager.
 
 In: names of networks (none: all); `--doors export,open,script,compile`. Out: one line for each network and door: the
-largest difference, relative to the largest value, and the seconds that import and build took, or why it stops.
-Invariant: the weights are seeded, nothing is downloaded; `open` exports with an open batch, builds once, and runs at
-two batches, as `compile` does. It needs torchvision and transformers.
+largest difference, relative to the largest value of its tensor, and the seconds that import and build took, or why it
+stops; appended to `--log` as JSON, whose rows are not run again; `--table` prints what the log has. Invariant: the
+weights are seeded; `open` exports with an open batch, builds once, and runs at two batches, as `compile` does.
 
-    python benchmarks/torch_doors.py resnet18 bert --doors export,open
+    python benchmarks/torch_doors.py resnet18 bert --doors export,open --log doors.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-import armillary
-from armillary import relay
-from armillary.errors import ArmillaryError
-
+DOORS = ("export", "open", "script", "compile")
 BATCHES = (2, 3)
-VISION = (
-    *("alexnet", "vgg11", "resnet18", "resnext50_32x4d", "densenet121", "squeezenet1_1", "googlenet", "mobilenet_v2"),
-    *("mobilenet_v3_small", "efficientnet_b0", "mnasnet0_5", "shufflenet_v2_x0_5", "regnet_y_400mf", "convnext_tiny"),
-    *("vit_b_32", "swin_t", "swin_v2_t", "maxvit_t", "inception_v3"),
-)
-SIDES = {"inception_v3": 96, "vit_b_32": 224, "swin_t": 224, "swin_v2_t": 256, "maxvit_t": 224}
-SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-WIDTHS = ("hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim", "n_embd")
-TEXT: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": ("Bert", {"vocab_size": 100, **SMALL}),
-    "roberta": ("Roberta", {"vocab_size": 100, **SMALL}),
-    "electra": ("Electra", {"vocab_size": 100, "embedding_size": 32, **SMALL}),
-    "distilbert": ("DistilBert", {"vocab_size": 100, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}),
-    "gpt2": ("GPT2", {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}),
-    "llama": ("Llama", {"vocab_size": 100, "num_key_value_heads": 2, "use_cache": False, **SMALL}),
-    "qwen2": ("Qwen2", {"vocab_size": 100, "num_key_value_heads": 2, "use_cache": False, **SMALL}),
-}
+WRONG = 1e-4
 
 
-class First(torch.nn.Module):
-    """A model of transformers by its first result."""
+def difference(result: Sequence[Any], wanted: Sequence[Any]) -> float:
+    """The largest difference, relative to the largest value of its tensor; infinite where shapes differ."""
+    import numpy as np
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.model(ids, return_dict=False)[0]
-
-
-def network(name: str, is_small: bool = True) -> tuple[torch.nn.Module, Callable[[int], torch.Tensor]]:
-    """A network with seeded weights, and its input for a batch; else of 128 words, or of the side that users have."""
-    torch.manual_seed(0)
-    if name in TEXT:
-        import transformers
-
-        family, settings = TEXT[name]
-        factor, count = (1, 12) if is_small else (8, 128)
-        settings = {k: v * factor if k in WIDTHS else v for k, v in settings.items()}
-        config = getattr(transformers, f"{family}Config")(**settings)
-        model = getattr(transformers, f"{family}Model")(config)
-        return First(model).eval(), lambda batch: torch.randint(0, 100, (batch, count))
-    import torchvision
-
-    extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    side = SIDES.get(name, 64) if is_small else max(SIDES.get(name, 224), 224)
-    return torchvision.models.get_model(name, weights=None, **extra).eval(), lambda b: torch.randn(b, 3, side, side)
+    worst = 0.0 if len(result) == len(wanted) else float("inf")
+    for ours, tensor in zip(result, wanted, strict=False):
+        a, b = np.asarray(ours).astype("float64"), tensor.detach().numpy().astype("float64")
+        if a.shape != b.shape:
+            return float("inf")
+        if b.size:
+            same = np.array_equal(np.isfinite(a), np.isfinite(b))
+            gap = np.abs(np.nan_to_num(a) - np.nan_to_num(b)).max() if same else float("inf")
+            worst = max(worst, float(gap / max(1e-6, np.abs(np.nan_to_num(b)).max())))
+    return worst
 
 
-def difference(result: Any, wanted: torch.Tensor) -> float:
-    """The largest difference, relative to the largest value."""
-    theirs = wanted.detach().numpy()
-    return float(np.abs(np.asarray(result) - theirs).max() / max(1e-6, np.abs(theirs).max()))
-
-
-def compared(module: Any, params: dict[str, Any], model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> float:
+def compared(module: Any, params: dict[str, Any], model: Any, inputs: Sequence[Any]) -> float:
     """Build once, run for all inputs."""
+    import armillary
+    from armillary import relay
+
     with armillary.transform.PassContext(opt_level=3):
         graph = relay.build(module, target="llvm", params=params)["default"]()
     errors = []
-    for x in inputs:
-        graph.set_input(0, x.numpy())
+    for tensors in inputs:
+        for number, x in enumerate(tensors):
+            graph.set_input(number, x.numpy())
         graph.run()
-        errors.append(difference(graph.get_output(0).numpy(), model(x)))
+        errors.append(
+            difference([graph.get_output(k).numpy() for k in range(graph.get_num_outputs())], model(*tensors))
+        )
     return max(errors)
 
 
-def through(door: str, model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> float:
+def through(door: str, model: Any, inputs: Sequence[Any], report: Callable[[str], object]) -> float:
     """The largest difference by one door."""
+    import torch
+
+    import armillary.contrib.torch_backend
+    from armillary import relay
+
     if door == "compile":
+        armillary.contrib.torch_backend.register()  # also from a checkout that is not installed
         torch._dynamo.reset()
-        compiled = torch.compile(model, backend="armillary", options={"report": lambda text: print(f"    {text}")})
-        return max(difference(compiled(x).numpy(), model(x)) for x in inputs)
+        compiled = torch.compile(model, backend="armillary", options={"report": report})
+        return max(difference(compiled(*tensors), model(*tensors)) for tensors in inputs)
     if door == "script":
         script = torch.jit.trace(model, inputs[0], check_trace=False)
-        dtype = str(inputs[0].dtype).removeprefix("torch.")
-        module, params = relay.frontend.from_pytorch(script, [("x", (tuple(inputs[0].shape), dtype))])
+        infos = [(f"x{k}", (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for k, x in enumerate(inputs[0])]
+        module, params = relay.frontend.from_pytorch(script, infos)
         return compared(module, params, model, inputs[:1])
-    dims = ({0: torch.export.Dim.DYNAMIC},) if door == "open" else None
-    program = torch.export.export(model, (inputs[0],), dynamic_shapes=dims)
+    dims = (tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs[0]),) if door == "open" else None
+    program = torch.export.export(model, inputs[0], dynamic_shapes=dims)
     module, params = relay.frontend.from_exported_program(program)
     return compared(module, params, model, inputs if door == "open" else inputs[:1])
+
+
+def measured(name: str, door: str) -> dict[str, Any]:
+    """One network through one door."""
+    warnings.simplefilter("ignore")
+    import torch
+    from torch_zoo import network
+
+    reports: list[str] = []
+    row: dict[str, Any] = {"name": name, "door": door, "torch": torch.__version__}
+    start = time.process_time()
+    try:
+        model, example = network(name)
+        inputs = [example(batch) for batch in BATCHES]
+        with torch.inference_mode(door == "compile"), torch.no_grad():
+            row["difference"] = through(door, model, inputs, reports.append)
+    except Exception as error:  # of any of the parties, which is the result
+        row["error"] = f"{type(error).__name__}: {error}"[:1500]
+    return row | {"seconds": round(time.process_time() - start, 1), "reports": reports}
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    if "error" in row:
+        return f"{row['name']:20} {row['door']:8} {' '.join(row['error'].split())[:160]}"
+    mark = "" if row["difference"] < WRONG else "  WRONG"
+    parted = [r for r in row["reports"] if "compiled as one" not in r or "anew" in r]
+    return f"{row['name']:20} {row['door']:8} {row['difference']:.0e} {row['seconds']:6.1f} s{mark} {parted or ''}"
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Networks by doors: the difference, or that it stops."""
+    by = {(row["name"], row["door"]): row for row in rows}
+    lines = [f"| network | {' | '.join(DOORS)} |", "|---" * (1 + len(DOORS)) + "|"]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        cells = [by.get((name, door)) for door in DOORS]
+        texts = ["" if c is None else "stops" if "error" in c else f"{c['difference']:.0e}" for c in cells]
+        lines.append(f"| {name} | {' | '.join(texts)} |")
+    for door in DOORS:
+        tried = [row for row in rows if row["door"] == door]
+        right = sum(row.get("difference", 1) < WRONG for row in tried)
+        lines.append(f"{door}: {right} of {len(tried)} right")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--doors", default="export,open,script,compile")
+    parser.add_argument("--doors", default=",".join(DOORS))
+    parser.add_argument("--log", type=Path, default=Path("doors.jsonl"))
+    parser.add_argument("--table", action="store_true", help="print what the log has")
     options = parser.parse_args()
-    for name in options.names or (*TEXT, *VISION):
-        model, example = network(name)
-        inputs = [example(batch) for batch in BATCHES]
-        for door in options.doors.split(","):
-            start = time.perf_counter()
-            try:
-                with torch.inference_mode(door == "compile"), torch.no_grad():
-                    text = f"{through(door, model, inputs):.1e}"
-            except (ArmillaryError, RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
-                lines = [line for line in str(error).splitlines() if line.strip()]
-                text = f"stops: {type(error).__name__}: {' / '.join(lines[:2])[:300]}"
-            print(f"{name:20} {door:8} {time.perf_counter() - start:6.1f} s  {text}", flush=True)
+    rows = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log.exists() else []
+    if options.table:
+        print(table(rows))
+        return
+    from torch_zoo import ROWS
+
+    had = {(row["name"], row["door"]) for row in rows}
+    for name in options.names or ROWS:
+        for door in (d for d in options.doors.split(",") if (name, d) not in had):
+            row = measured(name, door)
+            with options.log.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(shown(row), flush=True)
 
 
 if __name__ == "__main__":

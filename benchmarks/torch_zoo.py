@@ -118,7 +118,7 @@ def _timm(name: str, side: int, usual: int, **extra: Any) -> Callable[[bool], Ma
 
 
 def _scaled(settings: dict[str, Any], small: bool) -> dict[str, Any]:
-    return {k: v * (1 if small or k not in WIDTHS else 8) for k, v in settings.items()}
+    return {k: v if small or k not in WIDTHS else 8 * v for k, v in settings.items()}
 
 
 def _text(family: str, kind: str = "Model", **extra: Any) -> Callable[[bool], Made]:
