@@ -22,7 +22,7 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import tensor_type
 
-_NOT_EXPORTED = "torch.export: "
+_OF_PYTORCH = "PyTorch: "
 ALIASES = {  # operators that OpInfo has by what calls them; a variant behind the colon
     "_adaptive_avg_pool2d": ("nn.functional.adaptive_avg_pool2d",),
     "_adaptive_avg_pool3d": ("nn.functional.adaptive_avg_pool3d",),
@@ -37,7 +37,6 @@ ALIASES = {  # operators that OpInfo has by what calls them; a variant behind th
     "_softmax": ("softmax",),
     "_to_copy": ("to", "float", "long", "bool"),
     "alias": ("alias_copy",),
-    "col2im": ("nn.functional.fold",),
     "convolution": (
         *("nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d"),
         *(f"nn.functional.conv_transpose{n}d" for n in (1, 2, 3)),
@@ -126,10 +125,10 @@ def outcome(model: Sampled, tensors: Sequence[Any]) -> str:
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(model, tuple(tensors))
-        except Exception as error:  # of PyTorch's own tracing, of any kind
-            return f"{_NOT_EXPORTED}{type(error).__name__}: {error}"
-        try:
             results = torch.utils._pytree.tree_leaves(model(*(t.clone() for t in tensors)))
+        except Exception as error:  # of PyTorch's own, of any kind
+            return f"{_OF_PYTORCH}{type(error).__name__}: {error}"
+        try:
             got = imported(exported, tensors)
             wanted = [array_of(r) if isinstance(r, torch.Tensor) else np.asarray(r) for r in results]
             if len(got) == len(results):  # numbers have no dtype
@@ -140,9 +139,9 @@ def outcome(model: Sampled, tensors: Sequence[Any]) -> str:
             return f"{type(error).__name__}: {error}"
 
 
-def is_exported(text: str) -> bool:
-    """Whether an outcome is ours: PyTorch's export took the sample."""
-    return not text.startswith(_NOT_EXPORTED)
+def is_taken(text: str) -> bool:
+    """Whether an outcome is ours: PyTorch runs and exports the sample."""
+    return not text.startswith(_OF_PYTORCH)
 
 
 def _difference(got: Sequence[Array], wanted: Sequence[Array]) -> str:

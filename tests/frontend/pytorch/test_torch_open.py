@@ -66,6 +66,7 @@ class Found(nn.Module):
             torch.masked_select(x, x < 0),
             rows * 2 + rows.sum(0),
             x[x > 0.5] / (1 + rows.shape[0]),
+            *torch.where(x > 0.7),
         )
 
 

@@ -190,9 +190,7 @@ def right_shift(call: AtenCall, x: Value, y: Value) -> Expr:
 
 
 @aten("where")
-def where(call: AtenCall, condition: Expr, x: Value = None, y: Value = None) -> Expr:
-    if x is None:
-        call.refuse("the shape of its result depends on values", "give it what to choose from")
+def where(call: AtenCall, condition: Expr, x: Value, y: Value) -> Expr:
     return op("where", cast(condition, "bool"), *promoted(x, y))
 
 

@@ -197,6 +197,12 @@ def nonzero(call: AtenCall, x: Expr) -> Expr:
     return op("stack", Tuple(tuple(_hits(call, x))), axis=1)
 
 
+@aten("where.default", "nonzero_numpy")
+def nonzero_by_axis(call: AtenCall, x: Expr) -> list[Expr]:
+    """Where elements are not 0: positions along each axis."""
+    return _hits(call, x)
+
+
 @aten("gather")
 def gather(call: AtenCall, x: Expr, dim: int, index: Expr, *_: object) -> Expr:
     if not rank_of(x):
