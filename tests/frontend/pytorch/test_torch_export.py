@@ -119,3 +119,25 @@ def test_bags_of_embeddings(mode: str) -> None:
     check_export(nn.EmbeddingBag(20, 6, mode=mode), [torch.randint(0, 20, (3, 4))])
     uneven = [torch.randint(0, 20, (12,)), torch.tensor([0, 3, 3, 10])]
     check_export(nn.EmbeddingBag(20, 6, mode=mode), uneven)
+
+
+class Masked(nn.Module):
+    """What is written where a mask holds, as many values as there are hits, one for all of them, or added."""
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mask = x[:, 0] > 0
+        every, row, more, each = x.clone(), x.clone(), x.clone(), x.clone()
+        every[mask] = rows[:, :3][mask] * 2
+        row[mask] = rows[0, :3]
+        each[x < 0.5] = x[x < 0.5] + 7
+        return every, row, more.index_put((mask,), x[mask] * 3, accumulate=True), each
+
+
+def test_values_are_written_where_a_mask_holds() -> None:
+    torch.manual_seed(0)
+    check_export(Masked(), [torch.randn(7, 3), torch.randn(7, 4)])
+
+
+def test_images_whose_corners_are_aligned_are_resized_by_sizes_alone() -> None:
+    model = nn.Upsample(scale_factor=1.7, mode="bilinear", align_corners=True)
+    check_export(model, [torch.randn(2, 3, 4, 4)])

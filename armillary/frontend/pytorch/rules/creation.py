@@ -17,7 +17,7 @@ from armillary.base.extent import Extent
 from armillary.budgets import FOLDED_BYTES
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.values import DEFAULT_FLOAT, Value, broadcast, cast, dtype_of, op, scalar, shape_of
+from armillary.frontend.values import DEFAULT_FLOAT, Value, broadcast, cast, dtype_of, op, reshape_to, scalar, shape_of
 from armillary.relay.expr import Expr, Tuple, const
 
 _SMALL = 65_536  # elements of a filled tensor that is a constant
@@ -130,8 +130,8 @@ def item(call: AtenCall, x: Value) -> Value:
     if not isinstance(x, Expr):
         kind = {"Int": int, "Float": float, "Bool": bool}.get(call.name.split(".")[1])
         return x if kind is None else kind(x)
-    found = call.value(x)
-    return x if found is None else found.reshape(()).item()
+    known = call.value(x)
+    return reshape_to(x, ()) if known is None else known.reshape(()).item()
 
 
 @aten("arange")

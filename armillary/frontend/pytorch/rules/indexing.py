@@ -56,9 +56,8 @@ def _hits(call: AtenCall, x: Expr) -> list[Expr]:
     """Where elements are not 0, by axis; of computed ones as many as the data say."""
     known = call.value(x)
     if known is not None:
-        return [const(np.ascontiguousarray(h).astype(np.int64)) for h in np.nonzero(known)]
-    if not rank_of(x):
-        call.refuse("its input, which decides the shape of the result, is a computed number", "a tensor with an axis")
+        return [const(np.ascontiguousarray(h).astype(np.int64)) for h in np.nonzero(np.atleast_1d(known))]
+    x = x if rank_of(x) else reshape_to(x, (1,))
     both = op("bounded_nonzero", x)
     count = reshape_to(TupleGetItem(both, 1), ())
     rows = call.folder.data_sizes.cut(TupleGetItem(both, 0), 1, count, "nonzero")
@@ -124,10 +123,8 @@ def index_put(
         bytes_: Expr = index_put(call, cast(x, "uint8"), indices, cast(values, "uint8"), accumulate)
         return cast(bytes_, "bool")
     masks = [p for p in indices if p is not None and dtype_of(p) == "bool"]
-    if len(masks) == 1 and len(indices) == 1 and not accumulate and call.value(masks[0]) is None:
-        if math.prod(shape_of(values)) == 1:
-            return masked_fill(call, x, _in_front(masks[0], x), reshape_to(values, ()))  # type: ignore[no-any-return]
-        call.refuse("as many values as a mask has hits, which is not known", "torch.where, or masked_fill")
+    if len(masks) == 1 and len(indices) == 1 and call.value(masks[0]) is None:
+        return _put_masked(call, x, masks[0], values, accumulate)
     places = _positions(call, x, indices)
     used = [k for k, p in enumerate(places) if p is not None]
     tensors = [wrapped(p, shape_of(x)[k]) for k, p in enumerate(places) if p is not None]
@@ -156,9 +153,19 @@ def index_put(
     return op("transpose", result, axes=tuple(order.index(k) for k in range(rank_of(x))))
 
 
-def _in_front(mask: Expr, x: Expr) -> Expr:
-    """A mask over the first axes of x as one that broadcasts to it."""
-    return reshape_to(mask, (*shape_of(mask), *[1] * (rank_of(x) - rank_of(mask))))
+def _put_masked(call: AtenCall, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
+    """Values where a mask over the first axes of x holds: one for all hits, or one after another for each."""
+    rest, data = shape_of(x)[rank_of(mask) :], cast(values, dtype_of(x))
+    flags = broadcast(reshape_to(mask, (*shape_of(mask), *[1] * len(rest))), shape_of(x))
+    front = shape_of(data)[: rank_of(data) - len(rest)]
+    if math.prod(front) == 1:  # math.prod(()) is 1
+        put = broadcast(reshape_to(data, shape_of(data)[len(front) :]), shape_of(x))
+        put = op("add", x, put) if accumulate else put
+        return op("where", flags, put, x)
+    rows = broadcast(data, (*front, *rest))
+    if not accumulate:
+        return masked_scatter(call, x, flags, rows)  # type: ignore[no-any-return]  # a rule of this file
+    return op("add", x, masked_scatter(call, broadcast(scalar(0, dtype_of(x)), shape_of(x)), flags, rows))
 
 
 def copy_into(x: Expr, values: Expr) -> Expr:
@@ -194,6 +201,9 @@ def nonzero(call: AtenCall, x: Expr) -> Expr:
     known = call.value(x)
     if known is not None:
         return const(np.argwhere(known).astype(np.int64))
+    if not rank_of(x):  # as many rows without columns
+        (hits,) = _hits(call, x)
+        return op("strided_slice", op("expand_dims", hits, axis=1), begin=(0,), end=(0,), axes=(1,))
     return op("stack", Tuple(tuple(_hits(call, x))), axis=1)
 
 

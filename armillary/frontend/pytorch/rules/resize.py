@@ -29,7 +29,8 @@ def _resized(x: Expr, size: Sequence[int], scales: Scales, method: str, corners:
     else:
         attrs["coordinate_transformation_mode"] = "align_corners" if corners else "half_pixel"
     spatial = shape_of(x)[2:]
-    factors = tuple(s / d if f is None else f for s, d, f in zip(size, spatial, scales, strict=True))
+    rows = zip(size, spatial, scales, strict=True)
+    factors = tuple(s / d if f is None or corners else f for s, d, f in rows)  # corners lie by the sizes alone
     return op(f"image.resize{rank}d", x, size=tuple(size), method=method, scales=factors, cubic_alpha=-0.75, **attrs)
 
 
