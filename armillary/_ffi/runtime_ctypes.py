@@ -6,4 +6,5 @@ In: a name. Out: the classes of `runtime/device.py` and `base/dtype.py`. Invaria
 from armillary.base.dtype import DType as DataType
 from armillary.runtime.device import Device
 
-__all__ = ["DataType", "Device"]
+TVMContext = Device
+__all__ = ["DataType", "Device", "TVMContext"]

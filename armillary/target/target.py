@@ -255,6 +255,11 @@ _FOREIGN_SYSTEMS = {
 }
 
 
+def current_target(allow_none: bool = True) -> Target | None:
+    """The innermost `with target:`; None outside of any. TargetError there if `allow_none` is false."""
+    return Target.current(allow_none)
+
+
 def check_attributes(target: Target) -> None:
     """Refuse a target with an attribute that a build would have to ignore."""
     if not target.kind.codegen:
