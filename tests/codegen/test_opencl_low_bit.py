@@ -12,6 +12,9 @@ from opencl_device import needs_opencl
 import armillary
 from armillary import relay
 from armillary.contrib import graph_executor
+from armillary.ir import IRModule
+from armillary.relay.expr import Call
+from armillary.relay.op import get_op
 
 RNG = np.random.default_rng(4)
 UNITS, TERMS, BLOCK = 48, 128, 32
@@ -54,3 +57,27 @@ def test_weights_of_four_bits_stay_so(rows: int, has_zeros: bool, target: str) -
     graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
     graph.run(x=x)
     np.testing.assert_allclose(graph.get_output(0).numpy(), x @ weight, rtol=1e-4, atol=1e-4)
+
+
+@needs_opencl
+@pytest.mark.parametrize(
+    ("rows", "terms", "units"), [(1, 1024, 6), (1, 640, 48), (4, 512, 33), (8, 96, 5), (1, 256, 16384)]
+)
+def test_bytes_are_read_as_words_by_whichever_shares(rows: int, terms: int, units: int) -> None:
+    groups = terms // BLOCK
+    values = RNG.integers(0, 16, (units, groups, BLOCK)).astype(np.uint8)
+    scales = (RNG.random((units, groups)) * 0.1).astype(np.float32)
+    real = ((values.astype(np.float64) - 8) * scales[..., None]).reshape(units, terms)
+    x = relay.var("x", shape=(rows, terms))
+    held = (values[..., ::2] | values[..., 1::2] << 4).reshape(units, terms // 2)
+    zero = relay.const(np.full((1, 1), 8, np.uint8))
+    op = get_op("nn.low_bit_dense")
+    attrs = op.make_attrs(named={"bits": 4, "group": BLOCK})
+    dense = Call(op, (x, relay.const(held), relay.const(scales), zero), attrs)
+    library = relay.build(IRModule.from_expr(relay.Function([x], dense)), "opencl")
+    (source,) = library.get_lib().descriptor.device_code.values()
+    assert "uchar4" in source
+    value = RNG.standard_normal((rows, terms)).astype(np.float32)
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(x=value)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), value @ real.T, rtol=1e-4, atol=1e-4)

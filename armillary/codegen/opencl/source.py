@@ -350,7 +350,7 @@ def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
     name = m.buffers[s.buffer] = m.fresh_label(s.buffer.name)
     if is_of_vectors(s.buffer, s.body):
         m.of_vectors.add(s.buffer)
-        m.writer.line(f"{m.own_type(s.buffer)}{PIXEL} {name}[{_count(s.buffer) // PIXEL}];")
+        m.writer.line(f"{spelled(m.own_type(s.buffer))}{PIXEL} {name}[{_count(s.buffer) // PIXEL}];")
     else:
         m.writer.line(f"{m.own_type(s.buffer)} {name}[{_count(s.buffer)}];")
     m.stmt(s.body)

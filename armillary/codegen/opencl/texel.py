@@ -162,10 +162,13 @@ def _ratio(terms: Terms, of: Terms) -> int:
 # --- private arrays of vectors --------------------------------------------------------------------------------------
 
 
+_HELD = ("float32", "float16", "uint8")  # types that private arrays of vectors have
+
+
 def is_of_vectors(buffer: S.Buffer, body: S.Stmt) -> bool:
     """Whether each access of a private buffer takes four aligned elements, or one whose lane is known."""
     size = build.as_int(buffer.shape[0]) if len(buffer.shape) == 1 else None
-    if size is None or size % PIXEL or buffer.scope == "shared" or str(buffer.dtype) not in ("float32", "float16"):
+    if size is None or size % PIXEL or buffer.scope == "shared" or str(buffer.dtype) not in _HELD:
         return False
     result = False
     for indices in _accesses(buffer, body):

@@ -31,6 +31,7 @@ from armillary.tir import stmt as S
 LANES = (2, 4, 8, 16)
 ALIGNED = 16  # bytes, of what groups share, if it is of vectors
 _TYPES = ("float32", "float16")
+_COPIED = "uint8"  # loaded and stored four at once, but computed with one by one
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 _FUNCTIONS = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor", "ceil", "trunc", "fabs", "erf"})
 
@@ -93,7 +94,7 @@ def is_aligned(buffer: S.Buffer, base: E.Expr, lanes: int) -> bool:
 
 def _in_place(m: Emitter, buffer: S.Buffer, base: E.Expr, lanes: int) -> str:
     space = "__local" if buffer.scope == "shared" else "__global"
-    kind = half.TYPE if str(buffer.dtype) == "float16" else "float"
+    kind = {"float16": half.TYPE, _COPIED: "uchar"}.get(str(buffer.dtype), "float")
     return f"*({space} {kind}{lanes}*)({m.name_of(buffer)} + {m.index(base)})"
 
 
@@ -112,7 +113,7 @@ def _is_run(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> bool:
 
 
 def _is_single(buffer: S.Buffer) -> bool:
-    return str(buffer.dtype) in _TYPES and buffer.elem_offset is None
+    return str(buffer.dtype) in (*_TYPES, _COPIED) and buffer.elem_offset is None
 
 
 def _run(index: E.Expr) -> E.Expr | None:
@@ -124,6 +125,8 @@ def _run(index: E.Expr) -> E.Expr | None:
 
 def _fits(item: E.Expr, lanes: int) -> bool:
     """Whether `_vector` has a form for all of it; nothing is written before that is known."""
+    if item.dtype.element == _COPIED:
+        return isinstance(item, E.BufferLoad) and item.dtype.lanes == lanes and _is_run(item.buffer, item.indices)
     if item.dtype.element not in _TYPES or item.dtype.lanes != lanes:
         return False
     match item:
